@@ -11,22 +11,22 @@ import (
 	"time"
 )
 
-// who is the sender of a request.
+// who is the sender of a request and what it may do.
 type who struct {
 	token Token
-	local bool // no token, but from this machine: may read
+	local bool // no token, but on this machine: may read
 
-	zone func(room string) string // of Config
+	zone func(room string) string // Config.Zone
 }
 
 func (w who) may(scope, room string) bool {
-	if strings.HasPrefix(room, zoneScope) { // no room or queue, though a token of the zone has this scope
+	if strings.HasPrefix(room, zoneScope) { // a zone scope must not match as the name of a room or queue
 		room = ""
 	}
 	return w.local && scope == scopeRead || w.token.Allows(scope, room)
 }
 
-// mayRoom is may for what is surely a room: the token of its zone will do.
+// mayRoom is may for a name that is known to be a room's: a token of its zone is enough.
 func (w who) mayRoom(scope, room string) bool {
 	if w.may(scope, room) {
 		return true
@@ -38,10 +38,10 @@ func (w who) mayRoom(scope, room string) bool {
 	return zone != "" && w.token.Allows(scope, zoneScope+zone)
 }
 
-// String is the token's id and name, for logs.
+// String returns the token's id and name, for logs.
 func (w who) String() string { return strings.TrimSpace(w.token.ID + " " + w.token.Name) }
 
-// admit finds out who asks and refuses who may not.
+// admit identifies the sender and rejects a request that its token does not allow.
 func (a *API) admit(c *call, e route) *problem {
 	if e.scope == "" {
 		return nil
@@ -66,7 +66,7 @@ func (a *API) admit(c *call, e route) *problem {
 		Hint:   a.tokenHint(c, e)}
 }
 
-// identify fills in who asks.
+// identify sets the sender of the call.
 func (a *API) identify(c *call, e route) *problem {
 	near := local(c.r)
 	if hash, ok := c.r.Context().Value(holderKey{}).(string); ok {
@@ -107,8 +107,8 @@ func (a *API) identify(c *call, e route) *problem {
 	return nil
 }
 
-// tokenHint says how to come by a token. The path of the data folder is told to
-// this machine alone.
+// tokenHint explains how to get a token. Only requests from this machine learn the path of the data
+// folder.
 func (a *API) tokenHint(c *call, e route) string {
 	s := "make one on the machine of headgate: headgate token create --scope " + e.scope
 	if c.room != "" && c.r.Pattern != "" && plainWord(c.room) {
@@ -120,7 +120,8 @@ func (a *API) tokenHint(c *call, e route) string {
 	return s + "; then send it as Authorization: Bearer hg_…"
 }
 
-// tokensOf are what was sent as Authorization, or as a key to Cloudflare's API by its older clients.
+// tokensOf returns the Authorization headers, or the key headers that older clients of Cloudflare's
+// API send.
 func tokensOf(r *http.Request) []string {
 	sent := r.Header["Authorization"]
 	if len(sent) > 0 || !strings.HasPrefix(r.URL.Path, "/client/v4/") {
@@ -136,7 +137,7 @@ func tokensOf(r *http.Request) []string {
 
 func keyHeaders() []string { return []string{"X-Auth-Key", "X-Auth-User-Service-Key"} }
 
-// bearer takes the token out of Authorization, which must stand there once.
+// bearer extracts the token from Authorization, which must be sent exactly once.
 func bearer(sent []string) (string, bool) {
 	if len(sent) != 1 {
 		return "", false
@@ -146,18 +147,18 @@ func bearer(sent []string) (string, bool) {
 	return secret, strings.EqualFold(scheme, "Bearer") && wellFormed(secret)
 }
 
-// forwarded are headers that proxies add: behind one, who connects from this
-// machine is not who asks.
+// forwarded returns the headers that proxies add. A request with one of them may come from another
+// machine although its connection does not.
 func forwarded() []string {
 	return strings.Fields(`Forwarded Via X-Real-Ip X-Client-Ip X-Cluster-Client-Ip X-Original-Host
 		Cf-Connecting-Ip True-Client-Ip Fastly-Client-Ip Fly-Client-Ip`)
 }
 
-// local tells whether a request comes from this machine by itself: over
-// loopback, not through a proxy, and not from a web page. HTTP/1.0 is the voice of
-// old proxies that add no header (nginx before 1.29.7). A page can reach
-// 127.0.0.1 under a name of its own that it lets resolve to it (DNS rebinding):
-// the Host gives it away, for an address cannot be rebound.
+// local reports whether a request comes from this machine itself: over loopback, not through a
+// proxy, and not from a web page. HTTP/1.0 counts as a proxy, because old proxies use it and add no
+// header (nginx before 1.29.7). A web page can reach 127.0.0.1 under a name of its own that it
+// resolves to this address (DNS rebinding). The Host header shows that: only a name can be rebound,
+// not an address.
 func local(r *http.Request) bool {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil || !peer.Addr().Unmap().IsLoopback() || !r.ProtoAtLeast(1, 1) {
@@ -171,7 +172,7 @@ func local(r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
 		return false
 	}
-	// Browsers that say no Sec-Fetch-Site say Origin with what is posted across origins.
+	// Browsers that do not send Sec-Fetch-Site send Origin with cross-origin posts.
 	if origin := r.Header.Get("Origin"); origin != "" && origin != "http://"+r.Host {
 		return false
 	}
@@ -183,17 +184,17 @@ func local(r *http.Request) bool {
 	return err == nil || strings.EqualFold(host, "localhost")
 }
 
-// A bucket bounds what is refused: the attempts without a valid token, of all
-// clients together, and for each token the changes it may not make. What is allowed
-// never draws from one, so that who guesses shuts out nobody.
+// A bucket limits requests that are rejected: the attempts without a valid token, of all clients
+// together, and for each token the changes that it may not make. Allowed requests never take from a
+// bucket, so that guessing does not lock anybody out.
 type bucket struct {
 	mu   sync.Mutex
 	used float64
 	at   time.Time
 }
 
-// Chosen: an operator's slips fit, and who does nothing but guess needs a month
-// to push what others did out of the audit log.
+// Chosen: enough for an operator's mistakes, while continuous guessing needs a month to push other
+// entries out of the audit log.
 const (
 	attemptsAtOnce    = 20
 	attemptsPerSecond = 0.1
@@ -211,14 +212,14 @@ func (b *bucket) take(now time.Time) bool {
 	return true
 }
 
-// full tells whether the bucket would be as new at now.
+// full reports whether the bucket is unused as of now.
 func (b *bucket) full(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.used <= attemptsPerSecond*now.Sub(b.at).Seconds()
 }
 
-// buckets are one for each token.
+// buckets holds one bucket for each token.
 type buckets struct {
 	mu  sync.Mutex
 	all map[string]*bucket
@@ -232,7 +233,8 @@ func (b *buckets) take(token string, now time.Time) bool {
 		if b.all == nil {
 			b.all = map[string]*bucket{}
 		}
-		// There are maxTokens at a time, but more of them as they come and go.
+		// There are at most maxTokens tokens at a time, but more over time as they are created and
+		// revoked.
 		if len(b.all) >= maxTokens {
 			maps.DeleteFunc(b.all, func(_ string, old *bucket) bool { return old.full(now) })
 		}

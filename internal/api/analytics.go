@@ -16,24 +16,25 @@ import (
 	"github.com/headgate/headgate/internal/wire"
 )
 
-// Analytics is what a process knows of the past. Its methods may be called by many goroutines at once.
+// Analytics provides the statistics of a process. Its methods may be called by many goroutines at
+// once.
 type Analytics interface {
-	// Rows adds up what the nodes of this data centre know; missing are those that did not answer.
-	// It blocks for some seconds at most. It returns ErrNoAnalytics.
+	// Rows adds up the statistics of the nodes of this data center; missing names the nodes that
+	// did not answer. It blocks for some seconds at most. It returns ErrNoAnalytics.
 	Rows(ctx context.Context, q *analytics.Query) (rows []analytics.Row, missing []string, err error)
-	// Facts are what a room is set to; false if there is none of that name.
+	// Facts returns the settings of a room; false if there is no room of that name.
 	Facts(room string) (analytics.RoomSettings, bool)
 }
 
-// ErrNoAnalytics: nothing is kept.
+// ErrNoAnalytics reports that no statistics are kept.
 var ErrNoAnalytics = errors.New("analytics are not kept here")
 
-// Bounds of what is asked at once. Chosen: a year of days, or a month of minutes, is an answer.
+// Bounds of one request. Chosen: a year of days, or a month of minutes, is one answer.
 const (
 	autoPoints   = 500
 	mostPoints   = 1500
 	mostExported = 50_000
-	chunkPoints  = 1000 // of a message between nodes
+	chunkPoints  = 1000 // per message between nodes
 	mostRange    = 4000 * 24 * time.Hour
 	usualRange   = 24 * time.Hour
 	adviceStep   = 300
@@ -46,7 +47,7 @@ func (a *API) analyticsRoutes() []route {
 	}
 }
 
-// A pastQuery is a question of an operator.
+// A pastQuery is a parsed request for statistics.
 type pastQuery struct {
 	analytics.Query
 	metrics []analytics.Metric
@@ -57,7 +58,7 @@ func badParameter(name, problem, hint string) error {
 	return manage.Faults{{Pointer: "/" + name, Code: manage.CodeValue, Problem: problem, Hint: hint}}
 }
 
-// analytics is GET /v1/analytics: one room, limit or queue over time.
+// analytics handles GET /v1/analytics: one room, limit or queue over time.
 func (a *API) analytics(c *call) (any, error) {
 	q, err := pastQueryOf(c.r, time.Now())
 	if err != nil {
@@ -77,7 +78,7 @@ func (a *API) analytics(c *call) (any, error) {
 		return nil, nothingKnown(q.Series)
 	}
 	c.w.Header().Set("Content-Type", "application/json")
-	c.w.Write(q.appendJSON(nil, rows, missing)) // an error is the client's: it has gone
+	c.w.Write(q.appendJSON(nil, rows, missing)) // an error means that the client is gone
 	return nil, nil
 }
 
@@ -87,7 +88,7 @@ func nothingKnown(s analytics.Series) error {
 		Hint:   "GET /v1/rooms, /v1/limits and /v1/queues list them; of what was removed, ask for the time before"}
 }
 
-// known tells whether a series is there now.
+// known reports whether a series exists now.
 func (a *API) known(s analytics.Series) bool {
 	switch s.Kind {
 	case analytics.Room:
@@ -114,8 +115,8 @@ func (a *API) limitNames() (all []string) {
 	return all
 }
 
-// mayKnow refuses who may not read of a series: rooms as their zone allows, queues by name, limits
-// with all others.
+// mayKnow rejects a token that may not read a series. For rooms their zone counts, for queues their
+// name; limits need a token for all rooms.
 func (a *API) mayKnow(c *call, s analytics.Series) error {
 	room := s.Name
 	if s.Kind == analytics.Limit {
@@ -127,7 +128,7 @@ func (a *API) mayKnow(c *call, s analytics.Series) error {
 	return a.refused(c, strings.TrimSuffix(scopeRead+":"+room, ":"))
 }
 
-// mayByZone tells whether a token of a zone may read of a room.
+// mayByZone reports whether a token of a zone may read a room.
 func (a *API) mayByZone(c *call, room string) bool {
 	b, err := a.cfg.Rooms.Book(c.r.Context())
 	if err != nil {
@@ -141,7 +142,8 @@ func (a *API) mayByZone(c *call, room string) bool {
 	return false
 }
 
-// rows asks all nodes, a part of the time after the other. Each part goes to f, or all are returned.
+// rows requests the data from all nodes, one part of the time range after the other. It passes each
+// part to f, or returns all if f is nil.
 func (a *API) rows(
 	ctx context.Context, q *pastQuery, f func([]analytics.Row, []string) error,
 ) (all []analytics.Row, missing []string, err error) {
@@ -166,7 +168,7 @@ func (a *API) rows(
 	return all, missing, nil
 }
 
-// export writes a line for each step, as they are read.
+// export writes one line for each step, as the data arrive.
 func (a *API) export(c *call, q *pastQuery) error {
 	if !a.known(q.Series) {
 		if rows, _, err := a.rows(c.r.Context(), q, nil); err != nil || len(rows) == 0 {
@@ -204,12 +206,12 @@ func (a *API) export(c *call, q *pastQuery) error {
 		return err
 	})
 	if err != nil && begun {
-		panic(http.ErrAbortHandler) // half an export must not look like a whole one
+		panic(http.ErrAbortHandler) // an incomplete export must not look complete
 	}
 	return err
 }
 
-// plainName is a name as a file may have it.
+// plainName converts a name to one that is valid for a file.
 func plainName(s string) string {
 	return strings.Map(func(r rune) rune {
 		plain := r == '-' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'
@@ -234,7 +236,7 @@ func (q *pastQuery) appendLine(b []byte, r *analytics.Row) []byte {
 	return append(b, '\n')
 }
 
-// appendPoint writes {"at": …, "admitted": …}; what there is none of is null.
+// appendPoint appends {"at": …, "admitted": …}. Missing values are null.
 func (q *pastQuery) appendPoint(b []byte, r *analytics.Row) []byte {
 	b = append(b, `{"at":"`...)
 	b = time.Unix(r.At, 0).UTC().AppendFormat(b, time.RFC3339)
@@ -242,7 +244,7 @@ func (q *pastQuery) appendPoint(b []byte, r *analytics.Row) []byte {
 	return q.appendMetrics(b, r, q.Step)
 }
 
-// appendMetrics ends an object with the metrics of a row.
+// appendMetrics appends the metrics of a row and closes the object.
 func (q *pastQuery) appendMetrics(b []byte, r *analytics.Row, step int64) []byte {
 	for i := range q.metrics {
 		b = append(append(append(b, `,"`...), q.metrics[i].Name...), `":`...)
@@ -255,7 +257,7 @@ func (q *pastQuery) appendMetrics(b []byte, r *analytics.Row, step int64) []byte
 	return append(b, '}')
 }
 
-// appendJSON writes the whole answer.
+// appendJSON appends the whole answer.
 func (q *pastQuery) appendJSON(b []byte, rows []analytics.Row, missing []string) []byte {
 	day := func(at int64) string { return `"` + time.Unix(at, 0).UTC().Format(time.RFC3339) + `"` }
 	text := func(s string) []byte { return wire.AppendJSONText(nil, s) }
@@ -287,7 +289,7 @@ func (q *pastQuery) appendJSON(b []byte, rows []analytics.Row, missing []string)
 	return append(b, "}\n"...)
 }
 
-// pastQueryOf reads the query.
+// pastQueryOf parses the query.
 func pastQueryOf(r *http.Request, now time.Time) (*pastQuery, error) {
 	values, err := queryOf(r, "room", "limit", "queue", "from", "to", "step", "metrics", "format")
 	if err != nil {
@@ -322,7 +324,7 @@ func pastQueryOf(r *http.Request, now time.Time) (*pastQuery, error) {
 	return q, q.timesOf(values, now)
 }
 
-// queryOf reads a query with these parameters at most, each once.
+// queryOf parses a query that may contain only these parameters, each at most once.
 func queryOf(r *http.Request, names ...string) (url.Values, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -353,7 +355,7 @@ func formatOf(values url.Values, h http.Header) (string, error) {
 		"application/x-ndjson", "application/ndjson", "application/jsonl"))], nil
 }
 
-// timesOf reads from, to and step, and puts the times on the grid of steps.
+// timesOf parses from, to and step, and aligns the times to steps.
 func (q *pastQuery) timesOf(values url.Values, now time.Time) error {
 	from, to, err := rangeOf(values, now)
 	if err != nil {
@@ -388,8 +390,8 @@ func (q *pastQuery) timesOf(values url.Values, now time.Time) error {
 	return nil
 }
 
-// rangeOf reads from and to, Unix seconds. The second that to is in belongs to it: a minute that
-// has just begun is not left out.
+// rangeOf parses from and to, Unix seconds. The second of to is included, so that a minute that has
+// just begun is not left out.
 func rangeOf(values url.Values, now time.Time) (from, to int64, err error) {
 	times := [2]time.Time{now.Add(-usualRange), now}
 	if s := values.Get("to"); s != "" {
@@ -427,7 +429,7 @@ func momentOf(s string, now time.Time) (time.Time, error) {
 	return time.Parse(time.RFC3339, s)
 }
 
-// durationOf reads 5m, 24h or 7d, above 0.
+// durationOf parses 5m, 24h or 7d, above 0.
 func durationOf(s string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(s, "d"); ok {
 		n, err := strconv.ParseUint(days, 10, 12)
@@ -443,7 +445,8 @@ func durationOf(s string) (time.Duration, error) {
 	return d, err
 }
 
-// advice is GET /v1/analytics/advice: what could be set better in the rooms that may be read.
+// advice handles GET /v1/analytics/advice: recommended changes for the rooms that the caller may
+// read.
 func (a *API) advice(c *call) (any, error) {
 	values, err := queryOf(c.r, "room", "from", "to")
 	if err != nil {

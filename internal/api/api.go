@@ -1,26 +1,25 @@
-// Package api is the management API: what an operator reads and changes while
-// headgate runs, over HTTP on admin_listen.
+// Package api is the management API: what an operator reads and changes while headgate runs, over
+// HTTP on admin_listen.
 //
 // # The promise
 //
-// A change needs a token, always. Reading needs none from this machine itself,
-// and one from anywhere else; a web page in the operator's browser counts as
-// elsewhere, whatever name it gives to 127.0.0.1. A token is never stored,
-// logged or shown again: only its hash is at rest. Each change, also a refused
-// one, is a line in the audit log, and is answered after that line is on the
-// disk; who is refused too often gets 429 and no line, for the log must not be
-// pushed out. Every error is a problem document (RFC 9457) with a code, what to do,
-// and a request id that is in the log too.
+// A change always needs a token. Reading needs none from this machine itself, and one from anywhere
+// else. A web page in the operator's browser counts as elsewhere, whatever name it uses for
+// 127.0.0.1. A token is never stored, logged or shown again: only its hash is stored. Each change,
+// also a rejected one, is a line in the audit log, and the answer is sent after that line is on the
+// disk. A client that is rejected too often gets 429 and no line, so that nobody can push entries
+// out of the log. Every error is a problem document (RFC 9457) with a code, what to do, and a
+// request id that is in the log too.
 //
 // # Concurrency and cost
 //
-// An API may be used by many goroutines at once. A request costs a stat of the
-// token file and a hash; a change costs what the room and the disk take.
+// An API may be used by many goroutines at once. A request costs a stat of the token file and a
+// hash; a change costs what the room and the disk take.
 //
 // # What it does not do
 //
-// It does not listen, and it knows a room only through Process. It has no
-// encryption of its own: admin_listen belongs behind the machine's walls.
+// It does not listen, and it accesses rooms only through Process. It has no encryption of its own:
+// keep admin_listen reachable from this machine or a private network only.
 package api
 
 import (
@@ -39,38 +38,37 @@ import (
 	"github.com/headgate/headgate/queue"
 )
 
-// A Process is what the API speaks for. Its methods may be called by many
-// goroutines at once; Change and Reload block until what they did is in force
-// and durable.
+// A Process is what the API operates on. Its methods may be called by many goroutines at once.
+// Change and Reload block until their changes are in force and durable.
 type Process interface {
-	// Rooms tells where the rooms stand, in the order of the configuration.
+	// Rooms returns the state of the rooms, in the order of the configuration.
 	Rooms() []headgate.Status
-	// Where finds a ticket of a room. It returns ErrNoRoom or
-	// headgate.ErrNoTicket.
+	// FindTicket finds a ticket of a room. It returns ErrNoRoom or headgate.ErrNoTicket.
 	FindTicket(ctx context.Context, room, ticket string) (headgate.TicketInfo, error)
-	// Change sets keys of a room, all or none. It returns ErrNoRoom, ErrDamaged,
-	// a Leftover, or faults of package config.
+	// Change sets keys of a room, all or none. It returns ErrNoRoom, ErrDamaged, a RollbackError,
+	// or faults of package config.
 	Change(ctx context.Context, room string, pairs map[string]string, by string) (ChangeResult, error)
-	// Reload reads the configuration again, all or nothing. It returns
-	// config.ErrNoFile, a Leftover, or faults of package config.
+	// Reload reads the configuration again, all or nothing. It returns config.ErrNoFile, a
+	// RollbackError, or faults of package config.
 	Reload(ctx context.Context) (ReloadResult, error)
-	// MoveAnywhere moves the slots that belong to no data centre to another one. gone says
-	// that their home is off. It returns ErrAlone, or a Refused.
+	// MoveAnywhere moves the Anywhere counters to another data center. gone says that their present
+	// home is down. It returns ErrAlone, or a RejectedError.
 	MoveAnywhere(ctx context.Context, to string, gone bool) (MoveResult, error)
-	// Off takes back what data centres hold that are off. It returns ErrAlone, or a Refused.
+	// MarkDatacentersDown takes back the slots that are lent to data centers that are down. It
+	// returns ErrAlone, or a RejectedError.
 	MarkDatacentersDown(ctx context.Context, datacenters []string) (MoveResult, error)
-	// Revoke refuses a certificate of the cluster from now on, and makes a new sealing key. It
-	// returns ErrAlone, a Refused or a NotKept.
+	// Revoke rejects a certificate of the cluster from now on, and creates a new sealing key. It
+	// returns ErrAlone, a RejectedError or a NotPersistedError.
 	Revoke(ctx context.Context, r Revoked) (RotateResult, error)
-	// Cluster tells who is one with this process, or ErrAlone.
+	// Cluster describes the cluster of this process, or returns ErrAlone.
 	Cluster(ctx context.Context) (Cluster, error)
-	// EndVisit ends a visit of a room, if it is not over. It returns ErrNoRoom or ErrNoPass.
+	// EndSession ends a session of a room, if it has not ended. It returns ErrNoRoom or ErrNoPass.
 	EndSession(ctx context.Context, room string, v SessionRequest) (ended bool, err error)
-	// About tells of the process itself.
+	// About describes the process itself.
 	About() About
 }
 
-// The errors a Process tells apart.
+// The errors of a Process that callers distinguish.
 var (
 	ErrNoRoom  = errors.New("there is no such room")
 	ErrBusy    = errors.New("headgate is starting or draining")
@@ -78,34 +76,34 @@ var (
 	ErrAlone   = errors.New("this headgate is not part of a cluster")
 )
 
-// A Cluster is who shares the rooms.
+// A Cluster describes the nodes that share the rooms.
 type Cluster struct {
 	Datacenter string          `json:"datacenter"`
 	Store      []string        `json:"store"`
 	Engine     string          `json:"engine,omitempty"` // the operator's own NATS, else ""
-	Leader     string          `json:"leader"`           // the store node that orders the writes, "" none now
+	Leader     string          `json:"leader"`           // the store node that orders writes; "" for none
 	Problem    string          `json:"problem,omitempty"`
 	Nodes      []headgate.Node `json:"nodes"`
-	Revoked    []Revoked       `json:"revoked,omitempty"` // a worker does not know them
+	Revoked    []Revoked       `json:"revoked,omitempty"` // not known to a worker
 }
 
-// A Revoked is a certificate of the cluster that is refused.
+// A Revoked is a certificate of the cluster that is rejected.
 type Revoked struct {
 	Serial string    `json:"serial"`         // hexadecimal
-	Node   string    `json:"node,omitempty"` // whose it was, as its revoker said
+	Node   string    `json:"node,omitempty"` // its owner, as given by the caller that revoked it
 	At     time.Time `json:"at"`
 	By     string    `json:"by,omitempty"`
 }
 
-// Moved is where the slots are that belong to no data centre.
+// MoveResult is where the Anywhere counters are hosted.
 type MoveResult struct {
 	Home string `json:"home"`
-	// Missing are data centres that have not said what they hold since the home of before
-	// was lost: that is presumed lent as long as it might be used.
+	// Missing lists the data centers that have not reported what they hold since the former home
+	// was lost. Their slots count as lent for as long as they might be used.
 	Missing []string `json:"missing"`
 }
 
-// A Refused is a command that cannot be done as things are.
+// A RejectedError is a command that is not possible in the current state.
 type RejectedError struct {
 	Reason, Do string
 	Err        error
@@ -113,121 +111,120 @@ type RejectedError struct {
 
 func (e *RejectedError) Error() string { return e.Reason }
 
-// Unwrap gives the reason.
+// Unwrap returns the reason.
 func (e *RejectedError) Unwrap() error { return e.Err }
 
-// A Leftover is the error of a change that failed, and could not be undone in full
-// either.
+// A RollbackError is the error of a change that failed and could not be undone completely.
 type RollbackError struct {
-	Left string // what is left of it
+	Left string // what remains of the change
 	Do   string // what to do
 	Err  error  // why both failed
 }
 
 func (e *RollbackError) Error() string { return e.Left + ": " + e.Err.Error() }
 
-// Unwrap gives the reasons.
+// Unwrap returns the reasons.
 func (e *RollbackError) Unwrap() error { return e.Err }
 
-// Changed is what a live change did.
+// ChangeResult is the result of a live change.
 type ChangeResult struct {
-	Before, After map[string]string // the values of the keys that were named
+	Before, After map[string]string // the values of the changed keys
 	Status        headgate.Status
 }
 
-// Reloaded is what a reload did.
+// ReloadResult is the result of a reload.
 type ReloadResult struct {
 	Rooms        NameChanges `json:"rooms"`
-	Limits       NameChanges `json:"limits"` // also those of the rules for Envoy
+	Limits       NameChanges `json:"limits"` // including those of the rules for Envoy
 	Queues       NameChanges `json:"queues"`
 	Webhooks     NameChanges `json:"webhooks"`
-	Settings     []string    `json:"settings"`             // other keys that have changed
-	Dropped      []string    `json:"dropped_live_changes"` // rooms that had any
-	Covered      []string    `json:"covered_limits"`       // made, and not in force: the file has others
-	NeedsRestart []string    `json:"needs_restart"`        // keys that were left as they are
+	Settings     []string    `json:"settings"`             // other changed keys
+	Dropped      []string    `json:"dropped_live_changes"` // rooms that had live changes
+	Covered      []string    `json:"covered_limits"`       // made by the API, but overridden by the file
+	NeedsRestart []string    `json:"needs_restart"`        // changed keys that were not applied
 }
 
-// Named are the names of what is new, gone and different.
+// NameChanges lists the names of what was added, removed and changed.
 type NameChanges struct {
 	Added   []string `json:"added"`
 	Removed []string `json:"removed"`
 	Changed []string `json:"changed"`
 }
 
-// About is the process in the answer of GET /v1/status.
+// About describes the process in the answer of GET /v1/status.
 type About struct {
 	Version       string      `json:"version"`
 	Revision      string      `json:"revision"`
 	StartedAt     time.Time   `json:"started_at"`
 	UptimeSeconds float64     `json:"uptime_seconds"`
-	ConfigFile    string      `json:"config_file"` // "" when flags gave the room
+	ConfigFile    string      `json:"config_file"` // "" when the room came from flags
 	Data          string      `json:"data"`        // the data folder
 	LastReload    LastReload  `json:"last_reload"`
 	Rooms         []RoomAbout `json:"rooms"`
 }
 
-// LastReload is how the newest reading of the configuration went; the first is
-// that of the start.
+// LastReload is the result of the last read of the configuration; the first is the one at the
+// start.
 type LastReload struct {
 	At         time.Time `json:"at"`
 	Successful bool      `json:"successful"`
 	Error      string    `json:"error"`
 }
 
-// RoomAbout names a room and what of it was changed since its file was read.
+// RoomAbout names a room and its changes since its file was read.
 type RoomAbout struct {
 	Name   string `json:"name"`
 	Status string `json:"status"`
-	Live   *Live  `json:"live_changes"` // null: as the file says
+	Live   *Live  `json:"live_changes"` // null: as in the file
 }
 
-// Live are the live changes of a room.
+// Live holds the live changes of a room.
 type Live struct {
 	Pairs map[string]string `json:"keys"`
 	At    time.Time         `json:"at"`
 	By    string            `json:"by"` // id and name of the last token
 }
 
-// A Config is what New needs; all fields but Limits, Queues and Log are required.
+// A Config holds the dependencies of New; all fields but Limits, Queues and Log are required.
 type Config struct {
 	Process Process
 	Tokens  *Tokens
 	Audit   *Audit
-	Unready func() string // why no visitors are taken; "": they are
+	Unready func() string // why no visitors are accepted; "": they are
 	Keys    Keys
 	Limits  Limits
-	Queues  func() []*queue.Queue // as of now
+	Queues  func() []*queue.Queue // the current ones
 
 	Webhooks Webhooks
 
 	Rooms   Rooms
-	Zone    func(room string) string // the name of the zone of a room, "" for no room; nil: there are none
+	Zone    func(room string) string // returns the name of a room's zone, "" for no room; nil: no zones
 	History Analytics
-	Pages   *pages.DefaultPages // of previews
-	Metrics http.Handler        // of GET /metrics
-	JWKS    http.Handler        // of GET /.headgate/jwks.json
+	Pages   *pages.DefaultPages // for previews
+	Metrics http.Handler        // serves GET /metrics
+	JWKS    http.Handler        // serves GET /.headgate/jwks.json
 
-	// ParentIn is the traceparent of who puts jobs, if it is to be kept with them, else "". Nil:
-	// none is.
+	// ParentIn returns the traceparent of a request that puts jobs, if it is to be stored with
+	// them, else "". Nil stores none.
 	ParentIn func(http.Header) string
 
 	// Preview renders the waiting page of a room for the parameters of a query. It returns
-	// ErrNoRoom, or what is wrong with a parameter.
+	// ErrNoRoom, or an error about a parameter.
 	Preview func(room string, q url.Values) (*pages.Preview, error)
 	Log     *slog.Logger // default: discard
 }
 
-// An API answers operators.
+// An API is the handler of the management API.
 type API struct {
 	cfg      Config
 	mux      *http.ServeMux
-	attempts bucket        // without a valid token
-	refusals buckets       // of changes, by token
+	attempts bucket        // requests without a valid token
+	refusals buckets       // rejected changes, by token
 	bulks    chan struct{} // requests with many jobs in memory
 	previews previews
 }
 
-// New builds the API. It starts and opens nothing.
+// New builds the API. It starts nothing and opens no file.
 func New(cfg Config) *API {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -249,7 +246,7 @@ func New(cfg Config) *API {
 	return a
 }
 
-// allRoutes are all there are: openapi.json describes each.
+// allRoutes returns all routes; openapi.json describes each.
 func (a *API) allRoutes() []route {
 	return slices.Concat(a.routes(), a.limitRoutes(), a.queueRoutes(), a.webhookRoutes(), a.passRoutes(),
 		a.managedRoutes(), a.historyRoutes(), a.analyticsRoutes())
@@ -261,8 +258,8 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTT
 // A route is one method of one path.
 type route struct {
 	method, path string
-	scope        string // read, write, or "" for nobody's business
-	some         bool   // a token for one room will do: the answer is cut to it
+	scope        string // read, write, or "" if no token is needed
+	some         bool   // a token for one room is enough: the answer contains only that room
 	handle       func(*call) (any, error)
 }
 
@@ -312,7 +309,7 @@ func (a *API) about(*call) (any, error) { return a.cfg.Process.About(), nil }
 
 func (a *API) cluster(c *call) (any, error) {
 	x, err := a.cfg.Process.Cluster(c.r.Context())
-	c.quiet = errors.Is(err, ErrAlone) // that there is none is what was asked
+	c.quiet = errors.Is(err, ErrAlone) // being alone is a valid answer, not an error
 	return x, err
 }
 
@@ -335,7 +332,7 @@ func (a *API) room(c *call) (any, error) {
 	return nil, ErrNoRoom
 }
 
-// preview is the waiting page as a visitor would get it.
+// preview returns the waiting page as a visitor would get it.
 func (a *API) preview(c *call) (any, error) {
 	return nil, a.render(c, func() (*pages.Preview, error) {
 		return a.cfg.Preview(c.room, c.r.URL.Query())
@@ -346,7 +343,7 @@ func (a *API) ticket(c *call) (any, error) {
 	return a.cfg.Process.FindTicket(c.r.Context(), c.room, c.r.PathValue("id"))
 }
 
-// tickets looks through all rooms that may be read.
+// tickets searches all rooms that the caller may read.
 func (a *API) tickets(c *call) (any, error) {
 	for _, s := range a.cfg.Process.Rooms() {
 		if !c.who.mayRoom(scopeRead, s.Name) {
@@ -368,5 +365,5 @@ func writeJSON(w http.ResponseWriter, kind string, status int, v any) {
 	w.WriteHeader(status)
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(v) // an error is the client's: it has gone
+	_ = enc.Encode(v) // an error means that the client is gone
 }

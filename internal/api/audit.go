@@ -17,26 +17,26 @@ import (
 
 const (
 	auditFile = "audit.log"
-	auditMax  = 10 << 20 // then the file is set aside
-	auditKept = 5        // files that were set aside
+	auditMax  = 10 << 20 // size at which the file is rotated
+	auditKept = 5        // rotated files that are kept
 )
 
-// An Entry is one line of the audit log: who did, or tried to do, what.
+// An AuditEntry is one line of the audit log: who did, or tried to do, what.
 type AuditEntry struct {
 	At        time.Time         `json:"at"`
-	Who       string            `json:"who"`  // id of the token, "" for none that is valid
+	Who       string            `json:"who"`  // id of the token, "" without a valid one
 	Name      string            `json:"name"` // its name
 	Remote    string            `json:"remote"`
 	What      string            `json:"what"` // method and path, or the command
 	Room      string            `json:"room"`
 	Before    map[string]string `json:"before,omitempty"`
 	After     map[string]string `json:"after,omitempty"`
-	Asked     map[string]string `json:"asked,omitempty"` // of a change that was refused
+	Asked     map[string]string `json:"asked,omitempty"` // of a rejected change
 	Result    string            `json:"result"`          // ok, or the problem's code
 	RequestID string            `json:"request_id"`
 }
 
-// A FileError says which file of the data folder failed, and what to do.
+// A FileError names the file of the data folder that failed, and what to do.
 type FileError struct {
 	Path string
 	Text string
@@ -47,7 +47,7 @@ type FileError struct {
 func (e *FileError) Error() string {
 	err := e.Err
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
-		err = p.Err // the path is told already
+		err = p.Err // the message contains the path already
 	}
 	if err == nil {
 		return e.Path + ": " + e.Text
@@ -55,15 +55,15 @@ func (e *FileError) Error() string {
 	return fmt.Sprintf("%s: %s: %v", e.Path, e.Text, err)
 }
 
-// Unwrap gives the error of the file.
+// Unwrap returns the error of the file.
 func (e *FileError) Unwrap() error { return e.Err }
 
-// Hint says what to do.
+// Hint returns what to do.
 func (e *FileError) Hint() string { return e.Do }
 
-// An Audit is the audit log in a data folder: lines are added, each is on the
-// disk before Append returns, and none is changed. It may be used by many
-// goroutines at once; a command may add lines beside the process.
+// An Audit is the audit log in a data folder. Lines are only added, and each is on the disk before
+// Append returns. It may be used by many goroutines at once; a command may add lines at the same
+// time as the process.
 type Audit struct {
 	dir string
 	max int64
@@ -72,8 +72,7 @@ type Audit struct {
 	f  *os.File
 }
 
-// NewAudit names the log in a data folder. Nothing is opened before a line is
-// written.
+// NewAudit returns the log of a data folder. It opens nothing before a line is written.
 func NewAudit(dir string) *Audit { return &Audit{dir: dir, max: auditMax} }
 
 func (a *Audit) path() string { return filepath.Join(a.dir, auditFile) }
@@ -99,8 +98,7 @@ func (a *Audit) close() error {
 	return err
 }
 
-// ready opens the log, so that a change that could not be written down is
-// refused before it is made.
+// ready opens the log, so that a change that could not be logged is rejected before it is made.
 func (a *Audit) ready() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -110,7 +108,7 @@ func (a *Audit) ready() error {
 	return nil
 }
 
-// open opens the file, and anew when somebody has moved it away.
+// open opens the file, and reopens it if it was moved away.
 func (a *Audit) open() error {
 	if a.f != nil {
 		mine, err := a.f.Stat()
@@ -134,8 +132,7 @@ func (a *Audit) open() error {
 	return a.mend()
 }
 
-// mend ends a line that a crash or a full disk has cut, so that the next one
-// stands alone.
+// mend ends a line that a crash or a full disk has cut off, so that the next one starts a new line.
 func (a *Audit) mend() error {
 	info, err := a.f.Stat()
 	if err != nil || info.Size() == 0 {
@@ -149,7 +146,7 @@ func (a *Audit) mend() error {
 	return err
 }
 
-// Append adds a line and waits for the disk.
+// Append adds a line and waits until it is on the disk.
 func (a *Audit) Append(e *AuditEntry) error {
 	line, err := json.Marshal(e)
 	if err != nil {
@@ -159,7 +156,7 @@ func (a *Audit) Append(e *AuditEntry) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err := a.append(line); err != nil {
-		a.close() // opening it again mends a line that was cut
+		a.close() // reopening ends a line that was cut off
 		return a.fail(err)
 	}
 	return nil
@@ -184,7 +181,7 @@ func (a *Audit) append(line []byte) error {
 	return a.f.Sync()
 }
 
-// Newest reads the newest lines, the newest first. A line that was cut is left out.
+// Newest reads the newest lines, newest first. It skips lines that were cut off.
 func (a *Audit) Newest(most int) ([]AuditEntry, error) {
 	all := []AuditEntry{}
 	for n := 0; n <= auditKept && len(all) < most; n++ {
@@ -211,7 +208,7 @@ func (a *Audit) Newest(most int) ([]AuditEntry, error) {
 	return all, nil
 }
 
-// rotate sets the file aside as audit.log.1, the older ones one further.
+// rotate renames the file to audit.log.1, and each older file to the next number.
 func (a *Audit) rotate() error {
 	a.close()
 	aside := func(n int) string { return fmt.Sprintf("%s.%d", a.path(), n) }

@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// A call is one request on its way through the API.
+// A call is one request to the API.
 type call struct {
 	w    http.ResponseWriter
 	r    *http.Request
 	id   string // of the request, for the log
-	path string // for logs: cut, and without a key of a limit
+	path string // for logs: shortened, and without a key of a limit
 	room string // the {name} of the path, "" for none
 	who  who
-	done AuditEntry // what the audit log will say
+	done AuditEntry // the entry for the audit log
 
 	status int // of the answer; 0: 200
 
-	quiet   bool // a refusal is no line of the log: it is asked often, or is an answer
-	wrapped bool // answered as Cloudflare's API does
+	quiet   bool // do not log a rejection: it is frequent, or a normal answer
+	wrapped bool // answered in the format of Cloudflare's API
 
-	reserves bool // a reservation is asked for
+	reserves bool // the request makes a reservation
 }
 
-// dispatch picks the method and answers, also where there is none.
+// dispatch calls the handler of the method, or answers that there is none.
 func (a *API) dispatch(w http.ResponseWriter, r *http.Request, routes []route) {
 	c := &call{w: w, r: r, id: strings.ToLower(rand.Text()[:12]),
 		path: loggedPath(r.URL.Path), room: r.PathValue("name"), who: who{zone: a.cfg.Zone},
@@ -35,7 +35,8 @@ func (a *API) dispatch(w http.ResponseWriter, r *http.Request, routes []route) {
 	h.Set("X-Request-Id", c.id)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	// What tenants wrote stands in answers. An answer that is opened as a document runs nothing.
+	// Answers contain text that tenants wrote. An answer that is opened as a document must not run
+	// it.
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'self'")
 	method := r.Method
 	if method == http.MethodHead {
@@ -59,7 +60,7 @@ func (a *API) dispatch(w http.ResponseWriter, r *http.Request, routes []route) {
 		Detail: "this method is not for this path", Hint: "use " + strings.Join(methods, " or ")})
 }
 
-// clip cuts what anybody can make as long as a header may be.
+// clip shortens text that a client can make as long as a header may be.
 func clip(s string) string {
 	const most = 200
 	if len(s) <= most {
@@ -68,7 +69,7 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// loggedPath leaves out the key of a limit: it may be an address, or a secret.
+// loggedPath removes the key of a limit from a path: it may be an address, or a secret.
 func loggedPath(path string) string {
 	before, _, keyed := strings.Cut(path, "/keys/")
 	if keyed && strings.HasPrefix(path, "/v1/limits/") {
@@ -88,7 +89,7 @@ func (a *API) answer(c *call, e route) {
 	if p == nil {
 		var err error
 		if writes {
-			err = a.cfg.Audit.ready() // what cannot be written down is not done
+			err = a.cfg.Audit.ready() // a change that cannot be logged is not made
 		}
 		if err == nil {
 			v, err = e.handle(c)
@@ -106,19 +107,18 @@ func (a *API) answer(c *call, e route) {
 	}
 }
 
-// record writes a change, or its refusal, to the audit log, and a change to the
-// log too.
+// record writes a change, or its rejection, to the audit log, and a change to the log too.
 func (a *API) record(c *call, p *problem) {
 	e := &c.done
 	e.Who, e.Name, e.Result = c.who.token.ID, c.who.token.Name, "ok"
 	if p != nil {
 		e.Result = p.Code
-		if p.Status == http.StatusTooManyRequests { // guesses must not fill the disk
+		if p.Status == http.StatusTooManyRequests { // guessing must not fill the disk
 			return
 		}
 	}
 	if err := a.cfg.Audit.Append(e); err != nil {
-		// What was done is in force: to answer otherwise would be a lie.
+		// The change is in force, so the answer must not say that it failed.
 		a.cfg.Log.Error("audit log not written", "request", c.id, "error", err)
 	}
 	if p == nil {

@@ -15,10 +15,10 @@ import (
 const (
 	maxBody      = 64 << 10         // chosen: a message of 500 characters, all escaped, is 6 KB
 	bodyPatience = 10 * time.Second // chosen: a slow body must not hold a connection
-	maxAsked     = 4 << 10          // of a refused change in the audit log
+	maxAsked     = 4 << 10          // of a rejected change in the audit log
 )
 
-// change is PATCH /v1/rooms/{name}.
+// change handles PATCH /v1/rooms/{name}.
 func (a *API) change(c *call) (any, error) {
 	pairs, err := readPairs(c)
 	if err != nil {
@@ -33,7 +33,7 @@ func (a *API) change(c *call) (any, error) {
 	return got.Status, nil
 }
 
-// reload is POST /v1/reload.
+// reload handles POST /v1/reload.
 func (a *API) reload(c *call) (any, error) {
 	got, err := a.cfg.Process.Reload(c.r.Context())
 	if err != nil {
@@ -47,7 +47,7 @@ func (a *API) reload(c *call) (any, error) {
 	return got, nil
 }
 
-// asked keeps what was refused for the audit log, unless it is absurd.
+// asked returns the rejected values for the audit log, unless they are too large.
 func asked(pairs map[string]string) map[string]string {
 	n := 0
 	for k, v := range pairs {
@@ -67,9 +67,9 @@ func readPairs(c *call) (map[string]string, error) {
 	return parsePairs(body)
 }
 
-// readBody reads a body of up to most bytes. hint says what to do about a larger one.
+// readBody reads a body of up to most bytes. hint is the advice for a larger one.
 func readBody(c *call, most int64, hint string) ([]byte, error) {
-	// A server that does not know deadlines is one of a test.
+	// Only servers in tests have no deadlines.
 	http.NewResponseController(c.w).SetReadDeadline(time.Now().Add(bodyPatience))
 	body, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, most))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
@@ -87,9 +87,9 @@ func badBody(detail string) *problem {
 		Hint: `send one JSON object of keys and values, such as {"total_active_users": 300}`}
 }
 
-// parsePairs reads a JSON object of plain values into the text that the file
-// would have. encoding/json alone would take the last of two equal keys, and
-// what follows the object.
+// parsePairs parses a JSON object of plain values and returns each as the file would contain it.
+// encoding/json alone would accept duplicate keys, where the last counts, and text after the
+// object.
 func parsePairs(body []byte) (map[string]string, error) {
 	if !utf8.Valid(body) {
 		return nil, badBody("the body is not UTF-8 text")
@@ -129,13 +129,13 @@ func parsePairs(body []byte) (map[string]string, error) {
 	return pairs, nil
 }
 
-// textOf is a JSON value as the file would have it.
+// textOf converts a JSON value to the text that the file would contain.
 func textOf(key string, v json.Token) (string, error) {
 	switch v := v.(type) {
 	case string:
 		return v, nil
 	case json.Number:
-		if key != "message" { // 5 is no sentence: the quotes were forgotten
+		if key != "message" { // a number as a message means that the quotes are missing
 			return v.String(), nil
 		}
 	case bool:
@@ -156,7 +156,7 @@ func textOf(key string, v json.Token) (string, error) {
 		Hint:   `write a number, true or false, or text in quotes, such as "5m"`}
 }
 
-// plainWord tells whether a word from outside can be shown as it is.
+// plainWord reports whether a word from a client can be shown unchanged.
 func plainWord(s string) bool {
 	return s != "" && len(s) <= 64 && !strings.ContainsFunc(s, func(r rune) bool {
 		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' ||

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// moveAnywhere is POST /v1/cluster/anywhere: {"to": "lhr", "home_is_off": false}.
+// moveAnywhere handles POST /v1/cluster/anywhere: {"to": "lhr", "home_is_off": false}.
 func (a *API) moveAnywhere(c *call) (any, error) {
 	pairs, err := readOnly(c, `{"to": "lhr"}`, "to", "home_is_off")
 	if err != nil {
@@ -25,7 +25,7 @@ func (a *API) moveAnywhere(c *call) (any, error) {
 	return got, nil
 }
 
-// off is POST /v1/cluster/off: {"datacenters": "lhr,del"}.
+// off handles POST /v1/cluster/off: {"datacenters": "lhr,del"}.
 func (a *API) off(c *call) (any, error) {
 	pairs, err := readOnly(c, `{"datacenters": "lhr"}`, "datacenters")
 	if err != nil {
@@ -40,7 +40,7 @@ func (a *API) off(c *call) (any, error) {
 	return got, nil
 }
 
-// revoke is POST /v1/cluster/revoke: {"serial": "6f3a…", "node": "w7"}.
+// revoke handles POST /v1/cluster/revoke: {"serial": "6f3a…", "node": "w7"}.
 func (a *API) revoke(c *call) (any, error) {
 	pairs, err := readOnly(c, `{"serial": "6f3a"}`, "serial", "node")
 	if err != nil {
@@ -60,7 +60,7 @@ func (a *API) revoke(c *call) (any, error) {
 	return got, nil
 }
 
-// readOnly reads an object that has no other keys than these, the first one among them.
+// readOnly reads an object that has only these keys, of which the first is required.
 func readOnly(c *call, example string, keys ...string) (map[string]string, error) {
 	pairs, err := readPairs(c)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/internal/manage"
 )
 
-// historyRoutes are those about what was changed, and by whom.
+// historyRoutes returns the routes for the history of changes.
 func (a *API) historyRoutes() []route {
 	const one = "/v1/history/{version}"
 	return []route{
@@ -37,7 +37,7 @@ func (a *API) zones(c *call) (any, error) {
 	return map[string]any{"account_id": manage.AccountID(), "zones": all}, nil
 }
 
-// count reads a number of a query.
+// count parses a number in a query.
 func count(q url.Values, name string, otherwise, most int64) (int64, error) {
 	s := q.Get(name)
 	if s == "" {
@@ -52,7 +52,7 @@ func count(q url.Values, name string, otherwise, most int64) (int64, error) {
 	return n, nil
 }
 
-// history is GET /v1/history?zone=…&room=…&before=VERSION&count=N, the newest first.
+// history handles GET /v1/history?zone=…&room=…&before=VERSION&count=N, newest first.
 func (a *API) history(c *call) (any, error) {
 	q := c.r.URL.Query()
 	most, err := count(q, "count", 50, 200)
@@ -68,7 +68,7 @@ func (a *API) history(c *call) (any, error) {
 		return nil, err
 	}
 	zone := q.Get("zone")
-	if z, err := b.Zone(zone); err == nil { // by its id; one that is gone has a name in the history alone
+	if z, err := b.Zone(zone); err == nil { // by id; a zone that no longer exists is in the history by name only
 		zone = z.Name
 	}
 	all := []*manage.Change{}
@@ -80,7 +80,7 @@ func (a *API) history(c *call) (any, error) {
 	return map[string]any{"changes": all}, nil
 }
 
-// changeOf is the change that the path names.
+// changeOf returns the change that the path names.
 func (a *API) changeOf(c *call, b *manage.Catalog, scope string) (*manage.Change, error) {
 	n, err := strconv.ParseInt(c.r.PathValue("version"), 10, 64)
 	if err != nil {
@@ -104,7 +104,7 @@ func (a *API) oneChange(c *call) (any, error) {
 	return a.changeOf(c, b, scopeRead)
 }
 
-// undo takes a change back.
+// undo reverts a change.
 func (a *API) undo(c *call) (any, error) {
 	res, err := a.cfg.Rooms.Edit(c.r.Context(), func(b *manage.Catalog) (*manage.Result, error) {
 		x, err := a.changeOf(c, b, scopeWrite)
@@ -124,7 +124,7 @@ func (a *API) undo(c *call) (any, error) {
 	return map[string]any{"change": res.Change, "result": res.Value}, nil
 }
 
-// audit is GET /v1/audit?count=N: the newest lines of this node's audit log, the newest first.
+// audit handles GET /v1/audit?count=N: the newest lines of this node's audit log, newest first.
 func (a *API) audit(c *call) (any, error) {
 	most, err := count(c.r.URL.Query(), "count", 100, 1000)
 	if err != nil {

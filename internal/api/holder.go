@@ -6,10 +6,11 @@ import (
 	"time"
 )
 
-// holderKey is where the context of a request has the hash of the token that its sender holds.
+// holderKey is the context key of the hash of the token that a signed-in sender holds.
 type holderKey struct{}
 
-// SignIn is the token of a text, if it is good now and may read anything at all.
+// SignIn returns the token of a text. ok reports whether it is valid now and may read anything at
+// all.
 func (a *API) SignIn(secret string) (t Token, ok bool) {
 	if !wellFormed(secret) {
 		return Token{}, false
@@ -18,7 +19,7 @@ func (a *API) SignIn(secret string) (t Token, ok bool) {
 	return t, ok && !t.IsExpired(time.Now()) && t.mayAny(scopeRead)
 }
 
-// Holds tells whether the token of a hash is still good, and what is kept of it.
+// TokenByHash returns the token with a hash. ok reports whether it is still valid.
 func (a *API) TokenByHash(hash string) (Token, bool) {
 	for _, t := range a.cfg.Tokens.current() {
 		if t.Hash == hash {
@@ -28,8 +29,8 @@ func (a *API) TokenByHash(hash string) (Token, bool) {
 	return Token{}, false
 }
 
-// ServeFor answers a request for the holder of a token, which the request does not carry: it has
-// signed in with it. A hash of "" is nobody's: the request is answered as it is.
+// ServeAs answers a request on behalf of the holder of a token, who has signed in with it, so that
+// the request does not contain it. With the hash "" the request is answered without a token.
 func (a *API) ServeAs(hash string, w http.ResponseWriter, r *http.Request) {
 	for _, name := range append(keyHeaders(), "Authorization") {
 		r.Header.Del(name)
@@ -40,8 +41,8 @@ func (a *API) ServeAs(hash string, w http.ResponseWriter, r *http.Request) {
 	a.ServeHTTP(w, r)
 }
 
-// Reads tells which rooms the holder of a token may read, or who sends a request without one. It
-// is nil for none.
+// ReadableRooms returns a function that reports which rooms the holder of a token, or the sender of
+// a request without one, may read. It returns nil if they may read none.
 func (a *API) ReadableRooms(hash string, r *http.Request) func(room string) bool {
 	w := who{local: hash == "" && local(r), zone: a.cfg.Zone}
 	if hash != "" {

@@ -6,37 +6,37 @@ import (
 	"time"
 )
 
-// Keys are the sealing keys of a process, or of its cluster.
+// Keys manages the sealing keys of a process, or of its cluster.
 type Keys struct {
 	List   func() ([]Key, error)
 	Rotate func() (RotateResult, error)
-	Forget func(id int) error // ErrNoKey, ErrKeySeals
+	Forget func(id int) error // returns ErrNoKey, ErrKeySeals
 }
 
 // A Key is a sealing key without its secret.
 type Key struct {
-	Key        int       `json:"key"`                  // its number, in its data centre
-	Datacenter string    `json:"datacenter,omitempty"` // "" with one
+	Key        int       `json:"key"`                  // its number in its data center
+	Datacenter string    `json:"datacenter,omitempty"` // "" with only one data center
 	MadeAt     time.Time `json:"made_at"`
 	Seals      bool      `json:"seals"`
 }
 
-// Rotated is what a rotation of the sealing key did.
+// RotateResult is the result of a rotation of the sealing key.
 type RotateResult struct {
 	Key     int     `json:"key"`              // number of the new key
-	SealsIn float64 `json:"seals_in_seconds"` // when it seals: in a cluster all nodes must know it first
+	SealsIn float64 `json:"seals_in_seconds"` // delay before it seals: all nodes of a cluster must know it first
 }
 
-// Reasons why a key is not forgotten.
+// Reasons why a key cannot be removed.
 var (
 	ErrNoKey    = errors.New("there is no such sealing key")
 	ErrKeySeals = errors.New("this key seals cookies, or is about to")
 )
 
-// keys is GET /v1/keys.
+// keys handles GET /v1/keys.
 func (a *API) keys(*call) (any, error) { return a.cfg.Keys.List() }
 
-// rotate is POST /v1/keys/rotate.
+// rotate handles POST /v1/keys/rotate.
 func (a *API) rotate(c *call) (any, error) {
 	got, err := a.cfg.Keys.Rotate()
 	if err != nil {
@@ -46,7 +46,7 @@ func (a *API) rotate(c *call) (any, error) {
 	return got, nil
 }
 
-// forget is DELETE /v1/keys/{id}. It answers with the keys that are left.
+// forget handles DELETE /v1/keys/{id}. It answers with the remaining keys.
 func (a *API) forget(c *call) (any, error) {
 	id, err := strconv.Atoi(c.r.PathValue("id"))
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// changeLimit is PATCH /v1/limits/{limit}: {"amount": 200, "overrides.bob": 1000}. It holds until the
-// file says something else of the limit. What keys have used stays used.
+// changeLimit handles PATCH /v1/limits/{limit}: {"amount": 200, "overrides.bob": 1000}. The change
+// is in force until the file changes the limit. It does not change what keys have used.
 func (a *API) changeLimit(c *call) (any, error) {
 	pairs, err := readPairs(c)
 	if err != nil {
@@ -54,7 +54,7 @@ func (a *API) changeLimit(c *call) (any, error) {
 	return a.shown(l), nil
 }
 
-// askedOf is what was asked, as the audit log has it.
+// askedOf returns the requested values in the form of the audit log.
 func askedOf(pairs map[string]string) map[string]string {
 	told := map[string]string{}
 	for part, value := range pairs {
@@ -67,7 +67,7 @@ func (a *API) changeHere(_ context.Context, name string, pairs map[string]string
 	return a.cfg.Limits.Keys.Update(name, func(l *headgate.LimitConfig) error { return SetLimit(l, pairs) })
 }
 
-// A NotKept is a change of a limit that is not in force, for it could not be kept.
+// A NotPersistedError is a change of a limit that is not in force because it could not be stored.
 type NotPersistedError struct {
 	Reason, Do string
 	Err        error
@@ -75,7 +75,7 @@ type NotPersistedError struct {
 
 func (e *NotPersistedError) Error() string { return e.Reason + ": " + e.Err.Error() }
 
-// Unwrap gives the reason.
+// Unwrap returns the reason.
 func (e *NotPersistedError) Unwrap() error { return e.Err }
 
 func notChanged(err error) error {
@@ -92,7 +92,7 @@ func notChanged(err error) error {
 	case errors.Is(err, headgate.ErrNoLimit):
 		return limitProblem(err)
 	}
-	return badChange(clip(err.Error())) // another change has come in between
+	return badChange(clip(err.Error())) // another change was made at the same time
 }
 
 // SetLimit changes a limit as PATCH /v1/limits/{limit} does.
@@ -101,10 +101,10 @@ func SetLimit(l *headgate.LimitConfig, pairs map[string]string) error {
 	return err
 }
 
-// setLimit changes a limit, and tells what was and what is.
+// setLimit changes a limit, and returns the values before and after.
 func setLimit(l *headgate.LimitConfig, pairs map[string]string) (before, after map[string]string, err error) {
 	before, after = map[string]string{}, map[string]string{}
-	l.Overrides = maps.Clone(l.Overrides) // others have the same map
+	l.Overrides = maps.Clone(l.Overrides) // the map is shared
 	keys := limitKeysOf(l)
 	for _, key := range slices.Sorted(maps.Keys(pairs)) {
 		set, ok := keys[key]
@@ -125,15 +125,15 @@ func setLimit(l *headgate.LimitConfig, pairs map[string]string) (before, after m
 	return before, after, nil
 }
 
-// ofKey begins what changes the amount of one key, such as overrides.big-client, and noOverride
-// is that of a key that has none. mostOverrides bounds them, as in the file.
+// ofKey is the prefix of the amount of one key, such as overrides.big-client. noOverride is the
+// value of a key without an override. mostOverrides bounds the overrides, as in the file.
 const (
 	ofKey         = "overrides."
 	noOverride    = "none"
 	mostOverrides = 10_000
 )
 
-// overrideOf is the amount of one key.
+// overrideOf returns the accessors of the amount of one key.
 func overrideOf(l *headgate.LimitConfig, key string) limitKey {
 	return limitKey{
 		func() string {
@@ -160,8 +160,8 @@ func overrideOf(l *headgate.LimitConfig, key string) limitKey {
 	}
 }
 
-// toldOf is what the audit log calls a part of a change. A key may be an address or a secret: it
-// has its hash.
+// toldOf returns the name of a changed value in the audit log. A key may be an address or a secret,
+// so its hash is logged.
 func toldOf(part string) string {
 	key, ok := strings.CutPrefix(part, ofKey)
 	if !ok {
@@ -187,7 +187,7 @@ func badChange(detail string) *problem {
 		Hint: `send such as {"amount": 200, "shadow": true}; the file says the rest`}
 }
 
-// A limitKey is a part of a limit that can be changed while it is in use.
+// A limitKey is a value of a limit that can be changed while the limit is in use.
 type limitKey struct {
 	text func() string
 	take func(string) bool
@@ -212,7 +212,7 @@ func limitKeysOf(l *headgate.LimitConfig) map[string]limitKey {
 		}}
 	}
 	window := span(&l.Window)
-	if l.Align >= limit.Minute { // which says how long a window is
+	if l.Align >= limit.Minute { // the calendar determines the window
 		window.take = func(string) bool { return false }
 	}
 	return map[string]limitKey{

@@ -20,10 +20,10 @@ import (
 // A limitAsk is one object of a body: a limit, a key and a cost, and for some paths more.
 type limitAsk struct {
 	headgate.LimitCheck
-	costs bool // the cost was said
+	costs bool // the object has a cost
 
-	settles bool   // the reservation was said
-	id      uint64 // 0: there is nothing to settle
+	settles bool   // the object has a reservation
+	id      uint64 // 0: nothing to settle
 	ttl     time.Duration
 }
 
@@ -32,7 +32,7 @@ func badAsk(detail string) *problem {
 		Hint: `send such as {"limit": "api", "key": "bob", "cost": 1}`}
 }
 
-// flag reads the only parameter of a query, which is true or false.
+// flag parses the only parameter of a query, which is true or false.
 func flag(c *call, name string) (bool, error) {
 	q, err := url.ParseQuery(c.r.URL.RawQuery)
 	s, twice := q.Get(name), len(q[name]) > 1
@@ -57,8 +57,8 @@ func readAsks(c *call, fields ...string) (asks []limitAsk, array bool, err error
 	return parseAsks(body, fields)
 }
 
-// parseAsks reads one object, or an array of them. encoding/json alone would take the last
-// of two equal names, names in any case, and what follows.
+// parseAsks parses one object, or an array of them. encoding/json alone would accept duplicate
+// names, where the last counts, names in any case, and text after the value.
 func parseAsks(body []byte, fields []string) (asks []limitAsk, array bool, err error) {
 	if !utf8.Valid(body) {
 		return nil, false, badJSON()
@@ -111,7 +111,7 @@ func badJSON() *problem {
 	return p
 }
 
-// parseAsk reads an object from behind its brace.
+// parseAsk parses an object after its opening brace.
 func parseAsk(d *json.Decoder, fields []string) (limitAsk, error) {
 	a := limitAsk{LimitCheck: headgate.LimitCheck{Cost: 1}, ttl: reserved}
 	var seen []string
@@ -148,7 +148,7 @@ func parseAsk(d *json.Decoder, fields []string) (limitAsk, error) {
 	return a, nil
 }
 
-// set reads one field.
+// set sets one field.
 func (a *limitAsk) set(name string, v json.Token) error {
 	text, isText := v.(string)
 	number, isNumber := v.(json.Number)

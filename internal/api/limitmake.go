@@ -10,15 +10,16 @@ import (
 	"github.com/headgate/headgate/internal/config"
 )
 
-// Where a limit comes from.
+// The sources of a limit.
 const (
 	FromFile  = "file"
-	FromAPI   = "made" // while headgate runs
+	FromAPI   = "made" // by the API, while headgate runs
 	FromEnvoy = "envoy"
 )
 
-// putLimit is PUT /v1/limits/{limit}: the keys of a limit in the file, as a JSON object. 201
-// says that it is new, 200 that it was made before. What keys have used stays used.
+// putLimit handles PUT /v1/limits/{limit}: the keys of a limit in the file, as a JSON object. It
+// answers 201 for a new limit and 200 for one that the API made before. It does not change what
+// keys have used.
 func (a *API) putLimit(c *call) (any, error) {
 	name := c.r.PathValue("limit")
 	body, err := readBody(c, maxBody, "a key for each client belongs under overrides of the configuration")
@@ -50,7 +51,7 @@ func (a *API) putLimit(c *call) (any, error) {
 	return a.shown(l), nil
 }
 
-// removeLimit is DELETE /v1/limits/{limit}.
+// removeLimit handles DELETE /v1/limits/{limit}.
 func (a *API) removeLimit(c *call) (any, error) {
 	name := c.r.PathValue("limit")
 	if a.cfg.Limits.Remove == nil {
@@ -68,12 +69,12 @@ func (a *API) removeLimit(c *call) (any, error) {
 	}
 	return struct {
 		Removed bool `json:"removed"`
-		Stays   bool `json:"in_file"` // one of the name that the file has stays in force
+		Stays   bool `json:"in_file"` // the file has a limit of this name, which stays in force
 	}{true, stays}, nil
 }
 
-// auditLimit is a limit as the audit log has it. Keys under overrides may be addresses or
-// secrets, and many: their number is told.
+// auditLimit returns a limit in the form of the audit log. Keys under overrides may be addresses or
+// secrets, and many, so only their number is logged.
 func auditLimit(l *headgate.LimitConfig) map[string]string {
 	if l == nil {
 		return nil
@@ -88,14 +89,15 @@ func auditLimit(l *headgate.LimitConfig) map[string]string {
 	return told
 }
 
-// askedLimit is what was asked, as the audit log has it: without what may be a secret.
+// askedLimit returns the requested limit in the form of the audit log, without values that may be
+// secret.
 func askedLimit(name string, body []byte) map[string]string {
 	told := flat(body)
 	told["limit"] = clip(name)
 	return asked(told)
 }
 
-// flat are the plain values of a JSON object, by key.
+// flat returns the plain values of a JSON object, by key.
 func flat(b []byte) map[string]string {
 	told, all := map[string]string{}, map[string]any{}
 	if json.Unmarshal(b, &all) != nil {
@@ -114,7 +116,7 @@ func flat(b []byte) map[string]string {
 	return told
 }
 
-// refusedAsItIs reports whether an error says by itself what is wrong, and what to do.
+// refusedAsItIs reports whether an error already explains what is wrong and what to do.
 func refusedAsItIs(err error) bool {
 	_, refused := errors.AsType[*RejectedError](err)
 	return refused || config.Faults(err) != nil

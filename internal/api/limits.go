@@ -15,51 +15,52 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// Limits are the limits of a process. The zero value is none.
+// Limits gives access to the limits of a process. The zero value has none.
 type Limits struct {
 	Rules headgate.LimitRules
 	Keys  LimitKeys
-	Style func(limit string) headgate.HeaderStyle // of the answers' headers; nil: the default
-	// Change puts a change into force for all processes that share the limit, once it is kept.
-	// It may block. Its error may be a NotKept. Nil: only this process has it.
+	Style func(limit string) headgate.HeaderStyle // style of the headers of answers; nil: the default
+	// Change stores a change and puts it into force in all processes that share the limit. It may
+	// block. Its error may be a NotPersistedError. Nil: only this process has the limit.
 	Change func(ctx context.Context, limit string, pairs map[string]string) error
-	// Make makes a limit that is kept, of a JSON object with the keys that it would have in the
-	// file, or replaces one that was made. Remove removes such a one, and reports whether the file
-	// has one of that name, which stays. They may block. Their errors may be faults of package
-	// config, a Refused or a NotKept. Nil: no limit can be made.
+	// Make makes and stores a limit from a JSON object with the keys that it would have in the
+	// file, or replaces one that Make has made. Remove removes such a limit, and reports whether
+	// the file has one of that name, which stays. They may block. Their errors may be faults of
+	// package config, a RejectedError or a NotPersistedError. Nil: no limit can be made.
 	Make   func(ctx context.Context, limit string, rule []byte) (isNew bool, err error)
 	Remove func(ctx context.Context, limit string) (stays bool, err error)
-	// Source tells where a limit comes from: FromFile, FromAPI or FromEnvoy. Nil: it is not told.
+	// Source returns the source of a limit: FromFile, FromAPI or FromEnvoy. Nil: the source is not
+	// shown.
 	Source func(limit string) string
 }
 
-// LimitKeys shows limits and what their keys have used. Its methods may be called by many
-// goroutines at once; Peek, Keys and Reset block for a round trip at most. For a limit that is
-// not there they return headgate.ErrNoLimit.
+// LimitKeys gives access to limits and to the usage of their keys. Its methods may be called by
+// many goroutines at once; Peek, Keys and Reset block for a round trip at most. For an unknown
+// limit they return headgate.ErrNoLimit.
 type LimitKeys interface {
-	// Limits are all limits, by name; not to be changed.
+	// Limits returns all limits, by name. The caller must not change them.
 	Limits() []*headgate.LimitConfig
-	// Keys are up to count keys that have used any, from a place on that the call before
-	// gave; "" is the beginning, and the end.
+	// Keys returns up to count keys with usage. from is the next of the call before; "" starts at
+	// the beginning. A next of "" means that there are no more.
 	Keys(limit, from string, count int) (all []headgate.KeyUsage, next string, err error)
-	// Peek tells whether a call would pass, and if not, when; it takes nothing.
+	// Peek reports whether a call would pass, and if not, when. It takes nothing.
 	Peek(ctx context.Context, a headgate.LimitCheck) (headgate.LimitResult, error)
-	// Update changes a limit by change, without another change in between, or says what is
-	// wrong with it. An error of change is returned as it is.
+	// Update changes a limit by change, without another change in between, or returns what is wrong
+	// with the result. It returns an error of change unchanged.
 	Update(limit string, change func(*headgate.LimitConfig) error) error
-	// Reset forgets what a key has used.
+	// Reset deletes the usage of a key.
 	Reset(limit, key string) error
 }
 
-// Bounds of what is asked at once. Chosen.
+// Bounds of one request. Chosen.
 const (
 	maxAsks      = 1000
 	maxAsksBody  = 1 << 20
 	maxKeysShown = 1000
-	keysShown    = 100            // when nothing is said
-	mostTold     = 16             // limits in the headers of one answer: beyond it the body says it
-	maxReserved  = 24 * time.Hour // as the middleware's
-	reserved     = time.Minute    // when nothing is said
+	keysShown    = 100            // the default
+	mostTold     = 16             // limits in the headers of one answer; the body has them all
+	maxReserved  = 24 * time.Hour // the same as the middleware's
+	reserved     = time.Minute    // the default
 )
 
 func (a *API) limitRoutes() []route {
@@ -80,7 +81,7 @@ func (a *API) limitRoutes() []route {
 	}
 }
 
-// A limitAnswer is a verdict. Times are rounded up to milliseconds.
+// A limitAnswer is the result of a limit check. Times are rounded up to milliseconds.
 type limitAnswer struct {
 	Allowed    bool     `json:"allowed"`
 	Limit      int64    `json:"limit"` // the most that passes at once
@@ -88,11 +89,11 @@ type limitAnswer struct {
 	Reset      float64  `json:"reset_seconds"`
 	RetryAfter *float64 `json:"retry_after_seconds"` // null: never
 	Wait       float64  `json:"wait_seconds,omitempty"`
-	ID         string   `json:"reservation,omitempty"` // digits, more than JavaScript's numbers hold
+	ID         string   `json:"reservation,omitempty"` // text: too long for a number in JavaScript
 	Shadowed   bool     `json:"shadowed,omitempty"`
-	Shared     bool     `json:"shared,omitempty"`      // counted with all keys beyond max_keys
-	Alone      bool     `json:"unreachable,omitempty"` // its node did not answer: on_unreachable decided
-	Name       string   `json:"name,omitempty"`        // of the limit, where several were asked
+	Shared     bool     `json:"shared,omitempty"`      // counted together with all keys beyond max_keys
+	Alone      bool     `json:"unreachable,omitempty"` // its host did not answer: on_unreachable decided
+	Name       string   `json:"name,omitempty"`        // name of the limit, if several were checked
 }
 
 func answerOf(v *headgate.LimitResult) limitAnswer {
@@ -101,7 +102,7 @@ func answerOf(v *headgate.LimitResult) limitAnswer {
 		Wait: seconds(v.Wait), Shadowed: v.Shadowed, Shared: v.Shared, Alone: v.Local,
 	}
 	switch {
-	case v.Allowed: // also in shadow mode
+	case v.Allowed: // in shadow mode too
 		a.RetryAfter = new(float64)
 	case v.Retry >= 0:
 		a.RetryAfter = new(seconds(v.Retry))
@@ -116,8 +117,8 @@ func seconds(d time.Duration) float64 {
 	return math.Ceil(float64(d)/float64(time.Millisecond)) / 1000
 }
 
-// checkLimits is POST /v1/limits/check: {"limit": "api", "key": "bob", "cost": 1}, or an
-// array of these.
+// checkLimits handles POST /v1/limits/check: {"limit": "api", "key": "bob", "cost": 1}, or an array
+// of these.
 func (a *API) checkLimits(c *call) (any, error) {
 	asks, array, err := readAsks(c, "limit", "key", "cost")
 	if err != nil {
@@ -143,7 +144,7 @@ func (a *API) checkLimits(c *call) (any, error) {
 	return a.tellLimits(c, vs, true, err)
 }
 
-// reserveLimit is POST /v1/limits/reserve: {"limit", "key", "cost", "ttl_seconds"}.
+// reserveLimit handles POST /v1/limits/reserve: {"limit", "key", "cost", "ttl_seconds"}.
 func (a *API) reserveLimit(c *call) (any, error) {
 	ask, rules, err := a.oneAsk(c, "limit", "key", "cost", "ttl_seconds")
 	if err != nil {
@@ -154,7 +155,7 @@ func (a *API) reserveLimit(c *call) (any, error) {
 	return a.tellLimits(c, []headgate.LimitResult{v}, false, err)
 }
 
-// settleLimit is POST /v1/limits/settle: {"limit", "key", "reservation", "cost"}.
+// settleLimit handles POST /v1/limits/settle: {"limit", "key", "reservation", "cost"}.
 func (a *API) settleLimit(c *call) (any, error) {
 	ask, rules, err := a.oneAsk(c, "limit", "key", "cost", "reservation")
 	if err != nil {
@@ -169,7 +170,7 @@ func (a *API) settleLimit(c *call) (any, error) {
 	return map[string]bool{"settled": true}, nil
 }
 
-// renewLimit is POST /v1/limits/renew: {"limit", "key", "reservation"}.
+// renewLimit handles POST /v1/limits/renew: {"limit", "key", "reservation"}.
 func (a *API) renewLimit(c *call) (any, error) {
 	ask, rules, err := a.oneAsk(c, "limit", "key", "reservation")
 	if err != nil {
@@ -184,7 +185,7 @@ func (a *API) renewLimit(c *call) (any, error) {
 	return map[string]bool{"renewed": true}, nil
 }
 
-// oneAsk reads what is asked about a reservation.
+// oneAsk reads a request about one reservation.
 func (a *API) oneAsk(c *call, fields ...string) (ask limitAsk, rules headgate.LimitRules, err error) {
 	asks, array, err := readAsks(c, fields...)
 	if err == nil {
@@ -199,7 +200,7 @@ func (a *API) oneAsk(c *call, fields ...string) (ask limitAsk, rules headgate.Li
 	return asks[0], rules, nil
 }
 
-// rules are what is asked, if there are limits at all.
+// rules returns the limits to check, or an error if there are none.
 func (a *API) rules() (headgate.LimitRules, error) {
 	if a.cfg.Limits.Rules == nil {
 		return nil, limitProblem(headgate.ErrNoLimit)
@@ -207,7 +208,7 @@ func (a *API) rules() (headgate.LimitRules, error) {
 	return a.cfg.Limits.Rules, nil
 }
 
-// tellLimits answers with verdicts: 429 if any was refused.
+// tellLimits answers with the results: 429 if any limit denied.
 func (a *API) tellLimits(c *call, vs []headgate.LimitResult, array bool, err error) (any, error) {
 	if err != nil {
 		return nil, limitProblem(err)
@@ -217,7 +218,7 @@ func (a *API) tellLimits(c *call, vs []headgate.LimitResult, array bool, err err
 	for i := range vs {
 		answers[i] = answerOf(&vs[i])
 		if v := &vs[i]; v.Allowed && v.ID == 0 && (c.reserves || isCall(v) && (v.Shadowed || v.Local)) {
-			answers[i].ID = "0" // shadow mode, or on_unreachable, let it pass: who settles need not know
+			answers[i].ID = "0" // passed by shadow mode or on_unreachable: settling "0" does nothing
 		}
 		if array && vs[i].Limit != nil {
 			answers[i].Name = vs[i].Limit.Name
@@ -237,12 +238,12 @@ func (a *API) tellLimits(c *call, vs []headgate.LimitResult, array bool, err err
 	return nil, nil
 }
 
-// isCall reports whether what a verdict lets pass is to be settled when it is over.
+// isCall reports whether an allowed call must be settled when it ends.
 func isCall(v *headgate.LimitResult) bool {
 	return v.Limit != nil && v.Limit.Algorithm == limit.Concurrency
 }
 
-// tellHeaders sets the headers that a gateway may hand on, each limit's in its own style.
+// tellHeaders sets the headers that a gateway may pass on, each limit's in its own style.
 func (a *API) tellHeaders(c *call, vs []headgate.LimitResult) {
 	styles := map[headgate.HeaderStyle][]headgate.LimitResult{}
 	for _, v := range vs {
@@ -255,13 +256,13 @@ func (a *API) tellHeaders(c *call, vs []headgate.LimitResult) {
 	for style, some := range styles {
 		headgate.SetLimitHeaders(c.w.Header(), style, some)
 	}
-	if len(styles) > 1 { // when all let it pass
+	if len(styles) > 1 { // Retry-After must consider the limits of all styles
 		c.w.Header().Del("Retry-After")
 		headgate.SetLimitHeaders(c.w.Header(), headgate.HeadersNone, vs)
 	}
 }
 
-// A limitShown is a limit as the file may have it.
+// A limitShown is a limit in the form of the file.
 type limitShown struct {
 	Name      string           `json:"name"`
 	Algorithm string           `json:"algorithm"`
@@ -282,7 +283,7 @@ type limitShown struct {
 	Source    string           `json:"source,omitempty"`
 }
 
-// shown is a limit, and where it comes from.
+// shown returns a limit in the form of the file, with its source.
 func (a *API) shown(l *headgate.LimitConfig) limitShown {
 	s := shown(l)
 	if a.cfg.Limits.Source != nil {
@@ -312,7 +313,7 @@ func shown(l *headgate.LimitConfig) limitShown {
 	return s
 }
 
-// limits is GET /v1/limits. The overrides of each are told by GET /v1/limits/{limit}.
+// limits handles GET /v1/limits. It leaves out overrides; GET /v1/limits/{limit} has them.
 func (a *API) limits(*call) (any, error) {
 	all := []limitShown{}
 	if a.cfg.Limits.Keys != nil {
@@ -325,7 +326,7 @@ func (a *API) limits(*call) (any, error) {
 	return map[string]any{"limits": all}, nil
 }
 
-// limit is GET /v1/limits/{limit}.
+// limit handles GET /v1/limits/{limit}.
 func (a *API) limit(c *call) (any, error) {
 	l, err := a.limitNamed(c.r.PathValue("limit"))
 	if err != nil {
@@ -343,7 +344,7 @@ type keyShown struct {
 	Reset     float64 `json:"reset_seconds"`
 }
 
-// limitKeys is GET /v1/limits/{limit}/keys?after=&count=.
+// limitKeys handles GET /v1/limits/{limit}/keys?after=&count=.
 func (a *API) limitKeys(c *call) (any, error) {
 	count := keysShown
 	q, err := url.ParseQuery(c.r.URL.RawQuery)
@@ -364,7 +365,7 @@ func (a *API) limitKeys(c *call) (any, error) {
 	}
 	answer := struct {
 		Keys []keyShown `json:"keys"`
-		Next string     `json:"next,omitempty"` // send it as after; none: that was all
+		Next string     `json:"next,omitempty"` // send it as after; "" means that there are no more
 	}{[]keyShown{}, next}
 	for _, u := range uses {
 		answer.Keys = append(answer.Keys, keyShown{u.Key, u.Used, u.Amount, u.Remaining, seconds(u.Reset)})
@@ -372,7 +373,7 @@ func (a *API) limitKeys(c *call) (any, error) {
 	return answer, nil
 }
 
-// limitKey is GET /v1/limits/{limit}/keys/{key}?cost=: whether a call of that cost would pass.
+// limitKey handles GET /v1/limits/{limit}/keys/{key}?cost=: whether a call of that cost would pass.
 func (a *API) limitKey(c *call) (any, error) {
 	ask := headgate.LimitCheck{Limit: c.r.PathValue("limit"), Key: c.r.PathValue("key"), Cost: 1}
 	q, err := url.ParseQuery(c.r.URL.RawQuery)
@@ -402,8 +403,8 @@ func (a *API) limitKey(c *call) (any, error) {
 	}()}, nil
 }
 
-// resetLimitKey is DELETE /v1/limits/{limit}/keys/{key}. A key may be an address or a
-// secret: the audit log has its hash.
+// resetLimitKey handles DELETE /v1/limits/{limit}/keys/{key}. A key may be an address or a secret,
+// so the audit log has its hash.
 func (a *API) resetLimitKey(c *call) (any, error) {
 	name, key := c.r.PathValue("limit"), c.r.PathValue("key")
 	sum := sha256.Sum256([]byte(key))
@@ -420,7 +421,7 @@ func (a *API) resetLimitKey(c *call) (any, error) {
 	return map[string]bool{"reset": true}, nil
 }
 
-// limitProblem explains an error of limits.
+// limitProblem converts an error of limits to a problem.
 func limitProblem(err error) error {
 	switch {
 	case errors.Is(err, headgate.ErrNoLimit):

@@ -15,24 +15,26 @@ import (
 	"github.com/headgate/headgate/internal/manage"
 )
 
-// Rooms keeps the rooms that operators make. Its methods may be called by many goroutines at once.
+// Rooms manages the rooms that operators make by the API. Its methods may be called by many
+// goroutines at once.
 type Rooms interface {
-	// Book reads all rooms, as the store has them.
+	// Book reads all rooms from the store.
 	Book(ctx context.Context) (*manage.Catalog, error)
-	// Edit makes one change: edit may be called again, upon what others have changed since. It
-	// returns what edit does, ErrBusy or a NotKept.
+	// Edit makes one change. It may call edit again, on top of changes that others have made
+	// meanwhile. It returns the result of edit, ErrBusy or a NotPersistedError.
 	Edit(ctx context.Context, edit func(*manage.Catalog) (*manage.Result, error)) (*manage.Result, error)
-	// InForce tells whether a room is open in this process as it is kept, or why not.
+	// InForce reports whether a room is open in this process as it is stored, or why not.
 	InForce(r *manage.Room) (yes bool, problem string)
 }
 
-// maxManaged is the size of a body with a page in it, each byte of which may be escaped. Chosen.
+// maxManaged is the maximum size of a body with a page in it, each byte of which may be escaped.
+// Chosen.
 const maxManaged = 4 << 20
 
-// zoneScope begins the scope of a token that is of one zone alone.
+// zoneScope is the prefix in the scope of a token for one zone.
 const zoneScope = "zone/"
 
-// managedRoutes are those of Cloudflare's API.
+// managedRoutes returns the routes of Cloudflare's API.
 func (a *API) managedRoutes() []route {
 	const (
 		v4    = "/client/v4"
@@ -73,13 +75,13 @@ func (a *API) managedRoutes() []route {
 	}
 }
 
-// mayZone tells whether who asks may do so in a zone, or in one room of it.
+// mayZone reports whether the sender has a scope in a zone, or for one room of it.
 func (w who) mayZone(scope, zone, room string) bool {
 	return w.may(scope, "") || w.token.Allows(scope, zoneScope+zone) ||
 		scope == scopeRead && room != "" && w.may(scope, room)
 }
 
-// zone finds the zone of the path, and refuses who may not.
+// zone returns the zone of the path, or an error if the sender may not access it.
 func (a *API) zone(c *call, b *manage.Catalog, scope string) (manage.Zone, error) {
 	z, err := b.Zone(c.r.PathValue("zone"))
 	if err != nil {
@@ -92,7 +94,7 @@ func (a *API) zone(c *call, b *manage.Catalog, scope string) (manage.Zone, error
 	return z, nil
 }
 
-// refused is the problem of a token that may do something, but not this.
+// refused returns the problem of a token that is valid but lacks a scope.
 func (a *API) refused(c *call, needs string) *problem {
 	hint := "make one on the machine of headgate: headgate token create --scope " + needs
 	if !a.refusals.take(c.who.token.ID, time.Now()) {
@@ -103,7 +105,7 @@ func (a *API) refused(c *call, needs string) *problem {
 		Detail: "this token may not: it has the scope " + strings.Join(c.who.token.Scopes, ", "), Hint: hint}
 }
 
-// see answers with one object, or a list of those of a room.
+// see answers with one object, or a list of the objects of a room.
 func (a *API) see(what string) func(*call) (any, error) {
 	return func(c *call) (any, error) {
 		b, err := a.cfg.Rooms.Book(c.r.Context())
@@ -159,7 +161,7 @@ func (a *API) write(what, verb string) func(*call) (any, error) {
 	}
 }
 
-// ifMatch is the version that an object must have, 0 for any.
+// ifMatch returns the version that the object must have, 0 for any.
 func ifMatch(r *http.Request) (int64, error) {
 	s := strings.TrimSpace(r.Header.Get("If-Match"))
 	if s == "" || s == "*" {
@@ -172,7 +174,7 @@ func ifMatch(r *http.Request) (int64, error) {
 	return n, nil
 }
 
-// note puts a change into the audit log: the members that differ.
+// note adds a change to the audit log: the members that differ.
 func (a *API) note(c *call, x *manage.Change) {
 	if x == nil {
 		return
@@ -182,7 +184,7 @@ func (a *API) note(c *call, x *manage.Change) {
 	c.done.After["version"] = strconv.FormatInt(x.Version, 10)
 }
 
-// An envelope is what Cloudflare's API wraps its answers in.
+// An envelope is the object that wraps the answers of Cloudflare's API.
 type envelope struct {
 	Success  bool        `json:"success"`
 	Errors   []told      `json:"errors"`
@@ -191,7 +193,7 @@ type envelope struct {
 	Info     *resultInfo `json:"result_info,omitempty"`
 }
 
-// A told is an error or a message of an envelope.
+// A told is an error or a message in an envelope.
 type told struct {
 	Code    int       `json:"code"`
 	Message string    `json:"message"`
@@ -203,7 +205,7 @@ type source struct {
 	Pointer string `json:"pointer"`
 }
 
-// toldOurs is what headgate says beside.
+// toldOurs holds the fields that headgate adds.
 type toldOurs struct {
 	Code      string `json:"code"`
 	Hint      string `json:"hint"`
@@ -218,8 +220,8 @@ type resultInfo struct {
 	TotalPages int `json:"total_pages"`
 }
 
-// Numbers of errors. Cloudflare's own are not documented, but for the first; the others are ours:
-// 11000 and the status. headgate.code says it in words.
+// Numbers of errors. Cloudflare documents only the first of its own. The others are ours: 11000
+// plus the status. headgate.code has the name of the error.
 const (
 	numberAuth = 10000
 	numberBase = 11000
@@ -241,10 +243,11 @@ func (a *API) envelope(c *call, res *manage.Result) *envelope {
 	return e
 }
 
-// fill says of a room how it is in this process.
+// fill adds the state of a room in this process.
 func (a *API) fill(r *manage.Room) { r.Own.InForce, r.Own.Problem = a.cfg.Rooms.InForce(r) }
 
-// paged answers with one page of a list. A page behind the last is empty: that ends a client's loop.
+// paged answers with one page of a list. A page after the last is empty, which ends a client's
+// loop.
 func paged[T any](c *call, all []T) (any, error) {
 	info := &resultInfo{Page: 1, PerPage: 25, TotalCount: len(all)}
 	query, err := url.ParseQuery(c.r.URL.RawQuery)
@@ -294,7 +297,7 @@ func (a *API) listRooms(c *call) (any, error) {
 	return a.listOf(c, b.Rooms(z.Name))
 }
 
-// listAll lists the rooms of all zones: there is one account, whatever it is called.
+// listAll lists the rooms of all zones. There is only one account, so any account id matches.
 func (a *API) listAll(c *call) (any, error) {
 	b, err := a.cfg.Rooms.Book(c.r.Context())
 	if err != nil {
@@ -313,7 +316,7 @@ func (a *API) listOf(c *call, all []*manage.Room) (any, error) {
 	return paged(c, all)
 }
 
-// A shownZone is a zone as Cloudflare's API shows it, as far as clients look.
+// A shownZone is a zone in the format of Cloudflare's API, with the fields that clients read.
 type shownZone struct {
 	manage.Zone
 	Status  string            `json:"status"`
@@ -324,7 +327,7 @@ func showZone(z manage.Zone) shownZone {
 	return shownZone{z, "active", map[string]string{"id": manage.AccountID(), "name": "headgate"}}
 }
 
-// listZones lists the zones that may be read, or the one that name says.
+// listZones lists the zones that the caller may read, or the one with the given name.
 func (a *API) listZones(c *call) (any, error) {
 	b, err := a.cfg.Rooms.Book(c.r.Context())
 	if err != nil {
@@ -352,7 +355,7 @@ func (a *API) oneZone(c *call) (any, error) {
 	return a.envelope(c, &manage.Result{Value: showZone(z)}), nil
 }
 
-// A shownStatus is how a room fares, as Cloudflare's API says it.
+// A shownStatus is the state of a room in the format of Cloudflare's API.
 type shownStatus struct {
 	Status  string          `json:"status"`
 	EventID string          `json:"event_id"`
@@ -387,7 +390,7 @@ func (a *API) roomStatus(c *call) (any, error) {
 		if s.Event != nil {
 			x.EventID = b.EventID(z.Name, r.ID, s.Event.Name)
 		}
-		if x.Status == "damaged" { // it lets nobody in
+		if x.Status == "damaged" { // it admits nobody
 			x.Status = "queueing"
 		}
 		res.Value = &x
@@ -398,8 +401,8 @@ func (a *API) roomStatus(c *call) (any, error) {
 		Detail: "the room is not open here: " + why, Hint: "read the room: headgate.problem says why"}
 }
 
-// refuseWrapped answers with a problem as Cloudflare's API does. Its clients ask again and again
-// after 409, so there is none.
+// refuseWrapped answers with a problem in the format of Cloudflare's API. Clients of that API retry
+// forever after 409, so it is never sent.
 func refuseWrapped(c *call, p *problem) {
 	status := p.Status
 	if status == http.StatusConflict || status == http.StatusUnprocessableEntity {
@@ -420,7 +423,7 @@ func refuseWrapped(c *call, p *problem) {
 	writeJSON(c.w, "application/json", status, e)
 }
 
-// managedProblem explains an error of package manage, nil for one of something else.
+// managedProblem converts an error of package manage to a problem. It returns nil for other errors.
 func managedProblem(err error) *problem {
 	missing := func(hint string) *problem {
 		return &problem{Status: http.StatusNotFound, Code: "not_found", Detail: err.Error(), Hint: hint}

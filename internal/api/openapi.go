@@ -8,7 +8,7 @@ import (
 //go:embed openapi.json
 var openAPIDocument string
 
-// openAPI is GET /v1/openapi.json: a test holds it against the routes.
+// openAPI handles GET /v1/openapi.json. A test compares it with the routes.
 func (a *API) openAPI(c *call) (any, error) {
 	c.w.Header().Set("Content-Type", "application/json")
 	_, err := io.WriteString(c.w, openAPIDocument)

@@ -8,15 +8,15 @@ import (
 	"net/http"
 )
 
-// A Visit names the visit of somebody inside, as the backend behind the room knows it.
+// A SessionRequest identifies the session of a visitor, as the backend behind the room knows it.
 type SessionRequest struct {
-	Token string // the signed pass, or else
+	Token string // the signed pass, or
 	Pass  string // its jti
 
 	Abandoned bool // not completed
 }
 
-// ErrNoPass: a text is no signed pass of the room, and no jti of one.
+// ErrNoPass reports that a text is neither a signed pass of the room nor the jti of one.
 var ErrNoPass = errors.New("this is no pass of the room")
 
 func (a *API) passRoutes() []route {
@@ -31,15 +31,15 @@ func (a *API) passRoutes() []route {
 	}
 }
 
-// jwks is GET /.headgate/jwks.json: the public keys, for backends that the rooms do not reach.
+// jwks handles GET /.headgate/jwks.json: the public keys, for backends that cannot reach the rooms.
 func (a *API) jwks(c *call) (any, error) {
 	a.cfg.JWKS.ServeHTTP(c.w, c.r)
 	return nil, nil
 }
 
-const maxPass = 16 << 10 // of a body; a signed pass is below 1 KB. Chosen
+const maxPass = 16 << 10 // size of a body; a signed pass is below 1 KB. Chosen
 
-// endVisit is POST /v1/rooms/{name}/passes/complete and abandon.
+// endVisit handles POST /v1/rooms/{name}/passes/complete and abandon.
 func (a *API) endVisit(c *call, abandoned bool) (any, error) {
 	const hint = `send {"token": "…"} with the header Headgate-Pass, or {"pass": "…"} with its jti`
 	body, err := readBody(c, maxPass, hint)

@@ -15,16 +15,16 @@ import (
 	"github.com/headgate/headgate/internal/pages"
 )
 
-// Bounds of the previews of pages that are in no room. Chosen.
+// Bounds of previews of pages that belong to no room. Chosen.
 const (
 	previewFor   = time.Hour
 	mostPreviews = 32
 )
 
-// previews are pages to look at. Their addresses cannot be guessed, and need no token.
+// previews holds pages for viewing. Their URLs cannot be guessed, and need no token.
 type previews struct {
 	mu  sync.Mutex
-	all []preview // the oldest first
+	all []preview // oldest first
 }
 
 type preview struct {
@@ -33,7 +33,7 @@ type preview struct {
 	made time.Time
 }
 
-// add keeps a page for an hour; the oldest makes room.
+// add keeps a page for an hour. When there are too many, it drops the oldest.
 func (p *previews) add(page *pages.Page) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,14 +52,14 @@ func (p *previews) find(id string) *pages.Page {
 		p.all = p.all[1:]
 	}
 	for _, x := range p.all {
-		if subtle.ConstantTimeCompare([]byte(x.id), []byte(id)) == 1 { // an address is a secret
+		if subtle.ConstantTimeCompare([]byte(x.id), []byte(id)) == 1 { // the id is a secret
 			return x.page
 		}
 	}
 	return nil
 }
 
-// makePreview is POST …/waiting_rooms/preview.
+// makePreview handles POST …/waiting_rooms/preview.
 func (a *API) makePreview(c *call) (any, error) {
 	b, err := a.cfg.Rooms.Book(c.r.Context())
 	if err != nil {
@@ -92,7 +92,7 @@ func (a *API) makePreview(c *call) (any, error) {
 	return a.envelope(c, &manage.Result{Value: map[string]string{"preview_url": url}}), nil
 }
 
-// showPreview is GET /preview/{id}.
+// showPreview handles GET /preview/{id}.
 func (a *API) showPreview(c *call) (any, error) {
 	page := a.previews.find(c.r.PathValue("id"))
 	if page == nil {

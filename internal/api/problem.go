@@ -11,9 +11,9 @@ import (
 	"github.com/headgate/headgate/internal/manage"
 )
 
-// A problem is an answer that says what is wrong and what to do (RFC 9457).
+// A problem is an answer that explains what is wrong and what to do (RFC 9457).
 type problem struct {
-	Type      string          `json:"type"` // about:blank: the code says it
+	Type      string          `json:"type"` // about:blank, because the code identifies the problem
 	Title     string          `json:"title"`
 	Status    int             `json:"status"`
 	Detail    string          `json:"detail"`
@@ -21,15 +21,15 @@ type problem struct {
 	Hint      string          `json:"hint"`
 	RequestID string          `json:"request_id"`
 	Faults    []*config.Fault `json:"faults,omitempty"` // each mistake with its own hint
-	Lines     []lineFault     `json:"lines,omitempty"`  // broken ones of many jobs
-	Errors    manage.Faults   `json:"errors,omitempty"` // with the places of a body
+	Lines     []lineFault     `json:"lines,omitempty"`  // invalid lines among many jobs
+	Errors    manage.Faults   `json:"errors,omitempty"` // with positions in the body
 
-	cause error // for the log only: it may name paths
+	cause error // only for the log: it may contain paths
 }
 
 func (p *problem) Error() string { return p.Detail }
 
-// refuse answers with a problem and notes it in the log.
+// refuse answers with a problem and logs it.
 func (a *API) refuse(c *call, p *problem) {
 	p.Type, p.Title, p.RequestID = "about:blank", http.StatusText(p.Status), c.id
 	if p.Status == http.StatusUnauthorized {
@@ -39,7 +39,7 @@ func (a *API) refuse(c *call, p *problem) {
 	switch {
 	case p.Status >= 500:
 		level = slog.LevelError
-	case p.Status == http.StatusTooManyRequests, c.quiet: // guesses must not fill the log
+	case p.Status == http.StatusTooManyRequests, c.quiet: // guessing must not fill the log
 		level = slog.LevelDebug
 	}
 	why := p.Detail
@@ -56,7 +56,7 @@ func (a *API) refuse(c *call, p *problem) {
 	writeJSON(c.w, "application/problem+json", p.Status, p)
 }
 
-// problemOf explains an error of a handler or of the Process.
+// problemOf converts an error of a handler or of the Process to a problem.
 func problemOf(err error) *problem {
 	if err == nil {
 		return nil
@@ -127,7 +127,7 @@ func problemOf(err error) *problem {
 	return p
 }
 
-// faulty explains what package config refused: of a file, or of a change.
+// faulty converts faults of package config, of a file or of a change, to a problem.
 func faulty(faults []*config.Fault) *problem {
 	p := &problem{Status: http.StatusUnprocessableEntity, Code: "invalid_change", Faults: faults,
 		Hint: faults[0].Hint}

@@ -16,9 +16,8 @@ import (
 	"github.com/headgate/headgate/queue"
 )
 
-// Bounds of putting. Chosen: so many requests that must be held in memory as a whole, of
-// such a size; a batch is what goes to the disk at once; and who sends many broken lines
-// learns of the first ones.
+// Bounds of putting jobs. Chosen: maxBulks requests of this size may be in memory as a whole; a
+// batch is written to the disk at once; the answer has only the first faults of many invalid lines.
 const (
 	maxBulks     = 8
 	maxBulk      = 16 << 20
@@ -30,22 +29,22 @@ const (
 	linePatience = 30 * time.Second // for the next batch of a stream
 )
 
-// A putAnswer is what came of jobs that were put.
+// A putAnswer is the result of putting jobs.
 type putAnswer struct {
-	Put        int         `json:"put"`        // on the disk now
-	Duplicates int         `json:"duplicates"` // were there before, by their keys
-	Broken     int         `json:"broken"`     // lines that are no job
-	Faults     []lineFault `json:"faults"`     // of the first broken lines
+	Put        int         `json:"put"`        // stored on the disk
+	Duplicates int         `json:"duplicates"` // known already by their idempotency keys
+	Broken     int         `json:"broken"`     // lines that are not a valid job
+	Faults     []lineFault `json:"faults"`     // of the first invalid lines
 	IDs        []string    `json:"ids,omitempty"`
 }
 
-// A lineFault says what is wrong with a line; the first is 1.
+// A lineFault describes what is wrong with a line; the first line is 1.
 type lineFault struct {
 	Line   int    `json:"line"`
 	Detail string `json:"detail"`
 }
 
-// putJobs is POST /v1/queues/{name}/jobs: one job as a JSON object, or many as NDJSON.
+// putJobs handles POST /v1/queues/{name}/jobs: one job as a JSON object, or many as NDJSON.
 func (a *API) putJobs(c *call) (any, error) {
 	c.quiet = true
 	q, err := a.find(c)
@@ -77,7 +76,7 @@ func (a *API) putJobs(c *call) (any, error) {
 	return map[string]any{"id": receipts[0].ID, "duplicate": receipts[0].Duplicate}, nil
 }
 
-// putLines puts a job for each line.
+// putLines puts one job for each line.
 func (a *API) putLines(c *call, q *queue.Queue) (any, error) {
 	query, err := url.ParseQuery(c.r.URL.RawQuery)
 	broken := query.Get("broken")
@@ -92,7 +91,7 @@ func (a *API) putLines(c *call, q *queue.Queue) (any, error) {
 	}
 	p := &putter{a: a, c: c, q: q, all: broken != "keep", line: first,
 		answer: putAnswer{Faults: []lineFault{}}}
-	if p.all { // nothing is put before all is read
+	if p.all { // nothing is put before everything is read
 		select {
 		case a.bulks <- struct{}{}:
 			defer func() { <-a.bulks }()
@@ -107,7 +106,8 @@ func (a *API) putLines(c *call, q *queue.Queue) (any, error) {
 	return p.answer, nil
 }
 
-// keepParent lets a job keep the trace of who puts it, if that is recorded and there is room for it.
+// keepParent adds the trace context of the sender to a job, if it is traced and there is room for
+// it.
 func (a *API) keepParent(c *call, j *queue.Job) {
 	const header = "traceparent"
 	if a.cfg.ParentIn == nil {
@@ -142,10 +142,10 @@ type putter struct {
 	answer putAnswer
 }
 
-// read reads the lines, and puts them: in batches as they come, or all at the end.
+// read reads the lines, and puts them: in batches as they arrive, or all at the end.
 func (p *putter) read() error {
 	patience := http.NewResponseController(p.c.w)
-	patience.SetReadDeadline(time.Now().Add(linePatience)) // a server that knows none is one of a test
+	patience.SetReadDeadline(time.Now().Add(linePatience)) // only servers in tests have no deadlines
 	r := bufio.NewReaderSize(p.c.r.Body, 64<<10)
 	for ; ; p.line++ {
 		line, err := readLine(r, queue.MaxLine)
@@ -164,8 +164,8 @@ func (p *putter) read() error {
 		}
 		last := errors.Is(err, io.EOF)
 		p.add(line, err)
-		// Who sends slowly has each line put as it comes: then the buffer is empty behind it. Of a
-		// fast stream it hardly ever ends where a line does.
+		// Lines of a slow sender are put as they arrive: then the buffer is empty after a line. The
+		// buffer of a fast stream rarely ends exactly at the end of a line.
 		slow := r.Buffered() == 0 && len(p.jobs) > 0
 		if !p.all && (slow || len(p.jobs) >= batchJobs || p.bytes >= batchBytes) {
 			if err := p.flush(); err != nil {
@@ -183,7 +183,7 @@ func (p *putter) read() error {
 	return p.flush()
 }
 
-// add takes a line; an empty one is none.
+// add parses a line and skips an empty one.
 func (p *putter) add(line []byte, err error) {
 	if len(bytes.TrimSpace(line)) == 0 && !errors.Is(err, errLongLine) {
 		return
@@ -205,7 +205,7 @@ func (p *putter) add(line []byte, err error) {
 	p.bytes += len(line)
 }
 
-// flush puts what was read.
+// flush puts the jobs read so far.
 func (p *putter) flush() error {
 	receipts, err := p.q.Put(p.c.r.Context(), p.jobs)
 	for _, r := range receipts {
@@ -228,7 +228,7 @@ func (p *putter) flush() error {
 	return err
 }
 
-// explain says what became of a request that was not put as a whole.
+// explain adds to an error how much of the request was put.
 func (p *putter) explain(err error) error {
 	x := problemOf(err)
 	x.Lines = p.answer.Faults
@@ -247,8 +247,8 @@ func (p *putter) explain(err error) error {
 
 var errLongLine = errors.New("the line is too long")
 
-// readLine reads up to the next newline, which is left out. Of a line that is too long it
-// reads all and returns errLongLine.
+// readLine reads up to the next newline, which is not returned. It consumes all of a line that is
+// too long and returns errLongLine.
 func readLine(r *bufio.Reader, most int) (line []byte, err error) {
 	for {
 		part, err := r.ReadSlice('\n')

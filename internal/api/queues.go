@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/queue"
 )
 
-// errNoQueue: there is no queue of that name.
+// errNoQueue reports that there is no queue of that name.
 var errNoQueue = errors.New("there is no such queue")
 
 func (a *API) queueRoutes() []route {
@@ -23,7 +23,7 @@ func (a *API) queueRoutes() []route {
 		{"GET", one, scopeRead, false, a.queue},
 		{"PATCH", one, scopeWrite, false, named(a.changeQueue)},
 		{"POST", one + "/jobs", scopePut, false, named(a.putJobs, "broken", "line")},
-		{"GET", one + "/jobs", scopeWrite, false, named(a.saveJobs, "dead")}, // may hold secrets
+		{"GET", one + "/jobs", scopeWrite, false, named(a.saveJobs, "dead")}, // write scope: jobs may contain secrets
 		{"DELETE", one + "/jobs", scopeWrite, false, named(a.purgeQueue)},
 		{"POST", one + "/pause", scopeWrite, false, named(a.pauseQueue)},
 		{"POST", one + "/resume", scopeWrite, false, named(a.resumeQueue)},
@@ -33,8 +33,9 @@ func (a *API) queueRoutes() []route {
 	}
 }
 
-// named answers as f if the query has no other names. A name that is misspelt, or is another
-// verb's, would do to all jobs what was meant for some: redrive?ids=7-0, DELETE jobs?dead=true.
+// named returns f for queries that have only these parameters. A misspelled parameter, or one of
+// another method, would otherwise affect all jobs instead of some: redrive?ids=7-0, DELETE
+// jobs?dead=true.
 func named(f func(*call) (any, error), names ...string) func(*call) (any, error) {
 	return func(c *call) (any, error) {
 		query, err := url.ParseQuery(c.r.URL.RawQuery)
@@ -56,7 +57,7 @@ func named(f func(*call) (any, error), names ...string) func(*call) (any, error)
 	}
 }
 
-// find is the queue of the path.
+// find returns the queue of the path.
 func (a *API) find(c *call) (*queue.Queue, error) {
 	for _, q := range a.cfg.Queues() {
 		if q.Name() == c.room {
@@ -89,7 +90,7 @@ func (a *API) queue(c *call) (any, error) {
 	return q.Status(c.r.Context())
 }
 
-// changeQueue is PATCH /v1/queues/{name}: {"rate": 50}.
+// changeQueue handles PATCH /v1/queues/{name}: {"rate": 50}.
 func (a *API) changeQueue(c *call) (any, error) {
 	q, err := a.find(c)
 	if err != nil {
@@ -135,7 +136,7 @@ func (a *API) resumeQueue(c *call) (any, error) {
 	return q.Status(c.r.Context())
 }
 
-// count answers with how many jobs something was done to.
+// count answers with the number of affected jobs.
 func (c *call) count(what string, n int, err error) (any, error) {
 	if err != nil {
 		return nil, err
@@ -166,7 +167,7 @@ func (a *API) purgeDead(c *call) (any, error) {
 	return c.count("purged", n, err)
 }
 
-// idsOf are the jobs that the query names: ?id=…&id=…
+// idsOf returns the ids of the jobs in the query: ?id=…&id=…
 func idsOf(c *call) ([]string, error) {
 	query, err := url.ParseQuery(c.r.URL.RawQuery)
 	if err != nil || len(query["id"]) > maxKeysShown {
@@ -175,7 +176,8 @@ func idsOf(c *call) ([]string, error) {
 	return query["id"], nil
 }
 
-// redrive is POST /v1/queues/{name}/redrive?id=…&id=…; without an id all.
+// redrive handles POST /v1/queues/{name}/redrive?id=…&id=…; without an id it applies to all dead
+// jobs.
 func (a *API) redrive(c *call) (any, error) {
 	q, err := a.find(c)
 	if err != nil {
@@ -210,8 +212,8 @@ func (a *API) deadJobs(c *call) (any, error) {
 	return map[string]any{"jobs": jobs, "next": next}, nil
 }
 
-// saveJobs is GET /v1/queues/{name}/jobs?dead=true: the jobs as NDJSON, as they can be put. An
-// answer that is not whole ends without its last chunk.
+// saveJobs handles GET /v1/queues/{name}/jobs?dead=true: the jobs as NDJSON, in the form in which
+// they can be put. An incomplete answer ends without its last chunk.
 func (a *API) saveJobs(c *call) (any, error) {
 	q, err := a.find(c)
 	if err != nil {
@@ -246,7 +248,7 @@ func badJob(status int, code, detail string) *problem {
 	return &problem{Status: status, Code: code, Detail: detail, Hint: "see docs/queues.md"}
 }
 
-// queueProblem explains an error of a queue, nil for one of something else.
+// queueProblem converts an error of a queue to a problem. It returns nil for other errors.
 func queueProblem(err error) *problem {
 	switch {
 	case errors.Is(err, errNoQueue):

@@ -11,9 +11,8 @@ import (
 	"github.com/headgate/headgate/internal/platform"
 )
 
-// CreateToken adds a token to those of a data folder and returns its text,
-// which is kept nowhere. The folder is made when it does not exist. A running
-// headgate takes the token at once.
+// CreateToken adds a token to a data folder and returns its text, which is not stored. It creates
+// the folder if it does not exist. A running headgate accepts the token at once.
 func CreateToken(dir string, t Token) (secret string, made Token, err error) {
 	secret, t.Hash, t.ID = newToken()
 	t.CreatedAt = time.Now().UTC().Truncate(time.Second)
@@ -28,7 +27,7 @@ func CreateToken(dir string, t Token) (secret string, made Token, err error) {
 	return secret, t, err
 }
 
-// ListTokens returns what is kept of the tokens in a data folder.
+// ListTokens returns what is stored about the tokens in a data folder.
 func ListTokens(dir string) ([]Token, error) {
 	path := filepath.Join(dir, tokensFile)
 	if _, err := os.Stat(path); os.IsNotExist(err) {
@@ -37,11 +36,10 @@ func ListTokens(dir string) ([]Token, error) {
 	return readTokens(path)
 }
 
-// RevokeToken takes a token out of those of a data folder. ok is false when
-// there is no such token.
+// RevokeToken removes a token from a data folder. ok is false when there is no such token.
 func RevokeToken(dir, id string) (gone Token, ok bool, err error) {
 	if list, err := ListTokens(dir); err != nil || len(list) == 0 {
-		return gone, false, err // and no empty file is left behind
+		return gone, false, err // without creating an empty file
 	}
 	err = editTokens(dir, func(list []Token) ([]Token, error) {
 		at := slices.IndexFunc(list, func(t Token) bool { return t.ID == id })
@@ -67,7 +65,7 @@ func editTokens(dir string, edit func([]Token) ([]Token, error)) error {
 		return &FileError{Path: path, Text: "cannot be opened", Err: err,
 			Do: "run this as the user of headgate, who owns the data folder"}
 	}
-	defer lock.Close() // and unlocks
+	defer lock.Close() // also unlocks
 	list, err := readTokens(path)
 	if err != nil {
 		return err
@@ -82,8 +80,8 @@ func editTokens(dir string, edit func([]Token) ([]Token, error)) error {
 	return nil
 }
 
-// lockTokens opens and locks the file that is there once the lock is held: a
-// writer before us may have put another in its place meanwhile.
+// lockTokens opens and locks the file that exists once the lock is held: another writer may have
+// replaced the file while this one waited.
 func lockTokens(path string) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -111,7 +109,7 @@ func replaceTokens(dir string, list []Token) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(dir, tokensFile+".*") // 0600
+	f, err := os.CreateTemp(dir, tokensFile+".*") // with mode 0600
 	if err != nil {
 		return err
 	}
@@ -132,8 +130,8 @@ func replaceTokens(dir string, list []Token) error {
 	return platform.SyncDir(dir)
 }
 
-// sameOwner gives a file that root makes to the owner of the folder, who else
-// could not read it: headgate would then know no token at all.
+// sameOwner gives a file that root creates to the owner of the folder. Otherwise headgate could not
+// read it and would know no token at all.
 func sameOwner(dir string, f *os.File) error {
 	info, err := os.Stat(dir)
 	if err != nil || os.Geteuid() != 0 {

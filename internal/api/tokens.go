@@ -22,24 +22,24 @@ import (
 	"github.com/headgate/headgate/internal/platform"
 )
 
-// The scopes of a token. Each may end in :NAME and then holds for the room and the queue
-// of that name alone, or in :zone/NAME for the rooms of a zone; write includes all.
+// The scopes of a token. Each may end in :NAME, and is then limited to the room and the queue of
+// that name, or in :zone/NAME for the rooms of a zone. write includes all others.
 const (
 	scopeRead  = "read"
 	scopeWrite = "write"
-	scopePut   = "put"  // jobs into queues: no change, and no line of the audit log
-	scopePass  = "pass" // completes and abandons visits, as put is
+	scopePut   = "put"  // puts jobs into queues: not a change, so not in the audit log
+	scopePass  = "pass" // completes and abandons sessions; like put, not in the audit log
 )
 
 const (
 	tokensFile   = "tokens.json"
-	tokenPrefix  = "hg_" // so that leaked tokens are found by those who search for them
+	tokenPrefix  = "hg_" // lets secret scanners recognize leaked tokens
 	tokenBytes   = 32
-	maxTokens    = 1000    // chosen: each request looks at all of them
+	maxTokens    = 1000    // chosen: each request is compared with all of them
 	maxTokenFile = 1 << 20 // 1,000 tokens are a third of it
 )
 
-// A Token is what is kept of a token: not the token, but its hash.
+// A Token is what is stored about a token: its hash, not the token itself.
 type Token struct {
 	ID        string    `json:"id"`
 	Name      string    `json:"name"`
@@ -49,12 +49,12 @@ type Token struct {
 	ExpiresAt time.Time `json:"expires_at,omitzero"` // zero: never
 }
 
-// Expired tells whether the token's time is over.
+// IsExpired reports whether the token has expired.
 func (t *Token) IsExpired(now time.Time) bool {
 	return !t.ExpiresAt.IsZero() && !now.Before(t.ExpiresAt)
 }
 
-// May tells whether the token allows scope for a room; "" is all rooms.
+// Allows reports whether the token allows scope for a room; "" is all rooms.
 func (t *Token) Allows(scope, room string) bool {
 	return slices.ContainsFunc(t.Scopes, func(s string) bool {
 		verb, only, narrow := strings.Cut(s, ":")
@@ -63,12 +63,12 @@ func (t *Token) Allows(scope, room string) bool {
 	})
 }
 
-// zoned tells whether any scope is of a zone.
+// zoned reports whether any scope is limited to a zone.
 func (t *Token) zoned() bool {
 	return slices.ContainsFunc(t.Scopes, func(s string) bool { return strings.Contains(s, ":"+zoneScope) })
 }
 
-// mayAny tells whether the token allows scope for any room at all.
+// mayAny reports whether the token allows scope for any room at all.
 func (t *Token) mayAny(scope string) bool {
 	return slices.ContainsFunc(t.Scopes, func(s string) bool {
 		_, room, _ := strings.Cut(s, ":")
@@ -76,7 +76,8 @@ func (t *Token) mayAny(scope string) bool {
 	})
 }
 
-// ParseScopes reads read, write:shop, put:orders, pass:shop and several of them after commas.
+// ParseScopes parses read, write:shop, put:orders, pass:shop, or several of them separated by
+// commas.
 func ParseScopes(s string) ([]string, error) {
 	var all []string
 	for part := range strings.SplitSeq(s, ",") {
@@ -94,14 +95,14 @@ func ParseScopes(s string) ([]string, error) {
 	return all, nil
 }
 
-// plainZone tells whether a word names a zone: zone/example.com.
+// plainZone reports whether a word names a zone: zone/example.com.
 func plainZone(s string) bool {
 	name, ok := strings.CutPrefix(s, zoneScope)
 	return ok && len(name) <= 253 && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_.") == "" &&
 		name != ""
 }
 
-// wellFormed tells whether a text could be a token, before it is hashed.
+// wellFormed reports whether a text has the form of a token, before it is hashed.
 func wellFormed(s string) bool {
 	raw, ok := strings.CutPrefix(s, tokenPrefix)
 	if !ok || len(raw) != base64.RawURLEncoding.EncodedLen(tokenBytes) {
@@ -111,7 +112,7 @@ func wellFormed(s string) bool {
 	return err == nil
 }
 
-// newToken draws a token; the text is not kept.
+// newToken generates a random token. The text is not stored.
 func newToken() (secret, hash, id string) {
 	b := make([]byte, tokenBytes)
 	rand.Read(b) // never fails
@@ -124,23 +125,22 @@ func hashOf(secret string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Tokens reads the tokens of a data folder, again whenever their file changes:
-// a new token works at once, and so does a revoked one no more.
+// Tokens holds the tokens of a data folder. It reads them again whenever their file changes, so
+// that new and revoked tokens take effect at once.
 type Tokens struct {
 	dir string
 	log *slog.Logger
 
 	mu   sync.Mutex
 	list []Token
-	seen os.FileInfo // of the file that list was read from; nil when it could not be read
-	told string      // the error that was told last
+	seen os.FileInfo // the file that list was read from; nil if it could not be read
+	told string      // the last logged error
 }
 
-// NewTokens reads nothing yet.
+// NewTokens returns the tokens of a data folder. It reads nothing yet.
 func NewTokens(dir string, log *slog.Logger) *Tokens { return &Tokens{dir: dir, log: log} }
 
-// find returns the token of a secret. It looks at all of them, each in constant
-// time.
+// find returns the token of a secret. It compares with all of them, each in constant time.
 func (t *Tokens) find(secret string) (found Token, ok bool) {
 	hash := []byte(hashOf(secret))
 	for _, k := range t.current() {
@@ -151,8 +151,8 @@ func (t *Tokens) find(secret string) (found Token, ok bool) {
 	return found, ok
 }
 
-// current is the list as the file has it now. A file that cannot be read has no
-// tokens in it: nobody may do anything, rather than everybody what was once.
+// current returns the list in the file. A file that cannot be read counts as empty: it is safer to
+// reject all tokens than to accept revoked ones.
 func (t *Tokens) current() []Token {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -166,14 +166,14 @@ func (t *Tokens) current() []Token {
 		info.ModTime().Equal(t.seen.ModTime()) {
 		return t.list
 	}
-	// Seen before read: what changes in between is read again the next time. What
-	// could not be read is, too: a process may be out of files for a moment.
+	// Stat before read: a change in between is then found the next time. A failed read is also
+	// repeated: a process may be out of file descriptors for a moment.
 	t.list, t.seen = nil, nil
 	if err == nil {
 		t.list, err = readTokens(path)
 	}
 	if err != nil {
-		if t.told != err.Error() { // not once per request
+		if t.told != err.Error() { // log once, not for each request
 			t.told = err.Error()
 			t.log.Error("tokens cannot be read, so nobody has one", "error", err)
 		}
@@ -196,7 +196,7 @@ func readTokens(path string) ([]Token, error) {
 	if err != nil {
 		return nil, tokenError(path, "cannot be read", err)
 	}
-	if len(bytes.TrimSpace(b)) == 0 { // made by the first who locked it
+	if len(bytes.TrimSpace(b)) == 0 { // created empty by the first writer that locked it
 		return nil, nil
 	}
 	var kept struct {

@@ -13,31 +13,31 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Webhooks are the webhooks of a process. The zero value is none.
+// Webhooks gives access to the webhooks of a process. The zero value has none.
 type Webhooks struct {
-	// List tells where all webhooks stand. It may block.
+	// List returns the state of all webhooks. It may block.
 	List func(ctx context.Context) []Webhook
 	// Test sends a message of the kind test to a webhook, and returns its id when it is on the disk. It
 	// returns ErrNoWebhook, or an error of package queue.
 	Test func(ctx context.Context, name, by string) (id string, err error)
 }
 
-// ErrNoWebhook: there is no webhook of that name.
+// ErrNoWebhook reports that there is no webhook of that name.
 var ErrNoWebhook = errors.New("there is no such webhook")
 
-// A Webhook is where a webhook stands. Its address is scheme and host: the rest may be a secret.
+// A Webhook is the state of a webhook. Its address is scheme and host: the rest may be a secret.
 type Webhook struct {
 	Name    string   `json:"name"`
 	Address string   `json:"address"`
 	On      []string `json:"on"`
 	Rooms   []string `json:"rooms"` // none: all
-	// OffSince is when its receiver has answered 410 Gone: nothing is sent since. Null: it is on.
+	// OffSince is when its receiver answered 410 Gone. Nothing has been sent since. Null: it is on.
 	OffSince *time.Time `json:"off_since"`
-	Node     string     `json:"node,omitempty"` // that sends
-	Waiting  int        `json:"waiting"`        // messages not yet taken
-	Oldest   float64    `json:"oldest_seconds"` // of them
-	Why      string     `json:"why"`            // nothing can be told of what waits
-	Sent     int64      `json:"sent"`           // since it was configured first
+	Node     string     `json:"node,omitempty"` // the node that sends
+	Waiting  int        `json:"waiting"`        // messages not delivered yet
+	Oldest   float64    `json:"oldest_seconds"` // age of the oldest of them
+	Why      string     `json:"why"`            // why the figures of waiting messages are missing
+	Sent     int64      `json:"sent"`           // since the webhook was first configured
 	Failed   int64      `json:"failed"`         // attempts
 	Dropped  int64      `json:"dropped"`        // messages
 
@@ -45,17 +45,17 @@ type Webhook struct {
 	LastFailure *WebhookFailure `json:"last_failure"`
 }
 
-// A WebhookSuccess is a message that was taken.
+// A WebhookSuccess is a message that the receiver accepted.
 type WebhookSuccess struct {
 	ID string    `json:"id"`
 	At time.Time `json:"at"`
 }
 
-// A WebhookFailure is an attempt that has failed.
+// A WebhookFailure is a failed attempt.
 type WebhookFailure struct {
 	ID  string    `json:"id"`
 	At  time.Time `json:"at"`
-	Why string    `json:"why"` // without what the receiver has said
+	Why string    `json:"why"` // without the text of the receiver's answer
 }
 
 func (a *API) webhookRoutes() []route {
@@ -73,8 +73,8 @@ func (a *API) webhooks(c *call) (any, error) {
 	return map[string]any{"webhooks": all}, nil
 }
 
-// testWebhook is POST /v1/webhooks/{webhook}/test. Its name is not {name}: the token of a room of
-// the same name may not send to it.
+// testWebhook handles POST /v1/webhooks/{webhook}/test. The wildcard is not {name}, so that the
+// token of a room of the same name cannot send to it.
 func (a *API) testWebhook(c *call) (any, error) {
 	err := ErrNoWebhook
 	id := ""
@@ -89,7 +89,7 @@ func (a *API) testWebhook(c *call) (any, error) {
 	return map[string]string{"id": id}, nil
 }
 
-// webhookProblem explains an error of a webhook, nil for one of something else.
+// webhookProblem converts an error of a webhook to a problem. It returns nil for other errors.
 func webhookProblem(err error) *problem {
 	if errors.Is(err, ErrNoWebhook) {
 		return &problem{Status: http.StatusNotFound, Code: "no_such_webhook", Detail: err.Error(),
@@ -98,28 +98,28 @@ func webhookProblem(err error) *problem {
 	return nil
 }
 
-// byKey is where a context has who asks for a change.
+// byKey is the context key of the author of a change.
 type byKey struct{}
 
-// by is the context of a change of who sends the request.
+// by returns a context that names the sender of the request as the author of a change.
 func (c *call) by() context.Context {
 	return context.WithValue(c.r.Context(), byKey{}, c.who.String())
 }
 
-// By is who asks for a change of limits: id and name of a token, "" for nobody known.
+// Actor returns the author of a change of limits: id and name of a token, "" if not known.
 func Actor(ctx context.Context) string {
 	by, _ := ctx.Value(byKey{}).(string)
 	return by
 }
 
-// LimitValues are what can be told of a limit, by the keys of the file. Keys under overrides may be
-// secrets, and many: their number is told, and a digest that shows that they have changed.
+// LimitValues returns the values of a limit that may be shown, by the keys of the file. Keys under
+// overrides may be secrets, and many, so it has their number and a digest that changes with them.
 func LimitValues(l *headgate.LimitConfig) map[string]string {
 	told := auditLimit(l)
 	delete(told, "name")
 	delete(told, "source")
 	if len(l.Overrides) > 0 {
-		b, err := json.Marshal(l.Overrides) // in order of the keys
+		b, err := json.Marshal(l.Overrides) // sorted by key
 		if err == nil {
 			sum := sha256.Sum256(b)
 			told["overrides"] = strconv.Itoa(len(l.Overrides)) + " (" + hex.EncodeToString(sum[:4]) + ")"

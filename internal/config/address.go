@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// reservedPath is where headgate answers for itself on every host.
+// reservedPath is the path, on every host, under which headgate serves its own pages.
 const reservedPath = "/.headgate"
 
 // cleanListen checks an address to listen on.
@@ -46,8 +46,8 @@ func checkPort(port string, least int) *mistake {
 	return nil
 }
 
-// cleanHost brings a host to the form in which requests are compared with it:
-// lower case, no port, no brackets, no dot at the end.
+// cleanHost normalizes a host to the form in which requests are compared with it: lower case, no
+// port, no brackets, no dot at the end.
 func cleanHost(s string) (string, *mistake) {
 	const hint = "write a host name alone, such as shop.example.com"
 	switch {
@@ -86,7 +86,8 @@ func cleanHost(s string) (string, *mistake) {
 	return host, nil
 }
 
-// CleanHost is a host as requests are compared with it, and what is no host as it is.
+// CleanHost returns a host in the form in which requests are compared with it. It returns a text
+// that is not a valid host unchanged.
 func CleanHost(s string) string {
 	if host, wrong := cleanHost(s); wrong == nil {
 		return host
@@ -94,11 +95,11 @@ func CleanHost(s string) string {
 	return s
 }
 
-// isHostName holds names to letters, digits, - and _ in parts of at most 63.
-// The underscore is no part of a host name, but service names have it.
+// isHostName reports whether a name consists of letters, digits, - and _ in labels of at most 63
+// characters. The underscore is not valid in a host name, but service names use it.
 func isHostName(s string) bool {
 	if s == "" || len(s) > 253 || allDigits(s[strings.LastIndexByte(s, '.')+1:]) {
-		return false // what ends in digits is meant as an IPv4 address
+		return false // a name that ends in digits is a mistyped IPv4 address
 	}
 	for part := range strings.SplitSeq(s, ".") {
 		if part == "" || len(part) > 63 || part[0] == '-' || part[len(part)-1] == '-' {
@@ -111,7 +112,7 @@ func isHostName(s string) bool {
 	return true
 }
 
-// cleanPath checks the folder of a room and drops a slash at its end.
+// cleanPath checks the path prefix of a room and drops a slash at its end.
 func cleanPath(s string) (string, *mistake) {
 	if m := checkPath(s); m != nil {
 		return "", m
@@ -131,8 +132,7 @@ func cleanPath(s string) (string, *mistake) {
 	return s, nil
 }
 
-// cleanExcludedPath allows a star at the end, and nothing else that
-// [cleanPath] refuses.
+// cleanExcludedPath accepts what [cleanPath] accepts, and also a star at the end.
 func cleanExcludedPath(s string) (string, *mistake) {
 	if m := checkPath(s); m != nil {
 		return "", m
@@ -144,9 +144,9 @@ func cleanExcludedPath(s string) (string, *mistake) {
 	return s, nil
 }
 
-// checkPath allows what can stand in a path and in the Path of a cookie alike.
-// Paths are compared decoded and cleaned, so one with dots, double slashes or
-// %-escapes would never match.
+// checkPath accepts only what is valid both in a URL path and in the Path attribute of a cookie.
+// Paths are compared decoded and cleaned, so a path with dots, double slashes or %-escapes would
+// never match.
 func checkPath(s string) *mistake {
 	const hint = "write a plain path, such as / or /checkout"
 	switch {
@@ -178,7 +178,7 @@ func checkPath(s string) *mistake {
 	return nil
 }
 
-// cleanOrigin checks the URL of what is behind a room.
+// cleanOrigin checks the URL of a room's origin.
 func cleanOrigin(s string) (*url.URL, *mistake) {
 	const hint = "write scheme, host and port, such as http://127.0.0.1:3000"
 	shown := quote(s)
@@ -227,7 +227,7 @@ func cleanOrigin(s string) (*url.URL, *mistake) {
 	return u, nil
 }
 
-// cleanPrefix reads a network, or one address as the network of itself.
+// cleanPrefix parses a network. A single address becomes a network of one address.
 func cleanPrefix(s string) (netip.Prefix, *mistake) {
 	const hint = "write a network or an address, such as 10.0.0.0/8 or 192.0.2.7"
 	if !strings.Contains(s, "/") {
@@ -242,7 +242,8 @@ func cleanPrefix(s string) (netip.Prefix, *mistake) {
 	if err != nil {
 		return netip.Prefix{}, wrong(hint, "%s is not a network", quote(s))
 	}
-	// ::ffff:10.0.0.0/104 would match no address, since those are unmapped.
+	// A prefix such as ::ffff:10.0.0.0/104 would never match, because addresses are unmapped to
+	// IPv4 before they are compared.
 	if p.Addr().Is4In6() {
 		if p.Bits() < 96 {
 			return netip.Prefix{}, wrong(hint, "%s mixes IPv4 and IPv6", quote(s))
@@ -266,7 +267,7 @@ func cleanMethod(s string) (string, *mistake) {
 	return s, nil
 }
 
-// cleanHeader brings a header to "Name" or "Name: value".
+// cleanHeader normalizes a header to "Name" or "Name: value".
 func cleanHeader(s string) (string, *mistake) {
 	const hint = `write "Name" or "Name: value", such as "X-Probe: 1"`
 	name, value, hasValue := strings.Cut(s, ":")

@@ -15,10 +15,9 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Amend returns a copy of r with the given keys read anew from text, by the
-// fields of the file itself: what the file would refuse is refused here. Only
-// some keys can be changed while visitors are inside. The error joins one
-// *Fault for each mistake, with the key alone and no place.
+// Amend returns a copy of r in which the given keys are parsed from text. It uses the same fields
+// as the file and rejects what the file would reject. Only some keys can be changed while visitors
+// are inside. The error joins one *Fault for each mistake; each has the key but no position.
 func Amend(r *Room, pairs map[string]string) (*Room, error) {
 	c := *r
 	d := newDecoder("")
@@ -35,7 +34,7 @@ func Amend(r *Room, pairs map[string]string) (*Room, error) {
 			d.faultAt(under("", key), spot{}, m)
 		}
 	}
-	for _, f := range readable { // in the order of the file, so that faults are too
+	for _, f := range readable { // in the order of the file, so that faults have that order too
 		text, ok := pairs[f.name]
 		if !ok || d.bad[f.name] {
 			continue
@@ -52,13 +51,13 @@ func Amend(r *Room, pairs map[string]string) (*Room, error) {
 	return &c, nil
 }
 
-// amendable are the keys of a room that can be changed while it runs.
+// amendable returns the keys of a room that can be changed while it runs.
 func amendable() []string {
 	return strings.Fields(`total_active_users new_users_per_minute session_duration hard_end
 		method queue_all closed suspended shadow message max_waiting hold hold_phone`)
 }
 
-// amends tells what is wrong with a key as such, before its value is read.
+// amends checks the key itself, before its value is read.
 func amends(key, text string, all, readable []field) *mistake {
 	switch {
 	case slices.Contains(names(readable), key):
@@ -73,8 +72,8 @@ func amends(key, text string, all, readable []field) *mistake {
 	return wrong(hint, "there is no such key")
 }
 
-// Text returns the value of a key that Amend can change, in the text that
-// Amend reads; "" for any other key.
+// Text returns the value of a key that Amend can change, in the form that Amend parses. It returns
+// "" for any other key.
 func (r *Room) Text(key string) string {
 	whole := func(n int64) string { return strconv.FormatInt(n, 10) }
 	span := func(d time.Duration) string {
@@ -114,9 +113,9 @@ func (r *Room) Text(key string) string {
 	return ""
 }
 
-// Fingerprint tells whether the file describes a room as before. It is made of
-// what differs from the defaults, so that a key which a later headgate adds
-// changes no fingerprint.
+// Fingerprint returns a hash of a room's configuration, so that a reload can detect whether the
+// file still describes the same room. It covers only the values that differ from the defaults, so
+// that a key added by a later version of headgate changes no fingerprint.
 func (r *Room) Fingerprint() (string, error) {
 	own, err := members(*r)
 	if err != nil {
@@ -137,7 +136,7 @@ func (r *Room) Fingerprint() (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// members are the fields of a room as JSON.
+// members returns the fields of a room as JSON.
 func members(r Room) (map[string]json.RawMessage, error) {
 	b, err := json.Marshal(r)
 	if err != nil {
@@ -151,8 +150,8 @@ func members(r Room) (map[string]json.RawMessage, error) {
 // ErrNoFile is returned by Again for a configuration that came from flags.
 var ErrNoFile = errors.New("the rooms come from flags, there is no file to read again")
 
-// Again reads the file of c anew, with the same flags above it. The error is
-// ErrNoFile or consists of *Fault.
+// Again reads the file of c again, with the same flags overriding it. The error is ErrNoFile or
+// consists of *Fault.
 func (c *Config) Again() (*Config, error) {
 	if c.File == "" {
 		return nil, ErrNoFile
@@ -160,8 +159,8 @@ func (c *Config) Again() (*Config, error) {
 	return load(c.File, c.over)
 }
 
-// ParseDuration reads a duration as the file has it, such as 90d or 12h. The
-// error is a *Fault.
+// ParseDuration parses a duration in the notation of the file, such as 90d or 12h. The error is a
+// *Fault.
 func ParseDuration(s string) (time.Duration, error) {
 	v, m := parseDuration(s)
 	if m != nil {

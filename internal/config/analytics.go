@@ -2,18 +2,19 @@ package config
 
 import "time"
 
-// Analytics says what is kept of what was counted, in the data folder.
+// Analytics configures how long statistics are kept in the data folder.
 type Analytics struct {
-	// Enabled lets anything be kept. Default true.
+	// Enabled stores statistics on disk. Default true.
 	Enabled bool
 
-	// Keep is for how many days there are minutes. A day to a year, in whole days, default 30.
+	// Keep is how long per-minute statistics are kept. A day to a year, in whole days, default 30.
 	Keep time.Duration
 
-	// KeepHours is for how many days there are hours. A day to ten years, in whole days, default 365.
+	// KeepHours is how long hourly statistics are kept. A day to ten years, in whole days, default
+	// 365.
 	KeepHours time.Duration
 
-	// MaxBytes is how much of the disk they may take. 10 MB to 1 TB, default 1 GB.
+	// MaxBytes is how much disk space the statistics may take. 10 MB to 1 TB, default 1 GB.
 	MaxBytes int64
 }
 

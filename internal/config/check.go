@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// check holds the values against each other. A value that is bad by itself is
-// left out, so that one mistake is told once.
+// check validates the values against each other. It skips values that are invalid by themselves, so
+// that each mistake is reported once.
 func check(d *decoder, c *Config) {
 	_, c.BoundLoopback = d.spots["max_connections_per_address"]
 	checkListens(d, c)
@@ -37,7 +37,7 @@ func check(d *decoder, c *Config) {
 	slices.SortStableFunc(c.Warnings, func(a, b Fault) int { return byPlace(&a, &b) })
 }
 
-// derive fills in the defaults that follow from other keys.
+// derive fills in the defaults that depend on other keys.
 func (r *Room) derive(d *decoder, k string) {
 	if r.Title == "" {
 		r.Title = r.Name
@@ -47,13 +47,13 @@ func (r *Room) derive(d *decoder, k string) {
 	}
 }
 
-// good tells whether all of the keys can be relied on.
+// good reports whether all of the keys have valid values.
 func (d *decoder) good(keys ...string) bool {
 	return !slices.ContainsFunc(keys, func(k string) bool { return d.bad[k] })
 }
 
-// blame picks the key that was written, of several that do not fit together,
-// and where it stands.
+// blame picks, from several keys that do not fit together, the one that is written in the file, and
+// returns it with its position.
 func (d *decoder) blame(keys ...string) (string, spot) {
 	for _, k := range keys {
 		if at, ok := d.spots[k]; ok {
@@ -89,7 +89,8 @@ func checkListens(d *decoder, c *Config) {
 	}
 }
 
-// collide tells whether the second of two addresses could not be opened.
+// collide reports whether a process that listens on one of two addresses could not also open the
+// other.
 func collide(a, b string) bool {
 	hostA, portA, errA := net.SplitHostPort(a)
 	hostB, portB, errB := net.SplitHostPort(b)
@@ -110,7 +111,7 @@ func loopback(host string) bool {
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// checkTwins refuses a name, and a host and path, that an earlier room has.
+// checkTwins rejects a name, or a host and path, that an earlier room already has.
 func checkTwins(d *decoder, earlier []Room, r *Room, k string) {
 	if !d.good(strings.TrimSuffix(k, ".")) {
 		return
@@ -141,8 +142,8 @@ func checkTwins(d *decoder, earlier []Room, r *Room, k string) {
 	}
 }
 
-// checkLoop refuses an origin that is headgate itself: each request would go
-// round until the process has no sockets left.
+// checkLoop rejects an origin that is headgate itself: each request would loop until the process
+// has no sockets left.
 func checkLoop(d *decoder, c *Config, r *Room, k string) {
 	if r.Origin == nil || r.Origin.Scheme != "http" || !d.good("listen", k+"origin") {
 		return
@@ -185,12 +186,12 @@ func checkSpans(d *decoder, r *Room, k string) {
 		order("session_duration", "hard_end", r.SessionDuration, r.HardEnd, true)
 	}
 	order("poll_min", "poll_max", r.PollMin, r.PollMax, true)
-	// Who polls less often than the hold would lose the place between two polls.
+	// A visitor who polls less often than the hold would lose the place between two polls.
 	order("poll_max", "hold", r.PollMax, r.Hold, false)
 	order("poll_max", "hold_phone", r.PollMax, r.HoldPhone, false)
 }
 
-// warnRoom lists what is allowed in a room but hardly meant.
+// warnRoom adds warnings for settings of a room that are allowed but probably not intended.
 func (c *Config) warnRoom(d *decoder, r *Room, k string) {
 	if r.NewUsersPerMinute > r.TotalActiveUsers {
 		c.warn(d, wrong("a tenth of total_active_users up to all of it is usual",
@@ -234,8 +235,8 @@ func (c *Config) warnRoom(d *decoder, r *Room, k string) {
 	c.warnExclude(d, &r.Exclude, k+"exclude")
 }
 
-// reachable returns how many can be inside at once by new_users_per_minute
-// alone, and the stay that follows from; without an end of stays it is no bound.
+// reachable returns how many visitors can be inside at once by new_users_per_minute alone, and the
+// session length that this follows from. Sessions without an end have no such bound.
 func (r *Room) reachable() (int64, time.Duration) {
 	stay := r.HardEnd
 	if !r.SessionRenewal {
@@ -244,7 +245,7 @@ func (r *Room) reachable() (int64, time.Duration) {
 	if stay == 0 {
 		return maxUsers, 0
 	}
-	// Sliding minutes: a stay of 90 s sees parts of two minutes, so round up.
+	// Sliding minutes: a session of 90 s sees parts of two minutes, so round up.
 	minutes := int64((stay + time.Minute - 1) / time.Minute)
 	return r.NewUsersPerMinute * minutes, stay
 }
@@ -267,7 +268,8 @@ func (c *Config) warnExclude(d *decoder, e *Exclude, key string) {
 	}
 }
 
-// warnOpenings points at what opens headgate to more than was meant.
+// warnOpenings adds warnings for settings that expose headgate more widely than was probably
+// intended.
 func (c *Config) warnOpenings(d *decoder) {
 	for i, p := range c.TrustedProxies {
 		if p.Bits() == 0 {

@@ -6,25 +6,27 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// A Checkout says what a room does for the pages on which a visitor pays.
+// A Checkout configures what a room does for the pages on which a visitor pays.
 type Checkout struct {
-	// Pass lets each request of a visit carry a signed pass to the origin, in the header
+	// Pass adds a signed pass to each request of a session that goes to the origin, in the header
 	// Headgate-Pass. Default false.
 	Pass bool
 
-	// GracePaths are paths on which a visit does not end within Grace of a request. One that ends
-	// with a slash or a star stands for all that begin like it; any other stands for itself alone.
+	// GracePaths are paths that keep a session open: it does not end within Grace of a request for
+	// one of them. A path that ends with a slash or a star matches everything that begins like it;
+	// any other path matches only itself.
 	GracePaths []string
 
-	// Grace is how long. 1 second to 1 day, default 10 minutes.
+	// Grace is the time that GracePaths grant. 1 second to 1 day, default 10 minutes.
 	Grace time.Duration
 
-	// Warn is how long before its end a visit's pages warn. 0, the default, is never.
+	// Warn is how long before the end of a session its pages show a warning. 0, the default, is
+	// never.
 	Warn time.Duration
 }
 
-// DefaultGrace is what Checkout.Grace is when nothing is written: as long as people take to pay who
-// look for their card first. Chosen.
+// DefaultGrace is the default of Checkout.Grace: long enough to pay for a visitor who has to find a
+// card first. Chosen.
 const DefaultGrace = 10 * time.Minute
 
 func readCheckout(c *Checkout) func(*decoder, string, *yaml.Node) {

@@ -16,48 +16,47 @@ import (
 	"github.com/headgate/headgate/internal/smallfile"
 )
 
-// A Cluster says which processes are one room with this one. Its values come
-// from a join file or from keys; its certificate fits them and is not over.
+// A Cluster configures the cluster that this process belongs to. Its values come from a join file
+// or from keys. Its certificate matches them and has not expired.
 type Cluster struct {
 	// Datacenter names the cluster: 1 to 32 of a-z, 0-9 and -. Default "dc1".
 	Datacenter string
 
-	// Node is the name of this process in the cluster. "" is a worker whose name
-	// is drawn when it starts.
+	// Node is the name of this process in the cluster. "" is a worker, which chooses a random name
+	// when it starts.
 	Node string
 
-	// Listen is the address, host:port, at which a store node waits for workers;
-	// the other store nodes use the next port. "" on a worker.
+	// Listen is the address, host:port, at which a store node accepts workers. The other store
+	// nodes use the next port. "" on a worker.
 	Listen string
 
-	// Peers are the addresses, host:port, of the store nodes by name.
+	// Peers maps the name of each store node to its address, host:port.
 	Peers map[string]string
 
-	// Store are the names of the one or three nodes that keep the records.
+	// Store lists the names of the one or three nodes that keep the records.
 	Store []string
 
-	// TLS is by what this node proves itself.
+	// TLS holds the certificates and the key with which this node authenticates itself.
 	TLS ClusterTLS
 
-	// Datacenters are the other data centres by name, nil for none.
+	// Datacenters maps the names of the other data centers to their configuration. nil is none.
 	Datacenters map[string]Datacenter
 
-	// Home is the data centre that Anywhere belongs to at first: this one or one of
-	// Datacenters. "" without other data centres.
+	// Home is the data center that hosts the Anywhere counters at first: this one or one of
+	// Datacenters. "" without other data centers.
 	Home string
 }
 
 // ClusterTLS holds certificates and a key as PEM.
 type ClusterTLS struct{ CA, Cert, Key []byte }
 
-// String keeps the key out of what is printed.
+// String returns a fixed text, so that the private key is never printed.
 func (t ClusterTLS) String() string { return "certificates and a key" }
 
-// IsStore tells whether this process keeps the records, together with the others
-// of Store.
+// IsStore reports whether this process is one of the store nodes.
 func (c *Cluster) IsStore() bool { return c.Node != "" && slices.Contains(c.Store, c.Node) }
 
-// Servers are the addresses of the store nodes, for workers.
+// Servers returns the addresses of the store nodes, to which workers connect.
 func (c *Cluster) Servers() []string {
 	all := make([]string, len(c.Store))
 	for i, name := range c.Store {
@@ -66,11 +65,11 @@ func (c *Cluster) Servers() []string {
 	return all
 }
 
-// Routes is the address at which a store node waits for the others.
+// Routes returns the address at which a store node accepts the other store nodes.
 func (c *Cluster) Routes() string { return nextPort(c.Listen) }
 
-// Leaf is the address at which a store node waits for other data centres, the second
-// port after Listen; "" without any, and on a worker.
+// Leaf returns the address at which a store node accepts other data centers, the second port after
+// Listen. It returns "" without other data centers, and on a worker.
 func (c *Cluster) Leaf() string {
 	if len(c.Datacenters) == 0 || !c.IsStore() {
 		return ""
@@ -78,10 +77,10 @@ func (c *Cluster) Leaf() string {
 	return nextPort(nextPort(c.Listen))
 }
 
-// RouteTo is the address at which the others reach a store node.
+// RouteTo returns the address at which the other store nodes reach the given one.
 func (c *Cluster) RouteTo(node string) string { return nextPort(c.Peers[node]) }
 
-// Others are the addresses at which a store node reaches the others.
+// Others returns the addresses at which a store node reaches the other store nodes.
 func (c *Cluster) Others() []string {
 	var all []string
 	for _, name := range c.Store {
@@ -92,7 +91,7 @@ func (c *Cluster) Others() []string {
 	return all
 }
 
-// nextPort is the address beside one that was checked; "" for "".
+// nextPort returns addr, which was checked before, with the next port. It returns "" for "".
 func nextPort(addr string) string {
 	host, port, err := net.SplitHostPort(addr)
 	n, numErr := strconv.Atoi(port)
@@ -102,40 +101,41 @@ func nextPort(addr string) string {
 	return net.JoinHostPort(host, strconv.Itoa(n+1))
 }
 
-// Ends is when this node's certificate ends, zero if it has none that is good.
+// Ends returns when this node's certificate expires, or the zero time if it has no valid one.
 func (c *Cluster) Ends() time.Time {
 	at, _ := c.file().EndsSoon(time.Now())
 	return at
 }
 
-// TLSConfig is for both ends of all connections of this node; see join.File.
+// TLSConfig returns the TLS configuration for both ends of all connections of this node; see
+// join.File.
 func (c *Cluster) TLSConfig() (*tls.Config, error) { return c.file().TLS() }
 
-// file is c as a join file has it.
+// file converts c to the form of a join file.
 func (c *Cluster) file() *join.File {
 	return &join.File{Version: join.Version, Node: c.Node, Listen: c.Listen,
 		Plan: join.Plan{Datacenter: c.Datacenter, Peers: c.Peers, Store: c.Store},
 		CA:   string(c.TLS.CA), Cert: string(c.TLS.Cert), Key: string(c.TLS.Key)}
 }
 
-// ofFile is a Cluster as a join file has it.
+// ofFile converts a join file to a Cluster.
 func ofFile(f *join.File) *Cluster {
 	return &Cluster{Datacenter: f.Datacenter, Node: f.Node, Listen: f.Listen,
 		Peers: f.Peers, Store: f.Store,
 		TLS: ClusterTLS{CA: []byte(f.CA), Cert: []byte(f.Cert), Key: []byte(f.Key)}}
 }
 
-// maxPeers bounds the work with a file that is not meant well. Chosen: at most
-// three of them are store nodes.
+// maxPeers bounds the work that a malicious file can cause. Chosen: at most three of the peers are
+// store nodes.
 const maxPeers = 100
 
-// clusterKeys are the keys of cluster as they are written.
+// clusterKeys holds the keys of cluster as they are written in the file.
 type clusterKeys struct {
 	cluster       Cluster
 	join          string
 	ca, cert, key string
 	home          string
-	datacenters   map[string]*datacenterKeys // nil: the key is not there
+	datacenters   map[string]*datacenterKeys // nil: the key is not in the file
 }
 
 func readCluster(c *Config) func(*decoder, string, *yaml.Node) {
@@ -184,7 +184,7 @@ func clusterTLSFields(k *clusterKeys) []field {
 	}
 }
 
-// asJoin cleans a value by a rule of package join.
+// asJoin makes a clean function from a rule of package join.
 func asJoin(check func(string) *join.Fault) func(string) (string, *mistake) {
 	return func(s string) (string, *mistake) {
 		if f := check(s); f != nil {
@@ -238,8 +238,8 @@ func readPeer(dst *map[string]string, name string) scalar {
 	}
 }
 
-// byJoin reads the join file. Of what is in it, only listen may stand beside it, for a
-// machine whose own address is not the one by which others reach it.
+// byJoin reads the join file. Of the keys that a join file sets, only listen may be written beside
+// it: a machine's own address may differ from the one by which the others reach it.
 func (k *clusterKeys) byJoin(d *decoder) {
 	for _, name := range []string{"datacenter", "node", "peers", "store", "tls"} {
 		if _, ok := d.spots["cluster."+name]; ok {
@@ -263,7 +263,7 @@ func (k *clusterKeys) byJoin(d *decoder) {
 	}
 }
 
-// byHand wants all keys, and reads the files that tls names.
+// byHand requires all keys and reads the files that tls names.
 func (k *clusterKeys) byHand(d *decoder, n *yaml.Node) {
 	missing := map[string]string{
 		"peers": "{n1: 10.0.0.1:7422}", "store": "[n1]",
@@ -318,7 +318,7 @@ func (k *clusterKeys) parts() []part {
 	}
 }
 
-// tell passes on what package join has found, at the key that it is about.
+// tell records the faults that package join found, each at the key that it concerns.
 func (k *clusterKeys) tell(d *decoder, faults []*join.Fault) {
 	for _, f := range faults {
 		key, problem := "cluster."+f.Field, f.Problem
@@ -335,7 +335,7 @@ func (k *clusterKeys) tell(d *decoder, faults []*join.Fault) {
 	}
 }
 
-// beside is a path that counts from the folder of the configuration.
+// beside resolves a path relative to the folder of the configuration file.
 func (d *decoder) beside(path string) string {
 	if filepath.IsAbs(path) {
 		return path
@@ -343,7 +343,7 @@ func (d *decoder) beside(path string) string {
 	return filepath.Join(filepath.Dir(d.file), path)
 }
 
-// clusterFile says what is wrong with a file that cluster names.
+// clusterFile describes an error of a file that cluster names.
 func clusterFile(err error) *mistake {
 	m := &mistake{problem: err.Error(), hint: "name a plain file"}
 	e, ok := errors.AsType[*smallfile.Error](err)
@@ -356,7 +356,7 @@ func clusterFile(err error) *mistake {
 	return m
 }
 
-// settle ends with what is allowed but odd.
+// settle adds warnings for what is allowed but odd.
 func (k *clusterKeys) settle(d *decoder, c *Config) {
 	cl := &k.cluster
 	if !cl.IsStore() && cl.Listen != "" {
@@ -369,11 +369,11 @@ func (k *clusterKeys) settle(d *decoder, c *Config) {
 	}
 }
 
-// clusterDrain is how long the nodes of a cluster wait before they close their
-// listeners: for a balancer that asks each second. Chosen.
+// clusterDrain is how long the nodes of a cluster wait before they close their listeners, so that a
+// load balancer that checks each second notices. Chosen.
 const clusterDrain = 2 * time.Second
 
-// checkCluster holds the ports of a store node against those of visitors and
+// checkCluster checks that the ports of a store node do not collide with those of visitors and
 // operators.
 func checkCluster(d *decoder, c *Config) {
 	if c.Cluster == nil {

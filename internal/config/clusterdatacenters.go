@@ -20,20 +20,19 @@ import (
 
 // A Datacenter is another cluster with which this one shares limits.
 type Datacenter struct {
-	// URLs are the addresses, host:port, at which its store nodes wait for other data
-	// centres.
+	// URLs are the addresses, host:port, at which its store nodes accept other data centers.
 	URLs []string
 
-	// CA is the PEM of who signs the certificates there. Workers do not read it.
+	// CA is the PEM of the authority that signs the certificates there. Workers do not read it.
 	CA []byte
 }
 
-// Dials tells which of two data centres connects to the other: the one whose name
-// sorts first (package embedded).
+// Dials reports whether this data center connects to the given one. Of two data centers, the one
+// whose name sorts first connects (package embedded).
 func (c *Cluster) Dials(datacenter string) bool { return c.Datacenter < datacenter }
 
-// LinkTLS is for a connection to another data centre of c, which takes nobody but a
-// store node of it for one.
+// LinkTLS returns the TLS configuration of a connection to another data center of c. It accepts
+// only certificates of that data center's store nodes.
 func (c *Cluster) LinkTLS(datacenter string) (*tls.Config, error) {
 	t, err := c.TLSConfig()
 	if err != nil {
@@ -41,24 +40,24 @@ func (c *Cluster) LinkTLS(datacenter string) (*tls.Config, error) {
 	}
 	link := &tls.Config{MinVersion: t.MinVersion, Certificates: t.Certificates,
 		RootCAs: x509.NewCertPool(), ServerName: join.StoreName(datacenter)}
-	link.RootCAs.AppendCertsFromPEM(c.Datacenters[datacenter].CA) // crossCA has seen it
+	link.RootCAs.AppendCertsFromPEM(c.Datacenters[datacenter].CA) // crossCA has checked it
 	return link, nil
 }
 
-// Bounds of what cluster.datacenters may hold. Chosen: each two data centres are
-// linked, and each has at most three store nodes, with some addresses more.
+// Limits on the size of cluster.datacenters. Chosen: every two data centers are linked, and each
+// has at most three store nodes, with some spare addresses.
 const (
 	maxDatacenters = 32
 	maxLinks       = 9
 )
 
-// datacenterKeys are the keys of one data centre as they are written.
+// datacenterKeys holds the keys of one data center as they are written in the file.
 type datacenterKeys struct {
 	urls []string
 	ca   string
 }
 
-// readDatacenters reads a group whose keys are names of data centres.
+// readDatacenters reads a group whose keys are names of data centers.
 func readDatacenters(dst *map[string]*datacenterKeys) func(*decoder, string, *yaml.Node) {
 	return func(d *decoder, key string, n *yaml.Node) {
 		if n.Kind != yaml.MappingNode || len(n.Content) > 2*maxDatacenters || len(n.Content) == 0 {
@@ -97,7 +96,7 @@ func datacenterFields(k *datacenterKeys, name string) []field {
 	}
 }
 
-// cleanLinks takes addresses apart that have commas between.
+// cleanLinks splits a list of addresses at its commas.
 func cleanLinks(s string) ([]string, *mistake) {
 	var all []string
 	for addr := range strings.SplitSeq(s, ",") {
@@ -115,8 +114,8 @@ func cleanLinks(s string) ([]string, *mistake) {
 	return all, nil
 }
 
-// cross takes over what is said of other data centres. Our own may stand among them, so
-// that one text serves all: it is left out.
+// cross takes over the configuration of the other data centers. This data center may be listed too,
+// so that all of them can share one text; it is left out.
 func (k *clusterKeys) cross(d *decoder) {
 	c := &k.cluster
 	if k.datacenters == nil {
@@ -157,7 +156,7 @@ func (k *clusterKeys) cross(d *decoder) {
 	}
 }
 
-// crossCA reads the CA of another data centre.
+// crossCA reads the CA of another data center.
 func (k *clusterKeys) crossCA(d *decoder, name string) {
 	path := d.beside(k.datacenters[name].ca)
 	key := under("cluster.datacenters", name) + ".ca"
@@ -175,8 +174,8 @@ func (k *clusterKeys) crossCA(d *decoder, name string) {
 	k.cluster.Datacenters[name] = dc
 }
 
-// crossPorts refuses ports that two of our nodes on one machine would need. Without
-// other data centres each takes two, with them three.
+// crossPorts rejects ports that two of this data center's nodes on one machine would both need.
+// Each node takes two ports, and three if there are other data centers.
 func (k *clusterKeys) crossPorts(d *decoder) {
 	c := &k.cluster
 	type place struct {
@@ -185,7 +184,7 @@ func (k *clusterKeys) crossPorts(d *decoder) {
 	}
 	places := []place{}
 	for _, node := range slices.Sorted(maps.Keys(c.Peers)) {
-		host, port, _ := net.SplitHostPort(c.Peers[node]) // join.CheckAddress has seen it
+		host, port, _ := net.SplitHostPort(c.Peers[node]) // join.CheckAddress has checked it
 		n, _ := strconv.Atoi(port)
 		places = append(places, place{node, strings.ToLower(host), n})
 	}
@@ -211,5 +210,5 @@ func (k *clusterKeys) crossPorts(d *decoder) {
 	}
 }
 
-// lastPort ends the address of a store node that has but one port after its own.
+// lastPort is the highest port of a store node that still leaves one port after its own.
 const lastPort = ":65534"

@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/cors"
 )
 
-// mostCORS bounds each list of cors. Chosen: as many as a room of the API can have.
+// mostCORS bounds each list of cors. Chosen: the same as for a room of the API.
 const mostCORS = 100
 
 func readCORS(dst **cors.Rules) func(*decoder, string, *yaml.Node) {
@@ -70,7 +70,7 @@ func cleanCORSHeader(s string) (string, *mistake) {
 	return textproto.CanonicalMIMEHeaderKey(s), nil
 }
 
-// cleanCORSOrigin brings an origin to the form of [cors.Rules].
+// cleanCORSOrigin normalizes an origin to the form of [cors.Rules].
 func cleanCORSOrigin(s string) (string, *mistake) {
 	const hint = "write scheme and host, such as https://app.example or https://*.shop.example"
 	switch {

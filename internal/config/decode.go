@@ -20,26 +20,26 @@ import (
 const (
 	maxDepth  = 32      // chosen: a room needs 8
 	maxValues = 100_000 // chosen: an alias may name a list that names aliases
-	maxFaults = 50      // chosen: nobody mends more in one go
+	maxFaults = 50      // chosen: nobody corrects more at one time
 
-	// flagTag marks a value that a flag gave: it has no type of its own.
+	// flagTag marks a value that came from a flag and so has no YAML type.
 	flagTag = "flag"
 )
 
-// A decoder walks the nodes of a file or the flags and collects all mistakes.
+// A decoder walks the nodes of a file, or the flags, and collects all mistakes.
 type decoder struct {
 	file   string
 	faults []*Fault
-	flags  bool // all keys are flags: there is no file
-	amends bool // keys are those of a room or a limit that runs, and go by their own names
+	flags  bool // all keys are flags; there is no file
+	amends bool // the keys of a running room or limit, without a group in front
 
-	spots   map[string]spot // where the value of each key stands
-	bad     map[string]bool // keys whose values are not to be relied on
-	values  int             // nodes walked, those behind an alias each time
+	spots   map[string]spot // the position of each key's value
+	bad     map[string]bool // keys with invalid values
+	values  int             // nodes visited; aliased nodes count each time
 	stopped bool            // maxValues is reached
 }
 
-// A spot is where a value stands.
+// A spot is the position of a value.
 type spot struct {
 	line, column int
 	flag         bool
@@ -49,14 +49,14 @@ func newDecoder(file string) *decoder {
 	return &decoder{file: file, spots: map[string]spot{}, bad: map[string]bool{}}
 }
 
-// tree parses the file as far as its root node. It returns nil after a fault.
+// tree parses the file and returns its root node. It returns nil after a fault.
 func (d *decoder) tree(b []byte) *yaml.Node {
 	if m, at := checkBytes(b); m != nil {
 		d.faultAt("", at, m)
 		return nil
 	}
 	loader, err := yaml.NewLoader(bytes.NewReader(b),
-		yaml.WithUniqueKeys(false), // told with both places by mapping
+		yaml.WithUniqueKeys(false), // mapping reports duplicates with both positions
 		yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth))))
 	if err != nil {
 		d.faultAt("", spot{}, wrong("report this as a bug", "cannot be parsed: %v", err))
@@ -85,7 +85,7 @@ func (d *decoder) tree(b []byte) *yaml.Node {
 	return d.resolve(doc.Content[0])
 }
 
-// checkBytes finds what the YAML library refuses without saying where.
+// checkBytes finds bytes that the YAML library rejects without a position.
 func checkBytes(b []byte) (*mistake, spot) {
 	if len(b) > maxFile {
 		return wrong("keep only the configuration in this file", "is larger than 1 MB"), spot{}
@@ -108,7 +108,7 @@ func checkBytes(b []byte) (*mistake, spot) {
 	return nil, at
 }
 
-// syntax explains an error of the YAML library.
+// syntax turns an error of the YAML library into a mistake.
 func syntax(err error, b []byte) (*mistake, spot) {
 	e, ok := errors.AsType[*yaml.LoadError](err)
 	if !ok {
@@ -144,7 +144,7 @@ func indentedByTab(line []byte) bool {
 	return bytes.ContainsRune(indent, '\t')
 }
 
-// resolve follows an alias to the value it stands for, and counts.
+// resolve follows an alias to its value and counts the node.
 func (d *decoder) resolve(n *yaml.Node) *yaml.Node {
 	if d.values++; d.values > maxValues && !d.stopped {
 		d.stopped = true
@@ -157,8 +157,7 @@ func (d *decoder) resolve(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// mapping reads a group of keys. Keys that are not among fields, that stand
-// twice and that are missing are faults.
+// mapping reads a group of keys. Unknown keys, duplicate keys and missing keys are faults.
 func (d *decoder) mapping(key string, n *yaml.Node, fields []field) {
 	d.note(key, n)
 	if n.Kind != yaml.MappingNode {
@@ -170,7 +169,7 @@ func (d *decoder) mapping(key string, n *yaml.Node, fields []field) {
 		return
 	}
 	seen := map[string]int{}
-	meant := map[string]bool{} // keys that unknown keys stand for
+	meant := map[string]bool{} // the known keys that misspelled ones stand for
 	for i := 0; i+1 < len(n.Content) && !d.stopped; i += 2 {
 		k, v := d.resolve(n.Content[i]), d.resolve(n.Content[i+1])
 		full := under(key, k.Value)
@@ -200,7 +199,7 @@ func (d *decoder) mapping(key string, n *yaml.Node, fields []field) {
 	}
 }
 
-// read hands a value to its field, unless nothing or a tag stands there.
+// read passes a value to its field, unless it is empty or has a tag.
 func (d *decoder) read(f field, key string, v *yaml.Node) {
 	d.note(key, v)
 	switch {
@@ -228,9 +227,9 @@ func (d *decoder) missing(f field, key string, n *yaml.Node) {
 	d.fault(full, n, wrong(hint, "is missing"))
 }
 
-// suggestKeys returns the key that an unknown one stands for, or "", and a hint.
+// suggestKeys returns the key that a misspelled one probably stands for, or "", and a hint.
 func suggestKeys(word string, fields []field) (meant, hint string) {
-	if word == "disable_session_renewal" { // Cloudflare's key for the opposite
+	if word == "disable_session_renewal" { // Cloudflare's key, with the opposite meaning
 		return "session_renewal", "write session_renewal: false"
 	}
 	near, home := suggest.Nearest(word, names(fields)), homeOf(word)
@@ -245,7 +244,7 @@ func suggestKeys(word string, fields []field) (meant, hint string) {
 	return "", "the keys here are " + strings.Join(names(fields), ", ")
 }
 
-// items walks a list, each item with its key, such as rooms[0].
+// items iterates over a list. It yields each item with its key, such as rooms[0].
 func (d *decoder) items(key string, n *yaml.Node) iter.Seq2[string, *yaml.Node] {
 	return func(yield func(string, *yaml.Node) bool) {
 		if n.Kind != yaml.SequenceNode {
@@ -262,7 +261,7 @@ func (d *decoder) items(key string, n *yaml.Node) iter.Seq2[string, *yaml.Node] 
 	}
 }
 
-// scalar reads a single value and tells whether it is good.
+// scalar reads a single value and reports whether it is valid.
 func (d *decoder) scalar(key string, n *yaml.Node, read scalar) bool {
 	d.note(key, n)
 	m := wrong("give it one value", "is %s, not a single value", kind(n))
@@ -278,7 +277,7 @@ func (d *decoder) scalar(key string, n *yaml.Node, read scalar) bool {
 	return m == nil
 }
 
-// override reads the values that flags give, below key.
+// override reads the values of flags into the fields of the group key.
 func (d *decoder) override(fields []field, key string, over []flagValue) {
 	for _, v := range over {
 		for _, f := range fields {
@@ -292,7 +291,7 @@ func (d *decoder) override(fields []field, key string, over []flagValue) {
 	}
 }
 
-// finish checks the values against each other.
+// finish checks the values against each other and returns the result.
 func (d *decoder) finish(c *Config) (*Config, error) {
 	if !d.stopped {
 		check(d, c)
@@ -303,7 +302,7 @@ func (d *decoder) finish(c *Config) (*Config, error) {
 	return c, nil
 }
 
-// err joins the faults in their order, as many as anybody mends in one go; nil for none.
+// err joins the faults in their order, at most maxFaults of them. It returns nil if there are none.
 func (d *decoder) err() error {
 	slices.SortStableFunc(d.faults, byPlace)
 	if more := len(d.faults) - maxFaults; more > 0 {
@@ -314,7 +313,7 @@ func (d *decoder) err() error {
 	return joinFaults(d.faults)
 }
 
-// note keeps where the value of a key stands.
+// note records the position of a key's value.
 func (d *decoder) note(key string, n *yaml.Node) {
 	if n.Tag != flagTag || d.amends {
 		d.spots[key] = spot{line: n.Line, column: n.Column}
@@ -332,7 +331,7 @@ func (d *decoder) faultAt(key string, at spot, m *mistake) {
 	d.faults = append(d.faults, d.place(key, at, m))
 }
 
-// place makes the fault of a mistake. Flags go by their own names.
+// place makes the Fault of a mistake. A flag is named by its own name.
 func (d *decoder) place(key string, at spot, m *mistake) *Fault {
 	f := &Fault{File: d.file, Line: at.line, Column: at.column, Key: key,
 		Problem: m.problem, Hint: m.hint}
@@ -342,7 +341,7 @@ func (d *decoder) place(key string, at spot, m *mistake) *Fault {
 	return f
 }
 
-// under joins a group and a key in it.
+// under joins the name of a group and a key in it.
 func under(group, key string) string {
 	if !plainKey(key) {
 		key = quote(key)
@@ -353,13 +352,13 @@ func under(group, key string) string {
 	return group + "." + key
 }
 
-// plainKey tells whether a key can be shown as it is.
+// plainKey reports whether a key can be shown without quotes.
 func plainKey(key string) bool {
 	return key != "" && len(key) <= 64 &&
 		!strings.ContainsFunc(key, func(r rune) bool { return !isWordRune(r) })
 }
 
-// sample shows what a line of a group looks like.
+// sample returns an example line of a group.
 func sample(fields []field) string {
 	for _, f := range fields {
 		if f.example != "" && !strings.HasPrefix(f.example, "-") {
@@ -369,7 +368,7 @@ func sample(fields []field) string {
 	return fields[0].name + ": …"
 }
 
-// kind says in words what kind of value a node is.
+// kind describes what kind of value a node is.
 func kind(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.MappingNode:

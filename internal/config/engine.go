@@ -16,35 +16,34 @@ import (
 	"github.com/headgate/headgate/internal/smallfile"
 )
 
-// An Engine names a NATS of the operator's own, which keeps the records of all
-// processes that name it. Its files were there when the configuration was read;
-// they are read again at each connection.
+// An Engine configures the operator's own NATS, which keeps the records of all processes that share
+// it. Its files existed when the configuration was read; they are read again for each connection.
 type Engine struct {
-	// URLs are nats://host:port or tls://host:port, at least one of them.
+	// URLs are nats://host:port or tls://host:port, at least one.
 	URLs []string
 
-	// Credentials is a file that only its owner may read; "" is none.
+	// Credentials is the path of a file that only its owner may read; "" is none.
 	Credentials string
 
-	// Kind is what Credentials holds, "" for none.
+	// Kind is the kind of Credentials, "" for none.
 	Kind CredentialKind
 
-	// CA is a PEM file of whom to trust; "" is the system.
+	// CA is a PEM file with the trusted authorities; "" uses those of the system.
 	CA string
 
-	// Cert and Key are PEM files by which this process proves itself. Both or none.
+	// Cert and Key are PEM files with which this process authenticates itself. Both or none.
 	Cert, Key string
 
-	// Replicas is on how many servers a record is kept: 1 or 3. 0, the default, is
-	// three in a NATS cluster and one on a server that is alone.
+	// Replicas is the number of servers that keep each record: 1 or 3. 0, the default, is three in
+	// a NATS cluster and one on a single server.
 	Replicas int
 
-	// Name is of this process, among those that share the engine. "" is drawn when it
-	// starts.
+	// Name is the name of this process among those that share the engine. "" is a random name,
+	// chosen when it starts.
 	Name string
 }
 
-// CredentialKind says what a file of credentials holds.
+// CredentialKind is the kind of a file of credentials.
 type CredentialKind string
 
 // The kinds of credentials.
@@ -54,7 +53,7 @@ const (
 	CredentialPassword CredentialKind = "password" // one line, user:password
 )
 
-// ReadPassword reads what a file of the kind password holds.
+// ReadPassword reads the user and the password from a file of the kind password.
 func ReadPassword(file string) (user, password string, err error) {
 	b, err := smallfile.ReadSecret(file)
 	if err != nil {
@@ -67,7 +66,7 @@ func ReadPassword(file string) (user, password string, err error) {
 	return user, password, nil
 }
 
-// kindOf tells what a file of credentials holds, "" for nothing that is known.
+// kindOf detects the kind of a file of credentials. It returns "" if it is not known.
 func kindOf(b []byte) CredentialKind {
 	text := strings.TrimSpace(string(b))
 	user, password, pair := strings.Cut(text, ":")
@@ -84,7 +83,7 @@ func kindOf(b []byte) CredentialKind {
 	return ""
 }
 
-// seedLen is how long a seed is: 36 bytes in base 32 (nats-io/nkeys, README).
+// seedLen is the length of a seed: 36 bytes in base 32 (nats-io/nkeys, README).
 const seedLen = 58
 
 func readEngine(c *Config) func(*decoder, string, *yaml.Node) {
@@ -111,7 +110,7 @@ func engineFields(e *Engine) []field {
 	}
 }
 
-// readURLs reads one address, several with commas between, or a list.
+// readURLs reads one address, several separated by commas, or a list.
 func readURLs(dst *[]string) func(*decoder, string, *yaml.Node) {
 	return func(d *decoder, key string, n *yaml.Node) {
 		if n.Kind == yaml.SequenceNode {
@@ -140,13 +139,13 @@ func cleanNATSList(s string) ([]string, *mistake) {
 	return all, nil
 }
 
-// natsPort is where NATS servers wait for clients unless told otherwise.
+// natsPort is the default port of NATS servers for clients.
 const natsPort = "4222"
 
-// cleanNATS checks the address of a server, and writes its port out.
+// cleanNATS checks the address of a server and adds the default port if it has none.
 func cleanNATS(s string) (string, *mistake) {
 	const hint = "write scheme, host and port, such as nats://10.0.0.1:4222"
-	if strings.Contains(s, "@") { // nothing of it is shown
+	if strings.Contains(s, "@") { // never shown in messages: it may hold a password
 		return "", wrong("write them into a file of mode 600, as user:password, and name it under credentials",
 			"has a user name or password")
 	}
@@ -188,8 +187,7 @@ func cleanCredentials(s string) (string, *mistake) {
 	return s, m
 }
 
-// look reads the files once, so that what is wrong with them is told before anything
-// is started.
+// look reads the files once, so that errors in them are reported before anything is started.
 func (e *Engine) look(d *decoder) {
 	for _, file := range []*string{&e.Credentials, &e.CA, &e.Cert, &e.Key} {
 		if *file != "" {
@@ -249,7 +247,7 @@ func (e *Engine) open(
 	return b, err == nil
 }
 
-// checkEngine holds the engine against the rest.
+// checkEngine checks the engine against the rest of the configuration.
 func checkEngine(d *decoder, c *Config) {
 	if c.Engine == nil {
 		return
@@ -262,7 +260,7 @@ func checkEngine(d *decoder, c *Config) {
 	if _, ok := d.spots["drain_delay"]; !ok {
 		c.DrainDelay = clusterDrain
 	}
-	if c.Engine.CA != "" || c.Engine.Cert != "" { // then TLS is wanted of all
+	if c.Engine.CA != "" || c.Engine.Cert != "" { // then every server must use TLS
 		return
 	}
 	for _, s := range c.Engine.URLs {

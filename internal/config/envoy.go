@@ -6,21 +6,21 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// An Envoy says where Envoy's rate limit service is answered, and by which rules.
+// An Envoy configures the rate limit service for Envoy and its rules.
 type Envoy struct {
-	// Listen is the address, host:port, of gRPC. Required. It speaks plain HTTP/2: keep it
-	// private.
+	// Listen is the address, host:port, of the gRPC service. Required. It serves plain HTTP/2: keep
+	// it private.
 	Listen string
 
-	// Rules are files as envoyproxy/ratelimit has them, one for each domain. Required. A
-	// path is that of the configuration's folder unless it is absolute.
+	// Rules are files in the format of envoyproxy/ratelimit, one for each domain. Required. A
+	// relative path starts at the folder of the configuration file.
 	Rules []string
 
-	// Headers tells Envoy to add RateLimit-Limit, -Remaining and -Reset to its answers.
+	// Headers makes Envoy add RateLimit-Limit, -Remaining and -Reset to its answers.
 	Headers bool
 }
 
-// maxRuleFiles bounds the files of rules. Chosen.
+// maxRuleFiles bounds the number of rule files. Chosen.
 const maxRuleFiles = 1000
 
 func readEnvoy(c *Config) func(*decoder, string, *yaml.Node) {

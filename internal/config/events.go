@@ -9,39 +9,39 @@ import (
 	"github.com/headgate/headgate/internal/events"
 )
 
-// An Event changes a room for a time: what it sets is in force from its prequeue until its end.
+// An Event changes a room for a time: its settings apply from its prequeue until its end.
 type Event struct {
-	// Name tells it from the other events of the room. Required.
+	// Name identifies the event within its room. Required.
 	Name string
 
 	// Start and End are required; Start is before End.
 	Start, End time.Time
 
-	// PrequeueStart is from when all who are new are queued. It is before Start; the zero time is
-	// no prequeue.
+	// PrequeueStart is the time from which all newcomers are queued. It is before Start; the zero
+	// time is no prequeue.
 	PrequeueStart time.Time
 
-	// Every repeats the event so long after. 0, the default, is once.
+	// Every is the interval at which the event repeats. 0, the default, is once.
 	Every time.Duration
 
-	// Shuffle draws the order of those who came in the prequeue when the event starts.
+	// Shuffle draws a random order of the visitors in the prequeue when the event starts.
 	Shuffle bool
 
-	// Suspended keeps the event from taking place.
+	// Suspended cancels the event.
 	Suspended bool
 
-	// What differs from the room. Zero values are those of the room.
+	// The settings that differ from the room. A zero value keeps the room's.
 	TotalActiveUsers, NewUsersPerMinute int64 // both or none
 	SessionDuration                     time.Duration
 	SessionRenewal                      *bool
 	Method, Message                     string
 
-	// HTMLFile is the page of the event, instead of that of the room: a mustache template. Its path
-	// is as that of Page.HTMLFile. "" is the page of the room.
+	// HTMLFile is the page of the event, a mustache template that replaces the page of the room.
+	// Its path is resolved like that of Page.HTMLFile. "" is the page of the room.
 	HTMLFile string
 }
 
-// maxEvents of a room, so that looking at them costs nothing. Chosen.
+// maxEvents bounds the events of a room, so that checking them stays cheap. Chosen.
 const maxEvents = 100
 
 func readEvents(dst *[]Event) func(*decoder, string, *yaml.Node) {
@@ -91,7 +91,7 @@ func eventFields(e *Event, renewal *bool) []field {
 	}
 }
 
-// cross holds the keys of an event against each other.
+// cross checks the keys of an event against each other.
 func (e *Event) cross(d *decoder, k string) {
 	if !d.good(k+"start", k+"end", k+"prequeue_start", k+"every") {
 		return
@@ -119,7 +119,7 @@ func (e *Event) cross(d *decoder, k string) {
 	}
 }
 
-// checkEvents holds the events of a room against it.
+// checkEvents checks the events of a room against the room and each other.
 func checkEvents(d *decoder, r *Room, k string) {
 	for i := range r.Events {
 		e, key := &r.Events[i], fmt.Sprintf("%sevents[%d].session_duration", k, i)
@@ -136,7 +136,7 @@ func checkEvents(d *decoder, r *Room, k string) {
 	}
 }
 
-// EventList is the events of a room, with their times alone.
+// EventList returns the events of a room, with only their times.
 func (r *Room) EventList() []events.Event {
 	list := make([]events.Event, len(r.Events))
 	for i := range r.Events {
@@ -147,7 +147,8 @@ func (r *Room) EventList() []events.Event {
 	return list
 }
 
-// At is the room as its events have it at a time, and what they make of it.
+// At returns the room with the settings that its events give it at a time, and the state of the
+// events.
 func (r *Room) At(now time.Time) (Room, events.State) {
 	c, m := *r, events.At(r.EventList(), now)
 	if m.Active == nil {

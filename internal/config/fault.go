@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// A Fault is one mistake in a file or in flags, or one warning about it.
+// A Fault is one mistake in a file or in flags, or one warning.
 type Fault struct {
 	File    string `json:"file"`   // "" for a flag
 	Line    int    `json:"line"`   // from 1; 0 when the fault has no line
@@ -17,11 +17,11 @@ type Fault struct {
 	Problem string `json:"problem"`
 	Hint    string `json:"hint"` // what to do about it
 
-	cause error // why a file could not be read
+	cause error // why the file could not be read
 }
 
-// Error returns file:line:column: key: problem, leaving out what is not known.
-// The hint is not part of it.
+// Error returns file:line:column: key: problem, without the parts that are not known. The hint is
+// not included.
 func (f *Fault) Error() string {
 	var b strings.Builder
 	if f.File != "" {
@@ -38,11 +38,11 @@ func (f *Fault) Error() string {
 	return b.String()
 }
 
-// Unwrap returns why a file could not be read, or nil.
+// Unwrap returns the reason why a file could not be read, or nil.
 func (f *Fault) Unwrap() error { return f.cause }
 
-// Faults returns the faults that err consists of, in their order, and nil when
-// err is not made of faults.
+// Faults returns the faults that err consists of, in their order. It returns nil when err is not
+// made of faults.
 func Faults(err error) []*Fault {
 	if f, ok := err.(*Fault); ok { //nolint:errorlint // it takes the tree of err apart itself
 		return []*Fault{f}
@@ -58,7 +58,8 @@ func Faults(err error) []*Fault {
 	return all
 }
 
-// joinFaults returns the faults as one error in the order of the file, nil for none.
+// joinFaults joins the faults into one error, in the order of the file. It returns nil if there are
+// none.
 func joinFaults(faults []*Fault) error {
 	slices.SortStableFunc(faults, byPlace)
 	errs := make([]error, len(faults))
@@ -68,24 +69,23 @@ func joinFaults(faults []*Fault) error {
 	return errors.Join(errs...)
 }
 
-// byPlace orders faults by where they stand. Flags have no place and keep
-// their order, before the file.
+// byPlace compares two faults by position. Flags have no position: they keep their order and come
+// before the file.
 func byPlace(a, b *Fault) int {
 	return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 }
 
-// A mistake is what is wrong with one value, before it is known where the
-// value stands.
+// A mistake describes what is wrong with one value, before its position is known.
 type mistake struct{ problem, hint string }
 
-// wrong makes a mistake; the hint comes first because it needs no arguments.
+// wrong makes a mistake. The hint comes first because it takes no arguments.
 func wrong(hint, format string, args ...any) *mistake {
 	return &mistake{problem: fmt.Sprintf(format, args...), hint: hint}
 }
 
-// quote shows a value in a message: quoted, and cut when it is long.
+// quote quotes a value for a message and shortens it when it is long.
 func quote(s string) string {
-	const most = 60 // chosen: with file and key it still fits on two lines
+	const most = 60 // chosen: with file and key a message still fits on two lines
 	if r := []rune(s); len(r) > most {
 		return fmt.Sprintf("%q…", string(r[:most]))
 	}

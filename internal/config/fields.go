@@ -12,15 +12,15 @@ import (
 	"github.com/headgate/headgate/internal/route"
 )
 
-// A field ties a key to where its value goes.
+// A field connects a key to the function that reads its value.
 type field struct {
 	name string
 	read func(d *decoder, key string, n *yaml.Node)
 
-	// example is a good value of a required key, for the hint; "" is optional.
+	// example is a valid value of a required key, for the hint; "" makes the key optional.
 	example string
 
-	without func() bool // a required key that may be missing all the same; nil: it may not
+	without func() bool // reports when a required key may be missing; nil: never
 }
 
 // one makes the field of a single value.
@@ -30,15 +30,14 @@ func one(name string, read scalar) field {
 	}}
 }
 
-// required is one with an example for those who forget it.
+// required makes the field of a single required value, with an example for the hint.
 func required(name, example string, read scalar) field {
 	f := one(name, read)
 	f.example = example
 	return f
 }
 
-// list makes the field of a list of single values. What is listed twice is
-// kept once.
+// list makes the field of a list of single values. Duplicates are dropped.
 func list[T comparable](name string, dst *[]T, clean func(string) (T, *mistake)) field {
 	return field{name: name, read: func(d *decoder, key string, n *yaml.Node) {
 		all := []T{}
@@ -165,7 +164,7 @@ func readExclude(dst *Exclude) func(*decoder, string, *yaml.Node) {
 	}
 }
 
-// WithDefaults is e and what is excluded without being listed.
+// WithDefaults returns e with the default exclusions added.
 func (e Exclude) WithDefaults() Exclude {
 	std := defaultExclude()
 	e.Paths, e.Methods = union(std.Paths, e.Paths), union(std.Methods, e.Methods)
@@ -202,7 +201,7 @@ func passSharingFields(p *PassSharing) []field {
 	}
 }
 
-// cleanBind reads header:NAME.
+// cleanBind parses header:NAME.
 func cleanBind(s string) (string, *mistake) {
 	name, ok := strings.CutPrefix(s, bindHeader)
 	if !ok || name == "" {
@@ -215,7 +214,7 @@ func cleanBind(s string) (string, *mistake) {
 	return bindHeader + name, m
 }
 
-// union appends to a what of b is not in it.
+// union returns a, followed by the elements of b that are not in a.
 func union(a, b []string) []string {
 	for _, s := range b {
 		if !slices.Contains(a, s) {
@@ -233,7 +232,7 @@ func names(fields []field) []string {
 	return all
 }
 
-// homeOf says where a key belongs that stands in the wrong place, or "".
+// homeOf returns the group that a misplaced key belongs to, or "".
 func homeOf(name string) string {
 	homes := []struct {
 		place  string

@@ -13,19 +13,18 @@ import (
 	"github.com/headgate/headgate/internal/suggest"
 )
 
-// mainRoom names the room of headgate run without a file.
+// mainRoom is the name of the room of headgate run without a file.
 const mainRoom = "main"
 
-// mainTitle is its title: a visitor need not know that the room is "main".
+// mainTitle is the title of that room: visitors need not see the name "main".
 const mainTitle = "Waiting room"
 
-// A flagValue is a flag that was given, under the key it stands for.
+// A flagValue is the value of a flag, with the key that the flag sets.
 type flagValue struct{ key, text string }
 
-// ParseRun reads the arguments of headgate run: either --config and perhaps
-// flags of the process, or the flags of one room. Warnings are written to
-// stderr, since no caller would do anything else with them; they stay in the
-// Config too. The error is flag.ErrHelp, or consists of *Fault.
+// ParseRun parses the arguments of headgate run: either --config, perhaps with flags of the
+// process, or the flags of one room. It writes warnings to stderr, since every caller would do the
+// same; they stay in the Config too. The error is flag.ErrHelp, or consists of *Fault.
 func ParseRun(args []string, stderr io.Writer) (*Config, error) {
 	flags := flag.NewFlagSet("run", flag.ContinueOnError)
 	file := &once{}
@@ -87,7 +86,7 @@ func fromFlags(process, room []flagValue) (*Config, error) {
 	return d.finish(&c)
 }
 
-// eitherFault says of each flag that the file has its place.
+// eitherFault reports, for each flag of a room, that its value belongs in the file.
 func eitherFault(ofRoom []flagValue) error {
 	var faults []*Fault
 	for _, v := range ofRoom {
@@ -109,14 +108,13 @@ func given(keys []string, texts map[string]*once) []flagValue {
 	return all
 }
 
-// flagName is the flag of a key: --session-duration for
-// rooms[0].session_duration.
+// flagName returns the flag of a key: --session-duration for rooms[0].session_duration.
 func flagName(key string) string {
 	key = key[strings.LastIndexByte(key, '.')+1:]
 	return "--" + strings.ReplaceAll(key, "_", "-")
 }
 
-// once is a flag.Value that may be given once.
+// A once is a flag.Value that may be set only once.
 type once struct {
 	text string
 	set  bool
@@ -132,7 +130,7 @@ func (o *once) Set(s string) error {
 	return nil
 }
 
-// ParseFlags parses args, which must be flags alone, into flags. The error is
+// ParseFlags parses args into flags. Arguments that are not flags are faults. The error is
 // flag.ErrHelp or consists of one *Fault for each mistake. Nothing is printed.
 func ParseFlags(flags *flag.FlagSet, args []string) error {
 	flags.SetOutput(io.Discard)
@@ -155,7 +153,7 @@ func ParseFlags(flags *flag.FlagSet, args []string) error {
 			continue
 		}
 		faults = append(faults, flagFault(err, args[:len(args)-len(rest)], known))
-		// A flag that could not be read stays in rest, and its value may follow.
+		// A flag that could not be parsed stays in rest, and its value may follow.
 		if strings.HasPrefix(err.Error(), "bad flag syntax") {
 			rest = rest[1:]
 		}
@@ -166,7 +164,7 @@ func ParseFlags(flags *flag.FlagSet, args []string) error {
 	}
 }
 
-// strayFault explains an argument that belongs to no flag.
+// strayFault reports an argument that belongs to no flag.
 func strayFault(arg string, known []string) *Fault {
 	f := &Fault{Problem: "unexpected argument " + quote(arg),
 		Hint: "every argument is a flag that begins with two dashes"}
@@ -176,7 +174,7 @@ func strayFault(arg string, known []string) *Fault {
 	return f
 }
 
-// typed is a flag as it was written last in args: with one dash or with two.
+// typed returns a flag as it was last written in args: with one dash or with two.
 func typed(args []string, name string) string {
 	for _, arg := range slices.Backward(args) {
 		if arg, _, _ = strings.Cut(arg, "="); arg == "-"+name || arg == "--"+name {
@@ -186,7 +184,8 @@ func typed(args []string, name string) string {
 	return "--" + name
 }
 
-// flagFault explains an error of package flag, which has no types for them, of the last of args.
+// flagFault turns an error of package flag into a Fault. The package has no error types, and the
+// error concerns the last of args.
 func flagFault(err error, args, known []string) *Fault {
 	s := err.Error()
 	if name, ok := strings.CutPrefix(s, "flag provided but not defined: -"); ok {

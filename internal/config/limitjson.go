@@ -10,10 +10,10 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// ParseLimit reads one limit from a JSON object by the fields of the file itself: what the file
-// would refuse is refused here. name is what the limit is called; the object need not say it,
-// and must not say another. The error joins one *Fault for each mistake, with the key alone and
-// where it stands in the text.
+// ParseLimit parses one limit from a JSON object. It uses the same fields as the file and rejects
+// what the file would reject. name is the name of the limit; the object may leave the name out but
+// must not contain another. The error joins one *Fault for each mistake, with the key and the
+// position in the text.
 func ParseLimit(name string, text []byte) (*Limit, error) {
 	d := newDecoder("")
 	d.amends = true
@@ -36,7 +36,7 @@ func ParseLimit(name string, text []byte) (*Limit, error) {
 	return &l, nil
 }
 
-// called adds a name to an object that has none.
+// called adds the name to an object that has none.
 func called(n *yaml.Node, name string) {
 	for i := 0; i < len(n.Content); i += 2 {
 		if n.Content[i].Value == "name" {
@@ -63,7 +63,7 @@ func (d *decoder) object(text []byte) *yaml.Node {
 	}
 	r := newJSONReader(text)
 	var whole json.RawMessage
-	err := json.Unmarshal(text, &whole) // it knows all that JSON forbids
+	err := json.Unmarshal(text, &whole) // it checks everything that JSON forbids
 	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
 		r.stand(max(0, int(e.Offset)-1))
 	}
@@ -86,13 +86,13 @@ func (d *decoder) object(text []byte) *yaml.Node {
 	return nil
 }
 
-// A jsonReader makes nodes of JSON, so that one decoder reads it as it reads the file. The YAML
-// library would take nearly all of it: not all escapes, and no long keys.
+// A jsonReader turns JSON into YAML nodes, so that one decoder reads both. The YAML library would
+// accept nearly all JSON, but not all escapes and no long keys.
 type jsonReader struct {
 	text []byte
 	dec  *json.Decoder
 
-	at, line, column int // where the last token begins
+	at, line, column int // the position of the last token
 }
 
 func newJSONReader(text []byte) *jsonReader {
@@ -101,7 +101,7 @@ func newJSONReader(text []byte) *jsonReader {
 	return r
 }
 
-// stand goes on to a place.
+// stand moves the position forward to an offset.
 func (r *jsonReader) stand(at int) {
 	for ; r.at < at; r.at++ {
 		switch {
@@ -113,7 +113,7 @@ func (r *jsonReader) stand(at int) {
 	}
 }
 
-// token reads one, and where it stands.
+// token reads one token and records its position.
 func (r *jsonReader) token() (json.Token, error) {
 	at := int(r.dec.InputOffset())
 	for at < len(r.text) && strings.IndexByte(" \t\r\n,:", r.text[at]) >= 0 {
@@ -123,7 +123,7 @@ func (r *jsonReader) token() (json.Token, error) {
 	return r.dec.Token()
 }
 
-// value reads a value, so many levels deep.
+// value reads a value at a depth of nesting.
 func (r *jsonReader) value(depth int) (*yaml.Node, error) {
 	t, err := r.token()
 	if err != nil {
@@ -154,7 +154,7 @@ func (r *jsonReader) value(depth int) (*yaml.Node, error) {
 			n.Kind, n.Tag = yaml.SequenceNode, "!!seq"
 		}
 		for r.dec.More() {
-			inner, err := r.value(depth + 1) // of an object a key, then its value
+			inner, err := r.value(depth + 1) // in an object: a key, then its value
 			if err != nil {
 				return nil, err
 			}

@@ -12,34 +12,34 @@ import (
 	"github.com/headgate/headgate/internal/suggest"
 )
 
-// A KeyPart is one thing of a request by which callers are told apart.
+// A KeyPart is one property of a request that distinguishes callers.
 type KeyPart struct {
 	// Kind is one of the kinds below.
 	Kind string
 
-	// Name is that of the header, in canonical form, or of the cookie.
+	// Name is the name of the header, in canonical form, or of the cookie.
 	Name string
 
-	// Prefix4 and Prefix6 are how many bits of an address count: 1 to 32, default 32,
-	// and 1 to 128, default 64, which is what one caller has (RFC 7421 §1).
+	// Prefix4 and Prefix6 are how many bits of an address count: 1 to 32, default 32, and 1 to 128,
+	// default 64, which is what one caller usually has (RFC 7421 §1).
 	Prefix4, Prefix6 int
 }
 
 // The kinds of key parts.
 const (
-	KeyAddress = "client_address" // of the visitor, behind trusted proxies
+	KeyAddress = "client_address" // of the visitor, resolved through trusted proxies
 	KeyHeader  = "header"
 	KeyCookie  = "cookie"
 	KeyPath    = "path"
 	KeyMethod  = "method"
 	KeyHost    = "host"
-	KeyVisit   = "visit" // of the room; without one the visitor's address
+	KeyVisit   = "visit" // the room's session; without one the visitor's address
 )
 
-// maxKeyParts bounds the parts of a key. Chosen.
+// maxKeyParts bounds the number of parts of a key. Chosen.
 const maxKeyParts = 16
 
-// String is the part as the file may have it.
+// String returns the part in the notation of the file.
 func (p KeyPart) String() string {
 	switch p.Kind {
 	case KeyAddress:
@@ -50,7 +50,7 @@ func (p KeyPart) String() string {
 	return p.Kind
 }
 
-// readKey reads the parts of a key. What is listed twice is kept once.
+// readKey reads the parts of a key. Duplicates are dropped.
 func readKey(dst *[]KeyPart) func(*decoder, string, *yaml.Node) {
 	return func(d *decoder, key string, n *yaml.Node) {
 		if n.Kind == yaml.SequenceNode && len(n.Content) > maxKeyParts {
@@ -64,7 +64,7 @@ func readKey(dst *[]KeyPart) func(*decoder, string, *yaml.Node) {
 			return
 		}
 		for key, item := range d.items(key, n) {
-			if item.Kind == yaml.MappingNode { // header: x-client, with a space
+			if item.Kind == yaml.MappingNode { // YAML reads "header: x-client", with a space, as a group
 				d.fault(key, item, wrong(`put it in quotes, without a space: "header:x-client"`,
 					"is a group of keys, not a part of a key"))
 				continue
@@ -77,8 +77,8 @@ func readKey(dst *[]KeyPart) func(*decoder, string, *yaml.Node) {
 	}
 }
 
-// cleanKeyPart reads client_address, client_address/24, client_address/24/64,
-// header:NAME, cookie:NAME, path, method, host or visit.
+// cleanKeyPart parses client_address, client_address/24, client_address/24/64, header:NAME,
+// cookie:NAME, path, method, host or visit.
 func cleanKeyPart(s string) (KeyPart, *mistake) {
 	kinds := []string{KeyAddress, KeyHeader, KeyCookie, KeyPath, KeyMethod, KeyHost, KeyVisit}
 	end := strings.IndexAny(s, ":/")
@@ -126,7 +126,7 @@ func cleanKeyName(what, name string) (KeyPart, *mistake) {
 	return KeyPart{Kind: what, Name: name}, nil
 }
 
-// cleanKeyAddress reads the prefixes behind client_address, such as /24/64.
+// cleanKeyAddress parses the prefix lengths after client_address, such as /24/64.
 func cleanKeyAddress(s, prefixes string) (KeyPart, *mistake) {
 	p := KeyPart{Kind: KeyAddress, Prefix4: 32, Prefix6: 64}
 	if prefixes == "" {
@@ -151,7 +151,7 @@ func cleanKeyAddress(s, prefixes string) (KeyPart, *mistake) {
 	return p, nil
 }
 
-// cleanHeaderName brings the name of a header to its canonical form.
+// cleanHeaderName converts the name of a header to its canonical form.
 func cleanHeaderName(s string) (string, *mistake) {
 	if !isToken(s) {
 		return "", wrong("write the header's name alone, such as x-client",
@@ -163,7 +163,7 @@ func cleanHeaderName(s string) (string, *mistake) {
 	return s, nil
 }
 
-// isToken tells whether s is a token of RFC 9110 §5.6.2 of up to 256 bytes (chosen).
+// isToken reports whether s is a token of RFC 9110 §5.6.2 of up to 256 bytes (chosen).
 func isToken(s string) bool {
 	return s != "" && len(s) <= 256 && !strings.ContainsFunc(s, func(r rune) bool {
 		return !isWordRune(r) && !strings.ContainsRune("!#$%&'*+.^`|~", r)

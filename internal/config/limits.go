@@ -13,59 +13,61 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// A Limit says how often each key may do something.
+// A Limit bounds how often each key may do something.
 type Limit struct {
-	// Name is what rooms and the API call it: 1 to 64 of A-Z a-z 0-9 _ and -.
+	// Name is the name by which rooms and the API refer to it: 1 to 64 of A-Z a-z 0-9 _ and -.
 	// Required and unique.
 	Name string
 
-	// Rule is the arithmetic. Its algorithm and amount are required, and its window
-	// unless the algorithm or the calendar says it. Parts, Lease and Zone are filled in;
-	// Burst 0 is the amount.
+	// Rule is the arithmetic. Its algorithm and amount are required, and so is its window, unless
+	// the algorithm or the calendar determines it. Parts, Lease and Zone are filled in; Burst 0 is
+	// the amount.
 	limit.Rule
 
-	// Unit is what the amount is counted in: requests, units, request_bytes or
-	// response_bytes. Default requests.
+	// Unit is the unit of the amount: requests, units, request_bytes or response_bytes. Default
+	// requests.
 	Unit string
 
-	// Key says whose use is counted together. None is one key for all.
+	// Key lists the parts of a request that are counted separately. An empty Key is one key for all
+	// requests.
 	Key []KeyPart
 
-	// Cost is what a call costs, at least 1. Default 1. In bytes the body says it.
+	// Cost is the cost of a call, at least 1. Default 1. For the units in bytes the size of the
+	// body is the cost.
 	Cost int64
 
-	// CostHeader is the request header that says what a call costs; "" is none. A call
-	// without the header costs 1.
+	// CostHeader is the request header that contains the cost of a call; "" is none. A call without
+	// the header costs 1.
 	CostHeader string
 
-	// Overrides are other amounts, by key.
+	// Overrides are amounts for particular keys.
 	Overrides map[string]int64
 
-	// Shadow counts and refuses nobody.
+	// Shadow counts but never denies.
 	Shadow bool
 
-	// Scope says which processes share the limit: worker, which is each for itself,
-	// datacenter, or global, which is all. Default global.
+	// Scope is the set of processes that share the limit: worker (each process has its own),
+	// datacenter, or global (all). Default global.
 	Scope string
 
-	// OnUnreachable says what is done where others cannot be asked: local, deny or
-	// allow. Default local.
+	// OnUnreachable is what happens when the host of the key's shard cannot be reached: local, deny
+	// or allow. Default local.
 	OnUnreachable string
 
-	// MaxKeys bounds the keys held at once. Default 1,000,000.
+	// MaxKeys bounds how many keys are held at once. Default 1,000,000.
 	MaxKeys int
 
-	// Headers is the style of the answers' headers: ietf, draft06, draft03, legacy or
-	// none. Default ietf.
+	// Headers is the style of the limit headers in answers: ietf, draft06, draft03, legacy or none.
+	// Default ietf.
 	Headers string
 }
 
-// Bounds of limits. Chosen; each override is two of the values that a file may have.
+// Bounds of limits. Chosen; each override counts as two of the values that a file may have.
 const (
 	maxLimits    = 1000
 	maxOverrides = 10_000
-	maxKeys      = 100_000_000 // some 15 GB
-	maxKeyLength = 1024        // as headgate.MaxKey
+	maxKeys      = 100_000_000 // about 15 GB
+	maxKeyLength = 1024        // the same as headgate.MaxKey
 )
 
 func defaultLimit() Limit {
@@ -98,7 +100,7 @@ func limitFields(l *Limit) []field {
 	}
 }
 
-// readLimits reads the limits, and holds each against itself.
+// readLimits reads the limits and checks the keys of each against each other.
 func readLimits(c *Config) func(*decoder, string, *yaml.Node) {
 	return func(d *decoder, key string, n *yaml.Node) {
 		if n.Kind == yaml.SequenceNode && len(n.Content) > maxLimits {
@@ -128,7 +130,7 @@ func readLimits(c *Config) func(*decoder, string, *yaml.Node) {
 	}
 }
 
-// cross holds the keys of a limit against each other.
+// cross checks the keys of a limit against each other.
 func (l *Limit) cross(d *decoder, k string) {
 	if d.good(k + "algorithm") {
 		l.crossAlgorithm(d, k)
@@ -156,7 +158,7 @@ func (l *Limit) cross(d *decoder, k string) {
 	}
 }
 
-// crossAlgorithm refuses what belongs to other algorithms.
+// crossAlgorithm rejects keys that belong to other algorithms.
 func (l *Limit) crossAlgorithm(d *decoder, k string) {
 	for _, of := range []struct {
 		key string
@@ -190,7 +192,7 @@ func (l *Limit) crossAlgorithm(d *decoder, k string) {
 	}
 }
 
-// crossWindow wants the length of the window said once.
+// crossWindow checks that exactly one key determines the length of the window.
 func (l *Limit) crossWindow(d *decoder, k string) {
 	if l.Algorithm == 0 || l.Algorithm == limit.Concurrency || !d.good(k+"align") {
 		return
@@ -215,7 +217,7 @@ func (l *Limit) crossWindow(d *decoder, k string) {
 	}
 }
 
-// crossAmount refuses amounts that an algorithm does not take.
+// crossAmount rejects amounts that an algorithm does not accept.
 func (l *Limit) crossAmount(d *decoder, k string) {
 	switch {
 	case !d.good(k+"amount", k+"paced", k+"burst"):
@@ -230,8 +232,8 @@ func (l *Limit) crossAmount(d *decoder, k string) {
 	}
 }
 
-// settle fills in the defaults that follow from other keys, and asks the rule itself for
-// what nothing here has seen.
+// settle fills in the defaults that depend on other keys, and then runs the rule's own check for
+// what has not been checked here.
 func (l *Limit) settle(c *Config, d *decoder, k string) {
 	switch {
 	case l.Algorithm == limit.SlidingWindow:
@@ -248,7 +250,7 @@ func (l *Limit) settle(c *Config, d *decoder, k string) {
 	}
 }
 
-// checkRule passes on what the rule finds wrong with itself, and with another amount.
+// checkRule records the faults that the rule finds in itself, and in the amounts of overrides.
 func (l *Limit) checkRule(d *decoder, k string) {
 	if err := l.Check(); err != nil {
 		l.tell(d, strings.TrimSuffix(k, "."), err)
@@ -257,14 +259,14 @@ func (l *Limit) checkRule(d *decoder, k string) {
 	if _, err := limit.Compile(l.Rule, l.Overrides); err == nil {
 		return
 	}
-	for _, name := range slices.Sorted(maps.Keys(l.Overrides)) { // it does not say which
+	for _, name := range slices.Sorted(maps.Keys(l.Overrides)) { // the error does not name the override
 		if _, err := limit.Compile(l.Rule, map[string]int64{name: l.Overrides[name]}); err != nil {
 			l.tell(d, under(k+"overrides", name), err)
 		}
 	}
 }
 
-// tell says each line of an error of package limit.
+// tell records each line of an error of package limit as a fault.
 func (l *Limit) tell(d *decoder, key string, err error) {
 	for line := range strings.Lines(err.Error()) {
 		problem := strings.TrimPrefix(strings.TrimSpace(line), limit.ErrRule.Error()+": ")
@@ -272,7 +274,7 @@ func (l *Limit) tell(d *decoder, key string, err error) {
 	}
 }
 
-// checkLimits holds the limits against the rest: which limits rooms name.
+// checkLimits checks that the limits that rooms name exist.
 func checkLimits(d *decoder, c *Config) {
 	known, complete := map[string]bool{}, d.good("limits")
 	var all []string
@@ -293,7 +295,7 @@ func checkLimits(d *decoder, c *Config) {
 	}
 }
 
-// limitHint says which limit was meant. It is not asked of those that are not told.
+// limitHint suggests the limit that was probably meant.
 func limitHint(d *decoder, name string, known []string) string {
 	if len(d.faults) < maxFaults {
 		if near := suggest.Nearest(name, known); near != "" {
@@ -303,7 +305,7 @@ func limitHint(d *decoder, name string, known []string) string {
 	return "add it at the left margin under limits, or take it out here"
 }
 
-// readRoomLimits reads names, each in its place, for checkLimits.
+// readRoomLimits reads names and records the position of each for checkLimits.
 func readRoomLimits(dst *[]string) func(*decoder, string, *yaml.Node) {
 	return func(d *decoder, key string, n *yaml.Node) {
 		for key, item := range d.items(key, n) {
@@ -314,7 +316,7 @@ func readRoomLimits(dst *[]string) func(*decoder, string, *yaml.Node) {
 	}
 }
 
-// readOverrides reads a group whose keys are those of callers, whatever they look like.
+// readOverrides reads a group whose keys are those of callers and may be any text.
 func readOverrides(dst *map[string]int64) func(*decoder, string, *yaml.Node) {
 	return func(d *decoder, key string, n *yaml.Node) {
 		if n.Kind != yaml.MappingNode || len(n.Content) > 2*maxOverrides {
@@ -344,7 +346,7 @@ func readOverrides(dst *map[string]int64) func(*decoder, string, *yaml.Node) {
 	}
 }
 
-// overrideKey tells what is wrong with a key whose amount is overridden.
+// overrideKey checks a key whose amount is overridden.
 func overrideKey(k *yaml.Node) *mistake {
 	switch {
 	case k.Kind != yaml.ScalarNode || k.Tag == "!!merge":
@@ -358,7 +360,7 @@ func overrideKey(k *yaml.Node) *mistake {
 	return nil
 }
 
-// word reads one of a few words.
+// word reads one of a fixed set of words.
 func word(dst *string, allowed ...string) scalar {
 	return raw(dst, func(s string) (string, *mistake) { return s, oneWord(s, allowed) })
 }
@@ -374,7 +376,7 @@ func oneWord(s string, allowed []string) *mistake {
 	return wrong(hint, "%s is not allowed here", quote(s))
 }
 
-// stretch reads a length of time that a rule may have.
+// stretch reads a duration that a rule accepts.
 func stretch(dst *time.Duration) scalar {
 	read := span(dst, limit.MinWindow, limit.MaxWindow, false)
 	return func(n *yaml.Node) *mistake {
@@ -386,7 +388,7 @@ func stretch(dst *time.Duration) scalar {
 	}
 }
 
-// cleanLimitName refuses the names of paths beside which the management API shows limits.
+// cleanLimitName rejects names that would collide with paths of the management API.
 func cleanLimitName(s string) (string, *mistake) {
 	if slices.Contains([]string{"check", "renew", "reserve", "settle"}, s) {
 		return "", wrong("choose another name, such as "+s+"s",
@@ -417,8 +419,8 @@ func cleanAlign(s string) (limit.Align, *mistake) {
 	return 0, oneWord(s, all)
 }
 
-// cleanZone finds a time zone among those of this machine. Its own would be another one
-// on each machine, so it is refused.
+// cleanZone finds a time zone in the database of this machine. It rejects Local, which differs from
+// machine to machine.
 func cleanZone(s string) (*time.Location, *mistake) {
 	const hint = "write a name of the IANA list, such as Europe/Paris or UTC"
 	if s == "" || s == "Local" {

@@ -10,8 +10,8 @@ import (
 	"github.com/headgate/headgate/internal/pages"
 )
 
-// A Page says which page the visitors of a room wait before, where it is not the default one.
-// Paths of files are those of the configuration's folder unless they are absolute.
+// A Page configures the waiting page of a room where it differs from the default one. A relative
+// path of a file starts at the folder of the configuration file.
 type Page struct {
 	// HTMLFile is a mustache template in the room's language. "" is the default page.
 	HTMLFile string
@@ -19,14 +19,14 @@ type Page struct {
 	// Translations are templates in other languages, by tag.
 	Translations map[string]string
 
-	// Assets is a folder of files that headgate serves to the page. "" is none.
+	// Assets is a folder of files that headgate serves for the page. "" is none.
 	Assets string
 
-	// ContentSecurityPolicy of the page. "" is pages.CustomPolicy.
+	// ContentSecurityPolicy is the policy of the page. "" is pages.CustomPolicy.
 	ContentSecurityPolicy string
 }
 
-const maxPolicy = 4000 // characters; proxies take headers of 4 KB at least. Chosen
+const maxPolicy = 4000 // characters; proxies accept headers of at least 4 KB. Chosen
 
 func readPage(p *Page) func(*decoder, string, *yaml.Node) {
 	return func(d *decoder, key string, n *yaml.Node) {
@@ -79,7 +79,7 @@ func cleanFileName(s string) (string, *mistake) {
 	return s, nil
 }
 
-// cleanLanguage brings a tag to the form in which it is listed.
+// cleanLanguage normalizes a language tag to the form in which it is listed.
 func cleanLanguage(s string) (string, *mistake) {
 	all := pages.Languages()
 	i := slices.IndexFunc(all, func(tag string) bool { return strings.EqualFold(tag, s) })

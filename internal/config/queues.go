@@ -11,76 +11,74 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// A Queue keeps jobs and delivers them to a target at the pace of limits.
+// A Queue keeps jobs and delivers them to a target at the pace that limits allow.
 type Queue struct {
 	// Name identifies the queue in the API, metrics and the data folder: 1 to 64 of A-Z
 	// a-z 0-9 _ and -. Required and unique.
 	Name string
 
-	// Target says where the jobs go. Its URL is required.
+	// Target is where the jobs are delivered. Its URL is required.
 	Target QueueTarget
 
-	// Limits are the names of the limits that each job takes from, all of them or none.
-	// Default none.
+	// Limits are the names of the limits that each job needs: a job takes from all of them or from
+	// none. Default none.
 	Limits []string
 
-	// TenantLimits are the same, but each tenant has a part of its own. Default none.
+	// TenantLimits are like Limits, but each tenant has a key of its own. Default none.
 	TenantLimits []string
 
-	// Weight is that of this queue among those that share a limit. 1 to 1,000, default 1.
+	// Weight is the weight of this queue among those that share a limit. 1 to 1,000, default 1.
 	Weight int
 
-	// Reserved is how much of each of its Limits, in its unit and window, only this queue takes.
-	// 0, the default, is nothing.
+	// Reserved is the part of each of its Limits, in the limit's unit and window, that only this
+	// queue may take. 0, the default, is nothing.
 	Reserved int64
 
-	// Tenants are weights of tenants, 1 to 1,000. Default 1 each.
+	// Tenants maps tenants to weights, 1 to 1,000. Default 1 each.
 	Tenants map[string]int64
 
-	// Spread sends evenly over the window of a limit, and not all at its beginning.
-	// Default true.
+	// Spread sends jobs evenly over the window of a limit, not all at its beginning. Default true.
 	Spread bool
 
-	// Rate is how many jobs a second go at most, beside the limits. 0, the default, is no
-	// bound.
+	// Rate is the maximum number of jobs per second, in addition to the limits. 0, the default, is
+	// no bound.
 	Rate int64
 
-	// Concurrency is how many deliveries are under way at most. Default 64.
+	// Concurrency is the maximum number of deliveries in progress. Default 64.
 	Concurrency int
 
-	// MaxAttempts is how often a job is tried before it is dead. Default 20.
+	// MaxAttempts is how often a job is tried before it counts as dead. Default 20.
 	MaxAttempts int
 
-	// MinBackoff and MaxBackoff bound the wait before the next attempt. Defaults 1 second
-	// and 5 minutes.
+	// MinBackoff and MaxBackoff bound the delay before the next attempt. Defaults 1 second and 5
+	// minutes.
 	MinBackoff, MaxBackoff time.Duration
 
-	// MaxAge is how old a job may become that says nothing of it. 0, the default, is
-	// however old.
+	// MaxAge is the maximum age of a job that does not set its own. 0, the default, is no bound.
 	MaxAge time.Duration
 
-	// KeyWindow is how long the idempotency key of a job is known. 0 is not at all, default
-	// 1 hour.
+	// KeyWindow is how long the idempotency key of a job is remembered. 0 is not at all, default 1
+	// hour.
 	KeyWindow time.Duration
 
-	// MaxWaiting is how many jobs there may be. Default 5,000,000.
+	// MaxWaiting is the maximum number of jobs. Default 5,000,000.
 	MaxWaiting int64
 
-	// MaxBytes is how much of the disk they may take. Default 16 GB.
+	// MaxBytes is the maximum disk space of the jobs. Default 16 GB.
 	MaxBytes int64
 }
 
-// A QueueTarget is what jobs are delivered to by HTTP.
+// A QueueTarget is the HTTP endpoint that jobs are delivered to.
 type QueueTarget struct {
 	URL         string   // http or https
 	Method      string   // default POST
 	Headers     []string // "Name: value"
-	SecretFiles []string // each holds a secret that signs
+	SecretFiles []string // each holds a secret for signatures
 	Timeout     time.Duration
 	CA          string // PEM files
 	Certificate string
 	Key         string
-	Shared      bool // strangers use it too
+	Shared      bool // other senders use it too
 }
 
 // Bounds of queues. Chosen: each queue is two streams of the engine.
@@ -150,7 +148,7 @@ func readQueues(c *Config) func(*decoder, string, *yaml.Node) {
 	}
 }
 
-// checkQueues holds the queues against each other and the limits.
+// checkQueues checks the queues against each other and against the limits.
 func checkQueues(d *decoder, c *Config) {
 	known, shared := map[string]*Limit{}, d.good("limits")
 	var all []string
@@ -194,7 +192,7 @@ func checkQueues(d *decoder, c *Config) {
 	}
 }
 
-// checkReserved adds up what is reserved of each limit.
+// checkReserved adds up the reserved parts of each limit.
 func (q *Queue) checkReserved(d *decoder, k string, known map[string]*Limit, sum map[string]int64) {
 	if q.Reserved == 0 || !d.good(k) {
 		return
@@ -218,7 +216,7 @@ func (q *Queue) checkReserved(d *decoder, k string, known map[string]*Limit, sum
 	}
 }
 
-// paced is the first limit of a queue that is a rate of jobs, nil if there is none.
+// paced returns the first limit of a queue that is a rate of jobs, or nil if there is none.
 func (q *Queue) paced(known map[string]*Limit) *Limit {
 	for _, name := range q.Limits {
 		if l := known[name]; l != nil && l.Window > 0 && l.Unit == "requests" && l.Amount > 0 &&
@@ -229,7 +227,7 @@ func (q *Queue) paced(known map[string]*Limit) *Limit {
 	return nil
 }
 
-// Pace is the rate of jobs that a queue's limits allow, nil if none of them says.
+// Pace returns the rate of jobs that a queue's limits allow, or nil if none of them is a rate.
 func (c *Config) Pace(q *Queue) *Limit {
 	known := map[string]*Limit{}
 	for i := range c.Limits {
@@ -238,7 +236,7 @@ func (c *Config) Pace(q *Queue) *Limit {
 	return q.paced(known)
 }
 
-// cross holds the keys of a target against each other.
+// cross checks the keys of a target against each other.
 func (t *QueueTarget) cross(d *decoder, k string) {
 	if (t.Certificate == "") != (t.Key == "") && d.good(k+"certificate", k+"key") {
 		d.clash(wrong("name both files", "certificate and key go together"), k+"certificate", k+"key")

@@ -12,13 +12,13 @@ import (
 	"github.com/headgate/headgate/internal/route"
 )
 
-// Bounds of where a room is. Chosen: each request is held against all routes of all rooms.
+// Bounds of the routes of a room. Chosen: each request is compared with all routes of all rooms.
 const (
-	mostRoutes = 100 // beside the first
-	mostStars  = 4   // of a path
+	mostRoutes = 100 // in addition to the first
+	mostStars  = 4   // in one path
 )
 
-// Places are all routes of a room, the first among them.
+// Places returns all routes of a room, with the main one first.
 func (r *Room) Places() *route.Set {
 	return route.New(r.routes(), !r.PathCaseSensitive)
 }
@@ -27,14 +27,15 @@ func (r *Room) routes() []route.Route {
 	return append([]route.Route{{Host: r.Host, Path: r.Path}}, r.AdditionalRoutes...)
 }
 
-// CookieDomain is the domain that the hosts of a room have in common, "" if there is one host alone.
+// CookieDomain returns the domain that the hosts of a room have in common, or "" if there is only
+// one host.
 func (r *Room) CookieDomain() string {
 	domain, _ := r.domain(len(r.AdditionalRoutes))
 	return domain
 }
 
-// domain is what the first n further routes have in common with the first. ok says that a browser
-// takes a cookie of it along.
+// domain returns the domain that the first n additional routes have in common with the main one. ok
+// reports whether a browser accepts a cookie for it.
 func (r *Room) domain(n int) (domain string, ok bool) {
 	all, alone := r.Host, true
 	for _, x := range r.AdditionalRoutes[:n] {
@@ -59,7 +60,7 @@ func (r *Room) domain(n int) (domain string, ok bool) {
 	return all, true
 }
 
-// commonDomain is the longest domain that two names are in, or that one of them is.
+// commonDomain returns the longest domain that contains both names. A name contains itself.
 func commonDomain(a, b string) string {
 	x, y := strings.Split(a, "."), strings.Split(b, ".")
 	n := 0
@@ -69,7 +70,7 @@ func commonDomain(a, b string) string {
 	return strings.Join(x[len(x)-n:], ".")
 }
 
-// readRoutes reads further routes of a room.
+// readRoutes reads the additional routes of a room.
 func readRoutes(dst *[]route.Route) func(*decoder, string, *yaml.Node) {
 	return func(d *decoder, key string, n *yaml.Node) {
 		if n.Kind == yaml.SequenceNode && len(n.Content) > mostRoutes {
@@ -89,7 +90,7 @@ func routeFields(x *route.Route) []field {
 	return []field{one("host", raw(&x.Host, cleanHost)), one("path", raw(&x.Path, cleanPath))}
 }
 
-// checkRoutes holds the routes of a room against each other.
+// checkRoutes checks the routes of a room against each other.
 func checkRoutes(d *decoder, r *Room, k string) {
 	if len(r.AdditionalRoutes) == 0 || !d.good(k+"host", k+"path", k+"additional_routes") {
 		return
@@ -127,9 +128,9 @@ func hostName(host string) string {
 	return quote(host)
 }
 
-// shares tells whether a route of a room is one of another's, and which.
+// shares reports whether two rooms have a route in common, and returns it.
 func (r *Room) shares(x *Room) (route.Route, bool) {
-	if len(r.AdditionalRoutes)+len(x.AdditionalRoutes) == 0 { // as nearly all are
+	if len(r.AdditionalRoutes)+len(x.AdditionalRoutes) == 0 { // the usual case
 		a, anyCase := route.Route{Host: r.Host, Path: r.Path}, !r.PathCaseSensitive || !x.PathCaseSensitive
 		return a, route.Same(a, route.Route{Host: x.Host, Path: x.Path}, anyCase)
 	}
@@ -143,7 +144,7 @@ func (r *Room) shares(x *Room) (route.Route, bool) {
 	return route.Route{}, false
 }
 
-// Taken tells whether another room has a route of this one, or the name of its cookie.
+// Taken reports whether another room has a route of this one, or the same cookie name.
 func (r *Room) Taken(x *Room) (at route.Route, place, cookie bool) {
 	at, place = r.shares(x)
 	if r.CookieSuffix == "" && x.CookieSuffix == "" {

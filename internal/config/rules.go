@@ -10,54 +10,54 @@ import (
 	"github.com/headgate/headgate/internal/rules"
 )
 
-// A Rule says what becomes of the requests of a room that its expression matches.
+// A Rule decides what happens to the requests of a room that match its expression.
 type Rule struct {
 	// Action is bypass, deny or lane. Required.
 	Action string
 
-	// Expression is in the language of docs/rules.md. Required.
+	// Expression is written in the language of docs/rules.md. Required.
 	Expression string
 
-	// Description is for those who read the file: at most 500 bytes.
+	// Description is a note for readers of the file: at most 500 bytes.
 	Description string
 
-	// Lane is where who must wait waits, with the action lane: at most 32 of A-Z, a-z, 0-9, _ and
-	// -. Three lanes at most.
+	// Lane is the lane in which matching visitors wait, with the action lane: at most 32 of A-Z,
+	// a-z, 0-9, _ and -. At most three lanes.
 	Lane string
 
-	// Share is how many of a hundred calls go to the lane at most while others wait: 1 to 89, and
-	// 89 for all lanes together. With the action lane.
+	// Share is the maximum percentage of calls that go to the lane while others wait: 1 to 89, and
+	// at most 89 for all lanes together. Only with the action lane.
 	Share int
 
-	// Enabled asks the rule. Default true.
+	// Enabled switches the rule on. Default true.
 	Enabled bool
 }
 
-// A List is a list of addresses or of texts that expressions ask by in $name.
+// A List is a list of addresses or of texts that expressions refer to as $name.
 type List struct {
 	Name      string
 	Addresses []string // addresses, networks and ranges
 	Texts     []string
 }
 
-// A Crawler is one that can prove by the names of its addresses who it is.
+// A Crawler is a search engine whose identity is verified by the DNS names of its addresses.
 type Crawler struct {
 	Name    string
-	Agents  []string // parts of its User-Agent, one is enough
-	Domains []string // its addresses have names in one of these
+	Agents  []string // parts of its User-Agent; one match is enough
+	Domains []string // its addresses have names in one of these domains
 }
 
-// Rule is the rule as package rules reads it.
+// Rule converts the rule to the type of package rules.
 func (r *Rule) Rule() (rules.Rule, error) {
 	a, err := rules.ParseAction(r.Action)
 	return rules.Rule{Action: a, Expression: r.Expression, Description: r.Description,
 		Lane: r.Lane, Share: r.Share, Disabled: !r.Enabled}, err
 }
 
-// RuleLists are the lists that expressions may ask, compiled. They are shared and never change.
+// RuleLists returns the compiled lists that expressions refer to. They are shared and never change.
 func (c *Config) RuleLists() map[string]*rules.List { return c.lists }
 
-// NewCrawlers verifies the crawlers that are known and those of the file.
+// NewCrawlers returns a verifier for the built-in crawlers and those of the file.
 func (c *Config) NewCrawlers() (*rules.Crawlers, error) {
 	all := rules.KnownCrawlers()
 	for _, x := range c.Crawlers {
@@ -138,7 +138,8 @@ func crawlerFields(x *Crawler) []field {
 	}
 }
 
-// checkRules compiles all lists, crawlers and rules, so that what is wrong is told now.
+// checkRules compiles all lists, crawlers and rules, so that their errors are reported at load
+// time.
 func checkRules(d *decoder, c *Config) {
 	c.lists = map[string]*rules.List{}
 	for i := range c.Lists {
@@ -178,7 +179,7 @@ func (l *List) compile() (*rules.List, error) {
 	return rules.NewAddressList(l.Addresses)
 }
 
-// checkRoomRules compiles each rule by itself, and all together.
+// checkRoomRules compiles each rule by itself, and then all rules together.
 func checkRoomRules(d *decoder, r *Room, key string, env rules.Env) {
 	all, bad := make([]rules.Rule, 0, len(r.Rules)), false
 	for i := range r.Rules {
@@ -202,8 +203,8 @@ func checkRoomRules(d *decoder, r *Room, key string, env rules.Env) {
 	}
 }
 
-// ruleFault records what is wrong with a rule, at the key that is wrong. What could not be read is
-// told already.
+// ruleFault records an error of a rule at the key that caused it. Values that could not be read
+// have been reported already.
 func (d *decoder) ruleFault(err error, k string) {
 	e, field := errors.AsType[*rules.FieldError](err)
 	if field {
@@ -217,7 +218,7 @@ func (d *decoder) ruleFault(err error, k string) {
 	}
 }
 
-// ruleMistake says what is wrong with a rule: in an expression, with the place in it.
+// ruleMistake describes an error of a rule. For an expression it includes the position in it.
 func ruleMistake(err error) *mistake {
 	e, ok := errors.AsType[*rules.Error](err)
 	if !ok {

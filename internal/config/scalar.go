@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	maxUsers = math.MaxInt32 // Cloudflare's upper bound of the same keys
+	maxUsers = math.MaxInt32 // Cloudflare's maximum of the same keys
 	day      = 24 * time.Hour
 
 	durationHint = "write a number and a unit, such as 30s, 5m or 1h"
 )
 
-// A scalar reads one value into its place.
+// A scalar reads one value and stores it.
 type scalar func(n *yaml.Node) *mistake
 
-// text reads what YAML takes for text, and hands it to clean.
+// text reads a value that YAML treats as text, and passes it to clean.
 func text(dst *string, clean func(string) (string, *mistake)) scalar {
 	return func(n *yaml.Node) *mistake {
 		if m := wantText(n); m != nil {
@@ -32,8 +32,8 @@ func text(dst *string, clean func(string) (string, *mistake)) scalar {
 	}
 }
 
-// raw reads a value as it is written, whatever YAML takes it for: 8080 as an
-// address or 10.5 as a host get a better answer from clean than "not text".
+// raw reads a value as it is written, whatever its YAML type. For 8080 as an address or 10.5 as a
+// host, clean gives a better message than "not text".
 func raw[T any](dst *T, clean func(string) (T, *mistake)) scalar {
 	return func(n *yaml.Node) *mistake {
 		v, m := clean(n.Value)
@@ -94,14 +94,14 @@ func parseWhole(n *yaml.Node, least, most int64) (int64, *mistake) {
 	return v, nil
 }
 
-// clip cuts a number with thousands of digits; it needs no quotes.
+// clip shortens a number with thousands of digits; it needs no quotes.
 func clip(s string) string { return strings.Trim(quote(s), `"`) }
 
 func allDigits(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
-// oneOf reads a number that must be one of a few.
+// oneOf reads a number that must be one of a fixed set.
 func oneOf(dst *int, allowed ...int) scalar {
 	return func(n *yaml.Node) *mistake {
 		var words []string
@@ -121,7 +121,7 @@ func oneOf(dst *int, allowed ...int) scalar {
 	}
 }
 
-// truth reads true or false and nothing that resembles them.
+// truth reads true or false and accepts no other spelling.
 func truth(dst *bool) scalar {
 	return func(n *yaml.Node) *mistake {
 		plain := n.Tag == flagTag && (n.Value == "true" || n.Value == "false")
@@ -160,7 +160,7 @@ func span(dst *time.Duration, least, most time.Duration, orNone bool) scalar {
 	}
 }
 
-// parseDuration reads Go's durations and whole days, such as 30d.
+// parseDuration parses Go's durations and whole days, such as 30d.
 func parseDuration(s string) (time.Duration, *mistake) {
 	bare := strings.TrimPrefix(s, "-")
 	switch {
@@ -194,8 +194,8 @@ func tooLong(s string) *mistake {
 	return wrong("write a duration of at most 30d", "%s is too long", clip(s))
 }
 
-// looksLikeDuration tells an overflow from a spelling mistake, which
-// time.ParseDuration answers alike: the letters make up units alone.
+// looksLikeDuration distinguishes an overflow from a spelling mistake, since time.ParseDuration
+// returns the same error for both. It reports whether all letters form units.
 func looksLikeDuration(s string) bool {
 	units := strings.FieldsFunc(s, func(r rune) bool { return r == '.' || '0' <= r && r <= '9' })
 	for _, u := range units {
@@ -206,7 +206,7 @@ func looksLikeDuration(s string) bool {
 	return len(units) > 0 && '0' <= s[0] && s[0] <= '9'
 }
 
-// short writes a duration without its zero parts: 5m rather than 5m0s.
+// short formats a duration without its zero parts: 5m rather than 5m0s.
 func short(v time.Duration) string {
 	if v >= day && v%day == 0 {
 		return strconv.FormatInt(int64(v/day), 10) + "d"
@@ -221,8 +221,8 @@ func short(v time.Duration) string {
 	return s
 }
 
-// parseTime reads RFC 3339. A time without a zone would mean another moment on
-// each machine, so it is refused.
+// parseTime parses RFC 3339. It rejects a time without a zone, which would mean a different moment
+// on each machine.
 func parseTime(s string) (time.Time, *mistake) {
 	const hint = "write date, time and zone, such as 2026-12-01T10:00:00Z" +
 		" or 2026-12-01T10:00:00+01:00"
@@ -266,7 +266,7 @@ func cleanMessage(s string) (string, *mistake) {
 	return plainText(strings.TrimSpace(s), 500, "\n")
 }
 
-// CheckMessage says what is wrong with a text for those who wait, nil if nothing is.
+// CheckMessage checks a message for waiting visitors. It returns nil if the message is valid.
 func CheckMessage(s string) *Fault {
 	if _, m := cleanMessage(s); m != nil {
 		return &Fault{Key: "message", Problem: m.problem, Hint: m.hint}
@@ -274,8 +274,7 @@ func CheckMessage(s string) *Fault {
 	return nil
 }
 
-// plainText refuses what is not for reading: control characters, except those
-// in allowed.
+// plainText rejects control characters, except those in allowed.
 func plainText(s string, most int, allowed string) (string, *mistake) {
 	if n := utf8.RuneCountInString(s); n > most {
 		return "", wrong("shorten it", "is %d characters long, %d more than the %d allowed",

@@ -11,44 +11,43 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// TLS says where visitors arrive by https, and whence the certificate comes:
-// from two files, or by ACME.
+// TLS configures HTTPS for visitors and the source of the certificate: two files, or ACME.
 type TLS struct {
-	// Listen is the address, host:port, at which visitors arrive by https. ""
-	// is no https at all; when tls is written the default is ":8443".
+	// Listen is the address, host:port, at which visitors connect by HTTPS. "" is no HTTPS; when
+	// tls is written the default is ":8443".
 	Listen string
 
-	// Certificate and Key are PEM files: the certificate of the site, followed
-	// by those above it, and its private key. Both or none.
+	// Certificate and Key are PEM files: the certificate of the site, followed by its
+	// intermediates, and its private key. Both or none.
 	Certificate, Key string
 
-	// ACME obtains and renews certificates instead, unless it has no domains.
+	// ACME obtains and renews certificates instead. It is in use if it has domains.
 	ACME ACME
 
-	// Redirect sends visitors who come by http to https. Default true.
+	// Redirect sends visitors from HTTP to HTTPS. Default true.
 	Redirect bool
 
-	// HSTS tells browsers for how long to come by https only. 0, the default,
-	// says nothing.
+	// HSTS is how long browsers must use only HTTPS for the host. 0, the default, sends no HSTS
+	// header.
 	HSTS time.Duration
 }
 
-// ACME says who issues certificates, and for which domains.
+// ACME configures the issuer of certificates and their domains.
 type ACME struct {
 	Domains   []string // host names in lower case; one certificate for each
-	Email     string   // whom the issuer may write to; may be ""
+	Email     string   // contact address for the issuer; may be ""
 	Directory string   // https URL of the issuer; default Let's Encrypt
-	Root      string   // PEM file of whom to trust at Directory; "" is the system
+	Root      string   // PEM file of the CA of Directory; "" is the system's
 }
 
-// On tells whether visitors can come by https.
+// On reports whether visitors can connect by HTTPS.
 func (t *TLS) On() bool { return t.Listen != "" }
 
 const (
 	letsEncrypt = "https://acme-v02.api.letsencrypt.org/directory"
 
-	// maxDomains bounds the orders of one process. Chosen: Let's Encrypt takes
-	// 300 new orders in three hours.
+	// maxDomains bounds the certificate orders of one process. Chosen: Let's Encrypt accepts 300
+	// new orders in three hours.
 	maxDomains = 100
 )
 
@@ -84,7 +83,7 @@ func acmeFields(a *ACME) []field {
 	}
 }
 
-// checkTLS holds the keys of tls against each other and against the rest.
+// checkTLS checks the keys of tls against each other and against the rest.
 func checkTLS(d *decoder, c *Config) {
 	t := &c.TLS
 	if !t.On() || !d.good("tls") {
@@ -119,7 +118,7 @@ func checkTLS(d *decoder, c *Config) {
 	}
 }
 
-// checkDomains wants domains, and warns of those that no room answers for.
+// checkDomains requires domains, and warns of those that no room covers.
 func (c *Config) checkDomains(d *decoder) {
 	domains := c.TLS.ACME.Domains
 	switch {
@@ -143,7 +142,7 @@ func (c *Config) checkDomains(d *decoder) {
 	}
 }
 
-// cleanFile checks the name of a file; whether it is there is seen later.
+// cleanFile checks the name of a file; whether the file exists is checked later.
 func cleanFile(s string) (string, *mistake) {
 	const hint = "name a file, such as /etc/headgate/fullchain.pem"
 	switch {
@@ -157,8 +156,8 @@ func cleanFile(s string) (string, *mistake) {
 	return s, nil
 }
 
-// cleanDomain checks what an issuer can prove by asking this server: a full
-// name, no wildcard, no address.
+// cleanDomain accepts only what an issuer can verify by a request to this server: a full name, no
+// wildcard, no address.
 func cleanDomain(s string) (string, *mistake) {
 	const hint = "write a full host name, such as shop.example.com"
 	if strings.Contains(s, "*") {
@@ -191,7 +190,7 @@ func cleanEmail(s string) (string, *mistake) {
 	return s, nil
 }
 
-// cleanDirectory wants https, as RFC 8555 section 6.1 does.
+// cleanDirectory requires https, as RFC 8555 section 6.1 does.
 func cleanDirectory(s string) (string, *mistake) {
 	const hint = "write the https URL of the issuer's directory, such as " + letsEncrypt
 	u, err := url.Parse(s)

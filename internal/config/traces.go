@@ -12,28 +12,29 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Traces says which requests and deliveries are recorded, and where that is sent.
+// Traces configures which requests and deliveries are traced, and where the traces are sent.
 type Traces struct {
-	// Endpoint is where a collector takes OTLP over HTTP: the whole URL. Default what the
-	// environment says in OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT,
-	// else http://localhost:4318/v1/traces.
+	// Endpoint is the full URL of a collector of OTLP over HTTP. The default is
+	// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT of the environment, else
+	// http://localhost:4318/v1/traces.
 	Endpoint string
 
-	// Headers are sent with each batch: "Name: value". Default those of the environment in
-	// OTEL_EXPORTER_OTLP_TRACES_HEADERS or OTEL_EXPORTER_OTLP_HEADERS.
+	// Headers are sent with each batch: "Name: value". The default is
+	// OTEL_EXPORTER_OTLP_TRACES_HEADERS or OTEL_EXPORTER_OTLP_HEADERS of the environment.
 	Headers []string
 
-	// Sample is the part that is recorded of what has no parent that is believed: 0 to 1. Default
-	// what the environment says in OTEL_TRACES_SAMPLER_ARG, else 0.01.
+	// Sample is the fraction of requests and deliveries without a trusted parent that is recorded:
+	// 0 to 1. The default is OTEL_TRACES_SAMPLER_ARG of the environment, else 0.01.
 	Sample float64
 
-	// Parents are the peers whose traceparent is believed. Default none.
+	// Parents are the peers whose traceparent header is trusted. Default none.
 	Parents []netip.Prefix
 
-	// Service is what this process is called. "" is what the environment says, else headgate.
+	// Service is the service name of this process. "" is the name in the environment, else
+	// headgate.
 	Service string
 
-	// Paths lets the paths of addresses be recorded. Default true.
+	// Paths allows the recording of URL paths. Default true.
 	Paths bool
 }
 
@@ -41,11 +42,11 @@ const (
 	defaultSample   = 0.01
 	defaultEndpoint = "http://localhost:4318" // OTLP exporter specification, § Configuration Options
 	tracesPath      = "/v1/traces"            // OTLP 1.x, § OTLP/HTTP Request
-	maxTraceHeaders = 32                      // chosen: a collector asks for one or two
+	maxTraceHeaders = 32                      // chosen: a collector needs one or two
 )
 
-// readTraces reads the group, and from the environment what it leaves out: variables alone switch
-// nothing on, for platforms give them to all that they run.
+// readTraces reads the group and fills what it leaves out from the environment. Variables alone do
+// not switch tracing on, because platforms set them for all programs that they run.
 func readTraces(c *Config) func(*decoder, string, *yaml.Node) {
 	return func(d *decoder, key string, n *yaml.Node) {
 		t := &Traces{Paths: true}
@@ -76,7 +77,7 @@ func traceFields(t *Traces) []field {
 	}
 }
 
-// fill takes from the environment what was not written.
+// fill takes from the environment what is not written in the file.
 func (t *Traces) fill(d *decoder, key string, n *yaml.Node) {
 	from := func(key string, read func(string) *mistake, names ...string) {
 		if _, written := d.spots[key]; written {
@@ -94,7 +95,7 @@ func (t *Traces) fill(d *decoder, key string, n *yaml.Node) {
 	}
 	t.Sample, t.Endpoint = t.ownSample(d, key), t.ownEndpoint(d, key)
 	from(key+".endpoint", func(s string) (m *mistake) {
-		if os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != "" { // that one is not completed
+		if os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != "" { // it is a full URL: nothing is appended
 			t.Endpoint, m = cleanEndpoint(s)
 			return m
 		}
@@ -122,8 +123,8 @@ func (t *Traces) ownEndpoint(d *decoder, key string) string {
 	return defaultEndpoint + tracesPath
 }
 
-// readHeaders reads name=value,name=value with the values encoded as in a URL. A mistake does not
-// hold what was written: it may be a secret.
+// readHeaders parses name=value,name=value with URL-encoded values. A mistake does not contain the
+// input: it may be a secret.
 func (t *Traces) readHeaders(s string) *mistake {
 	all := map[string]string{}
 	for pair := range strings.SplitSeq(s, ",") {
@@ -139,7 +140,7 @@ func (t *Traces) readHeaders(s string) *mistake {
 	return nil
 }
 
-// cleanPart reads a part of all, from 0 to 1.
+// cleanPart parses a fraction from 0 to 1.
 func cleanPart(s string) (float64, *mistake) {
 	v, err := strconv.ParseFloat(s, 64)
 	if err != nil || !(v >= 0 && v <= 1) || strings.Trim(s, "0123456789.") != "" {
@@ -149,7 +150,7 @@ func cleanPart(s string) (float64, *mistake) {
 	return v, nil
 }
 
-// cleanCollector reads the address of a collector, to which the path of traces is added.
+// cleanCollector parses the base URL of a collector, to which the path of traces is added.
 func cleanCollector(s string) (string, *mistake) {
 	clean, m := cleanEndpoint(s)
 	if m != nil || strings.HasSuffix(clean, tracesPath) {
@@ -158,7 +159,7 @@ func cleanCollector(s string) (string, *mistake) {
 	return strings.TrimSuffix(clean, "/") + tracesPath, nil
 }
 
-// cleanEndpoint reads a URL that is asked as it is. A mistake does not hold it: there may be a
+// cleanEndpoint parses a URL that is used unchanged. A mistake does not contain it: there may be a
 // secret in it.
 func cleanEndpoint(s string) (string, *mistake) {
 	const hint = "write scheme, host and port, such as http://127.0.0.1:4318"

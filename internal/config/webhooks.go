@@ -11,39 +11,41 @@ import (
 	"github.com/headgate/headgate/internal/webhook"
 )
 
-// A Webhook is told of what happens to rooms and limits, by HTTP.
+// A Webhook receives messages about rooms and limits by HTTP.
 type Webhook struct {
 	// Name identifies the webhook in the API and in metrics: 1 to 56 of A-Z a-z 0-9 _ and -.
 	// Required and unique.
 	Name string
 
-	// URL is where messages are posted: http or https. What follows the host is never shown: many
-	// services have a secret there. Required.
+	// URL is where messages are posted: http or https. The part after the host is never shown,
+	// because many services put a secret there. Required.
 	URL string
 
-	// SecretFiles each hold a secret that signs, whsec_ and base64. At least one is required, more
-	// than one while a secret is changed for another.
+	// SecretFiles are files that each hold a secret for signatures, whsec_ and base64. At least one
+	// is required, and more than one while a secret is rotated.
 	SecretFiles []string
 
-	// On are the kinds of messages. Default all of webhook.Kinds.
+	// On lists the kinds of messages to send. Default all of webhook.Kinds.
 	On []string
 
-	// Rooms are those whose messages are sent. Default none: of all rooms and limits.
+	// Rooms lists the rooms whose messages are sent. Default none: messages of all rooms and
+	// limits.
 	Rooms []string
 
-	// Dashboard is where operators open the dashboard, for links in messages. Default none.
+	// Dashboard is the address of the dashboard, for links in messages. Default none.
 	Dashboard string
 }
 
-// Bounds of webhooks. Chosen: each is two streams of the engine, and one delivery at a time.
+// Bounds of webhooks. Chosen: each webhook is two streams of the engine, and one delivery at a
+// time.
 const (
 	maxWebhooks     = 16
-	maxWebhookName  = 56 // the name of its queue is longer
+	maxWebhookName  = 56 // its queue has a longer name
 	maxWebhookRooms = 1000
-	maxSigners      = 4 // as a target's
+	maxSigners      = 4 // the same as for a target
 )
 
-// WebhookQueue begins the names of the queues that webhooks have.
+// WebhookQueue is the prefix of the names of webhook queues.
 const WebhookQueue = "webhook_"
 
 func webhookFields(w *Webhook) []field {
@@ -62,7 +64,7 @@ func webhookFields(w *Webhook) []field {
 	}
 }
 
-// some is a list that is not empty.
+// some makes the field of a list that must not be empty.
 func some(f field, problem, hint string) field {
 	read := f.read
 	f.read = func(d *decoder, key string, n *yaml.Node) {
@@ -90,7 +92,7 @@ func readWebhooks(c *Config) func(*decoder, string, *yaml.Node) {
 	}
 }
 
-// checkWebhooks holds the webhooks against each other and the queues.
+// checkWebhooks checks the webhooks against each other and against the queues.
 func checkWebhooks(d *decoder, c *Config) {
 	named := map[string]int{}
 	for i := range c.Webhooks {
@@ -129,7 +131,8 @@ func cleanWebhookName(s string) (string, *mistake) {
 	return cleanName(s)
 }
 
-// cleanWebhookURL says what is wrong in other words than cleanTarget: a webhook has no headers.
+// cleanWebhookURL checks the URL of a webhook. Its messages differ from those of cleanTarget,
+// because a webhook has no headers.
 func cleanWebhookURL(s string) (string, *mistake) {
 	s, m := cleanTarget(s)
 	if m != nil {
@@ -150,7 +153,7 @@ func cleanKind(s string) (string, *mistake) {
 	return "", wrong(hint, "%s is no kind of message", quote(s))
 }
 
-// cleanDashboard takes the address of the page, to which the name of a view is added.
+// cleanDashboard checks the address of the dashboard, to which the name of a view is added.
 func cleanDashboard(s string) (string, *mistake) {
 	s, m := cleanTarget(s)
 	if m != nil || strings.ContainsAny(s, "?") {

@@ -9,16 +9,17 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// A Zone is a domain whose rooms are made by the management API.
+// A Zone is a domain whose rooms are created by the management API.
 type Zone struct {
-	// Name is the domain: the zone has its rooms and those of all names below it. Required.
+	// Name is the domain: the zone contains the rooms of this name and of all names below it.
+	// Required.
 	Name string
 
-	// ID is what addresses of the API call the zone: 1 to 64 of A-Z a-z 0-9 _ and -, such as the
-	// 32 digits that Cloudflare calls it. "" is one that follows from the name.
+	// ID identifies the zone in the paths of the API: 1 to 64 of A-Z a-z 0-9 _ and -, such as the
+	// 32 digits of a Cloudflare zone ID. "" is an ID derived from the name.
 	ID string
 
-	// Origin is what is behind rooms that say no other. nil is none.
+	// Origin is the origin of rooms that do not set their own. nil is none.
 	Origin *url.URL
 }
 
@@ -52,9 +53,9 @@ func readZones(c *Config) func(*decoder, string, *yaml.Node) {
 	}
 }
 
-// Make builds a room from values by key, as they would stand in the file: texts, lists of them, and
-// groups by key. What limits there are is not asked. The error joins one *Fault for each mistake,
-// with the key alone and no place.
+// Make builds a room from values by key, as they would be written in the file: texts, lists of
+// them, and groups by key. It does not check that the limits it names exist. The error joins one
+// *Fault for each mistake; each has the key but no position.
 func (c *Config) Make(values map[string]any) (*Room, error) {
 	r := defaultRoom()
 	d := newDecoder("")
@@ -76,7 +77,7 @@ func (c *Config) Make(values map[string]any) (*Room, error) {
 	return &r, nil
 }
 
-// nodeOf is a value as if it stood in a file.
+// nodeOf converts a value to the node that it would be in a file.
 func nodeOf(value any) *yaml.Node {
 	switch v := value.(type) {
 	case string:

@@ -1,11 +1,11 @@
 // Package cors answers the CORS preflights of a room, and lets pages of other origins read the
-// answers that headgate gives itself.
+// answers that headgate itself sends.
 //
 // # The promise
 //
-// A preflight that is not allowed in every part gets no Access-Control header: browsers do not ask
-// for GET, HEAD and POST in Access-Control-Allow-Methods, so the list holds only if a refused
-// preflight allows nothing. Answers of the origin are never touched.
+// A preflight that is not allowed completely gets no Access-Control header at all. Browsers allow
+// GET, HEAD and POST even if Access-Control-Allow-Methods does not list them, so the list is
+// effective only if a rejected preflight allows nothing. Answers of the origin are never changed.
 //
 // # Concurrency and cost
 //
@@ -13,8 +13,8 @@
 //
 // # What it does not do
 //
-// It refuses no request: only browsers obey CORS. New does not check Rules: package config does for
-// a file, [Rules.Fill] for a program.
+// It rejects no request: only browsers enforce CORS. New does not check Rules: package config does
+// for a file, [Rules.Fill] for a program.
 package cors
 
 import (
@@ -29,43 +29,44 @@ import (
 	"time"
 )
 
-// Any in a list of Rules stands for all.
+// Any, as an entry in a list of Rules, allows everything.
 const Any = "*"
 
-// DefaultMaxAge is how long browsers keep the answer to a preflight that names no time (Fetch
+// DefaultMaxAge is how long browsers cache the answer to a preflight without a max age (Fetch
 // standard, CORS-preflight fetch).
 const DefaultMaxAge = 5 * time.Second
 
-// mostHeaders bounds the names that a preflight may ask for: browsers send each once. Chosen.
+// mostHeaders bounds the header names that a preflight may request: browsers send each name once.
+// Chosen.
 const mostHeaders = 100
 
-// DefaultMethods are those that forms and links of any page can send too.
+// DefaultMethods returns the methods that forms and links of any page can use too.
 func DefaultMethods() []string { return []string{"GET", "HEAD", "POST"} }
 
-// Rules say which pages of other origins may send which requests.
+// Rules configure which pages of other origins may send which requests.
 type Rules struct {
-	// Origins are scheme://host, in lower case, with a port that is not the default one of the
-	// scheme. A host that begins with "*." is any host below the rest. Any is all origins.
+	// Origins are scheme://host, in lower case, with the port unless it is the scheme's default. A
+	// host that begins with "*." matches any host below that domain. Any matches all origins.
 	Origins []string
 
 	Methods     []string      // in capitals, or Any
-	Headers     []string      // in canonical form; Any is all but Authorization
-	MaxAge      time.Duration // for so long browsers need not ask again
-	Credentials bool          // requests may carry cookies; not with Any
+	Headers     []string      // in canonical form; Any does not include Authorization
+	MaxAge      time.Duration // how long browsers may cache the answer to a preflight
+	Credentials bool          // requests may contain cookies; not with Any
 }
 
-// A Policy is Rules, ready to be asked. A nil Policy does nothing.
+// A Policy is the compiled form of Rules. A nil Policy does nothing.
 type Policy struct {
 	rules            Rules
 	below            []below
-	methods, headers string // as they are sent
+	methods, headers string // as sent in headers
 }
 
-// below is every host below a domain.
+// below matches every host below a domain.
 type below struct{ scheme, rest string }
 
-// Fill returns a copy of the rules of a program with the defaults of zero fields, or an error about
-// what could not work, or would allow more than is written.
+// Fill returns a copy of the rules of a program with defaults for zero fields. Its error reports
+// rules that cannot work, or that would allow more than they appear to.
 func (r *Rules) Fill() (*Rules, error) {
 	if r == nil {
 		return nil, nil
@@ -92,7 +93,7 @@ func (r *Rules) Fill() (*Rules, error) {
 		if c.Credentials && slices.Contains(list, Any) {
 			return nil, errors.New("cors: * cannot be allowed together with credentials: browsers refuse that")
 		}
-		for _, s := range list { // they are written into headers
+		for _, s := range list { // the values are sent in headers
 			if s == "" || strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == ',' || r >= 0x7f }) {
 				return nil, fmt.Errorf("cors: %q is no name", s)
 			}
@@ -105,7 +106,7 @@ func (r *Rules) Fill() (*Rules, error) {
 func isOrigin(s string) bool {
 	u, err := url.Parse(strings.Replace(s, "://*.", "://", 1))
 	if err != nil || u.Hostname() == "" || strings.Contains(u.Host, "*") ||
-		strings.Contains(s, "*") && !strings.Contains(u.Hostname(), ".") { // *.com is of different owners
+		strings.Contains(s, "*") && !strings.Contains(u.Hostname(), ".") { // many owners
 		return false
 	}
 	port := u.Port()
@@ -114,7 +115,7 @@ func isOrigin(s string) bool {
 		(u.Scheme != "https" || port != "443") && (u.Scheme != "http" || port != "80")
 }
 
-// New readies the rules; nil for nil.
+// New compiles the rules; it returns nil for nil.
 func New(r *Rules) *Policy {
 	if r == nil {
 		return nil
@@ -142,8 +143,8 @@ func (p *Policy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// allows reports whether the requested method and headers are allowed. Proxies may split a list into
-// lines, and browsers write names in lower case.
+// allows reports whether the requested method and headers are allowed. Proxies may split a list
+// into several lines, and browsers write names in lower case.
 func (p *Policy) allows(h http.Header) bool {
 	asked, methods, names := h["Access-Control-Request-Method"], p.rules.Methods, p.rules.Headers
 	if len(asked) != 1 || !slices.Contains(methods, asked[0]) && !slices.Contains(methods, Any) {
@@ -162,11 +163,12 @@ func (p *Policy) allows(h http.Header) bool {
 	return true
 }
 
-// exposed are the headers of headgate's own answers that scripts need and could not read otherwise.
+// exposed lists the headers of headgate's own answers that scripts need and otherwise could not
+// read.
 const exposed = "Headgate-State, RateLimit, RateLimit-Limit, RateLimit-Policy, RateLimit-Remaining, " +
 	"RateLimit-Reset, Retry-After, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-Request-Id"
 
-// Share lets the page that sent r read an answer of headgate's own.
+// Share allows the page that sent r to read an answer of headgate's own.
 func (p *Policy) Share(h http.Header, r *http.Request) {
 	if p == nil {
 		return
@@ -177,7 +179,7 @@ func (p *Policy) Share(h http.Header, r *http.Request) {
 	}
 }
 
-// Before shares what next answers, unless the request reaches Origin.
+// Before allows pages to read the answers of next, unless the request reaches Origin.
 func (p *Policy) Before(next http.Handler) http.Handler {
 	if p == nil {
 		return next
@@ -188,7 +190,8 @@ func (p *Policy) Before(next http.Handler) http.Handler {
 	})
 }
 
-// Origin takes back what Before has set: next is the origin, and says itself who may read.
+// Origin removes the headers that Before has set: next is the origin, which decides itself who may
+// read.
 func (p *Policy) Origin(next http.Handler) http.Handler {
 	if p == nil {
 		return next
@@ -205,7 +208,8 @@ func (p *Policy) Origin(next http.Handler) http.Handler {
 	})
 }
 
-// allowOrigin sets who may read an answer to r, if that is anybody.
+// allowOrigin sets the headers that allow a page to read an answer to r, if its origin is allowed,
+// and reports whether it is.
 func (p *Policy) allowOrigin(h http.Header, r *http.Request) bool {
 	from := r.Header["Origin"]
 	switch {

@@ -10,13 +10,13 @@ import (
 	"github.com/headgate/headgate/internal/exclude"
 )
 
-// sayEvery bounds how often the log names a refused address. Chosen.
+// sayEvery is the minimum interval between log lines that name a rejected address. Chosen.
 const sayEvery = time.Minute
 
-// Connections counts the open connections of each address, over all listeners: an address is that
-// of IPv4, or 64 bits of one of IPv6. Most and Log are set before the first Listen.
+// Connections counts the open connections of each address over all listeners. An address is one of
+// IPv4, or 64 bits of one of IPv6. Max and Log must be set before the first Listen.
 type Connections struct {
-	// Most is how many an address may have; 0 is any number.
+	// Max returns how many connections an address may have; 0 is any number.
 	Max func(netip.Addr) int
 	Log *slog.Logger
 
@@ -26,10 +26,10 @@ type Connections struct {
 	said    time.Time
 }
 
-// Listen is l without the connections that are too many.
+// Listen wraps l and closes connections of addresses that have too many.
 func (c *Connections) Listen(l net.Listener) net.Listener { return &listener{l, c} }
 
-// Refused is how many connections were closed because their address had too many.
+// Refused returns how many connections were closed because their address had too many.
 func (c *Connections) Refused() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,7 +70,7 @@ type listener struct {
 	all *Connections
 }
 
-// Accept waits for the next connection of an address that may have one more.
+// Accept waits for the next connection of an address that is below its maximum.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -86,19 +86,19 @@ func (l *listener) Accept() (net.Conn, error) {
 		if l.all.enter(peer, key) {
 			return &conn{TCPConn: tcp, leave: func() { l.all.leave(key) }}, nil
 		}
-		_ = tcp.SetLinger(0) // nothing of it is kept, not even for TIME_WAIT
+		_ = tcp.SetLinger(0) // reset it, so that not even TIME_WAIT is kept
 		tcp.Close()
 	}
 }
 
-// A conn is a TCPConn, whose other methods the server looks for, such as CloseWrite.
+// A conn embeds the TCPConn, because the server uses other methods of it, such as CloseWrite.
 type conn struct {
 	*net.TCPConn
 	once  sync.Once
 	leave func()
 }
 
-// Close closes the connection and takes it off the count.
+// Close closes the connection and subtracts it from the count.
 func (c *conn) Close() error {
 	c.once.Do(c.leave)
 	return c.TCPConn.Close()

@@ -1,12 +1,12 @@
-// Package guard bounds what one client holds of the process: connections, bodies that come too
-// slowly, and answers that it does not take.
+// Package guard bounds what one client can occupy in the process: connections, request bodies that
+// arrive too slowly, and answers that the client does not read.
 //
 // # The promise
 //
-// An address has at most as many connections as it may; one more is closed at once. A handler
-// that reads a request's body waits for the client no longer than [Pace] allows, and neither does
-// a write of its answer. Time in which the handler itself does not read or write is not counted,
-// so that a slow origin costs no client its upload. [EndBody] ends a body that keeps somebody else waiting.
+// An address never has more connections than its maximum; one more is closed at once. A handler
+// that reads a request's body, or writes its answer, waits for the client no longer than [Pace]
+// allows. Time in which the handler neither reads nor writes is not counted, so that a slow origin
+// does not end a client's upload. [EndBody] ends a body that blocks others.
 //
 // # Concurrency and cost
 //
@@ -15,6 +15,6 @@
 //
 // # What it does not do
 //
-// It does not bound requests or streams within a connection: the server does. What is hijacked,
-// such as a WebSocket, has no deadlines.
+// It does not bound requests or streams within a connection: the server does. Hijacked connections,
+// such as WebSockets, have no deadlines.
 package guard

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// again is how often EndBody asks whether a body must end. Chosen: somebody waits for that.
+// again is how often EndBody checks whether a body must end. Chosen: others wait for the end.
 const again = time.Second
 
-// EndBody returns a copy of r whose body goes on for wait, and after that for as long as over is
-// false. Then its reader gets os.ErrDeadlineExceeded, also one that waits for the client at that
-// moment. stop must be called before the handler of r returns.
+// EndBody returns a copy of r whose body can be read for the time wait, and after that for as long
+// as over returns false. Then its reader gets os.ErrDeadlineExceeded, even if it is waiting for the
+// client at that moment. stop must be called before the handler of r returns.
 func EndBody(
 	w http.ResponseWriter, r *http.Request, wait time.Duration, over func() bool,
 ) (inner *http.Request, stop func()) {
@@ -29,7 +29,7 @@ func EndBody(
 		if b.done {
 			return
 		}
-		// Again each time: a reader that was just about to read has set a later deadline.
+		// Set the deadline each time: a reader that was about to read may have set a later one.
 		if b.over = b.over || over(); b.over {
 			http.NewResponseController(w).SetReadDeadline(time.Now())
 		}
@@ -38,13 +38,13 @@ func EndBody(
 	return withBody(r, b), b.stop
 }
 
-// An ending is a body that may be ended.
+// An ending is a body that can be ended.
 type ending struct {
 	io.ReadCloser
-	mu   sync.Mutex // guards all below
+	mu   sync.Mutex // guards the fields below
 	look *time.Timer
 	over bool // nothing more is read
-	done bool // read to its end, or answered: the connection may be at its next request
+	done bool // fully read, or answered: the connection may serve its next request
 }
 
 func (b *ending) stop() {
@@ -60,7 +60,7 @@ func (b *ending) ended() bool {
 	return b.over
 }
 
-// Read reads on unless the body is over.
+// Read reads from the body unless it has been ended.
 func (b *ending) Read(p []byte) (int, error) {
 	if b.ended() {
 		return 0, os.ErrDeadlineExceeded

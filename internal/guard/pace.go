@@ -9,22 +9,23 @@ import (
 	"time"
 )
 
-// Pace is how slow a client may be.
+// Pace configures how slow a client may be.
 type Pace struct {
-	// Body is how long a request's body may keep the handler waiting beyond what Rate allows it:
-	// the longest silence, and what is left after one grows back with what arrives.
+	// Body is how long a request's body may keep the handler waiting beyond the time that Rate
+	// allows. It is the longest possible pause. Time that a pause has used up is regained as bytes
+	// arrive.
 	Body time.Duration
-	// Rate is the bytes a second that a body needs to go on for ever.
+	// Rate is the number of bytes per second at which a body may continue without end.
 	Rate int64
-	// Write is how long one write of an answer may take, which is 32 KiB at most.
+	// Write is how long one write of an answer may take. One write is at most 32 KiB.
 	Write time.Duration
 }
 
-// Handler holds the clients of next to the pace that is in force.
+// Handler enforces the current pace on the clients of next.
 func Handler(next http.Handler, pace func() Pace) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d, ok := w.(deadlines)
-		if !ok { // no connection, as in a test of a handler
+		if !ok { // no connection, in tests of a handler
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -40,8 +41,9 @@ func Handler(next http.Handler, pace func() Pace) http.Handler {
 	})
 }
 
-// withBody returns a copy of r that has the body b. The request of the server must keep its own body:
-// the server checks its type to answer a client that waits for "100 Continue" without reading first.
+// withBody returns a copy of r that has the body b. The server's request must keep its own body:
+// the server checks its type to answer a client that waits for "100 Continue" without reading
+// first.
 func withBody(r *http.Request, b io.ReadCloser) *http.Request {
 	inner := *r
 	inner.Body = b
@@ -53,22 +55,22 @@ type deadlines interface {
 	SetWriteDeadline(time.Time) error
 }
 
-// A client is the way to one.
+// A client is the ResponseWriter of one client, with deadlines.
 type client struct {
 	http.ResponseWriter
 	d        deadlines
 	most     time.Duration
-	streams  bool // HTTP/2, whose deadlines also end what does not write
+	streams  bool // HTTP/2, where a deadline ends a stream even when nothing is written
 	hijacked bool
 
 	mu  sync.Mutex // guards cut
-	cut bool       // somebody has ended the answer
+	cut bool       // the answer was ended from outside
 }
 
-// Unwrap lets http.ResponseController find the rest.
+// Unwrap gives http.ResponseController access to the underlying writer.
 func (c *client) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
-// begin lets a write take as long as it may.
+// begin sets the deadline of a write.
 func (c *client) begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,9 +79,9 @@ func (c *client) begin() {
 	}
 }
 
-// rest takes the deadline back while nothing is written: an event may be long in coming.
+// rest removes the deadline while nothing is written: the next event of a stream may take long.
 func (c *client) rest() {
-	if !c.streams { // on a connection of its own it bounds nothing but writes
+	if !c.streams { // on a connection of its own the deadline affects only writes
 		return
 	}
 	c.mu.Lock()
@@ -89,32 +91,32 @@ func (c *client) rest() {
 	}
 }
 
-// end bounds what the server writes when the handler has returned.
+// end sets the deadline of what the server writes after the handler has returned.
 func (c *client) end() {
 	if !c.hijacked {
 		c.begin()
 	}
 }
 
-// Write sends a part of the body.
+// Write writes a part of the body.
 func (c *client) Write(p []byte) (int, error) {
 	c.begin()
 	defer c.rest()
 	return c.ResponseWriter.Write(p)
 }
 
-// FlushError sends what there is.
+// FlushError sends the buffered data.
 func (c *client) FlushError() error {
 	c.begin()
 	defer c.rest()
 	return http.NewResponseController(c.ResponseWriter).Flush()
 }
 
-// Flush is FlushError for handlers that look for a http.Flusher.
+// Flush is FlushError for handlers that use http.Flusher.
 func (c *client) Flush() { c.FlushError() }
 
-// SetWriteDeadline sets a deadline of the handler's own. One that is past ends the answer: no
-// later write undoes that.
+// SetWriteDeadline sets a deadline of the handler's own. A deadline in the past ends the answer for
+// good: no later write removes it.
 func (c *client) SetWriteDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,18 +124,18 @@ func (c *client) SetWriteDeadline(t time.Time) error {
 	return c.d.SetWriteDeadline(t)
 }
 
-// Hijack hands out the connection, which then has no deadlines.
+// Hijack returns the connection, which then has no deadlines.
 func (c *client) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(c.ResponseWriter).Hijack()
 	c.hijacked = c.hijacked || err == nil
 	return conn, rw, err
 }
 
-// A body is that of a request.
+// A body is the body of a request with a deadline for each read.
 type body struct {
 	io.ReadCloser
 	d          deadlines
-	most, left time.Duration // to wait for the client
+	most, left time.Duration // time to wait for the client
 	rate       int64
 	streams    bool
 
@@ -141,7 +143,7 @@ type body struct {
 	ended bool
 }
 
-// Read waits for the client no longer than is left.
+// Read waits for the client at most for the time that is left.
 func (b *body) Read(p []byte) (int, error) {
 	began := time.Now()
 	if !b.set(began.Add(b.left)) {
@@ -158,8 +160,8 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// set sets the deadline of reading, unless the request is over: what reads on then must not touch
-// the next one of the connection.
+// set sets the read deadline, unless the request has ended: a reader that is still active must not
+// affect the next request of the connection.
 func (b *body) set(t time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

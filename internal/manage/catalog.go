@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/internal/config"
 )
 
-// A Book is all rooms as one snapshot: those of a record, and those of the file. One goroutine
-// at a time may use it.
+// A Catalog is one snapshot of all rooms: those of a record, and those of the file. Only one
+// goroutine at a time may use it.
 type Catalog struct {
 	cfg   *config.Config
 	zones []Zone
@@ -24,11 +24,12 @@ type Catalog struct {
 	now   time.Time
 	by    string
 
-	fresh map[string]string // pages of this change
+	fresh map[string]string // pages added by this change
 	dirty bool
 }
 
-// Open reads a record; pages are those it refers to, by key. read is when the file was read.
+// Open parses a record; pages holds the pages that it refers to, by key. read is when the file was
+// read.
 func Open(cfg *config.Config, record []byte, pages map[string]string, read time.Time) (*Catalog, error) {
 	st, err := readState(record)
 	if err != nil {
@@ -38,7 +39,8 @@ func Open(cfg *config.Config, record []byte, pages map[string]string, read time.
 		fresh: map[string]string{}}, nil
 }
 
-// Version is that of the newest change of any room: it only rises, and is 0 before the first.
+// Version returns the version of the newest change of any room. It only increases, and is 0 before
+// the first change.
 func (b *Catalog) Version() int64 { return b.state.Version }
 
 // Zone finds a zone by its id or its name.
@@ -51,10 +53,10 @@ func (b *Catalog) Zone(id string) (Zone, error) {
 	return Zone{}, ErrNoZone
 }
 
-// Zones are all there are.
+// Zones returns all zones.
 func (b *Catalog) Zones() []Zone { return b.zones }
 
-// Rooms are those of a zone, or with "" of all, those of the file first.
+// Rooms returns the rooms of a zone, or of all zones for "", with those of the file first.
 func (b *Catalog) Rooms(zone string) []*Room {
 	all := []*Room{}
 	for i := range b.cfg.Rooms {
@@ -71,13 +73,13 @@ func (b *Catalog) Rooms(zone string) []*Room {
 	return all
 }
 
-// shown is a room as it is read back.
+// shown returns a room as the API shows it.
 func (b *Catalog) shown(r *Room, events []*Event) *Room {
 	x := *r
 	x.CustomPageHTML = b.page(r.CustomPageHTML)
 	x.Own.Page = b.shownPage(&r.Own.Page)
 	x.Own.Zone = zoneOf(b.zones, r.Host).Name
-	x.Own.PollMinSeconds = cmp.Or(x.Own.PollMinSeconds, 1) // of rooms that were made before
+	x.Own.PollMinSeconds = cmp.Or(x.Own.PollMinSeconds, 1) // older records do not have it
 	x.Own.PollMaxSeconds = cmp.Or(x.Own.PollMaxSeconds, 30)
 	var first time.Time
 	for _, e := range events {
@@ -98,7 +100,7 @@ func (b *Catalog) clock() time.Time {
 
 func (b *Catalog) page(key string) string { return cmp.Or(b.fresh[key], b.pages[key]) }
 
-// shownEvent is an event as it is read back.
+// shownEvent returns an event as the API shows it.
 func (b *Catalog) shownEvent(e *Event) *Event {
 	x := *e
 	if e.CustomPageHTML != nil {
@@ -108,7 +110,7 @@ func (b *Catalog) shownEvent(e *Event) *Event {
 	return &x
 }
 
-// keep keeps a page, and gives its key. A page that is there already has its key.
+// keep stores a page and returns its key. A page that is stored already keeps its key.
 func (b *Catalog) keep(html string) string {
 	if html == "" {
 		return ""
@@ -141,7 +143,7 @@ func (b *Catalog) find(zone, id string) (*StoredRoom, error) {
 	return nil, ErrNoRoom
 }
 
-// own finds a room that can be written.
+// own finds a room that may be changed, and checks If-Match.
 func (b *Catalog) own(op *Op) (*StoredRoom, error) {
 	k, err := b.find(op.Zone, op.Room)
 	switch {
@@ -154,7 +156,7 @@ func (b *Catalog) own(op *Op) (*StoredRoom, error) {
 	return k, b.match(op, k)
 }
 
-// match holds If-Match against what is there.
+// match compares If-Match with the version of the room.
 func (b *Catalog) match(op *Op, k *StoredRoom) error {
 	if op.Match != 0 && op.Match != k.Own.Version {
 		return ErrVersion
@@ -168,8 +170,8 @@ func newID() string {
 	return hex.EncodeToString(raw)
 }
 
-// Record is the record to write, nil if nothing has changed, and the pages that must be written
-// before it.
+// Record returns the record to write, nil if nothing has changed, and the pages that must be
+// written before it.
 func (b *Catalog) Record() (record []byte, fresh map[string]string, err error) {
 	if !b.dirty {
 		return nil, nil, nil
@@ -182,7 +184,7 @@ func (b *Catalog) Record() (record []byte, fresh map[string]string, err error) {
 	return record, b.fresh, err
 }
 
-// changed notes a change, unless before and after are the same but for the time.
+// changed adds a change to the history, unless before and after differ only in their time.
 func (b *Catalog) changed(c *Change, before, after any) error {
 	var err error
 	if c.Before, err = marshal(before); err == nil {
@@ -198,7 +200,7 @@ func (b *Catalog) changed(c *Change, before, after any) error {
 	return nil
 }
 
-// marshal is nil for what is not there.
+// marshal returns nil for a value that does not exist.
 func marshal(v any) (json.RawMessage, error) {
 	if v == nil {
 		return json.RawMessage("null"), nil
@@ -206,8 +208,8 @@ func marshal(v any) (json.RawMessage, error) {
 	return json.Marshal(v)
 }
 
-// unique refuses a name, a route, and a name of the cookie, that another room has. The id "" is that
-// of rooms of the file, and of a room that has none yet; c is the room as package config has it.
+// unique rejects a name, a route, or a cookie name that another room has. Rooms of the file, and a
+// room that is being created, have the id "". c is the room as package config has it.
 func (b *Catalog) unique(r *Room, c *config.Room) error {
 	var all Faults
 	add := func(pointer, problem, hint string) {

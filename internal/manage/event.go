@@ -7,8 +7,8 @@ import (
 	"github.com/headgate/headgate/internal/events"
 )
 
-// An Event overrides its room from its start, or the start of its prequeue, to its end. What is
-// null is as the room has it.
+// An Event overrides its room from its start, or the start of its prequeue, to its end. A null
+// member keeps the value of the room.
 type Event struct {
 	ID                    string          `json:"id"`
 	CreatedOn             time.Time       `json:"created_on"`
@@ -20,7 +20,7 @@ type Event struct {
 	PrequeueStartTime     *string         `json:"prequeue_start_time"`
 	ShuffleAtEventStart   bool            `json:"shuffle_at_event_start"`
 	Suspended             bool            `json:"suspended"`
-	CustomPageHTML        *string         `json:"custom_page_html"` // as kept: the key of its page
+	CustomPageHTML        *string         `json:"custom_page_html"` // in a record: the key of the page
 	DisableSessionRenewal *bool           `json:"disable_session_renewal"`
 	NewUsersPerMinute     *int64          `json:"new_users_per_minute"`
 	TotalActiveUsers      *int64          `json:"total_active_users"`
@@ -31,13 +31,13 @@ type Event struct {
 	Own                   EventExtensions `json:"headgate"`
 }
 
-// EventOwn is what headgate's events have beside Cloudflare's.
+// EventExtensions holds the members that headgate adds to Cloudflare's events.
 type EventExtensions struct {
-	EverySeconds int64  `json:"every_seconds"` // it repeats so long after; 0 is once
-	Message      string `json:"message"`       // "" is that of the room
+	EverySeconds int64  `json:"every_seconds"` // interval of repetition; 0 is once
+	Message      string `json:"message"`       // "" is the room's message
 }
 
-// mostRepeat is ten years, as in the file.
+// mostRepeat is ten years, the same as in the file.
 const mostRepeat = 3660 * 86400
 
 type eventDraft struct {
@@ -144,8 +144,8 @@ func (d *eventDraft) check(r *reader) {
 	}
 }
 
-// next is when the event, or the next time of one that repeats, starts after now, and the prequeue of
-// that; "" if it does not.
+// next returns the next start after now of the event, which may repeat, and of its prequeue. It
+// returns "" if there is none.
 func (e *Event) next(now time.Time) (start string, prequeue *string) {
 	first, every := timeOf(e.StartTime), time.Duration(e.Own.EverySeconds)*time.Second
 	switch {
@@ -161,7 +161,7 @@ func (e *Event) next(now time.Time) (start string, prequeue *string) {
 	return first.Add(later).Format(timeShown), prequeue
 }
 
-// fit holds the events of a room against it. A fault is at the place of what was written.
+// fit checks the events of a room against it. Faults have the position at.
 func fit(r *Room, events []*Event, at string) error {
 	for _, e := range events {
 		if n := r.Own.HardEndSeconds; n > 0 && e.SessionDuration != nil && *e.SessionDuration*60 > n {
@@ -172,8 +172,9 @@ func fit(r *Room, events []*Event, at string) error {
 	return nil
 }
 
-// keepsDraw refuses what would take a draw that is on from those who take part: another name is another
-// draw, with a seed that nobody was told of, and so is another start once the order is drawn.
+// keepsDraw rejects changes that would void a draw in progress. A draw belongs to the name of its
+// event, so another name would be another draw, whose seed was not announced in advance. The same
+// holds for another start once the order is drawn.
 func (e *Event) keepsDraw(next *Event, now time.Time) error {
 	on := events.At(eventTimes([]*Event{e}), now).Active
 	switch {
@@ -189,12 +190,12 @@ func (e *Event) keepsDraw(next *Event, now time.Time) error {
 	return nil
 }
 
-// eventTimes are events with their times alone.
+// eventTimes returns events with only their times.
 func eventTimes(all []*Event) []events.Event {
 	return (&config.Room{Events: forFileEvents(all)}).EventList()
 }
 
-// forFileEvents are events as the file would have them.
+// forFileEvents converts events to those of package config.
 func forFileEvents(all []*Event) []config.Event {
 	var list []config.Event
 	for _, e := range all {
@@ -216,7 +217,7 @@ func forFileEvents(all []*Event) []config.Event {
 	return list
 }
 
-// timeOf is a moment that was checked.
+// timeOf parses a time that was checked before.
 func timeOf(s string) time.Time {
 	t, _ := time.Parse(time.RFC3339, s)
 	return t
@@ -235,8 +236,8 @@ func checkName(r *reader, at, name string) {
 	}
 }
 
-// Details are an event as if it was on: what it inherits is filled in. It has nothing of
-// Turnstile, as Cloudflare's has not.
+// Details is an event with all values that it inherits from its room. Like Cloudflare's, it leaves
+// out Turnstile.
 type Details struct {
 	ID                    string    `json:"id"`
 	CreatedOn             time.Time `json:"created_on"`

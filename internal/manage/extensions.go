@@ -13,17 +13,17 @@ import (
 	"github.com/headgate/headgate/internal/pages"
 )
 
-// Own is what headgate's rooms have beside Cloudflare's.
+// RoomExtensions holds the members that headgate adds to Cloudflare's rooms.
 type RoomExtensions struct {
 	Source    string `json:"source"` // store or file
-	Zone      string `json:"zone"`   // its name; only as shown
+	Zone      string `json:"zone"`   // its name; only in answers
 	Version   int64  `json:"version"`
 	ChangedBy string `json:"changed_by"`
-	// InForce and Problem are about the process that answers; only as shown.
+	// InForce and Problem describe the state in the process that answers. They are only in answers.
 	InForce bool   `json:"in_force"`
 	Problem string `json:"problem"`
 
-	Origin           string    `json:"origin"` // "" is that of the zone
+	Origin           string    `json:"origin"` // "" is the origin of the zone
 	Title            string    `json:"title"`  // "" is the name
 	SessionSeconds   int64     `json:"session_seconds"`
 	StatusCode       int64     `json:"status_code"`
@@ -51,10 +51,10 @@ type RoomExtensions struct {
 	Checkout             Checkout    `json:"checkout"`
 	Page                 Page        `json:"page"`
 	PassSharing          PassSharing `json:"pass_sharing"`
-	Bind                 string      `json:"bind"` // header:NAME; "" is nothing
+	Bind                 string      `json:"bind"` // header:NAME; "" is none
 }
 
-// PassSharing says what becomes of a pass that is used in more than so many networks.
+// PassSharing configures what happens to a pass that is used in more than Networks networks.
 type PassSharing struct {
 	Networks int64  `json:"networks"`
 	Action   string `json:"action"`
@@ -66,10 +66,10 @@ type JoinLimit struct {
 	WindowSeconds int64  `json:"window_seconds"`
 	PrefixV4      int64  `json:"prefix_v4"`
 	PrefixV6      int64  `json:"prefix_v6"`
-	Action        string `json:"action"` // lane or refuse; "" of an old record is lane
+	Action        string `json:"action"` // lane or refuse; "" in an old record is lane
 }
 
-// Exclude lists requests that pass uncounted, beside those of the defaults.
+// Exclude selects requests that pass uncounted, in addition to the defaults.
 type Exclude struct {
 	Defaults bool     `json:"defaults"`
 	Paths    []string `json:"paths"`
@@ -82,7 +82,7 @@ type Exclude struct {
 	MaxPerAddr  int64 `json:"max_in_flight_per_address"`
 }
 
-// CORS says how headgate answers preflights; without origins it does not.
+// CORS configures how headgate answers preflights. Without origins the room's origin answers them.
 type CORS struct {
 	Origins       []string `json:"origins"`
 	Methods       []string `json:"methods"`
@@ -91,7 +91,7 @@ type CORS struct {
 	Credentials   bool     `json:"credentials"`
 }
 
-// Checkout is what the room does for the pages on which a visitor pays.
+// Checkout configures what the room does for the pages on which a visitor pays.
 type Checkout struct {
 	Pass         bool     `json:"pass"`
 	GracePaths   []string `json:"grace_paths"`
@@ -99,7 +99,7 @@ type Checkout struct {
 	WarnSeconds  int64    `json:"warn_seconds"`
 }
 
-// Page is what belongs to a page of the room's own. As kept, its texts and files are keys of pages.
+// Page holds the parts of a room's own page. In a record its texts and files are keys of pages.
 type Page struct {
 	Policy       string            `json:"content_security_policy"`
 	Translations map[string]string `json:"translations"` // by language
@@ -112,14 +112,14 @@ type Asset struct {
 	Base64 string `json:"base64"`
 }
 
-// Bounds of lists. Chosen: nobody reads more, and all rooms are one record.
+// Bounds of lists. Chosen: longer lists are hard to read, and all rooms share one record.
 const (
 	mostItems  = 100
 	mostAssets = 200
 )
 
-// UnmarshalJSON implements json.Unmarshaler: rooms that were made before there was a member have its
-// default.
+// UnmarshalJSON implements json.Unmarshaler. Members that are missing in an older record get their
+// defaults.
 func (o *RoomExtensions) UnmarshalJSON(b []byte) error {
 	type plain RoomExtensions
 	var x RoomExtensions
@@ -129,7 +129,7 @@ func (o *RoomExtensions) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, (*plain)(&x)); err != nil {
 		return err
 	}
-	// Rooms that were made before there was the check of policies stay in force.
+	// Rooms that were written before policies were checked stay valid.
 	x.Page.Policy = pages.CleanPolicy(x.Page.Policy)
 	*o = x
 	return nil
@@ -167,7 +167,7 @@ func (o *RoomExtensions) fields() []field {
 	}, newMembers(o)...)
 }
 
-// newMembers are those that the first records had not.
+// newMembers returns the fields that older records do not have.
 func newMembers(o *RoomExtensions) []field {
 	e, c, p, s, x := &o.Exclude, &o.Checkout, &o.Page, &o.PassSharing, &o.CORS
 	methods := texts("methods", &x.Methods, 64)
@@ -209,7 +209,7 @@ func newMembers(o *RoomExtensions) []field {
 	}
 }
 
-// texts is a list of texts of at most so many bytes, each once.
+// texts is the field of a list of texts, each of at most that many bytes and without duplicates.
 func texts(name string, dst *[]string, most int) field {
 	return field{name: name, std: func() { *dst = []string{} }, read: func(r *reader, at string, v any) {
 		list, ok := v.([]any)
@@ -233,7 +233,7 @@ func texts(name string, dst *[]string, most int) field {
 	}}
 }
 
-// translations are pages by language.
+// translations is the field of pages by language.
 func translations(name string, dst *map[string]string) field {
 	std := func() { *dst = map[string]string{} }
 	return field{name: name, std: std, read: func(r *reader, at string, v any) {
@@ -253,7 +253,7 @@ func translations(name string, dst *map[string]string) field {
 	}}
 }
 
-// assets are files, sorted by their name.
+// assets is the field of files, sorted by name.
 func assets(name string, dst *[]Asset) field {
 	return field{name: name, std: func() { *dst = []Asset{} }, read: func(r *reader, at string, v any) {
 		list, ok := v.([]any)
@@ -302,7 +302,7 @@ func checkAsset(r *reader, at string, x *Asset, others []Asset) {
 	}
 }
 
-// check finds what package config does not.
+// check finds faults that package config does not check.
 func (p *Page) check(r *reader, own string) {
 	if own == "" && len(p.Translations) > 0 {
 		r.wrong("/headgate/page/translations", CodeConflict, "write the page in the room's language as "+
@@ -317,16 +317,16 @@ func (p *Page) check(r *reader, own string) {
 	}
 }
 
-// files are the assets by name.
+// files returns the assets by name.
 func (p *Page) files() map[string][]byte {
 	all := map[string][]byte{}
 	for _, x := range p.Assets {
-		all[x.Name], _ = base64.StdEncoding.DecodeString(x.Base64) // was checked
+		all[x.Name], _ = base64.StdEncoding.DecodeString(x.Base64) // checked before
 	}
 	return all
 }
 
-// shownPage is a page as it is read back.
+// shownPage returns a page as the API shows it.
 func (b *Catalog) shownPage(p *Page) Page {
 	x := Page{Policy: p.Policy, Translations: map[string]string{}, Assets: []Asset{}}
 	for tag, key := range p.Translations {
@@ -339,7 +339,7 @@ func (b *Catalog) shownPage(p *Page) Page {
 	return x
 }
 
-// keepPage keeps what belongs to a page, and has its keys instead.
+// keepPage stores the parts of a page, and returns the page with their keys.
 func (b *Catalog) keepPage(p *Page) Page {
 	x := Page{Policy: p.Policy, Translations: map[string]string{}, Assets: []Asset{}}
 	for tag, html := range p.Translations {

@@ -23,9 +23,9 @@ const (
 	CodeTooMany      = "too_many"
 )
 
-// A Fault is what is wrong with one place of a body.
+// A Fault describes what is wrong at one position of a body.
 type Fault struct {
-	Pointer string `json:"pointer"` // RFC 6901; "" for the whole
+	Pointer string `json:"pointer"` // RFC 6901; "" for the whole body
 	Code    string `json:"code"`
 	Problem string `json:"detail"`
 	Hint    string `json:"hint"`
@@ -38,7 +38,7 @@ func (f *Fault) Error() string {
 	return f.Pointer + ": " + f.Problem
 }
 
-// Faults are all that is wrong with a body.
+// Faults holds all faults of a body.
 type Faults []*Fault
 
 func (f Faults) Error() string {
@@ -49,16 +49,16 @@ func (f Faults) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// The errors that an operation tells apart from Faults.
+// The errors of an operation that are not Faults.
 var (
 	ErrNoZone   = errors.New("there is no such zone")
 	ErrNoRoom   = errors.New("there is no such waiting room")
 	ErrNoEvent  = errors.New("there is no such event")
 	ErrNoRule   = errors.New("there is no such rule")
 	ErrNoChange = errors.New("there is no such change")
-	// ErrVersion: the object is not the one that If-Match names.
+	// ErrVersion reports that the object does not have the version that If-Match names.
 	ErrVersion = errors.New("it has changed since it was read")
-	// ErrSince: a change cannot be taken back, for another has come upon it.
+	// ErrSince reports that a change cannot be undone, because a later change builds on it.
 	ErrSince = errors.New("it has changed again since: take the later change back first")
 )
 
@@ -66,12 +66,13 @@ func one(pointer, code, hint, problem string) error {
 	return Faults{{Pointer: pointer, Code: code, Problem: problem, Hint: hint}}
 }
 
-// mostFaults bounds what is told of a body. Chosen: nobody mends more in one go.
+// mostFaults bounds the faults that are reported for a body. Chosen: nobody corrects more at one
+// time.
 const mostFaults = 50
 
-// A reader reads a body and collects what is wrong with it.
+// A reader reads a body and collects its faults.
 type reader struct {
-	whole  bool // members that are not there get their defaults
+	whole  bool // missing members get their defaults
 	faults Faults
 }
 
@@ -88,14 +89,14 @@ func (r *reader) err() error {
 	return r.faults
 }
 
-// below is the pointer of a member.
+// below returns the JSON pointer of a member.
 func below(at, name string) string {
 	return at + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(clip(name))
 }
 
 func item(at string, i int) string { return at + "/" + strconv.Itoa(i) }
 
-// clip cuts what anybody can make long.
+// clip shortens text that a client can make long.
 func clip(s string) string {
 	const most = 60
 	if utf8.RuneCountInString(s) <= most {

@@ -11,13 +11,13 @@ import (
 	"github.com/headgate/headgate/internal/suggest"
 )
 
-// A field ties a member of an object to where its value goes.
+// A field connects a member of an object to where its value is stored.
 type field struct {
 	name string
 	need bool
-	std  func()                              // gives it its default; nil: it has none to give
-	read func(r *reader, at string, v any)   // v is not null; nil: the member is read-only, and ignored
-	none func(r *reader, at string, is bool) // of a group: what becomes of it when it is not there
+	std  func()                              // sets the default; nil: no default
+	read func(r *reader, at string, v any)   // v is not null; nil: the member is read-only and ignored
+	none func(r *reader, at string, is bool) // of a group: called when the group is missing
 }
 
 // object reads an object by its fields.
@@ -69,10 +69,10 @@ func (f field) required() field {
 	return f
 }
 
-// ignored is a member that is shown and cannot be written.
+// ignored is the field of a read-only member.
 func ignored(name string) field { return field{name: name} }
 
-// text is a member of at most so many bytes.
+// text is the field of a text of at most that many bytes.
 func text(name string, dst *string, std string, most int) field {
 	return field{name: name, std: func() { *dst = std }, read: func(r *reader, at string, v any) {
 		s, ok := v.(string)
@@ -89,7 +89,7 @@ func text(name string, dst *string, std string, most int) field {
 	}}
 }
 
-// whole is a member that is a whole number.
+// whole is the field of a whole number.
 func whole(name string, dst *int64, std, least, most int64) field {
 	return field{name: name, std: func() { *dst = std }, read: func(r *reader, at string, v any) {
 		hint := "write a whole number from " + strconv.FormatInt(least, 10) + " to " +
@@ -122,7 +122,8 @@ func truth(name string, dst *bool, std bool) field {
 	}}
 }
 
-// word is one of some words. Cloudflare's own examples spell some in capitals: any case will do.
+// word is the field of one word of a fixed set, in any case: Cloudflare's own examples write some
+// in capitals.
 func word(name string, dst *string, std string, words ...string) field {
 	return field{name: name, std: func() { *dst = std }, read: func(r *reader, at string, v any) {
 		s, ok := v.(string)
@@ -141,7 +142,7 @@ func word(name string, dst *string, std string, words ...string) field {
 	}}
 }
 
-// number is one of some numbers.
+// number is the field of one number of a fixed set.
 func number(name string, dst *int64, std int64, allowed ...int64) field {
 	return field{name: name, std: func() { *dst = std }, read: func(r *reader, at string, v any) {
 		var words []string
@@ -163,7 +164,7 @@ func number(name string, dst *int64, std int64, allowed ...int64) field {
 	}}
 }
 
-// moment is a time with its zone.
+// moment is the field of a time with a time zone.
 func moment(name string, dst *string) field {
 	const hint = "write date, time and zone, such as 2026-12-01T10:00:00Z"
 	return field{name: name, std: func() { *dst = "" }, read: func(r *reader, at string, v any) {
@@ -184,7 +185,7 @@ func moment(name string, dst *string) field {
 	}}
 }
 
-// maybe is a member that may be null, which is its default.
+// maybe is the field of a member that may be null, which is its default.
 func maybe[T any](dst **T, f func(*T) field) field {
 	var v T
 	inner := f(&v)
@@ -198,7 +199,7 @@ func maybe[T any](dst **T, f func(*T) field) field {
 	}}
 }
 
-// words is a list of words, each once.
+// words is the field of a list of words without duplicates.
 func words(name string, dst *[]string, allowed ...string) field {
 	return field{name: name, std: func() { *dst = []string{} }, read: func(r *reader, at string, v any) {
 		list, ok := v.([]any)
@@ -218,7 +219,7 @@ func words(name string, dst *[]string, allowed ...string) field {
 	}}
 }
 
-// group is an object in an object. When a whole body leaves it out, its members get their
+// group is the field of a nested object. When a complete body leaves it out, its members get their
 // defaults, unless keep says that they stay.
 func group(name string, fields []field, keep bool) field {
 	std := func() {

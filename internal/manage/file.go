@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/internal/config"
 )
 
-// fromFile is a room of the file as the API shows it.
+// fromFile converts a room of the file to the form of the API.
 func fromFile(c *config.Room, b *Catalog) *Room {
 	seconds := int64(c.SessionDuration.Seconds())
 	r := newDraft().Room
@@ -57,8 +57,8 @@ func fromFile(c *config.Room, b *Catalog) *Room {
 	return r
 }
 
-// keptFile is a room of the file with what belongs to it. The texts of its pages are not among it: they
-// are files of the machine.
+// keptFile returns a room of the file with its events and rules, but without the texts of its
+// pages: they are files of the machine.
 func keptFile(c *config.Room, b *Catalog) *StoredRoom {
 	k := &StoredRoom{Room: *fromFile(c, b), Events: []*Event{}, Rules: []*Rule{}}
 	for i := range c.Events {
@@ -76,7 +76,8 @@ func keptFile(c *config.Room, b *Catalog) *StoredRoom {
 	return k
 }
 
-// eventFromFile is an event; what it does not override is null. The text of its page is not shown.
+// eventFromFile converts an event of the file. Members that it does not override are null. The text
+// of its page is not shown.
 func eventFromFile(room string, c *config.Event, read time.Time) *Event {
 	e := &Event{ID: derivedID("event", room+" "+c.Name), CreatedOn: read, ModifiedOn: read,
 		Name: c.Name, StartTime: c.Start.UTC().Format(timeShown), EndTime: c.End.UTC().Format(timeShown),
@@ -95,7 +96,8 @@ func eventFromFile(room string, c *config.Event, read time.Time) *Event {
 	return e
 }
 
-// other is a value that differs from the room's; the zero value is that of the room.
+// other returns a pointer to a value that overrides the room's, or nil for the zero value, which
+// does not.
 func other[T comparable](v T) *T {
 	var zero T
 	if v == zero {

@@ -1,8 +1,8 @@
 package manage
 
-// A gap is what Cloudflare's API can ask for and headgate's rooms do not do. It is refused, for
-// nothing may be taken and have no effect. The tables below are all there are: who builds one of
-// these features takes its line out, and wires it in wire.go.
+// A gap is a setting of Cloudflare's API that headgate's rooms do not support. It is rejected,
+// because nothing may be accepted and have no effect. The tables below are complete: to build one
+// of these features, remove its line and add it to wire.go.
 type gap[T any] struct {
 	pointer string
 	has     func(T) bool

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// History is what was changed, the newest first: of a zone ("" all), of a room by its name ("" all),
-// before a version (0: from the newest on), at most so many.
+// History returns at most that many changes, newest first: of a zone ("" all), of a room by its
+// name ("" all), before a version (0: from the newest on).
 func (b *Catalog) History(zone, room string, before int64, most int) []*Change {
 	all := []*Change{}
 	for _, c := range slices.Backward(b.state.History) {
@@ -25,7 +25,7 @@ func (b *Catalog) History(zone, room string, before int64, most int) []*Change {
 	return all
 }
 
-// Change finds one.
+// Change returns the change with a version.
 func (b *Catalog) Change(version int64) (*Change, error) {
 	for _, c := range b.state.History {
 		if c.Version == version {
@@ -35,16 +35,17 @@ func (b *Catalog) Change(version int64) (*Change, error) {
 	return nil, ErrNoChange
 }
 
-// Differences are the members of the object that the change has changed, before and after, those of
-// objects in it by their path. What each change changes, when and by whom, is not among them.
+// Differences returns the members of the object that differ before and after the change. Members of
+// nested objects are named by their path. It leaves out the members that every change sets, such as
+// its time and author.
 func (c *Change) Differences() (before, after map[string]string) {
 	if c.What == RuleList {
 		return listed(c.Before, c.After)
 	}
-	const most = 500 // bytes of a value. Chosen
+	const most = 500 // maximum bytes of a value. Chosen
 	var was, is map[string]json.RawMessage
 	before, after = map[string]string{}, map[string]string{}
-	if json.Unmarshal(c.Before, &was) != nil || json.Unmarshal(c.After, &is) != nil { // lists
+	if json.Unmarshal(c.Before, &was) != nil || json.Unmarshal(c.After, &is) != nil { // not objects but lists
 		was = map[string]json.RawMessage{c.What: c.Before}
 		is = map[string]json.RawMessage{c.What: c.After}
 	}
@@ -54,7 +55,7 @@ func (c *Change) Differences() (before, after map[string]string) {
 		}
 		return string(v)
 	}
-	if was == nil || is == nil { // the history has the whole object
+	if was == nil || is == nil { // created or deleted: the history has the whole object
 		brief(was)
 		brief(is)
 	}
@@ -72,7 +73,7 @@ func (c *Change) Differences() (before, after map[string]string) {
 	return before, after
 }
 
-// flat has the members of objects in an object by their path.
+// flat names the members of nested objects by their path.
 func flat(o map[string]json.RawMessage) map[string]json.RawMessage {
 	all := map[string]json.RawMessage{}
 	for name, v := range o {
@@ -90,16 +91,16 @@ func flat(o map[string]json.RawMessage) map[string]json.RawMessage {
 	return all
 }
 
-// brief leaves of an object what names it.
+// brief removes all members except those that identify an object.
 func brief(o map[string]json.RawMessage) {
 	maps.DeleteFunc(o, func(name string, _ json.RawMessage) bool {
 		return !slices.Contains([]string{"id", "name", "host", "path"}, name)
 	})
 }
 
-// Undo takes a change back, if what it has made is still there as it has made it. That is a
-// change too. Of op it reads who asks, when, and whether what stands behind a room is fixed for them:
-// then only their own changes give a room back another origin, or other limits.
+// Undo reverts a change, if the object is still as the change has left it. That is a change too. Of
+// op it uses the author, the time, and Fixed. With Fixed, an undo that would change the origin or
+// the limits of a room is allowed only for the author's own changes.
 func (b *Catalog) Undo(version int64, op *Op) (*Result, error) {
 	b.now, b.by = op.At.UTC().Truncate(time.Microsecond), op.By
 	was, err := b.Change(version)
@@ -154,7 +155,7 @@ func (b *Catalog) Undo(version int64, op *Op) (*Result, error) {
 	return b.undoEvent(was, c, k)
 }
 
-// undone is the verb that takes another back.
+// undone returns the verb that reverts another.
 func undone(verb string) string {
 	switch verb {
 	case Create:
@@ -165,7 +166,7 @@ func undone(verb string) string {
 	return verb
 }
 
-// both reads what a change has made, and what was before.
+// both decodes the values after and before a change.
 func both(c *Change, after, before any) error {
 	if err := json.Unmarshal(c.After, after); err != nil {
 		return err
@@ -173,21 +174,21 @@ func both(c *Change, after, before any) error {
 	return json.Unmarshal(c.Before, before)
 }
 
-// alike tells whether two objects are the same but for when and by whom.
+// alike reports whether two objects differ at most in the time and author of their change.
 func alike(a, b any) bool {
 	x, err := json.Marshal(a)
 	y, err2 := json.Marshal(b)
 	return err == nil && err2 == nil && string(x) == string(y)
 }
 
-// bare is a room without when and by whom.
+// bare returns a room without the time and author of its change.
 func bare(r Room) Room {
 	r.ModifiedOn, r.Own.Version, r.Own.ChangedBy = time.Time{}, 0, ""
 	return r
 }
 
-// mayGiveBack refuses to bring back what who asks could not have written. Before a change of their own
-// it was there.
+// mayGiveBack rejects an undo that restores values that the caller could not have written. An undo
+// of the caller's own change only restores what was there before it.
 func (b *Catalog) mayGiveBack(was *Change, op *Op) error {
 	if !op.Fixed || was.By == op.By || was.Verb == Create {
 		return nil
@@ -260,7 +261,7 @@ func (b *Catalog) undoRoom(was, c *Change) (*Result, error) {
 	return res, err
 }
 
-// fits holds a room of before against the rooms and the file of now.
+// fits checks an earlier state of a room against the current rooms and the file.
 func (b *Catalog) fits(r *Room) error {
 	c, err := b.room(r, b.originOf(r))
 	if err != nil {
@@ -320,7 +321,7 @@ func (b *Catalog) undoEvent(was, c *Change, k *StoredRoom) (*Result, error) {
 	return &Result{Value: value, Version: k.Own.Version, Change: c}, err
 }
 
-// orNull is nil for an event that is not there: a nil pointer in an interface is none.
+// orNull returns nil for a missing event: a nil pointer in an interface would not be nil.
 func orNull(e *Event) any {
 	if e == nil {
 		return nil

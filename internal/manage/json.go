@@ -17,8 +17,8 @@ type object struct {
 	members map[string]any
 }
 
-// parse reads a body: *object, []any, string, json.Number, bool or nil. encoding/json alone would
-// take the last of two equal names, and what follows the value.
+// parse parses a body: *object, []any, string, json.Number, bool or nil. encoding/json alone would
+// accept duplicate names, where the last counts, and text after the value.
 func parse(body []byte) (any, error) {
 	const hint = "send one JSON value, as UTF-8"
 	if !utf8.Valid(body) {
@@ -81,7 +81,7 @@ func value(d *json.Decoder, at string, depth int) (any, error) {
 	return t, nil
 }
 
-// kind says in words what a JSON value is.
+// kind describes what kind of value a JSON value is.
 func kind(v any) string {
 	switch v.(type) {
 	case *object:

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// Bounds of what the audit log says of a change of rules. Chosen: a line that is read.
+// Bounds of the audit log entry for a change of rules. Chosen: a person reads this line.
 const (
 	mostListed = 5   // rules
 	mostOfRule = 200 // bytes
 )
 
-// listed are the rules of a room that a change has changed, before and after, each by its place: those
-// between what is the same at the beginning and at the end of both lists.
+// listed returns the rules that a change has changed, before and after, each by its position. It
+// leaves out the rules at the beginning and at the end that are the same in both lists.
 func listed(before, after []byte) (was, is map[string]string) {
 	a, b := ruleTexts(before), ruleTexts(after)
 	from := 0
@@ -38,7 +38,7 @@ func placed(all []string, from int) map[string]string {
 	return m
 }
 
-// ruleTexts are the rules of a list, a line each.
+// ruleTexts returns the rules of a list as one line each.
 func ruleTexts(list []byte) (all []string) {
 	var rules []Rule
 	if json.Unmarshal(list, &rules) != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/headgate/headgate/internal/config"
 )
 
-// Live is the change of a room that sets keys of the file to what they are in now: a live change
-// of a room of the store is a change like all others.
+// Live returns the operation that sets keys of the file to their values in now. A live change of a
+// room of the store is an ordinary change.
 func (b *Catalog) Live(id string, now *config.Room, keys []string) (*Op, error) {
 	values := map[string]any{
 		"total_active_users": now.TotalActiveUsers, "new_users_per_minute": now.NewUsersPerMinute,

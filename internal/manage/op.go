@@ -10,11 +10,11 @@ import (
 	"github.com/headgate/headgate/internal/config"
 )
 
-// What an operation is about, and what it does.
+// The objects and the verbs of operations.
 const (
 	Rooms    = "room"
 	Events   = "event"
-	RuleList = "rules" // all of them
+	RuleList = "rules" // all rules of a room
 	OneRule  = "rule"
 	ZoneSet  = "settings"
 
@@ -24,33 +24,33 @@ const (
 	Delete  = "delete"
 )
 
-// An Op is one change that was asked for.
+// An Op is one requested change.
 type Op struct {
 	What, Verb string
 	Zone       string // name
 	Room       string // id
 	Target     string // id of the event or the rule
 	Body       []byte
-	Match      int64 // the version that the room must have, 0: any
+	Match      int64 // the required version of the room, 0: any
 	By         string
 	At         time.Time
-	// Fixed says that who asks may not say what stands behind a room.
+	// Fixed says that the caller may not change the origin or the limits of a room.
 	Fixed bool
 }
 
-// A Result is what an operation has led to.
+// A Result is the result of an operation.
 type Result struct {
-	Value   any   // what the API answers
+	Value   any   // the content of the API's answer
 	Version int64 // of the room, or the settings
 	Change  *Change
 }
 
-// Deleted is what is left of an object.
+// Deleted is the answer for a deleted object.
 type Deleted struct {
 	ID string `json:"id"`
 }
 
-// Do makes a change. On an error the Book is not to be used any more.
+// Do makes a change. After an error the Catalog must not be used any more.
 func (b *Catalog) Do(op *Op) (*Result, error) {
 	b.now, b.by = op.At.UTC().Truncate(time.Microsecond), op.By
 	c := &Change{What: op.What, Zone: op.Zone, Verb: "change"}
@@ -128,12 +128,12 @@ func (b *Catalog) createRoom(op *Op, c *Change) (*Result, error) {
 	return b.shownResult(k), b.changed(c, nil, k)
 }
 
-// readRoom reads a body into a room and holds it against all others. was is nil for a new one.
+// readRoom reads a body into a room and checks it against all others. was is nil for a new room.
 func (b *Catalog) readRoom(op *Op, d *draft, was *Room) error {
 	var all Faults
 	add := func(err error) bool {
 		more, ok := errors.AsType[Faults](err)
-		for _, f := range more { // what cannot be read is told once
+		for _, f := range more { // do not report again what could not be read
 			if !slices.ContainsFunc(all, func(x *Fault) bool { return x.Pointer == f.Pointer }) {
 				all = append(all, f)
 			}
@@ -166,7 +166,7 @@ func (b *Catalog) readRoom(op *Op, d *draft, was *Room) error {
 	if !add(err) {
 		return err
 	}
-	add(elsewhere) // a place that is no host is told already
+	add(elsewhere) // an invalid host is reported already
 	if all != nil {
 		return all
 	}
@@ -178,10 +178,10 @@ func (b *Catalog) readRoom(op *Op, d *draft, was *Room) error {
 	return nil
 }
 
-// nowhere stands for an origin that is not known, to see what else is wrong.
+// nowhere replaces an unknown origin, so that the other faults can be found.
 const nowhere = "http://127.0.0.1:1"
 
-// inZone holds a room against the zone it is written to: all its hosts are in there.
+// inZone checks that all hosts of a room are in the zone that it is written to.
 func (b *Catalog) inZone(r *Room, zone string) error {
 	hosts, places := []string{r.Host}, []string{"/host"}
 	for i, x := range r.AdditionalRoutes {
@@ -196,8 +196,8 @@ func (b *Catalog) inZone(r *Room, zone string) error {
 	return nil
 }
 
-// mayLimit refuses limits that there are not, and those that who asks may not name: they are shared
-// with other rooms, and what one uses up the others lack.
+// mayLimit rejects limits that do not exist, and any limits from a caller that may not choose them:
+// a limit is shared with other rooms, which lack what one room uses.
 func (b *Catalog) mayLimit(op *Op, d *draft, was *Room) error {
 	var all Faults
 	before := []string{}
@@ -294,7 +294,7 @@ func tooManyEvents() error {
 		"the room has "+strconv.Itoa(mostEvents)+" events already")
 }
 
-// touch gives a room the version of what has changed in it.
+// touch sets the version of a room to that of the current change.
 func (b *Catalog) touch(k *StoredRoom) {
 	if b.dirty {
 		k.Own.Version, k.Own.ChangedBy = b.state.Version, b.by
@@ -345,7 +345,7 @@ func (b *Catalog) doSettings(op *Op, c *Change) (*Result, error) {
 	return b.putSettings(c, &next)
 }
 
-// putSettings makes next the settings of the zone of a change.
+// putSettings replaces the settings of a change's zone by next.
 func (b *Catalog) putSettings(c *Change, next *Settings) (*Result, error) {
 	was := b.settings(c.Zone)
 	if err := b.changed(c, &was.Settings, next); err != nil {

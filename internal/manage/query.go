@@ -4,7 +4,7 @@ import (
 	"slices"
 )
 
-// A Look is what the API reads.
+// A Query selects what the API reads.
 type Query struct {
 	What   string // Rooms, Events, RuleList, ZoneSet or "details"
 	Zone   string // name
@@ -12,10 +12,10 @@ type Query struct {
 	Target string // id of the event, "" for all
 }
 
-// Details is the What of an event as if it was on.
+// QueryDetails is the What of an event with inherited values.
 const QueryDetails = "details"
 
-// See reads one object or a list of them.
+// Read reads one object or a list of them.
 func (b *Catalog) Read(l *Query) (*Result, error) {
 	if l.What == ZoneSet {
 		s := b.settings(l.Zone)
@@ -49,7 +49,7 @@ func (b *Catalog) Read(l *Query) (*Result, error) {
 	return res, nil
 }
 
-// EventID is the id of an event of a room by its name, "" for none.
+// EventID returns the id of an event of a room by its name, "" if there is none.
 func (b *Catalog) EventID(zone, room, name string) string {
 	k, err := b.find(zone, room)
 	if err != nil {
@@ -63,7 +63,7 @@ func (b *Catalog) EventID(zone, room, name string) string {
 	return ""
 }
 
-// Name is the name of a room that is there, "" for none.
+// Name returns the name of a room, "" if there is none with this id.
 func (b *Catalog) Name(zone, id string) string {
 	if k, err := b.find(zone, id); err == nil {
 		return k.Name

@@ -8,21 +8,23 @@ import (
 	"github.com/headgate/headgate/internal/pages"
 )
 
-// Bounds. Cloudflare's are warnings' worth here: its 200 users and 30 minutes are its plans'.
+// Bounds. Cloudflare's own are only those of its plans, such as 200 users and 30 minutes, and do
+// not apply here.
 const (
 	mostUsers   = 1<<31 - 1
 	mostMinutes = 30 * 24 * 60 // of a session
 	mostSeconds = mostMinutes * 60
 	mostText    = 1000 // bytes of a description
-	// MaxPage is the size of a page of a room's own: what one record can hold, nearly
-	// Cloudflare's 1,048,576.
+	// MaxPage is the size of a room's own page: what one record can hold, nearly Cloudflare's
+	// 1,048,576.
 	MaxPage = 1_000_000
-	// mostEvents and mostRules are those of one room. Chosen, and of package rules.
+	// mostEvents and mostRules are the maximum of one room. The first is chosen, the second is that
+	// of package rules.
 	mostEvents = 100
 	mostRules  = 200
 )
 
-// A Room is a waiting room as Cloudflare's API has it, and ours beside it.
+// A Room is a waiting room with the members of Cloudflare's API and those of headgate.
 type Room struct {
 	ID                      string           `json:"id"`
 	CreatedOn               time.Time        `json:"created_on"`
@@ -40,7 +42,7 @@ type Room struct {
 	QueueAll                bool             `json:"queue_all"`
 	QueueingStatusCode      int64            `json:"queueing_status_code"`
 	JSONResponseEnabled     bool             `json:"json_response_enabled"`
-	CustomPageHTML          string           `json:"custom_page_html"` // as kept: the key of its page
+	CustomPageHTML          string           `json:"custom_page_html"` // in a record: the key of the page
 	DefaultTemplateLanguage string           `json:"default_template_language"`
 	CookieAttributes        CookieAttributes `json:"cookie_attributes"`
 	CookieSuffix            string           `json:"cookie_suffix"`
@@ -48,27 +50,27 @@ type Room struct {
 	Suspended               bool             `json:"suspended"`
 	TurnstileMode           string           `json:"turnstile_mode"`
 	TurnstileAction         string           `json:"turnstile_action"`
-	NextEventPrequeue       *string          `json:"next_event_prequeue_start_time"` // only as shown
-	NextEventStart          *string          `json:"next_event_start_time"`          // only as shown
+	NextEventPrequeue       *string          `json:"next_event_prequeue_start_time"` // only in answers
+	NextEventStart          *string          `json:"next_event_start_time"`          // only in answers
 	Own                     RoomExtensions   `json:"headgate"`
 }
 
-// A Route is one more host and path of a room.
+// A Route is an additional host and path of a room.
 type Route struct {
 	Host string `json:"host"`
 	Path string `json:"path"`
 }
 
-// CookieAttributes are those of the visitor's cookie.
+// CookieAttributes are the attributes of the visitor's cookie.
 type CookieAttributes struct {
 	SameSite string `json:"samesite"`
 	Secure   string `json:"secure"`
 }
 
-// A draft is a room as a body leaves it, with what only the body knows.
+// A draft is a room as read from a body, with what only the body contains.
 type draft struct {
 	*Room
-	page string // the page itself, where the room has its key
+	page string // the page itself; the room has only its key
 }
 
 func (d *draft) fields() []field {
@@ -100,7 +102,8 @@ func (d *draft) fields() []field {
 		truth("suspended", &r.Suspended, false),
 		word("turnstile_mode", &r.TurnstileMode, "invisible", turnstiles()...),
 		word("turnstile_action", &r.TurnstileAction, "log", "log", "infinite_queue"),
-		// Who replaces a room knows nothing of ours: then ours stays as it is.
+		// A client that replaces a room may not know headgate's members: if they are missing, they
+		// stay as they are.
 		group("headgate", r.Own.fields(), true),
 	}
 }
@@ -138,16 +141,16 @@ func routes(name string, dst *[]Route) field {
 	}}
 }
 
-// newDraft is a room as nothing was written yet.
+// newDraft returns a room before anything is written to it.
 func newDraft() *draft {
 	d := &draft{Room: &Room{}}
 	group("", d.fields(), false).std()
 	return d
 }
 
-// read reads a body into the draft. session_duration and headgate.session_seconds are two names
-// of one thing, and so are queueing_status_code and headgate.status_code: what is written holds
-// for both, and the finer of two that agree.
+// read reads a body into the draft. session_duration and headgate.session_seconds are two names of
+// one value, and so are queueing_status_code and headgate.status_code. Writing one of them sets
+// both. If both are written and agree, the more precise one counts.
 func (d *draft) read(body []byte, all bool) error {
 	v, err := parse(body)
 	if err != nil {
@@ -189,7 +192,7 @@ func (d *draft) read(body []byte, all bool) error {
 	return r.err()
 }
 
-// shownStatus is a status as Cloudflare's API can say it.
+// shownStatus converts a status code to one that Cloudflare's API allows.
 func shownStatus(code int64) int64 {
 	if code == 503 {
 		return 200
@@ -197,7 +200,7 @@ func shownStatus(code int64) int64 {
 	return code
 }
 
-// named tells whether a body has a member. Null is a value too: it writes the default.
+// named reports whether a body has a member. null counts too: it writes the default.
 func named(o *object, name string) bool {
 	if o == nil {
 		return false
@@ -206,7 +209,7 @@ func named(o *object, name string) bool {
 	return there
 }
 
-// valued tells whether a body has a member, and a value for it that is not null.
+// valued reports whether a body has a member with a value that is not null.
 func valued(o *object, path ...string) bool {
 	for i, name := range path {
 		if o == nil {
@@ -221,7 +224,7 @@ func valued(o *object, path ...string) bool {
 	return false
 }
 
-// check finds what package config does not: pages, and what has no effect.
+// check finds faults that package config does not check: in pages, and values without effect.
 func (d *draft) check(r *reader) {
 	if d.CookieAttributes.SameSite == "none" && d.CookieAttributes.Secure == "never" {
 		r.wrong("/cookie_attributes/secure", CodeConflict, "write auto or always",
@@ -239,7 +242,7 @@ func (d *draft) check(r *reader) {
 	}
 }
 
-// ReadPreview reads the body of a preview: a page that is in no room.
+// ReadPreview reads the body of a preview: a page that belongs to no room.
 func ReadPreview(body []byte) (string, error) {
 	v, err := parse(body)
 	if err != nil {
@@ -261,5 +264,5 @@ func checkPage(r *reader, at, html string) {
 	}
 }
 
-// revokes tells whether the origin may end the stay of a visitor.
+// revokes reports whether the origin may end a visitor's session.
 func (r *Room) revokes() bool { return slices.Contains(r.EnabledOriginCommands, "revoke") }

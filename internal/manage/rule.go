@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// A Rule says what becomes of the requests that its expression matches.
+// A Rule decides what happens to the requests that match its expression.
 type Rule struct {
 	ID          string         `json:"id"`
 	Action      string         `json:"action"`
@@ -24,13 +24,13 @@ type Rule struct {
 	Own         RuleExtensions `json:"headgate"`
 }
 
-// RuleOwn is what headgate's rules have beside Cloudflare's.
+// RuleExtensions holds the members that headgate adds to Cloudflare's rules.
 type RuleExtensions struct {
-	Lane  string `json:"lane"`  // where who must wait waits
-	Share int64  `json:"share"` // of a lane: of 100 calls, while others wait
+	Lane  string `json:"lane"`  // the lane in which matching visitors wait
+	Share int64  `json:"share"` // percentage of calls for the lane while others wait
 }
 
-// The actions of rules. The first is Cloudflare's.
+// The actions of rules. Only the first is Cloudflare's.
 const (
 	actionBypass = "bypass_waiting_room"
 	actionDeny   = "deny"
@@ -43,7 +43,7 @@ type ruleDraft struct {
 	position *position
 }
 
-// A position is where a rule is put. One of three says so.
+// A position is where a rule is put. One of its three fields is set.
 type position struct {
 	index         *int64
 	before, after *string
@@ -64,7 +64,7 @@ func (d *ruleDraft) fields(placed bool) []field {
 	if placed {
 		var p position
 		all = append(all, field{name: "position", std: func() {}, read: func(r *reader, at string, v any) {
-			// Null is no place: as a default it would put the rule first.
+			// null is not a position: as a default it would put the rule first.
 			places := []field{
 				maybe(&p.index, func(n *int64) field { return whole("index", n, 0, 1, mostRules) }),
 				maybe(&p.before, func(s *string) field { return text("before", s, "", 64) }),
@@ -84,17 +84,17 @@ func (d *ruleDraft) fields(placed bool) []field {
 	return all
 }
 
-// env is what expressions may refer to.
+// env returns what expressions may refer to.
 func (b *Catalog) env() (rules.Env, error) {
 	crawlers, err := b.cfg.NewCrawlers()
 	return rules.Env{Lists: b.cfg.RuleLists(), Crawlers: crawlers}, err
 }
 
-// forFile are rules as the file would have them.
+// forFile converts rules to those of package config.
 func forFile(all []*Rule) []config.Rule {
 	var list []config.Rule
 	for _, r := range all {
-		if r.Action == actionLane && r.Own.Lane == "" { // it is off, from before lanes had names
+		if r.Action == actionLane && r.Own.Lane == "" { // off: an old rule without the name of a lane
 			continue
 		}
 		list = append(list, config.Rule{Action: strings.TrimSuffix(r.Action, "_waiting_room"),
@@ -104,7 +104,7 @@ func forFile(all []*Rule) []config.Rule {
 	return list
 }
 
-// read reads a rule that stands at a place of a body.
+// read reads a rule at a position of a body.
 func (d *ruleDraft) read(r *reader, at string, v any, placed bool) {
 	before := len(r.faults)
 	r.object(at, v, d.fields(placed))
@@ -136,8 +136,8 @@ func (d *ruleDraft) check(r *reader, at string) {
 	}
 }
 
-// compile finds rules of before that mean nothing any more, such as those of a list that the file has
-// lost. Those that are in force are left alone.
+// compile finds older rules that are no longer valid, for example because they refer to a list that
+// is no longer in the file. It does not check rules that are in force.
 func (b *Catalog) compile(all, inForce []*Rule) error {
 	env, err := b.env()
 	if err != nil {
@@ -158,8 +158,8 @@ func (r *Rule) same(x *Rule) bool {
 		r.Enabled == x.Enabled && r.Own == x.Own
 }
 
-// replaceRules reads a whole list. A rule that names one of before, or is the same as one,
-// keeps its id.
+// replaceRules reads a complete list. A rule that has the id of an existing one, or is the same as
+// one, keeps its id.
 func (b *Catalog) replaceRules(body []byte, was []*Rule) ([]*Rule, error) {
 	v, err := parse(body)
 	if err != nil {
@@ -201,7 +201,7 @@ func (b *Catalog) replaceRules(body []byte, was []*Rule) ([]*Rule, error) {
 	return all, r.err()
 }
 
-// take goes on as the rule that was there.
+// take makes the rule the successor of an existing one.
 func (r *Rule) take(was *Rule, now time.Time) {
 	r.ID, r.Version, r.LastUpdated = was.ID, was.Version, was.LastUpdated
 	if !r.same(was) {
@@ -288,7 +288,7 @@ func (b *Catalog) editRule(body []byte, was []*Rule, at int) ([]*Rule, error) {
 	return all, r.err()
 }
 
-// move puts the rule at another place. An empty id stands for the first or the last place.
+// move moves the rule to another position. An empty id stands for the first or the last position.
 func (p *position) move(r *reader, all []*Rule, at int) []*Rule {
 	rule := all[at]
 	others := slices.Delete(slices.Clone(all), at, at+1)

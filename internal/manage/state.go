@@ -9,32 +9,33 @@ import (
 	"time"
 )
 
-// Format is that of the record. A headgate that reads a later one leaves it alone.
+// Format is the version of the record's format. A headgate that finds a later format does not
+// change the record.
 const Format = 1
 
-// MaxRecord bounds the record; what the store carries is a little more. The rooms alone have up
-// to MaxRooms of it, about 400 rooms, the rest is history.
+// MaxRecordSize bounds the record; the store allows a little more. The rooms alone may take
+// maxRooms of it, about 400 rooms. The rest is history.
 const (
 	MaxRecordSize = 900 << 10
 	maxRooms      = 600 << 10
-	mostHistory   = 200      // changes that are kept. Chosen
-	mostPages     = 32 << 20 // bytes of all pages, those of the history among them. Chosen
-	pageKey       = 32       // digits of the key of a page, see newID
+	mostHistory   = 200      // number of stored changes. Chosen
+	mostPages     = 32 << 20 // bytes of all pages, including those of the history. Chosen
+	pageKey       = 32       // digits of a page's key, see newID
 )
 
 const timeShown = "2006-01-02T15:04:05.999999Z07:00"
 
-// A state is what the record holds.
+// A state is the content of the record.
 type state struct {
 	Format   int                      `json:"format"`
 	Version  int64                    `json:"version"` // of the newest change
 	Rooms    []*StoredRoom            `json:"rooms"`
 	Settings map[string]*keptSettings `json:"settings"` // by the name of the zone
-	Pages    map[string]int           `json:"pages"`    // bytes of each, by its key
-	History  []*Change                `json:"history"`  // the newest last
+	Pages    map[string]int           `json:"pages"`    // size of each in bytes, by key
+	History  []*Change                `json:"history"`  // oldest first
 }
 
-// Kept is a room with all that belongs to it.
+// StoredRoom is a room with its events and rules.
 type StoredRoom struct {
 	Room
 	Events []*Event `json:"events"`
@@ -43,10 +44,10 @@ type StoredRoom struct {
 
 type keptSettings struct {
 	Settings
-	Version int64 `json:"version,omitempty"` // of the change that wrote them
+	Version int64 `json:"version,omitempty"` // of the change that wrote it
 }
 
-// A Change is one that was made, and what it takes to undo it.
+// A Change is one change in the history, with what is needed to undo it.
 type Change struct {
 	Version int64           `json:"version"`
 	At      time.Time       `json:"at"`
@@ -57,12 +58,12 @@ type Change struct {
 	Room    string          `json:"room"` // its name; "" for settings
 	RoomID  string          `json:"room_id,omitempty"`
 	Target  string          `json:"target,omitempty"` // id of the event
-	Undoes  int64           `json:"undoes,omitempty"` // the change that this one took back
-	Before  json.RawMessage `json:"before"`           // null: there was none
-	After   json.RawMessage `json:"after"`            // null: there is none any more
+	Undoes  int64           `json:"undoes,omitempty"` // the version of the change that this one reverts
+	Before  json.RawMessage `json:"before"`           // null: did not exist
+	After   json.RawMessage `json:"after"`            // null: no longer exists
 }
 
-// ErrNewer: a later headgate wrote the record.
+// ErrNewer reports that a later version of headgate wrote the record.
 var ErrNewer = errors.New("the rooms were written by a later headgate: start that one")
 
 func readState(record []byte) (*state, error) {
@@ -79,7 +80,7 @@ func readState(record []byte) (*state, error) {
 	return st, nil
 }
 
-// PagesOf are the keys of the pages that a record refers to.
+// PagesOf returns the keys of the pages that a record refers to.
 func PagesOf(record []byte) ([]string, error) {
 	st, err := readState(record)
 	if err != nil {
@@ -93,7 +94,7 @@ func PagesOf(record []byte) ([]string, error) {
 	return keys, nil
 }
 
-// write is the record of a state. History that does not fit is forgotten, the oldest first.
+// write encodes the state as a record. It drops the oldest history that does not fit.
 func (st *state) write() ([]byte, error) {
 	for {
 		record, err := json.Marshal(st)
@@ -115,8 +116,8 @@ func (st *state) write() ([]byte, error) {
 	}
 }
 
-// countPages forgets pages that nothing in the record refers to, and counts the bytes of the others.
-// A text that is one of their keys, and no name of a member, refers to it.
+// countPages drops pages that nothing in the record refers to, and returns the total size of the
+// others. A JSON string that equals a key, and is not a member's name, counts as a reference.
 func (st *state) countPages(record []byte) (sum int, dropped bool) {
 	used := map[string]bool{}
 	for rest := record; ; {

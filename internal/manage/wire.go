@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/internal/route"
 )
 
-// values are a room as package config reads it. Here, and in gaps.go, is where a feature is wired
-// in that config and the root package have got: its key beside those below.
+// values returns a room as values by key for package config. To support a new feature of config and
+// the root package, add its key here and remove it from gaps.go.
 func (r *Room) values(origin string) map[string]any {
 	o := &r.Own
 	span := func(n int64) string {
@@ -54,7 +54,7 @@ func (r *Room) values(origin string) map[string]any {
 		"path_case_sensitive": strconv.FormatBool(o.PathCaseSensitive),
 		"paths":               o.Paths,
 		"fail_open_after":     span(o.FailOpenAfterSeconds),
-		"exclude": map[string]any{ // what is written alone: see Wanted
+		"exclude": map[string]any{ // only the room's own; see Wanted
 			"defaults": "false", "paths": o.Exclude.Paths, "methods": o.Exclude.Methods,
 			"cidrs": o.Exclude.CIDRs, "headers": o.Exclude.Headers,
 			"upgrade":                   strconv.FormatBool(o.Exclude.Upgrade),
@@ -91,7 +91,7 @@ func (r *Room) values(origin string) map[string]any {
 	if s := r.CookieAttributes.SameSite; s != "auto" {
 		v["cookie_samesite"] = s
 	}
-	if o.PollMinSeconds > 0 { // rooms that were made before could not say it
+	if o.PollMinSeconds > 0 { // older records do not have it
 		v["poll_min"], v["poll_max"] = span(o.PollMinSeconds), span(o.PollMaxSeconds)
 	}
 	if o.Title != "" {
@@ -103,7 +103,7 @@ func (r *Room) values(origin string) map[string]any {
 	return v
 }
 
-// pointerOf is where in a body the key of package config stands.
+// pointerOf returns the JSON pointer of a key of package config.
 func pointerOf(key string) string {
 	key = strings.NewReplacer("[", "/", "]", "", ".", "/").Replace(key)
 	group, _, _ := strings.Cut(key, "/")
@@ -133,7 +133,7 @@ func pointerOf(key string) string {
 	return "/" + key
 }
 
-// room is a room as package config checks it. origin is what stands behind it.
+// room converts a room to the type of package config and checks it. origin is its effective origin.
 func (b *Catalog) room(r *Room, origin string) (*config.Room, error) {
 	c, err := b.cfg.Make(r.values(origin))
 	if err == nil {
@@ -141,7 +141,7 @@ func (b *Catalog) room(r *Room, origin string) (*config.Room, error) {
 	}
 	var all Faults
 	for _, f := range config.Faults(err) {
-		if f.Key == "host" && strings.HasPrefix(f.Hint, "leave") { // the file may leave it out
+		if f.Key == "host" && strings.HasPrefix(f.Hint, "leave") { // this hint applies only to the file
 			f.Hint = "write one host, such as shop.example.com"
 		}
 		all = append(all, &Fault{pointerOf(f.Key), CodeValue, f.Problem, f.Hint})
@@ -149,8 +149,8 @@ func (b *Catalog) room(r *Room, origin string) (*config.Room, error) {
 	return nil, all
 }
 
-// written has what package config has made of what was written: addresses and paths as they are
-// held against requests.
+// written takes over the values that package config has normalized, such as addresses and paths, as
+// they are compared with requests.
 func (d *draft) written(c *config.Room) {
 	d.Host, d.Path = c.Host, c.Path
 	d.AdditionalRoutes = routesOf(c)
@@ -192,7 +192,7 @@ func corsOf(c *cors.Rules) CORS {
 
 func orNone(all []string) []string { return append([]string{}, all...) }
 
-// place is as much of a room as tells where it is.
+// place returns the part of a room that determines its routes.
 func (r *Room) place() *config.Room {
 	c := &config.Room{Name: r.Name, Host: r.Host, Path: r.Path, CookieSuffix: r.CookieSuffix,
 		PathCaseSensitive: r.Own.PathCaseSensitive}
@@ -202,8 +202,8 @@ func (r *Room) place() *config.Room {
 	return c
 }
 
-// originOf is what stands behind a room: what it says, what its zone says, or what stood behind
-// its place before, in the file.
+// originOf returns the effective origin of a room: its own, that of its zone, or that of the file's
+// room that covers its path.
 func (b *Catalog) originOf(r *Room) string {
 	if r.Own.Origin != "" {
 		return r.Own.Origin
@@ -234,21 +234,21 @@ func (b *Catalog) originOf(r *Room) string {
 	return best.String()
 }
 
-// A Wanted is a room that shall be open.
+// A DesiredRoom is a room that should be open.
 type DesiredRoom struct {
 	ID   string
 	Room config.Room
 	Page string // its own page, "" for the default one
-	// EventPages are those of events that have their own, by name; "" is the default one.
+	// EventPages are the own pages of events, by the event's name; "" is the default page.
 	EventPages map[string]string
-	// Translations are its own page in other languages, by tag, and Assets the files of it.
+	// Translations are its own page in other languages, by tag. Assets are the files of the page.
 	Translations map[string]string
 	Assets       map[string][]byte
-	Revokes      bool   // the origin may end stays
-	Problem      string // why it cannot be: then it is not open
+	Revokes      bool   // the origin may end sessions
+	Problem      string // why the room cannot be opened, or ""
 }
 
-// Wanted are the rooms of the store as they shall be open beside those of the file.
+// Wanted returns the rooms of the store that should be open in addition to those of the file.
 func (b *Catalog) Wanted() []DesiredRoom {
 	var all []DesiredRoom
 	for _, k := range b.state.Rooms {

@@ -8,17 +8,17 @@ import (
 	"github.com/headgate/headgate/internal/config"
 )
 
-// A Zone is the part of the rooms that one base of addresses shows: those of a domain. What is in
-// no zone of the file is in the one named DefaultZone.
+// A Zone groups the rooms of a domain: each zone has its own paths in the API. Rooms in no zone of
+// the file belong to DefaultZone.
 type Zone struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
 }
 
-// DefaultZone is the name of the zone of all hosts that no other zone has.
+// DefaultZone is the name of the zone of all hosts that are in no other zone.
 const DefaultZone = "default"
 
-// Settings are those of a zone.
+// Settings are the settings of a zone.
 type Settings struct {
 	CrawlerBypass bool `json:"search_engine_crawler_bypass"`
 }
@@ -33,13 +33,13 @@ func (s *Settings) read(body []byte, all bool) error {
 	return r.err()
 }
 
-// derivedID is an id that follows from a name, the same in each process.
+// derivedID returns an id that is derived from a name, the same in each process.
 func derivedID(kind, name string) string {
 	sum := sha256.Sum256([]byte("headgate " + kind + " " + name))
 	return hex.EncodeToString(sum[:16])
 }
 
-// Zones are those of a configuration, the default one last.
+// Zones returns the zones of a configuration, with the default one last.
 func Zones(cfg *config.Config) []Zone {
 	var all []Zone
 	for i := range cfg.Zones {
@@ -52,13 +52,13 @@ func Zones(cfg *config.Config) []Zone {
 	return append(all, Zone{ID: derivedID("zone", DefaultZone), Name: DefaultZone})
 }
 
-// AccountID is the id of the one account there is.
+// AccountID returns the id of the only account.
 func AccountID() string { return derivedID("account", DefaultZone) }
 
-// ZoneOf is the name of the zone of cfg that a host is in.
+// ZoneOf returns the name of the zone of cfg that a host is in.
 func ZoneOf(cfg *config.Config, host string) string { return zoneOf(Zones(cfg), host).Name }
 
-// zoneOf is the zone of a host: the longest domain that has it.
+// zoneOf returns the zone of a host: the one with the longest matching domain.
 func zoneOf(zones []Zone, host string) Zone {
 	best := zones[len(zones)-1]
 	most := 0

@@ -19,8 +19,9 @@ func Hostname(host string) string {
 	return strings.TrimRight(host, ".")
 }
 
-// SplitHost splits a Host header into a name or an address, and a port, "" if there is none. ok
-// is false for what could be read in another way: as two names, a user name, or another URL.
+// SplitHost splits a Host header into a name or an address, and a port, "" if there is none. ok is
+// false for a value that another parser could read differently: as two names, a user name, or
+// another URL.
 func SplitHost(s string) (host, port string, ok bool) {
 	host = s
 	if h, p, err := net.SplitHostPort(s); err == nil {
@@ -41,7 +42,7 @@ func SplitHost(s string) (host, port string, ok bool) {
 	return host, port, true
 }
 
-// isName reports whether host is made of labels with a dot between each two.
+// isName reports whether host consists of labels with single dots between them.
 func isName(host string) bool {
 	label := 0
 	for i := range len(host) {
@@ -57,9 +58,9 @@ func isName(host string) bool {
 	return label > 0
 }
 
-// SentHost returns the host as it goes to the origin: without the dot at the end of its name, which
-// some servers take for another name. ok is false for a malformed host. The empty host of HTTP/1.0
-// is none.
+// SentHost returns the host as it is sent to the origin: without the dot at the end of its name,
+// because some servers treat a name with the dot as another one. ok is false for a malformed host.
+// The empty host of HTTP/1.0 is valid.
 func SentHost(host string) (sent string, ok bool) {
 	if host == "" {
 		return "", true

@@ -1,27 +1,28 @@
-// Package paths says how the path and the host of a request can be read.
+// Package paths finds all readings of the path and the host of a request.
 //
-// Origins disagree about a path: some decode it, some resolve dots, some read \ as / or cut ;x.
-// A gate that decides on one reading and sends bytes that the origin reads in another way can be
-// walked around. So each decision asks for all readings, and a request on whose readings
-// the gate would decide differently does not go on: see [Readings.Refuse].
+// Servers interpret a path in different ways: some decode it, some resolve dots, some treat \ as /
+// or cut ;x. If a gate decides on one reading, and the origin reads the same bytes differently, the
+// gate can be bypassed. So each decision considers all readings, and a request whose readings would
+// lead to different decisions does not pass: see [Readings.Refuse].
 //
 // # The promise
 //
-// The readings of a request include what any sequence of these steps makes of the bytes that are
-// sent to the origin: decode once (with or without %2f), \ as /, cut ;x of each part or
-// everything from ; on, cut from a decoded ? or # on, merge slashes, resolve dots, take dots and spaces
-// off the end of each part. The clean
-// reading has exactly one reading, itself. No decision reads a path or a host by other means.
+// The readings of a request include the results of every sequence of these steps on the bytes that
+// are sent to the origin: decode once (with or without %2f), replace \ by /, cut ;x of each part or
+// everything from ; on, cut from a decoded ? or # on, merge slashes, resolve dots, remove dots and
+// spaces at the end of each part. The clean reading has exactly one reading, itself. No decision
+// reads a path or a host in any other way.
 //
 // # Concurrency and cost
 //
-// All is pure. A plain path has one reading and allocates nothing. Others have at most
-// maxReadings readings and maxBytes bytes of them.
+// All functions are pure. A plain path has one reading and allocates nothing. Others have at most
+// maxReadings readings with at most maxBytes bytes in total.
 //
 // # What it does not do
 //
-// It folds no case: package route does, and [Fold]. It does not know overlong UTF-8, `%u` escapes, or
-// letters that look like a slash, nor that a framework reads /a.html or /a.json as /a.
+// It does not fold case: package route does, with [Fold]. It does not handle overlong UTF-8, `%u`
+// escapes, or letters that look like a slash, and it does not know that a framework may treat
+// /a.html or /a.json as /a.
 package paths
 
 import (
@@ -30,25 +31,25 @@ import (
 	"strings"
 )
 
-// Bounds of what one request costs. Chosen: each step of an ordinary URL doubles its
-// readings at most, and no site needs more than five at once.
+// Bounds of the cost of one request. Chosen: each step of an ordinary URL at most doubles its
+// readings, and no site needs more than five steps at once.
 const (
 	maxReadings = 64
 	maxBytes    = 128 << 10
 )
 
-// Readings are the readings of one path.
+// Readings holds the readings of one path.
 type Readings struct {
 	first string   // the only reading of a plain path
-	all   []string // of another path, sorted; nil for a plain one
+	all   []string // the readings of any other path, sorted; nil for a plain one
 	clean string
 
 	malformed bool
-	excessive bool // more readings than are counted, or one above the root
+	excessive bool // more readings than the bounds, or one above the root
 }
 
-// Of returns the readings of the path that is sent to the origin for a URL. By HTTP/2 a query may hold
-// a space, after which an origin that is sent HTTP/1.1 reads the version.
+// Of returns the readings of the path that is sent to the origin for a URL. An HTTP/2 query may
+// contain a space; an HTTP/1.1 origin would read the text after it as the version.
 func Of(u *url.URL) Readings {
 	switch {
 	case strings.Contains(u.RawQuery, " ") || hasControl(u.RawQuery):
@@ -61,11 +62,12 @@ func Of(u *url.URL) Readings {
 	return read(u.EscapedPath())
 }
 
-// Malformed reports whether the target is no path, has control characters or a space in its query.
+// Malformed reports whether the target is not a path, contains control characters, or has a space
+// in its query.
 func (p *Readings) Malformed() bool { return p.malformed }
 
-// Excessive reports whether the path has more readings than are counted, or climbs above the
-// root. Then the clean one alone can be trusted.
+// Excessive reports whether the path has more readings than the bounds allow, or climbs above the
+// root. Then only the clean reading can be trusted.
 func (p *Readings) Excessive() bool { return p.excessive }
 
 // Len returns the number of readings: at least one, unless the path is malformed.
@@ -84,10 +86,11 @@ func (p *Readings) At(i int) string {
 	return p.all[i]
 }
 
-// Clean returns the reading in which every step was taken that changes anything. Limits count by it.
+// Clean returns the reading to which every step that changes anything has been applied. Limits
+// count by it.
 func (p *Readings) Clean() string { return p.clean }
 
-// Spelling returns the clean reading as it is written in a request: it has no other reading.
+// Spelling returns the clean reading as it is written in a request. It has no other reading.
 func (p *Readings) Spelling() string { return encode(p.clean) }
 
 // Clean returns the clean reading of the path of a URL.
@@ -98,8 +101,8 @@ func Clean(u *url.URL) string {
 	return clean(u.EscapedPath())
 }
 
-// plain reports whether a decoded path whose RawPath is empty has one reading. Then all that is
-// encoded on the wire is what [url.URL.EscapedPath] encodes.
+// plain reports whether a decoded path whose RawPath is empty has one reading. With an empty
+// RawPath, only the characters that [url.URL.EscapedPath] encodes are encoded on the wire.
 func plain(p string) bool {
 	for i := range len(p) {
 		switch c := p[i]; {
@@ -113,7 +116,7 @@ func plain(p string) bool {
 			}
 		case c == '%' || c == ';' || c == '\\' || c == '?' || c == '#':
 			return false
-		case c == '!' || c == '\'' || c == '(' || c == ')' || c == '*': // encoded without need
+		case c == '!' || c == '\'' || c == '(' || c == ')' || c == '*': // EscapedPath encodes these without need
 			return false
 		}
 	}
@@ -126,7 +129,7 @@ func special(rest string) bool {
 	return part == "" && more || part == "." || part == ".."
 }
 
-// read returns the readings of a path as it is sent.
+// read returns the readings of a path in the form in which it is sent.
 func read(sent string) Readings {
 	p := Readings{}
 	all, size := []string{sent}, len(sent)
@@ -163,7 +166,7 @@ func read(sent string) Readings {
 	return p
 }
 
-// clean takes all steps. None makes another one possible that was taken before.
+// clean applies all steps. No step makes an earlier one possible again.
 func clean(sent string) string {
 	s := cutQuery(backslash(decodeAll(sent)))
 	return dots(merge(trimEnds(cutParams(s))))
@@ -173,7 +176,8 @@ func hasControl(s string) bool {
 	return strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
 }
 
-// Fold returns a path in which the cases of letters cannot be told apart.
+// Fold returns the path with the case of its letters folded, so that paths that differ only in case
+// are equal.
 func Fold(p string) string {
 	if strings.ContainsFunc(p, func(r rune) bool { return r >= 0x80 || 'A' <= r && r <= 'Z' }) {
 		return strings.ToLower(strings.ToUpper(p))
@@ -181,8 +185,8 @@ func Fold(p string) string {
 	return p
 }
 
-// Keep keeps the bytes of a path that came in a request line, where [url.URL.EscapedPath] would
-// write the whole path anew: only those that cannot stand in one are encoded.
+// Keep preserves the bytes of a path from a request line, encoding only those that are not allowed
+// there. Without it, [url.URL.EscapedPath] would encode the whole path anew.
 func Keep(u *url.URL) {
 	if u.RawPath != "" && u.EscapedPath() != u.RawPath {
 		u.RawPath = encodeOther(u.RawPath)

@@ -7,13 +7,13 @@ import (
 	"github.com/headgate/headgate/internal/wire"
 )
 
-// Malformed answers a request whose target or host nobody should read.
+// Malformed answers a request whose target or host is malformed.
 func Malformed(w http.ResponseWriter, r *http.Request, what string) {
 	wire.WriteProblem(w, r, http.StatusBadRequest, what)
 }
 
-// Refuse answers a request whose readings would be decided on differently: GET and HEAD are sent to
-// the clean spelling, which has one reading, and other methods are refused.
+// Refuse answers a request whose readings lead to different decisions: GET and HEAD are redirected
+// to the clean spelling, which has one reading, and other methods are rejected.
 func (p *Readings) Refuse(w http.ResponseWriter, r *http.Request) {
 	if p.malformed {
 		Malformed(w, r, "The request target must be a path that begins with / and has no control characters, "+
@@ -33,8 +33,8 @@ func (p *Readings) Refuse(w http.ResponseWriter, r *http.Request) {
 		[]byte("The path of this request can be read in several ways.\n"))
 }
 
-// query escapes what a request target may hold and a URL does not. A browser sends no fragment, so
-// a # is part of the query.
+// query escapes the characters that are allowed in a request target but not in a URL. A browser
+// does not send a fragment, so a # belongs to the query.
 func query(q string) string {
 	const digits = "0123456789ABCDEF"
 	var b strings.Builder

@@ -5,13 +5,14 @@ import (
 	"strings"
 )
 
-// steps are what origins do to a path. Each returns its argument if it changes nothing.
+// steps are the transformations that origins apply to a path. Each returns its argument if it
+// changes nothing.
 //
 // decode: all but Express. decodeKeepingSlash: nginx and Apache with AllowEncodedSlashes NoDecode.
 // backslash: IIS, WHATWG URL. cutParams: Tomcat, Jetty, Spring. cutTail: RFC 2396 parsers that know
-// parameters of the last part only. cutQuery: whatever parses a decoded path again. merge: nginx,
-// Werkzeug, Go's ServeMux. mergeFirst: Python's http.server. dots, trimDots: all that resolve, as
-// RFC 3986 or as path.Clean does. trimEnds: file names of Windows.
+// parameters of the last part only. cutQuery: any program that parses a decoded path again. merge:
+// nginx, Werkzeug, Go's ServeMux. mergeFirst: Python's http.server. dots, trimDots: all that
+// resolve dots, as RFC 3986 or as path.Clean does. trimEnds: file names of Windows.
 var steps = [...]func(string) string{
 	decode, decodeKeepingSlash, backslash, cutParams, cutTail, cutQuery, merge, mergeFirst, dots, trimDots,
 	trimEnds,
@@ -23,14 +24,14 @@ func decodeKeepingSlash(s string) string {
 	return unescape(s, func(c byte) bool { return c == '/' })
 }
 
-// needless reports whether c can stand in a path as it is. Encoded, it may be another path to an
-// origin that does not decode.
+// needless reports whether c can be written in a path without encoding. Its encoded form may be a
+// different path to an origin that does not decode.
 func needless(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
 		strings.IndexByte("/-._~!$&'()*+,;=:@", c) >= 0
 }
 
-// unescape decodes each %HH of a byte that is not kept, once. Other % stand as they are.
+// unescape decodes each %HH once, except for bytes for which keep returns true. Any other % stays.
 func unescape(s string, keep func(byte) bool) string {
 	i := strings.IndexByte(s, '%')
 	if i < 0 {
@@ -48,8 +49,8 @@ func unescape(s string, keep func(byte) bool) string {
 	return string(b)
 }
 
-// decodeAll decodes until nothing is left to decode, in one pass: what is decoded may complete
-// another %HH, and each byte is taken off at most once.
+// decodeAll decodes until nothing is left to decode, in one pass. A decoded byte may complete
+// another %HH, and each byte is removed at most once.
 func decodeAll(s string) string {
 	if !strings.Contains(s, "%") {
 		return s
@@ -68,7 +69,7 @@ func decodeAll(s string) string {
 	return string(b)
 }
 
-// escaped returns the byte of the %HH that s begins with.
+// escaped returns the byte of the %HH at the beginning of s.
 func escaped(s string) (c byte, ok bool) {
 	if len(s) < 3 || s[0] != '%' {
 		return 0, false
@@ -87,10 +88,10 @@ func hex(c byte) byte {
 	return 16
 }
 
-// encode writes a decoded path for a request line.
+// encode encodes a decoded path for a request line.
 func encode(s string) string { return encodeExcept(s, "") }
 
-// encodeOther encodes what cannot stand in a path that is encoded already.
+// encodeOther encodes the bytes that are not allowed in an encoded path.
 func encodeOther(s string) string { return encodeExcept(s, "%[]") }
 
 func encodeExcept(s, except string) string {
@@ -108,7 +109,7 @@ func encodeExcept(s, except string) string {
 
 func backslash(s string) string { return strings.ReplaceAll(s, `\`, "/") }
 
-// cutParams cuts ;x of each part.
+// cutParams removes ;x from each part.
 func cutParams(s string) string {
 	if !strings.Contains(s, ";") {
 		return s
@@ -132,7 +133,7 @@ func cutQuery(s string) string {
 	return s
 }
 
-// merge makes one slash of several.
+// merge replaces several slashes in a row by one.
 func merge(s string) string {
 	if !strings.Contains(s, "//") {
 		return s
@@ -146,7 +147,7 @@ func merge(s string) string {
 	return string(b)
 }
 
-// mergeFirst makes one slash of several at the beginning.
+// mergeFirst replaces several slashes at the beginning by one.
 func mergeFirst(s string) string {
 	if !strings.HasPrefix(s, "//") {
 		return s
@@ -154,7 +155,7 @@ func mergeFirst(s string) string {
 	return "/" + strings.TrimLeft(s, "/")
 }
 
-// dots resolves . and .. as RFC 3986, section 5.2.4, does: an empty part is one that .. removes.
+// dots resolves . and .. as RFC 3986, section 5.2.4, does: .. removes one part, also an empty one.
 func dots(s string) string {
 	if !hasDots(s) {
 		return s
@@ -178,7 +179,7 @@ func dots(s string) string {
 	return "/" + strings.Join(kept, "/")
 }
 
-// trimDots resolves them as [path.Clean] does, which leaves no slash behind a . at the end.
+// trimDots resolves dots as [path.Clean] does, which leaves no slash after a . at the end.
 func trimDots(s string) string {
 	if i := strings.LastIndexByte(s, '/'); s[i+1:] == "." || s[i+1:] == ".." {
 		return path.Clean("/" + s)
@@ -186,7 +187,7 @@ func trimDots(s string) string {
 	return s
 }
 
-// trimEnds takes the dots and spaces off the end of each part, but for . and .. themselves.
+// trimEnds removes the dots and spaces at the end of each part, except from . and .. themselves.
 func trimEnds(s string) string {
 	if !strings.ContainsAny(s, ". ") {
 		return s
@@ -211,8 +212,8 @@ func hasDots(s string) bool {
 	return false
 }
 
-// climbs reports whether a path leads above the root. Behind an origin with a path of its own
-// that would be out of it.
+// climbs reports whether a path leads above the root. If the origin has a path of its own, such a
+// path would leave it.
 func climbs(s string) bool {
 	if !strings.Contains(s, "..") {
 		return false
@@ -220,7 +221,7 @@ func climbs(s string) bool {
 	depth := 0
 	for part := range strings.SplitSeq(strings.TrimPrefix(s, "/"), "/") {
 		switch part {
-		case "", ".": // some count an empty part: that one is deeper
+		case "", ".": // some servers count an empty part, which makes the path deeper
 		case "..":
 			if depth--; depth < 0 {
 				return true

@@ -11,21 +11,21 @@ import (
 	"time"
 )
 
-// An answer is the way back to one client. It watches over the context from the
-// first byte on: ReverseProxy stops reading from the origin when the context
-// ends, but a write to a client that has stopped reading would block for ever.
+// An answer is the ResponseWriter of one client. It watches the context from the first byte on:
+// ReverseProxy stops reading from the origin when the context ends, but a write to a client that
+// has stopped reading would block for ever.
 type answer struct {
 	http.ResponseWriter
 	r    *http.Request
 	stop func() bool // unregisters cut; nil before the first byte
 
-	own  []field // what was to be said before the origin was asked
+	own  []field // headers set before the request went to the origin
 	few  [3]field
-	told bool // an informational answer has gone out: ReverseProxy has cleared the headers
+	told bool // a 1xx answer was sent, and ReverseProxy has cleared the headers
 
-	mu       sync.Mutex // guards the rest
+	mu       sync.Mutex // guards the fields below
 	conn     net.Conn   // the client's, once hijacked
-	released bool       // the handler returns: the ResponseWriter is no longer ours
+	released bool       // the handler returns: the ResponseWriter must not be used any more
 	cutOff   bool
 }
 
@@ -35,12 +35,14 @@ type field struct {
 	values []string
 }
 
-// once are the headers that have one value: an answer that passes several limits, each with a
-// proxy of its own, says what the nearest to the client has left. RateLimit is a list of all.
+// once lists the headers that have a single value. If an answer passes several limits, each with a
+// proxy of its own, the headers show what the limit nearest to the client has left. RateLimit is a
+// list of all limits.
 var once = [...]string{"Ratelimit-Limit", "Ratelimit-Remaining", "Ratelimit-Reset",
 	"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset"}
 
-// keep remembers what is to be said, such as the visitor's pass.
+// keep saves the headers that were set before the request went to the origin, such as the visitor's
+// pass.
 func (a *answer) keep() {
 	a.own = a.few[:0]
 	for name, values := range a.Header() {
@@ -48,12 +50,12 @@ func (a *answer) keep() {
 	}
 }
 
-// inform leaves what is said of the answer out of an informational one, where browsers pass
-// over it.
+// inform removes the headers of the final answer from an informational one, where browsers ignore
+// them.
 func (a *answer) inform() {
 	h := a.Header()
 	dropCommands(h)
-	if a.told { // nothing of it is there any more
+	if a.told { // ReverseProxy has cleared the headers
 		return
 	}
 	a.told = true
@@ -66,7 +68,7 @@ func (a *answer) inform() {
 	}
 }
 
-// restore says beside the origin's headers what was to be said.
+// restore adds the saved headers to those of the origin.
 func (a *answer) restore() {
 	h := a.Header()
 	for _, f := range a.own {
@@ -83,8 +85,7 @@ func (a *answer) restore() {
 // Unwrap lets http.ResponseController reach Flush and the deadlines.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// WriteHeader sends the headers. Informational ones come here straight from the
-// origin, past modify.
+// WriteHeader sends the headers. For 1xx answers ReverseProxy calls it without calling modify.
 func (a *answer) WriteHeader(code int) {
 	if code < 200 {
 		a.inform()
@@ -95,11 +96,11 @@ func (a *answer) WriteHeader(code int) {
 	a.ResponseWriter.WriteHeader(code)
 }
 
-// Hijack hands out the client's connection, which then ends with the context.
+// Hijack returns the client's connection, which is then closed when the context ends.
 func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(a.ResponseWriter).Hijack()
 	if err == nil {
-		if a.told { // else ReverseProxy adds to what is there
+		if a.told { // else ReverseProxy adds to the present headers
 			a.restore()
 		}
 		a.mu.Lock()
@@ -118,10 +119,9 @@ func (a *answer) guard() {
 
 type endsKey struct{}
 
-// Ending marks a context that somebody may cancel while its client is still
-// there. Only then, or if it has a deadline, is a write to a client that has
-// stopped reading watched over: the others end with their connection, and the
-// watch costs each request three allocations.
+// Ending marks a context that may be canceled while its client is still connected. Writes to a
+// client that has stopped reading are watched only with such a context, or with a deadline. Other
+// contexts end together with their connection, and the watch costs each request three allocations.
 func Ending(ctx context.Context) context.Context { return context.WithValue(ctx, endsKey{}, true) }
 
 func ends(ctx context.Context) bool {
@@ -129,7 +129,7 @@ func ends(ctx context.Context) bool {
 	return deadline || ctx.Value(endsKey{}) != nil
 }
 
-// cut fails the writes to the client, the one in progress included.
+// cut makes the writes to the client fail, including one in progress.
 func (a *answer) cut() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -141,13 +141,12 @@ func (a *answer) cut() {
 		a.conn.Close()
 		return
 	}
-	// Any time in the past will do. Without support for deadlines there is no
-	// connection behind the writer that could block.
+	// Any time in the past will do. A writer without deadlines has no connection that could block.
 	http.NewResponseController(a.ResponseWriter).SetWriteDeadline(time.Unix(1, 0))
 }
 
-// release must come before the handler returns, also by a panic: afterwards
-// the server may have given the writer to another request.
+// release must be called before the handler returns, even after a panic: afterwards the server may
+// have given the writer to another request.
 func (a *answer) release() {
 	if a.stop == nil || a.stop() {
 		return
@@ -173,17 +172,17 @@ func (a *answer) hijacked() bool {
 	return a.conn != nil
 }
 
-// dropCommandTrailers removes commands that came after the body. modify has taken
-// back their announcement, so that ReverseProxy has put them under net/http's
-// prefix into the header map, which the server reads when the handler ends.
+// dropCommandTrailers removes commands that the origin sent as trailers. modify has removed their
+// announcement, so ReverseProxy has added them to the headers with net/http's prefix, which the
+// server reads when the handler returns.
 func (a *answer) dropCommandTrailers() {
 	h := a.Header()
 	delete(h, http.TrailerPrefix+commandHeader)
 	delete(h, http.TrailerPrefix+cfCommandHeader)
 }
 
-// An upload marks the errors of reading the client's body, so that they are not
-// laid to the origin.
+// An upload marks errors of reading the client's body, so that they do not count as failures of the
+// origin.
 type upload struct{ io.ReadCloser }
 
 func (u *upload) Read(b []byte) (int, error) {

@@ -11,17 +11,17 @@ const (
 	// have two or three.
 	maxHops = 16
 
-	// maxHop is the longest entry of X-Forwarded-For that is looked at. Chosen:
-	// an IPv6 address with zone, port and brackets is about 64 bytes.
+	// maxHop is the longest entry of X-Forwarded-For that is parsed. Chosen: an IPv6 address with
+	// zone, port and brackets is about 64 bytes.
 	maxHop = 128
 )
 
-// ClientAddr is the address of the client of r, without zone and with IPv4 as
-// IPv4. It is that of the peer, r.RemoteAddr, unless that is trusted; then
-// X-Forwarded-For is walked from the right, past trusted addresses, to the first
-// that is not. A malformed entry, or more than 16 of them, ends the walk at the
-// last good address. The zero Addr is a peer without an address, such as a Unix
-// socket. It costs the same however long the header is.
+// ClientAddr returns the address of the client of r, without zone and with IPv4-mapped addresses as
+// IPv4. It is the address of the peer, r.RemoteAddr, unless that is trusted. For a trusted peer,
+// X-Forwarded-For is read from the right, past trusted addresses, to the first that is not trusted.
+// A malformed entry, or more than 16 entries, stops this at the last valid address. The zero Addr
+// is a peer without an address, such as a Unix socket. The cost does not depend on the length of
+// the header.
 func ClientAddr(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	addr, ok := peerAddr(r.RemoteAddr)
 	if !ok || !contains(trusted, addr) {
@@ -46,9 +46,9 @@ func ClientAddr(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	return addr
 }
 
-// lastHop takes the last entry off a list. more says whether a comma, and so an
-// entry, stands before it. Only the last bytes are searched, because the enemy is
-// a megabyte without a comma.
+// lastHop splits the last entry off a list. more reports whether there is a comma, and so another
+// entry, before it. Only the last bytes are searched, because an attacker may send a megabyte
+// without a comma.
 func lastHop(list string) (hop netip.Addr, rest string, more, ok bool) {
 	from := max(0, len(list)-maxHop)
 	comma := strings.LastIndexByte(list[from:], ',')
@@ -62,7 +62,7 @@ func lastHop(list string) (hop netip.Addr, rest string, more, ok bool) {
 	return hop, list[:from+comma], true, ok
 }
 
-// parseHop reads an address as proxies write it: bare, with a port, in brackets.
+// parseHop parses an address as proxies write it: bare, with a port, or in brackets.
 func parseHop(s string) (netip.Addr, bool) {
 	if a, err := netip.ParseAddr(s); err == nil {
 		return plain(a), true
@@ -79,7 +79,7 @@ func parseHop(s string) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// peerAddr reads RemoteAddr as net/http writes it.
+// peerAddr parses RemoteAddr as net/http writes it.
 func peerAddr(remote string) (netip.Addr, bool) {
 	if ap, err := netip.ParseAddrPort(remote); err == nil {
 		return plain(ap.Addr()), true

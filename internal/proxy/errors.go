@@ -8,51 +8,51 @@ import (
 	"net/http"
 )
 
-// ErrEnded is the cause to cancel a request's context with when the visitor's
-// stay is over. An *Error that wraps it means the answer had not begun.
+// ErrEnded is the cause with which to cancel a request's context when the visitor's session has
+// ended. If an *Error wraps it, the answer had not begun.
 var ErrEnded = errors.New("the visitor's stay is over")
 
-// StatusClientGone is the status that middleware sees for a client that left
-// before an answer. It is nginx's; nobody receives it.
+// StatusClientGone is the status that middleware sees for a client that left before an answer.
+// nginx uses the same number. It is never sent.
 const StatusClientGone = 499
 
 // An Error is a request that the origin did not answer.
 type Error struct {
-	// Status is what to answer: 502 the origin cannot be reached or broke off,
-	// 504 it did not answer in time, 503 the stay is over, 413 the client's body
-	// is over a http.MaxBytesReader's limit, 408 it came too slowly over HTTP/2
-	// (over HTTP/1 net/http takes such a client for gone).
+	// Status is the status to answer with. 502: the origin cannot be reached or broke the
+	// connection. 504: it did not answer in time. 503: the session has ended. 413: the client's
+	// body exceeds the limit of an http.MaxBytesReader. 408: the client's body came too slowly over
+	// HTTP/2 (over HTTP/1 net/http treats such a client as gone).
 	Status int
 	Err    error
 }
 
-// Error says what happened, for a log and not for a visitor.
+// Error describes the failure, for a log and not for a visitor.
 func (e *Error) Error() string { return fmt.Sprintf("proxy: answer %d: %v", e.Status, e.Err) }
 
-// Unwrap gives the error of the network or of the hook.
+// Unwrap returns the error of the network or of the hook.
 func (e *Error) Unwrap() error { return e.Err }
 
-// fail is ReverseProxy's ErrorHandler: w is our answer, and nothing but 1xx
-// has been written to it unless it was hijacked.
+// fail is ReverseProxy's ErrorHandler. w is an *answer; unless it was hijacked, only 1xx answers
+// have been written to it.
 func (p *Proxy) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	a := w.(*answer)
 	if a.hijacked() {
-		return // a WebSocket that broke while it opened: nowhere to write to
+		return // a WebSocket failed while it opened: there is no writer left
 	}
 	e := judge(a.r.Context(), err)
 	if e == nil {
 		a.ResponseWriter.WriteHeader(StatusClientGone)
 		return
 	}
-	// Past the answer's watch: when the stay is over, its page must still pass.
+	// Without the watch of the answer: after the end of a session its page must still be sent.
 	p.onError(a.ResponseWriter, a.r, e)
 }
 
-// judge finds what stopped a request; nil is a client that has gone.
+// judge finds out why a request failed; nil means that the client is gone.
 func judge(ctx context.Context, err error) *Error {
 	if ctx.Err() != nil {
-		// net/http cancels plainly when the client leaves. Every other cause,
-		// a deadline too, is somebody's decision.
+		// net/http cancels without a cause when the client leaves. Every other cause, a deadline
+		// too, was set on purpose.
 		cause := context.Cause(ctx)
 		if cause == context.Canceled { //nolint:errorlint // a wrapped one is somebody's decision
 			return nil

@@ -12,32 +12,32 @@ import (
 	"time"
 )
 
-// A state is what is known of the origin.
+// A state is what is known about the origin.
 type state uint32
 
 const (
 	up      state = iota
 	refused       // no connection could be opened
-	silent        // connections open, but no answer comes: not in time, or they break before
+	silent        // connections open, but answers time out or break off
 )
 
-// probeTimeout is how long a silent origin has to answer a probe. Chosen: a
-// visitor's own answer, however late, says the same.
+// probeTimeout is how long a silent origin may take to answer a probe. Chosen: a late answer to a
+// visitor also shows that the origin is up.
 const probeTimeout = 5 * time.Second
 
-// A health watches what requests learn of the origin. Up and down are one
-// atomic word, so that a request costs it one addition.
+// A health tracks what requests find out about the origin. The state is one atomic word, so that a
+// request costs it one addition.
 type health struct {
 	onChange func(up bool)
 	every    time.Duration
 	probe    func(context.Context, state) error
 
-	host  atomic.Pointer[string] // of a request that was answered: a probe may ask for it
-	doubt atomic.Pointer[string] // host of a request that broke, for Run to look into; nil: none
+	host  atomic.Pointer[string] // host of an answered request, for use in probes
+	doubt atomic.Pointer[string] // host of a request that broke off, for Run to check; nil: none
 
 	state   atomic.Uint32
 	answers atomic.Uint64 // answers of the origin so far
-	wake    chan struct{} // one place: a change that Run has not seen
+	wake    chan struct{} // buffer of one: a change that Run has not seen
 	running atomic.Bool
 }
 
@@ -45,14 +45,13 @@ func newHealth(onChange func(up bool), every time.Duration) *health {
 	return &health{onChange: onChange, every: every, wake: make(chan struct{}, 1)}
 }
 
-// Healthy reports whether the origin is up as far as the last requests or
-// probes know. A new Proxy is healthy. It never blocks.
+// Healthy reports whether the origin is up according to the last requests or probes. A new Proxy is
+// healthy. It never blocks.
 func (p *Proxy) Healthy() bool { return state(p.health.state.Load()) == up }
 
-// Run probes the origin while it is down and when a connection has broken before
-// an answer, calls OnHealth, and returns the error of ctx when ctx ends. Without
-// it broken connections do not mark the origin down, and only a visitor's
-// answered request marks it up again.
+// Run probes the origin while it is down and when a connection has broken before an answer, calls
+// OnHealth, and returns the error of ctx when ctx ends. Without Run, broken connections do not mark
+// the origin down, and only an answered request marks it up again.
 func (p *Proxy) Run(ctx context.Context) error { return p.health.run(ctx) }
 
 func (h *health) run(ctx context.Context) error {
@@ -61,7 +60,7 @@ func (h *health) run(ctx context.Context) error {
 	}
 	defer h.running.Store(false)
 	told := up
-	var again <-chan time.Time // when a doubt may be looked into again
+	var again <-chan time.Time // when a doubt may be checked again
 	for {
 		now := state(h.state.Load())
 		if (now == up) != (told == up) && h.onChange != nil {
@@ -71,7 +70,7 @@ func (h *health) run(ctx context.Context) error {
 		if now == up {
 			if again == nil && h.doubt.Load() != nil {
 				h.look(ctx)
-				again = time.After(h.every) // a visitor who breaks things must not knock more often
+				again = time.After(h.every) // visitors who break connections must not cause more probes
 				continue
 			}
 			select {
@@ -88,7 +87,7 @@ func (h *health) run(ctx context.Context) error {
 			return ctx.Err()
 		case <-h.wake:
 			continue
-		// Jitter, so that the workers of a cluster do not knock in step.
+		// Jitter, so that the workers of a cluster do not probe in step.
 		case <-time.After(h.every*3/4 + rand.N(h.every/2+1)):
 		}
 		if h.probe(ctx, now) == nil {
@@ -98,14 +97,14 @@ func (h *health) run(ctx context.Context) error {
 	}
 }
 
-// look finds out whether an origin of which a connection broke answers nobody. One that is slow
-// to say so has time, as visitors have.
+// look probes an origin that broke a connection, to find out whether it answers at all. A probe
+// that times out marks nothing: the timeouts of visitors' requests do.
 func (h *health) look(ctx context.Context) {
 	since := h.answers.Load()
 	err := h.probe(ctx, silent)
 	if err != nil && !timedOut(err) && ctx.Err() == nil && h.answers.Load() == since {
 		h.state.CompareAndSwap(uint32(up), uint32(silent)) // unless a dial of the probe was refused
-		return                                             // the doubt stays, that it is asked for that host
+		return                                             // the doubt about this host stays
 	}
 	h.doubt.Store(nil)
 }
@@ -119,7 +118,7 @@ func (h *health) set(s state) {
 func (h *health) rouse() {
 	select {
 	case h.wake <- struct{}{}:
-	default: // Run has a change to look at already, and will find the newest state
+	default: // Run has not seen the last change, and will read the newest state
 	}
 }
 
@@ -136,38 +135,37 @@ func (h *health) answered(host string) {
 	}
 }
 
-// failed notes a failure of an attempt that began when `since` answers had come.
-// An origin that has answered somebody in the meantime is not down: a dial lost
-// in a full backlog, or one address that takes a minute, must not stop the line.
+// failed records a failure of an attempt that began after `since` answers. If the origin has
+// answered a request in the meantime, it is not down: a dial that was lost in a full backlog, or
+// one address that takes a minute, must not stop the line.
 func (h *health) failed(s state, since uint64) {
 	if h.answers.Load() == since {
 		h.set(s)
 	}
 }
 
-// broke notes that the connection of a request for host ended before an answer. That
-// is what an origin does that has died behind its port, and also what one does to a
-// request that it will not have, over and over if a visitor likes: so it marks nobody
-// down, and Run asks the origin.
+// broke records that the connection of a request for host ended before an answer. An origin that
+// has died behind its port does that, but so does one that refuses a particular request, which a
+// visitor can repeat at will. So it does not mark the origin down: Run probes the origin first.
 func (h *health) broke(host string, since uint64) {
 	if h.answers.Load() != since || state(h.state.Load()) != up || h.doubt.Load() != nil {
 		return
 	}
 	if len(host) > mostHost {
-		host = "" // the origin's own
+		host = "" // use the origin's own host
 	}
 	kept := strings.Clone(host)
 	h.doubt.Store(&kept)
 	h.rouse()
 }
 
-// mostHost is how long a host may be that is kept, in bytes: a name and a port. What is longer
-// is no name.
+// mostHost is the maximum length of a stored host in bytes: a name and a port. Anything longer is
+// not a host name.
 const mostHost = 253 + len(":65535")
 
-// hosts are whom a probe may ask for: what has been answered before, for many origins
-// break off whoever asks for a host that is not theirs. While nothing was, the origin's
-// own, and that of the request that broke.
+// hosts returns the hosts that a probe may use in its request: one that has been answered before,
+// since many origins break the connection for other hosts. Before the first answer it returns the
+// origin's own host and that of the request that broke.
 func (h *health) hosts(own string) []string {
 	if known := h.host.Load(); known != nil {
 		return []string{*known}
@@ -178,9 +176,9 @@ func (h *health) hosts(own string) []string {
 	return []string{own}
 }
 
-// watchDial notes failed dials. They are watched here and not by their requests,
-// because net/http goes on dialing when a client has lost its patience, and a
-// packet-dropping origin outlasts most clients.
+// watchDial records failed dials. It does so instead of their requests, because net/http goes on
+// dialing after a client has given up, and an origin that drops packets takes longer than most
+// clients wait.
 func (h *health) watchDial(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		since := h.answers.Load()
@@ -192,14 +190,14 @@ func (h *health) watchDial(dial dialFunc) dialFunc {
 	}
 }
 
-// watched notes answers and their absence. A 5xx is an answer.
+// watched records answers and failures. A 5xx is an answer.
 type watched struct {
 	next     http.RoundTripper
 	health   *health
-	answered func(status int, took time.Duration) // nil: nobody
+	answered func(status int, took time.Duration) // nil: not measured
 }
 
-// RoundTrip sends r by the transport.
+// RoundTrip sends r with the transport.
 func (w *watched) RoundTrip(r *http.Request) (*http.Response, error) {
 	if w.answered == nil {
 		return w.send(r)
@@ -217,7 +215,7 @@ func (w *watched) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// clientLeft tells whether a request failed because its client has gone.
+// clientLeft reports whether a request failed because its client is gone.
 func clientLeft(ctx context.Context, err error) bool {
 	return judge(ctx, err) == nil
 }
@@ -228,7 +226,7 @@ func (w *watched) send(r *http.Request) (*http.Response, error) {
 	switch {
 	case err == nil:
 		w.health.answered(r.Host)
-	case r.Context().Err() != nil || !ofOrigin(err): // it says nothing of the origin
+	case r.Context().Err() != nil || !ofOrigin(err): // not a failure of the origin
 	case timedOut(err):
 		w.health.failed(silent, since)
 	default:
@@ -237,19 +235,20 @@ func (w *watched) send(r *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// ofOrigin reports whether a request failed though the origin had taken its connection
-// and the client's body came.
+// ofOrigin reports whether a request failed although the origin had accepted its connection and the
+// client's body arrived.
 func ofOrigin(err error) bool {
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
-		return false // watchDial has judged it
+		return false // watchDial has recorded it
 	}
 	_, client := errors.AsType[*uploadError](err)
 	return !client
 }
 
-// prober tries what failed. A refused origin needs to take a connection. For one
-// that hung or broke off that proves nothing, since the kernel of a stopped process
-// goes on accepting: it must answer a HEAD, with whatever status, for one of hosts.
+// prober returns a function that repeats what failed. After a refused connection it is enough that
+// the origin accepts one. After a timeout or a broken connection that proves nothing, since the
+// kernel accepts connections for a stopped process: the origin must answer a HEAD request for one
+// of hosts, with any status.
 func prober(
 	origin *url.URL, dial dialFunc, t transport, hosts func(own string) []string,
 ) func(context.Context, state) error {

@@ -1,29 +1,26 @@
-// Package proxy carries the requests of admitted visitors to the origin.
+// Package proxy forwards the requests of admitted visitors to the origin.
 //
-// It is net/http's ReverseProxy with what a gate needs around it: the origin's
-// answers and refusals tell whether the origin is up, a visitor's stay can be
-// ended in the middle of a request, and nothing that belongs to headgate itself
-// (its cookies, its poll header, its commands) crosses to the other side.
+// It is net/http's ReverseProxy with what a gate needs around it: it detects from answers and
+// failures whether the origin is up, a visitor's session can be ended in the middle of a request,
+// and nothing that belongs to headgate itself (its cookies, its poll header, its commands) passes
+// to the other side.
 //
-// Promises. Bodies stream both ways and are never held in memory as a whole;
-// WebSockets, server-sent events, an answer's trailers and 1xx answers pass; an
-// upgrade to anything else does not, for nobody reads what passes inside. What a
-// client claims about itself in X-Forwarded-*, Forwarded and X-Real-IP is believed
-// only from a trusted peer, and no other spelling of such a header passes. A request
-// is sent again only where net/http does so: idempotent, without a body, on a kept
-// connection that turned out to be dead. When a deadline or an Ending context ends a
-// request, so do its connections on both sides, even those that were hijacked and
-// those whose client has stopped reading.
+// Promises. Bodies stream both ways and are never held in memory as a whole. WebSockets,
+// server-sent events, trailers of answers and 1xx answers pass. Upgrades to any other protocol are
+// rejected, because headgate could not check what passes inside. The client's X-Forwarded-*,
+// Forwarded and X-Real-IP are passed on only from a trusted peer, and no other spelling of these
+// headers passes. A request is repeated only where net/http does so: an idempotent request without
+// a body, on a kept connection that turned out to be closed. When a deadline or an Ending context
+// ends a request, its connections on both sides end too, also hijacked ones and those whose client
+// has stopped reading.
 //
-// A Proxy may be used by many goroutines at once. ServeHTTP takes no lock that
-// is shared between requests. Over a bare ReverseProxy it costs one small
-// allocation and the watch over the context; BenchmarkProxy measures both.
-// A copy that fails ends in a panic with http.ErrAbortHandler, which is meant
+// A Proxy may be used by many goroutines at once. ServeHTTP takes no lock that requests share.
+// Compared with ReverseProxy it costs one small allocation and the watch of the context;
+// BenchmarkProxy measures both. A copy that fails panics with http.ErrAbortHandler, which is meant
 // for the http.Server and is not recovered here.
 //
-// It does not balance between origins, cache, compress or speak HTTP/2 to the
-// origin, and it does not look at the path: which request goes where was decided
-// before.
+// It does not balance between origins, cache, compress or use HTTP/2 to the origin, and it does not
+// read the path: the caller has chosen the origin of each request.
 package proxy
 
 import (
@@ -42,29 +39,29 @@ import (
 	"time"
 )
 
-// Config says where the origin is and how to speak to it. Only Origin is needed.
-// For every duration 0 is the default and a negative value is no limit.
+// Config configures the origin and the connections to it. Only Origin is required. For every
+// duration 0 is the default and a negative value is no limit.
 type Config struct {
-	// Origin is http://host[:port][/path] or https://. The path is put before
-	// the path of each request.
+	// Origin is http://host[:port][/path] or https://. Its path is put before the path of each
+	// request.
 	Origin *url.URL
 
-	// OriginHost sends the host of Origin as Host; otherwise the client's passes.
+	// OriginHost sends the host of Origin as the Host header; otherwise the client's Host is sent.
 	OriginHost bool
 
 	// TLS is used for an https origin, for example with a private CA.
 	TLS *tls.Config
 
-	// Trusted are the proxies in front of headgate whose X-Forwarded-For, -Proto,
-	// -Host and Forwarded are passed on. Everyone else's are overwritten.
+	// Trusted are the proxies in front of headgate whose X-Forwarded-For, -Proto, -Host and
+	// Forwarded are passed on. Those of other peers are replaced.
 	Trusted []netip.Prefix
 
-	// StripCookiePrefix keeps cookies whose name begins with it from the origin.
-	// Empty strips none.
+	// StripCookiePrefix is the prefix of cookies that are not sent to the origin. Empty strips
+	// none.
 	StripCookiePrefix string
 
-	// KeepCommands leaves the origin's commands in the header of its answer: the
-	// handler around the proxy obeys and removes them.
+	// KeepCommands leaves the origin's commands in the header of its answer, so that the handler
+	// around the proxy can execute and remove them.
 	KeepCommands bool
 
 	// Dial opens the connections to the origin. Nil: TCP.
@@ -84,35 +81,33 @@ type Config struct {
 	// goroutine for each of them; -1 flushes those at once as well.
 	FlushInterval time.Duration
 
-	// OnResponse sees each answer of the origin, 101 included and other 1xx
-	// not, before it is passed on, and may change it. The request's context, as
-	// given to ServeHTTP, is behind res.Request.Context(). An error becomes a 502.
+	// OnResponse is called with each answer of the origin before it is passed on, and may change
+	// it. It is also called for 101, but not for other 1xx answers. The context of res.Request
+	// derives from that of ServeHTTP's request. An error becomes a 502.
 	OnResponse func(res *http.Response) error
 
-	// OnError answers r, the client's own request, when the origin did not. err
-	// is an *Error. It is not called for a client that has gone. Nil answers
-	// with a line of plain text.
+	// OnError answers r, the client's own request, when the origin has not. err is an *Error. It is
+	// not called for a client that is gone. Nil answers with a line of plain text.
 	OnError func(w http.ResponseWriter, r *http.Request, err error)
 
-	// OnAnswer is told how long each request has waited for the head of the origin's answer, and
-	// its status: 0 if none came, StatusClientGone if the client did not wait for it. It must not
-	// block. Nil: nobody, and nothing is measured.
+	// OnAnswer receives how long each request has waited for the headers of the origin's answer,
+	// and its status: 0 if there was none, StatusClientGone if the client did not wait for it. It
+	// must not block. Nil measures nothing.
 	OnAnswer func(status int, took time.Duration)
 
-	// Around stands around the transport of the requests to the origin, whose headers it may
-	// change: they are those of a copy. Nil: nothing.
+	// Around wraps the transport of the requests to the origin. It may change their headers,
+	// because each request is a copy. Nil: none.
 	Around func(next http.RoundTripper) http.RoundTripper
 
-	// OnHealth is told by Run when the origin goes down and when it is back: one
-	// call at a time, in order. A change that is undone before it was told is
-	// left out.
+	// OnHealth is called by Run when the origin goes down and when it is up again: one call at a
+	// time, in order. A change that is reversed before its call is left out.
 	OnHealth func(up bool)
 
-	// Log gets connections that broke in the middle, at debug level. Nil: nobody.
+	// Log receives connections that broke in the middle, at debug level. Nil: no log.
 	Log *slog.Logger
 }
 
-// A Proxy is the way to one origin. Its Run should be running.
+// A Proxy forwards requests to one origin. Its Run should be running.
 type Proxy struct {
 	origin     *url.URL
 	originHost bool
@@ -129,8 +124,8 @@ type Proxy struct {
 	reverse   *httputil.ReverseProxy
 }
 
-// New checks cfg and builds its Proxy. It opens no connection and starts nothing.
-// Its error names every fault of cfg.
+// New checks cfg and returns its Proxy. It opens no connection and starts nothing. Its error names
+// every fault of cfg.
 func New(cfg Config) (*Proxy, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("proxy: %w", err)
@@ -173,24 +168,24 @@ func New(cfg Config) (*Proxy, error) {
 	return p, nil
 }
 
-// ServeHTTP proxies r and streams the answer to w. To end it from outside,
-// give r a deadline, or an Ending context and cancel it with ErrEnded; a
-// plain cancel is taken for a client that has gone.
+// ServeHTTP forwards r and streams the answer to w. To end it from outside, give r a deadline, or
+// an Ending context and cancel it with ErrEnded. A cancel without a cause counts as a client that
+// is gone.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := &answer{ResponseWriter: w, r: r}
 	defer a.release()
 	a.keep()
 	p.reverse.ServeHTTP(a, r)
 	if a.cutShort() && r.Context().Value(http.ServerContextKey) != nil {
-		// The end of the stay raced with the end of the answer: what is still in
-		// the server's buffer cannot be written, and must not look complete.
+		// The session ended while the answer did: the rest in the server's buffer cannot be
+		// written, and the answer must not look complete.
 		panic(http.ErrAbortHandler)
 	}
 	a.dropCommandTrailers()
 }
 
-// CloseIdleConnections closes the kept connections to the origin that no request
-// uses now. A Proxy that is replaced needs no more to be let go.
+// CloseIdleConnections closes the kept connections to the origin that no request uses now. A Proxy
+// that is replaced needs no other cleanup.
 func (p *Proxy) CloseIdleConnections() { p.transport.CloseIdleConnections() }
 
 func (c *Config) check() error {
@@ -225,8 +220,8 @@ func (c *Config) check() error {
 	return errors.Join(faults...)
 }
 
-// limit gives d its default and turns "none", negative in a Config, into the 0
-// of net and net/http.
+// limit returns the default for 0 and converts "no limit", negative in a Config, to the 0 of net
+// and net/http.
 func limit(d, standard time.Duration) time.Duration {
 	switch {
 	case d < 0:

@@ -10,28 +10,27 @@ import (
 	"github.com/headgate/headgate/internal/wire"
 )
 
-// What belongs to headgate and stops here, in the canonical spelling that a
-// header map has, so that plain map operations do.
+// Headers of headgate that must not pass, in canonical spelling, so that plain map operations work.
 const (
 	pollHeader      = "Headgate-Poll"
 	commandHeader   = "Headgate-Command"
 	cfCommandHeader = "Cf-Waiting-Room-Command"
 )
 
-// rewrite turns the client's request into the origin's. ReverseProxy has removed
-// the hop-by-hop headers and the client's Forwarded and X-Forwarded-* before.
+// rewrite makes the origin's request from the client's. ReverseProxy has already removed the
+// hop-by-hop headers and the client's Forwarded and X-Forwarded-*.
 func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	pr.SetURL(p.origin)
 	if !p.originHost {
 		pr.Out.Host = pr.In.Host
 	}
-	// ReverseProxy drops and reorders a query with ";" or a stray "%", which
-	// breaks signed addresses. Nothing is decided here by the query, so that the
-	// two sides may read it differently.
+	// ReverseProxy drops and reorders a query with ";" or a stray "%", which breaks signed URLs. No
+	// decision here depends on the query, so it does no harm if headgate and the origin parse it
+	// differently.
 	pr.Out.URL.RawQuery = pr.In.URL.RawQuery
 	delete(pr.Out.Header, pollHeader)
 	if !wire.OpensWebSocket(pr.In) {
-		delete(pr.Out.Header, "Connection") // ReverseProxy sets it for an upgrade alone
+		delete(pr.Out.Header, "Connection") // ReverseProxy sets it only for an upgrade
 		wire.DropUpgrade(pr.Out.Header)
 	}
 	trusted := p.isTrusted(pr.In)
@@ -48,7 +47,7 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	}
 }
 
-// isTrusted reports whether the peer of r is one of the proxies whose headers are believed.
+// isTrusted reports whether the peer of r is one of the trusted proxies.
 func (p *Proxy) isTrusted(r *http.Request) bool {
 	if len(p.trusted) == 0 {
 		return false
@@ -57,8 +56,8 @@ func (p *Proxy) isTrusted(r *http.Request) bool {
 	return ok && contains(p.trusted, addr)
 }
 
-// dropClaims removes other spellings of the headers that headgate owns, and what anybody but a
-// trusted proxy says about where the request comes from and what it asked for.
+// dropClaims removes other spellings of the headers that headgate owns. From peers that are not
+// trusted, it also removes what they claim about the client and the original request.
 func dropClaims(h http.Header, trusted bool) {
 	for name := range h {
 		claim := !trusted && (strings.HasPrefix(name, "X-Forwarded-") || name == "X-Real-Ip" ||
@@ -69,8 +68,8 @@ func dropClaims(h http.Header, trusted bool) {
 	}
 }
 
-// forwarded tells the origin who asks. From a trusted peer the story so far is
-// kept and the peer added; from anyone else it begins here.
+// forwarded tells the origin the address of the client. The headers of a trusted peer are extended
+// by the peer's address; those of other peers are replaced.
 func forwarded(pr *httputil.ProxyRequest, trusted bool) {
 	in, out := pr.In.Header, pr.Out.Header
 	// One array for three one-element values: one allocation instead of three.
@@ -83,7 +82,7 @@ func forwarded(pr *httputil.ProxyRequest, trusted bool) {
 
 	peer, _, err := net.SplitHostPort(pr.In.RemoteAddr)
 	if err != nil {
-		return // a Unix socket: there is no address to tell
+		return // a Unix socket has no address
 	}
 	peer, _, _ = strings.Cut(peer, "%")
 	vals[0] = peer
@@ -100,7 +99,7 @@ func forwarded(pr *httputil.ProxyRequest, trusted bool) {
 	if prior := in["X-Forwarded-Host"]; len(prior) > 0 {
 		vals[2] = prior[0]
 	}
-	// Forwarded (RFC 7239) is carried on only where it is in use already.
+	// Forwarded (RFC 7239) is extended only if a proxy in front already uses it.
 	if prior := in["Forwarded"]; len(prior) > 0 {
 		if strings.Contains(peer, ":") {
 			peer = `"[` + peer + `]"`
@@ -109,12 +108,12 @@ func forwarded(pr *httputil.ProxyRequest, trusted bool) {
 	}
 }
 
-// sessionCookie begins the names of the dashboard's session cookie. Cookies ignore ports: a
-// browser that has signed in to the dashboard sends it to every room of the same host name.
+// sessionCookie is the prefix of the names of the dashboard's session cookie. Cookies ignore ports:
+// a browser that has signed in to the dashboard sends it to every room of the same host name.
 const sessionCookie = "headgate-session"
 
-// stripCookies removes the cookies whose name begins with prefix, unless that is "", and the
-// dashboard's. A request without one costs two searches and no allocation.
+// stripCookies removes the dashboard's cookies and those whose name begins with prefix, unless that
+// is "". A request without one costs two searches and no allocation.
 func stripCookies(h http.Header, prefix string) {
 	lines := h["Cookie"]
 	kept := lines[:0]
@@ -152,10 +151,10 @@ func withoutCookies(line, prefix string) string {
 	return b.String()
 }
 
-// errNotAsked is an origin's 101 that would become a tunnel past headgate.
+// errNotAsked reports an unrequested 101 of the origin, which would open a tunnel past headgate.
 var errNotAsked = errors.New("the origin switches to another protocol, and was asked for no WebSocket")
 
-// modify sees the origin's answer before ReverseProxy passes it on.
+// modify changes the origin's answer before ReverseProxy passes it on.
 func (p *Proxy) modify(res *http.Response) error {
 	if res.StatusCode == http.StatusSwitchingProtocols && !wire.OpensWebSocket(res.Request) {
 		return errNotAsked
@@ -171,7 +170,7 @@ func (p *Proxy) modify(res *http.Response) error {
 	return err
 }
 
-// dropCommands removes what the origin says to headgate, not to the visitor.
+// dropCommands removes the headers that the origin sends for headgate, not for the visitor.
 func dropCommands(h http.Header) {
 	delete(h, commandHeader)
 	delete(h, cfCommandHeader)

@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/platform"
 )
 
-// adminAPI answers operators and probes, on an address of its own.
+// adminAPI builds the API for operators and probes, which has an address of its own.
 func (s *Server) adminAPI() *api.API {
 	reg := prometheus.NewRegistry()
 	allocated := collectors.GoRuntimeMetricsRule{Matcher: regexp.MustCompile(`^/gc/heap/allocs:bytes$`)}
@@ -55,12 +55,13 @@ func (s *Server) adminAPI() *api.API {
 	})
 }
 
-// clashing is a counter that is called go_memstats_alloc_bytes in OpenMetrics, as a gauge is: a
-// strict reader refuses all of the answer. go_gc_heap_allocs_bytes_total is the same number.
+// clashing is a counter whose OpenMetrics name, go_memstats_alloc_bytes, is also the name of a
+// gauge. A strict reader rejects the whole answer because of that. go_gc_heap_allocs_bytes_total is
+// the same number.
 const clashing = "go_memstats_alloc_bytes_total"
 
-// without leaves out what is gathered of a name. The option of the library would leave out all of
-// go_memstats_…, which the usual dashboards of Go programs show.
+// without wraps gather and leaves out the metric with the given name. The option of the library
+// would leave out all of go_memstats_…, which the usual dashboards of Go programs show.
 func without[F interface{ GetName() string }](gather func() ([]F, error), name string) func() ([]F, error) {
 	return func() ([]F, error) {
 		all, err := gather()
@@ -68,16 +69,16 @@ func without[F interface{ GetName() string }](gather func() ([]F, error), name s
 	}
 }
 
-// collector reads the rooms at each scrape: counting costs a request nothing
-// beyond the counters it has anyway.
+// collector reads the rooms at each scrape: requests pay nothing for metrics beyond the counters
+// that they update anyway.
 type collector struct {
 	s    *Server
-	ends time.Time // of the cluster's certificate, zero without one
+	ends time.Time // expiry of the cluster's certificate, zero without one
 }
 
-// mostScrapes bounds how many scrapes may be under way, the others are answered 503: should
-// a disk not answer (see disk), they do not pile up. Chosen: two Prometheus servers and the
-// curious.
+// mostScrapes bounds how many scrapes may be in progress; further ones are answered with 503. If a
+// disk does not answer (see disk), scrapes do not pile up. Chosen: two Prometheus servers and some
+// manual ones.
 const mostScrapes = 16
 
 // Describe sends nothing: the rooms are known only at a scrape.
@@ -163,7 +164,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// process tells of the process itself.
+// process collects the metrics of the process itself.
 func (c *collector) process(ch chan<- prometheus.Metric) {
 	read, b := c.s.read.Load(), readBuild()
 	good := 0.0
@@ -188,7 +189,7 @@ func (c *collector) process(ch chan<- prometheus.Metric) {
 		prometheus.GaugeValue, 1, b.version, b.revision, b.golang)
 }
 
-// datacenters tells of the other data centres.
+// datacenters collects the metrics of the other data centers.
 func (c *collector) datacenters(ch chan<- prometheus.Metric, st *headgate.Status) {
 	d := st.Datacenters
 	if d == nil {
@@ -223,7 +224,7 @@ func (c *collector) datacenters(ch chan<- prometheus.Metric, st *headgate.Status
 	}
 }
 
-// record tells how the keeping of a room's record fares.
+// record collects the metrics of the storage of a room's record.
 func (c *collector) record(ch chan<- prometheus.Metric, st *headgate.Status) {
 	gauge := func(name, help string, v float64) {
 		d := prometheus.NewDesc(name, help, []string{"room"}, nil)
@@ -249,7 +250,8 @@ func (c *collector) record(ch chan<- prometheus.Metric, st *headgate.Status) {
 	gauge("headgate_record_damaged", "1 if the record cannot be read.", damaged)
 }
 
-// counted tells who counts a room, how old that is, and what bounds it.
+// counted collects which process hosts the counter of a room, how old its figures are, and what
+// bounds the room.
 func (c *collector) counted(ch chan<- prometheus.Metric, st *headgate.Status) {
 	gauge := func(name, help string, v float64) {
 		d := prometheus.NewDesc(name, help, []string{"room"}, nil)
@@ -279,7 +281,7 @@ func (c *collector) counted(ch chan<- prometheus.Metric, st *headgate.Status) {
 		"How long the last in the line is expected to wait, -1 nobody knows.", wait)
 }
 
-// node tells of the machine and of the others of the cluster.
+// node collects the metrics of the machine and of the other members of the cluster.
 func (c *collector) node(ch chan<- prometheus.Metric) {
 	gauge := func(name, help string, v float64) {
 		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil),
@@ -316,8 +318,9 @@ func (c *collector) node(ch chan<- prometheus.Metric) {
 		offset(ahead))
 }
 
-// offset is how far this clock is ahead, when the others are ahead of it by so much: of three
-// and more the one in the middle is taken for right, of two nobody can tell, and both differ.
+// offset returns how far this clock is ahead of the median of all clocks; ahead holds how far each
+// other clock is ahead of this one. With three or more clocks the median counts as correct. With
+// two neither can be proved correct, so each reports the full difference.
 func offset(ahead []float64) float64 {
 	switch len(ahead) {
 	case 0:
@@ -331,7 +334,8 @@ func offset(ahead []float64) float64 {
 	return 0 - (all[(n-1)/2]+all[n/2])/2
 }
 
-// clusterEnds is when this node's certificate in the cluster expires; it is read at the start.
+// clusterEnds returns when this node's cluster certificate expires. The certificate is read at the
+// start.
 func (s *Server) clusterEnds() time.Time {
 	if s.cfg.Cluster == nil {
 		return time.Time{}
@@ -339,10 +343,11 @@ func (s *Server) clusterEnds() time.Time {
 	return s.cfg.Cluster.Ends()
 }
 
-// collectWait bounds how long a scrape waits for the node that hosts a queue. Chosen.
+// collectWait bounds how long a scrape waits for the host of a queue. Chosen.
 const collectWait = time.Second
 
-// queues tells of the queues that this process hosts: of each, one process tells.
+// queues collects the metrics of the queues that this process hosts, so that each queue is reported
+// by one process.
 func (c *collector) queues(ch chan<- prometheus.Metric) {
 	ctx, stop := context.WithTimeout(context.Background(), collectWait)
 	defer stop()
@@ -351,7 +356,7 @@ func (c *collector) queues(ch chan<- prometheus.Metric) {
 			continue
 		}
 		st, err := q.Status(ctx)
-		if err != nil { // handed over since
+		if err != nil { // handed over in the meantime
 			continue
 		}
 		send := func(kind prometheus.ValueType, name, help string, v float64) {
@@ -391,12 +396,12 @@ func (c *collector) queues(ch chan<- prometheus.Metric) {
 	}
 }
 
-// openDashboard makes what answers at admin_listen: the dashboard, and the API behind it.
+// openDashboard builds the handler of admin_listen: the dashboard and the API behind it.
 func (s *Server) openDashboard() (*dashboard.Dashboard, error) {
 	return dashboard.New(dashboard.Config{API: s.adminAPI(), Rooms: s.watched, Log: s.log})
 }
 
-// watched is where the rooms stand, with what came of the requests to their origins.
+// watched returns the state of the rooms, with the counts of the requests to their origins.
 func (s *Server) watched() []dashboard.Room {
 	var all []dashboard.Room
 	for _, g := range s.set.Load().gates {

@@ -16,19 +16,19 @@ import (
 	"github.com/headgate/headgate/internal/proxy"
 )
 
-// originCounts are what became of the requests that went to a room's origin.
+// originCounts counts the results of the requests to a room's origin.
 type originCounts struct {
 	c2xx, c3xx, c4xx, c5xx, none, gone atomic.Int64
-	took                               histogram.Histogram // until the head of the answer
-	nanos                              atomic.Int64        // the same in all
+	took                               histogram.Histogram // until the headers of the answer
+	nanos                              atomic.Int64        // sum of all durations
 }
 
-// answers are those that came.
+// answers returns how many requests the origin answered.
 func (o *originCounts) answers() int64 {
 	return o.c2xx.Load() + o.c3xx.Load() + o.c4xx.Load() + o.c5xx.Load()
 }
 
-// add counts one; proxy.Config.OnAnswer says what status is.
+// add counts one request; see proxy.Config.OnAnswer for status.
 func (o *originCounts) add(status int, took time.Duration) {
 	switch {
 	case status == 0:
@@ -52,12 +52,12 @@ func (o *originCounts) add(status int, took time.Duration) {
 
 // Parameters of the analytics. Chosen.
 const (
-	analyticsName = "analytics."    // a node answers to this and its own name
-	analyticsWait = 3 * time.Second // for the other nodes
-	mostAnalytics = 900 << 10       // of an answer: NATS carries a megabyte
+	analyticsName = "analytics."    // prefix of the subject on which a node answers, before its name
+	analyticsWait = 3 * time.Second // for the answers of other nodes
+	mostAnalytics = 900 << 10       // bytes of an answer: a NATS message holds a megabyte
 )
 
-// newAnalytics is what keeps the analytics, nil if nothing is to be kept.
+// newAnalytics returns the recorder of the statistics, or nil if they are not kept.
 func (s *Server) newAnalytics() *analytics.Recorder {
 	c := &s.cfg.Analytics
 	if !c.Enabled {
@@ -70,14 +70,14 @@ func (s *Server) newAnalytics() *analytics.Recorder {
 	})
 }
 
-// readCounts tells where all that is followed stands, in this process.
+// readCounts passes the current counts of everything that this process records to give.
 func (s *Server) readCounts(give func(*analytics.Sample)) {
 	for _, g := range s.set.Load().gates {
 		give(g.reading())
 	}
 	for _, c := range s.limits.Rules.Limits() {
 		t, err := s.limits.Rules.Totals(c.Name)
-		if err != nil { // removed since
+		if err != nil { // removed in the meantime
 			continue
 		}
 		give(&analytics.Sample{Series: analytics.Series{Kind: analytics.Limit, Name: c.Name},
@@ -90,7 +90,7 @@ func (s *Server) readCounts(give func(*analytics.Sample)) {
 			continue
 		}
 		st, err := q.Status(ctx)
-		if err != nil { // handed over since
+		if err != nil { // handed over in the meantime
 			continue
 		}
 		t, depth := &st.Totals, int64(st.Depth)
@@ -99,7 +99,8 @@ func (s *Server) readCounts(give func(*analytics.Sample)) {
 	}
 }
 
-// reading is where a room stands. What its counter knows counts where that is hosted, and once.
+// reading returns the current counts of a room. The figures of its counter are included only by the
+// process that hosts it, so that they count once.
 func (g *gate) reading() *analytics.Sample {
 	st, times, o := g.room.Status(), g.room.Durations(), g.origin
 	t := &st.Totals
@@ -131,7 +132,7 @@ func (g *gate) reading() *analytics.Sample {
 	return r
 }
 
-// keepAnalytics looks at what is counted, and answers other nodes, until ctx ends.
+// keepAnalytics samples the counts and answers other nodes, until ctx ends.
 func (s *Server) keepAnalytics(ctx context.Context) error {
 	if s.analytics == nil {
 		return nil
@@ -147,7 +148,8 @@ func (s *Server) keepAnalytics(ctx context.Context) error {
 	return nil
 }
 
-// answerAnalytics tells another node what this one knows; nothing if that cannot be read.
+// answerAnalytics answers another node with the statistics of this one, or with nothing if they
+// cannot be read.
 func (s *Server) answerAnalytics(_ context.Context, msg []byte) []byte {
 	var q analytics.Query
 	if json.Unmarshal(msg, &q) != nil || q.Check() != nil {
@@ -165,7 +167,7 @@ func (s *Server) answerAnalytics(_ context.Context, msg []byte) []byte {
 	return b
 }
 
-// A history answers what the API is asked of analytics.
+// A history answers the API's requests for statistics.
 type history struct{ s *Server }
 
 // Rows implements api.Analytics.

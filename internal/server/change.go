@@ -14,8 +14,8 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// Change implements api.Process: it sets keys of a room while visitors are
-// inside. The change is in the store before it is in force.
+// Change implements api.Process: it sets keys of a room while visitors are inside. The change is
+// stored before it takes effect.
 func (s *Server) Change(
 	ctx context.Context, room string, pairs map[string]string, by string,
 ) (api.ChangeResult, error) {
@@ -34,7 +34,7 @@ func (s *Server) Change(
 	if g.made != nil {
 		return s.changeDynamicRoom(ctx, g, pairs, by)
 	}
-	// Who asked may go away; half a change must not stay.
+	// The client may disconnect; a change must not stop half done.
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), control.ChangeWait)
 	defer stop()
 	next := *g
@@ -70,7 +70,7 @@ func (s *Server) Change(
 	return got, nil
 }
 
-// texts are the values of the keys that pairs names.
+// texts returns the current values of the keys in pairs.
 func texts(r *config.Room, pairs map[string]string) map[string]string {
 	m := map[string]string{}
 	for k := range pairs {
@@ -79,7 +79,7 @@ func texts(r *config.Room, pairs map[string]string) map[string]string {
 	return m
 }
 
-// followChanges takes the live changes of rooms that other nodes have made, until ctx ends.
+// followChanges takes over the live changes that other nodes make to rooms, until ctx ends.
 func (s *Server) followChanges(ctx context.Context) error {
 	if s.node.Bus == nil {
 		return nil
@@ -101,7 +101,7 @@ func (s *Server) followChanges(ctx context.Context) error {
 	})
 }
 
-// takeLive puts the live changes that the store has of a room into force here.
+// takeLive applies the live changes in the store to a room.
 func (s *Server) takeLive(ctx context.Context, room string) error {
 	s.turn.Lock()
 	defer s.turn.Unlock()

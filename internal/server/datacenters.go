@@ -13,15 +13,15 @@ import (
 	"github.com/headgate/headgate/internal/node"
 )
 
-// What an operator commands of all data centres.
+// Commands of an operator that concern all data centers.
 
-// Parameters of a move. Chosen: the other data centres hear of it with the next pictures.
+// Parameters of a move. Chosen: the other data centers learn of it with the next snapshots.
 const (
-	offWait  = 8 * time.Second // until all that are there have said what they hold
+	offWait  = 8 * time.Second // for all reachable data centers to report what they hold
 	offAgain = 250 * time.Millisecond
 )
 
-// MoveAnywhere implements api.Process. Repeated it does what is left to do.
+// MoveAnywhere implements api.Process. A repeated call completes an unfinished move.
 func (s *Server) MoveAnywhere(ctx context.Context, to string, gone bool) (api.MoveResult, error) {
 	rooms := s.node.Rooms
 	from := rooms.AnywhereHome()
@@ -66,7 +66,7 @@ func (s *Server) MoveAnywhere(ctx context.Context, to string, gone bool) (api.Mo
 	}
 }
 
-// finishMove finishes a move of Anywhere from here that has broken off.
+// finishMove completes an interrupted move of Anywhere away from here.
 func (s *Server) finishMove(ctx context.Context, rooms []string) {
 	switch to, err := s.node.Rooms.FinishAnywhereMove(ctx, rooms); {
 	case to == "" || ctx.Err() != nil:
@@ -77,7 +77,7 @@ func (s *Server) finishMove(ctx context.Context, rooms []string) {
 	}
 }
 
-// Off implements api.Process.
+// MarkDatacentersDown implements api.Process.
 func (s *Server) MarkDatacentersDown(ctx context.Context, datacenters []string) (api.MoveResult, error) {
 	got := api.MoveResult{Home: s.node.Rooms.AnywhereHome(), Missing: []string{}}
 	if got.Home == "" {
@@ -98,7 +98,7 @@ func (s *Server) MarkDatacentersDown(ctx context.Context, datacenters []string) 
 	return got, nil
 }
 
-// refused says why a command cannot be done, and what to do.
+// refused returns an error that explains why a command is not possible, and what to do.
 func refused(what string, err error) error {
 	do := "see that the data centres reach each other (headgate doctor), then say the same again"
 	if errors.Is(err, headgate.ErrDatacenter) {

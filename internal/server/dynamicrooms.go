@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// A dynamicRoom is what a gate knows of a room that is not of the file.
+// A dynamicRoom holds what a gate knows of a room that is not in the file.
 type dynamicRoom struct {
 	id      string
 	revokes bool
@@ -23,18 +23,19 @@ type dynamicRoom struct {
 
 func (m *dynamicRoom) same(x *dynamicRoom) bool { return m == x || m != nil && x != nil && *m == *x }
 
-// obeys tells whether the origin may end a visitor's stay: in a room of the file it always may.
+// obeys reports whether the origin may end a visitor's session. In a room of the file it always
+// may.
 func (m *dynamicRoom) obeys() bool { return m == nil || m.revokes }
 
-// A want is a room that shall be open.
+// A want is a room that should be open.
 type want struct {
 	room config.Room
 	look *look
 	made *dynamicRoom
 }
 
-// wantsOf are all rooms that shall be open with a configuration. When the store cannot say which
-// were made, those that are open now stay.
+// wantsOf returns all rooms that should be open with a configuration. When the rooms in the store
+// cannot be read, those that are open now stay.
 func (s *Server) wantsOf(ctx context.Context, cfg *config.Config, old *roomSet) ([]want, error) {
 	looks, err := readLooks(cfg, s.book)
 	if err != nil {
@@ -62,7 +63,7 @@ func (s *Server) wantsOf(ctx context.Context, cfg *config.Config, old *roomSet) 
 	return append(all, s.madeWants(book)...), nil
 }
 
-// reading is how the dynamic rooms are read with a configuration.
+// reading returns the settings with which the dynamic rooms are read for a configuration.
 func (s *Server) reading(cfg *config.Config) control.Reading {
 	return control.Reading{Config: cfg, At: s.read.Load().good}
 }
@@ -76,7 +77,7 @@ func names(cfg *config.Config, room string) bool {
 	return false
 }
 
-// madeWants are the rooms of the store that can be, and notes why the others cannot.
+// madeWants returns the rooms of the store that can be opened, and records why the others cannot.
 func (s *Server) madeWants(book *manage.Catalog) (all []want) {
 	problems := map[string]string{}
 	for _, w := range book.Wanted() {
@@ -101,7 +102,7 @@ func (s *Server) Book(ctx context.Context) (*manage.Catalog, error) {
 	set := s.set.Load()
 	cfg := *set.cfg
 	cfg.Rooms = slices.Clone(cfg.Rooms)
-	for i := range cfg.Rooms { // as they are in force, with the live changes
+	for i := range cfg.Rooms { // with the live changes that are in force
 		if g := set.find(cfg.Rooms[i].Name); g != nil && g.made == nil {
 			cfg.Rooms[i] = g.now
 		}
@@ -110,7 +111,7 @@ func (s *Server) Book(ctx context.Context) (*manage.Catalog, error) {
 	return book, err
 }
 
-// zoneOf is the name of the zone of a room, "" for no room.
+// zoneOf returns the name of the zone of a room, or "" if there is no such room.
 func (s *Server) zoneOf(room string) string {
 	set := s.set.Load()
 	if g := set.find(room); g != nil {
@@ -119,7 +120,7 @@ func (s *Server) zoneOf(room string) string {
 	return ""
 }
 
-// Edit implements api.Rooms: what edit does to the rooms is in the store before it is in force.
+// Edit implements api.Rooms. The result of edit is stored before it takes effect.
 func (s *Server) Edit(
 	ctx context.Context, edit func(*manage.Catalog) (*manage.Result, error),
 ) (*manage.Result, error) {
@@ -128,14 +129,14 @@ func (s *Server) Edit(
 	return s.edit(ctx, edit)
 }
 
-// edit is Edit for who holds turn.
+// edit is Edit for a caller that holds turn.
 func (s *Server) edit(
 	ctx context.Context, edit func(*manage.Catalog) (*manage.Result, error),
 ) (*manage.Result, error) {
 	if s.crew == nil {
 		return nil, api.ErrBusy
 	}
-	// Who asked may go away; half a change must not stay.
+	// The client may disconnect; a change must not stop half done.
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), control.ChangeWait)
 	defer stop()
 	note := func(res *manage.Result) {
@@ -152,7 +153,7 @@ func (s *Server) edit(
 	return res, err
 }
 
-// followRooms takes the rooms that other nodes have made, and tries again what could not be put
+// followRooms takes over the rooms that other nodes create, and retries those that could not be put
 // into force, until ctx ends.
 func (s *Server) followRooms(ctx context.Context) error {
 	alone := s.node.Bus == nil
@@ -202,9 +203,10 @@ func (s *Server) takeRooms(ctx context.Context) error {
 	return nil
 }
 
-// without goes on without the new values of a room of the store that cannot be, as when a rule asks for
-// a list that the file has lost: the other rooms must not wait for it. It stays as it is, and is tried
-// again. A reload is refused instead: it can be made good in the file.
+// without drops the new values of one room of the store that cannot be put into force, for example
+// because a rule refers to a list that is no longer in the file. The other rooms must not wait for
+// it. The room stays as it is and is retried. A reload is rejected instead, because the operator
+// can correct the file.
 func (w *swap) without(ctx context.Context, room string, made *dynamicRoom, err error) error {
 	_, rule := errors.AsType[*rules.Error](err)
 	switch {
@@ -226,7 +228,7 @@ func (w *swap) without(ctx context.Context, room string, made *dynamicRoom, err 
 	return nil
 }
 
-// changeDynamicRoom sets keys of a room of the store, as Change does of one of the file.
+// changeDynamicRoom sets keys of a room of the store, as Change does for a room of the file.
 func (s *Server) changeDynamicRoom(
 	ctx context.Context, g *gate, pairs map[string]string, by string,
 ) (api.ChangeResult, error) {

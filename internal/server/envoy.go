@@ -11,17 +11,17 @@ import (
 	"github.com/headgate/headgate/internal/envoy"
 )
 
-// envoyGate answers Envoy's rate limit service; nil is none.
+// envoyGate serves Envoy's rate limit service; nil is none.
 type envoyGate struct {
 	listener net.Listener
 	service  *envoy.Service
 	rules    *envoy.Rules // in force; guarded by turn
 }
 
-// maxRuleFile bounds a file of rules. It is that of package envoy.
+// maxRuleFile bounds the size of a file of rules. Package envoy has the same limit.
 const maxRuleFile = 4 << 20
 
-// readRules reads the files of rules, and says what is wrong with any of them.
+// readRules reads the files of rules and reports all faults in them.
 func readRules(files []string) (*envoy.Rules, error) {
 	var all []*envoy.Rules
 	var errs []error
@@ -73,14 +73,14 @@ func (s *Server) openEnvoy(cfg *config.Config) (err error) {
 	return nil
 }
 
-// close gives the address back, if Run has not served it.
+// close closes the listener if Run has not served it.
 func (g *envoyGate) close() {
 	if g != nil {
 		g.listener.Close()
 	}
 }
 
-// EnvoyAddr is where Envoy is answered, nil if nowhere.
+// EnvoyAddr returns the address of the Envoy service, or nil if there is none.
 func (s *Server) EnvoyAddr() net.Addr {
 	if s.envoy == nil {
 		return nil
@@ -88,7 +88,7 @@ func (s *Server) EnvoyAddr() net.Addr {
 	return s.envoy.listener.Addr()
 }
 
-// serve answers Envoy until ctx ends.
+// serve serves Envoy until ctx ends.
 func (g *envoyGate) serve(ctx context.Context) error {
 	if g == nil {
 		return nil
@@ -96,8 +96,8 @@ func (g *envoyGate) serve(ctx context.Context) error {
 	return g.service.Serve(ctx, g.listener)
 }
 
-// reload puts rules into force that were read, and forgets the limits that only the former
-// ones had. Limits of calls that bring their own stay.
+// reload puts new rules into force and removes the limits that only the old rules had. Limits that
+// calls bring along stay.
 func (g *envoyGate) reload(l *callLimits, next *envoy.Rules) error {
 	if g == nil || next == nil {
 		return nil

@@ -8,15 +8,15 @@ import (
 	"github.com/headgate/headgate/internal/events"
 )
 
-// Parameters of who follows events. Chosen: nobody sees a quarter of a second of a start, and a
-// store that is down must not keep operators from changing rooms.
+// Parameters of following events. Chosen: nobody notices a start that is a quarter of a second
+// late, and a store that is down must not keep operators from changing rooms.
 const (
 	eventEvery = 250 * time.Millisecond
 	eventWait  = 3 * time.Second // for the record of one room
-	eventAgain = 2 * time.Second // after one that failed
+	eventAgain = 2 * time.Second // after a failed attempt
 )
 
-// eventOf is the event that is on, as a room reads it.
+// eventOf converts the current event to the type that a room takes.
 func eventOf(m *events.State) headgate.Event {
 	if m.Active == nil {
 		return headgate.Event{}
@@ -25,7 +25,7 @@ func eventOf(m *events.State) headgate.Event {
 		Shuffle: m.Active.Shuffle, StartsAt: m.Active.Start, EndsAt: m.Active.End}
 }
 
-// drawOf is what there is to draw from.
+// drawOf returns the plan of the next draw.
 func drawOf(m *events.State, now time.Time) headgate.DrawPlan {
 	if m.Draw == nil {
 		return headgate.DrawPlan{}
@@ -34,8 +34,9 @@ func drawOf(m *events.State, now time.Time) headgate.DrawPlan {
 		Begun: !m.Draw.Announced(now), Started: m.Draw.Started(now)}
 }
 
-// followEvents keeps the rooms as their events have them, by the wall clock, until ctx ends. It
-// looks at it again and again, so that a clock that is stepped is seen.
+// followEvents applies the events to the rooms, by the wall clock, until ctx ends. It reads the
+// clock repeatedly instead of sleeping until the next event, so that it notices a clock that was
+// set.
 func (s *Server) followEvents(ctx context.Context) {
 	tick := time.NewTicker(eventEvery)
 	defer tick.Stop()
@@ -60,7 +61,7 @@ func (s *Server) followEvents(ctx context.Context) {
 	}
 }
 
-// followed reports whether the room is as its events have it now.
+// followed reports whether the room already has the settings of its current event.
 func (g *gate) followed() bool {
 	at := time.Now()
 	_, m := g.now.At(at)
@@ -70,7 +71,7 @@ func (g *gate) followed() bool {
 		draw.Begun == has.Draw.Begun && draw.Started == has.Draw.Started
 }
 
-// takeEvent puts what events make of a room now into force.
+// takeEvent applies the current event to a room.
 func (s *Server) takeEvent(ctx context.Context, room string) error {
 	s.turn.Lock()
 	defer s.turn.Unlock()

@@ -15,10 +15,10 @@ import (
 	"github.com/headgate/headgate/internal/route"
 )
 
-// A roomSet is the rooms as requests see them, one snapshot. It never changes.
+// A roomSet is one snapshot of all rooms, as requests see them. It never changes.
 type roomSet struct {
-	cfg   *config.Config // as the file was read last
-	gates []*gate        // in its order
+	cfg   *config.Config // from the last read of the file
+	gates []*gate        // in the order of cfg
 }
 
 func (s *roomSet) find(name string) *gate {
@@ -30,7 +30,7 @@ func (s *roomSet) find(name string) *gate {
 	return nil
 }
 
-// with is the set with one gate in the place of its namesake.
+// with returns a copy of the set in which g replaces the gate of the same name.
 func (s *roomSet) with(g *gate) *roomSet {
 	next := &roomSet{cfg: s.cfg}
 	for _, old := range s.gates {
@@ -42,13 +42,13 @@ func (s *roomSet) with(g *gate) *roomSet {
 	return next
 }
 
-// gate is one room with the way to its origin. It never changes: a change makes
-// another gate around the same room.
+// gate is one room with the connection to its origin. It never changes: a change makes another gate
+// around the same room.
 type gate struct {
-	file config.Room  // as the file has it
+	file config.Room  // as in the file
 	now  config.Room  // with the live changes
 	live *api.Live    // nil: none
-	made *dynamicRoom // nil: the room is of the file
+	made *dynamicRoom // nil: the room is in the file
 
 	room      *headgate.Room
 	places    *route.Set
@@ -61,27 +61,27 @@ type gate struct {
 	origin    *originCounts
 	broken    *brokenAnswers
 
-	runs, probes *task // the room's Run and the proxy's
+	runs, probes *task // Run of the room and of the proxy
 }
 
-// damaged tells whether the room's record cannot be read: nothing of it can change
-// until it is restored.
+// damaged reports whether the room's record cannot be read. Such a room cannot change until the
+// record is restored.
 func (g *gate) damaged() bool { return g.room.Status().Record.Damaged != "" }
 
-// A crew is what lets tasks run while Run serves.
+// A crew starts tasks while Run serves.
 type crew struct {
 	ctx  context.Context
 	wg   *sync.WaitGroup
 	fail func(error)
 }
 
-// A task runs until it is ended, or Run is.
+// A task runs until it is ended or Run ends.
 type task struct {
 	stop context.CancelFunc
 	done chan struct{}
 }
 
-// start runs f. An error of f ends Run, unless f was told to end.
+// start runs f in a goroutine. An error of f ends Run, unless the task was ended.
 func (c *crew) start(f func(context.Context) error) *task {
 	ctx, stop := context.WithCancel(c.ctx)
 	t := &task{stop: stop, done: make(chan struct{})}
@@ -100,11 +100,11 @@ func (t *task) end() {
 	<-t.done
 }
 
-// openRooms opens the rooms of the configuration, with their live changes, and those that were
-// made while headgate ran. Of those one that cannot be opened is tried again.
+// openRooms opens the rooms of the configuration, with their live changes, and the rooms of the
+// management API. A room of the API that cannot be opened is retried.
 func (s *Server) openRooms(ctx context.Context) error {
 	set := &roomSet{cfg: s.cfg}
-	s.set.Store(set) // of none yet: what reads the store needs the configuration
+	s.set.Store(set) // without rooms yet: readers of the store need the configuration
 	s.read.Store(&reading{at: s.began, good: s.began})
 	wants, err := s.wantsOf(ctx, s.cfg, set)
 	if err != nil {
@@ -128,7 +128,7 @@ func (s *Server) openRooms(ctx context.Context) error {
 		case err != nil:
 			return fmt.Errorf("open room %q: %w", c.Name, err)
 		}
-		if g.live = live; live != nil { // the file alone would mislead its reader
+		if g.live = live; live != nil { // log it: the file alone would be misleading
 			s.log.Warn("live changes in force", "room", c.Name, "keys", live.Pairs, "at", live.At,
 				"by", live.By)
 		}
@@ -137,7 +137,7 @@ func (s *Server) openRooms(ctx context.Context) error {
 	return nil
 }
 
-// begin lets the rooms run.
+// begin starts the tasks of the rooms.
 func (s *Server) begin(c *crew) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
@@ -159,7 +159,7 @@ func (s *Server) begin(c *crew) {
 	close(s.running)
 }
 
-// end refuses changes from now on; one that is under way ends first.
+// end rejects changes from now on. It waits for one that is in progress.
 func (s *Server) end() {
 	s.turn.Lock()
 	defer s.turn.Unlock()
@@ -171,7 +171,7 @@ func (g *gate) run(c *crew) {
 	g.probes = c.start(g.proxy.Run)
 }
 
-// openGate opens a room that is wanted; now is what is in force.
+// openGate opens a wanted room; now is the configuration in force.
 func (s *Server) openGate(
 	ctx context.Context, all *config.Config, now *config.Room, x *want,
 ) (*gate, error) {
@@ -192,8 +192,8 @@ func (s *Server) openGate(
 	return g, nil
 }
 
-// shut ends a room that was opened and never ran: until then no other one of its
-// name can be opened.
+// shut closes a room that was opened but never ran. Until then no other room of its name can be
+// opened.
 func (s *Server) shut(g *gate) {
 	ctx, stop := context.WithCancel(context.Background())
 	stop()
@@ -202,7 +202,7 @@ func (s *Server) shut(g *gate) {
 	}
 }
 
-// connect gives a gate a new way to its origin.
+// connect gives a gate a new proxy to its origin.
 func (s *Server) connect(g *gate, all *config.Config) (err error) {
 	room, name := g.room, g.file.Name
 	g.proxy, err = proxy.New(proxy.Config{
@@ -224,7 +224,7 @@ func (s *Server) connect(g *gate, all *config.Config) (err error) {
 	return nil
 }
 
-// assemble puts together what a request of the room goes through.
+// assemble chains the handlers that a request of the room passes through.
 func (s *Server) assemble(g *gate) {
 	g.places, g.cors = g.now.Places(), cors.New(g.now.CORS)
 	desk := s.checkoutDesk(g)
@@ -236,7 +236,7 @@ func (s *Server) assemble(g *gate) {
 	}
 }
 
-// roomConfig is what the configuration says of a room, as the room reads it.
+// roomConfig converts the configuration of a room to the type that the room takes.
 func (s *Server) roomConfig(all *config.Config, c *config.Room) (headgate.RoomConfig, error) {
 	asked, lanes, err := s.rulesOf(all, c)
 	at := time.Now()
@@ -257,7 +257,7 @@ func (s *Server) roomConfig(all *config.Config, c *config.Room) (headgate.RoomCo
 		NoSpread: !c.Spread, MaxWaiting: c.MaxWaiting, Hold: c.Hold, HoldPhone: c.HoldPhone,
 		CallHold: c.CallHold, PollMin: c.PollMin, PollMax: c.PollMax,
 		Exclude: headgate.Exclude{
-			NoDefaults: true, // the defaults are in the configuration already
+			NoDefaults: true, // the configuration already includes the defaults
 			Paths:      c.Exclude.Paths, Methods: c.Exclude.Methods,
 			CIDRs: c.Exclude.CIDRs, Headers: c.Exclude.Headers, Upgrade: c.Exclude.Upgrade,
 			MaxInFlight: int(c.Exclude.MaxInFlight), MaxPerAddr: int(c.Exclude.MaxPerAddr),
@@ -286,7 +286,7 @@ func sameSite(s string) http.SameSite {
 	return http.SameSiteLaxMode
 }
 
-// fileRooms are the rooms that are of the file, or that another data center may change.
+// fileRooms returns the rooms that are in the file, or that another data center may change.
 func (s *Server) fileRooms() (all []*config.Room) {
 	for _, g := range s.set.Load().gates {
 		all = append(all, &g.file)

@@ -19,14 +19,15 @@ import (
 	"github.com/headgate/headgate/internal/traces"
 )
 
-// callLimits are the rate limits of the process, and what the requests of each room meet.
+// callLimits holds the rate limits of the process, and which of them apply to the requests of each
+// room.
 type callLimits struct {
 	*control.Limits
 	traces *traces.Tracer // nil: nothing is recorded
 	met    atomic.Pointer[metLimits]
 }
 
-// metLimits are the limits of the file that the requests of rooms can meet, by name: one snapshot.
+// metLimits is one snapshot of the limits of the file that can apply to requests of rooms, by name.
 type metLimits struct {
 	known map[string]headgate.RequestLimit
 }
@@ -43,7 +44,7 @@ func (s *Server) newLimits(cfg *config.Config) (*callLimits, error) {
 	return l, nil
 }
 
-// met are the limits that the requests of rooms can meet.
+// met returns the limits of a configuration that can apply to requests of rooms.
 func met(cfg *config.Config) *metLimits {
 	known := map[string]headgate.RequestLimit{}
 	for i := range cfg.Limits {
@@ -64,7 +65,7 @@ func met(cfg *config.Config) *metLimits {
 	return &metLimits{known}
 }
 
-// style is how answers tell of a limit.
+// style returns the style of the headers of a limit.
 func (l *callLimits) style(limit string) headgate.HeaderStyle {
 	if r, ok := l.met.Load().known[limit]; ok {
 		return r.Headers
@@ -72,18 +73,18 @@ func (l *callLimits) style(limit string) headgate.HeaderStyle {
 	return l.Style(limit)
 }
 
-// checkLimits reports which limits could not be put into force.
+// checkLimits reports the limits that cannot be put into force.
 func checkLimits(cfg *config.Config) error {
 	_, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: control.LimitConfigs(cfg)})
 	return err
 }
 
-// reload puts the limits of a configuration that was checked into force.
+// reload puts the limits of a checked configuration into force.
 func (l *callLimits) reload(cfg *config.Config) {
 	l.SetFile(cfg, func() { l.met.Store(met(cfg)) })
 }
 
-// limitChanges tells what a reload is about to do to limits.
+// limitChanges returns which limits a reload adds, changes and removes.
 func limitChanges(w *swap) api.NameChanges {
 	said := func(cfg *config.Config, rules *envoy.Rules) map[string]any {
 		all := map[string]any{}
@@ -119,19 +120,20 @@ func limitChanges(w *swap) api.NameChanges {
 	return n
 }
 
-// before puts the limits of a room in front of its origin: who waits in the line uses up
-// nothing. What the file has no more, a room that is not of the file does not meet any more.
+// before puts the limits of a room in front of its origin, so that visitors who wait in the line
+// use up nothing. A room that is not in the file no longer meets limits that were removed from the
+// file.
 func (l *callLimits) before(c *config.Room, next http.Handler) http.Handler {
 	return &limited{limits: l, names: c.Limits, anyCase: !c.PathCaseSensitive, next: next}
 }
 
-// limited is a room's way to its origin past the limits that are in force.
+// limited is the handler that applies the current limits in front of a room's origin.
 type limited struct {
 	limits *callLimits
 	names  []string
 	next   http.Handler
 
-	anyCase bool // of the paths that are keys
+	anyCase bool // paths in keys ignore case
 	built   atomic.Pointer[builtLimits]
 }
 
@@ -160,7 +162,7 @@ func (h *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	b.ServeHTTP(w, r)
 }
 
-// limits tells what each limit has decided, and what is counted here for others.
+// limits collects what each limit has decided, and what this process counts for others.
 func (c *collector) limits(ch chan<- prometheus.Metric) {
 	hosted, standby := c.s.node.Rooms.LimitShards()
 	shards := prometheus.NewDesc("headgate_limit_shards",
@@ -169,7 +171,7 @@ func (c *collector) limits(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(shards, prometheus.GaugeValue, float64(standby), "standby")
 	for _, cfg := range c.s.limits.Rules.Limits() {
 		t, err := c.s.limits.Rules.Totals(cfg.Name)
-		if err != nil { // removed since
+		if err != nil { // removed in the meantime
 			continue
 		}
 		send := func(kind prometheus.ValueType, name, help string, v float64) {

@@ -18,14 +18,14 @@ import (
 	"github.com/headgate/headgate/internal/route"
 )
 
-// A look is how the pages of a room look: what its files said when they were read.
+// A look holds the content of a room's pages, as read from its files.
 type look struct {
 	page   *pages.Page
 	assets *pages.Assets // nil: none
-	places *route.Set    // of the room
+	places *route.Set    // the routes of the room
 }
 
-// checkPages reports what is wrong with the files of the rooms' own pages.
+// checkPages reports faults in the files of the rooms' own pages.
 func checkPages(cfg *config.Config) error {
 	book, err := pages.NewDefaultPages(errorRetry)
 	if err != nil {
@@ -35,7 +35,7 @@ func checkPages(cfg *config.Config) error {
 	return err
 }
 
-// readLooks reads the pages of all rooms, by name. What is wrong with them is told at once.
+// readLooks reads the pages of all rooms, by name, and reports all faults at once.
 func readLooks(cfg *config.Config, book *pages.DefaultPages) (map[string]*look, error) {
 	all := map[string]*look{}
 	var errs []error
@@ -82,8 +82,8 @@ func readLook(c *config.Room, book *pages.DefaultPages) (*look, error) {
 	return l, err
 }
 
-// madeLook is how the pages of a room look that is not of the file: with a page of its own, or the
-// default one, and those of its events.
+// madeLook returns the look of a room that is not in the file: its own page or the default one, and
+// the pages of its events.
 func madeLook(w *manage.DesiredRoom, book *pages.DefaultPages) (l *look, err error) {
 	l = &look{places: w.Room.Places()}
 	pc := pages.Config{Book: book, Language: w.Room.DefaultTemplateLanguage, Path: w.Room.Path,
@@ -109,7 +109,7 @@ func madeLook(w *manage.DesiredRoom, book *pages.DefaultPages) (l *look, err err
 	return l, err
 }
 
-// ownPageOf is a page of the API: "" is the default one.
+// ownPageOf parses a page that was set by the API; "" is the default page.
 func ownPageOf(html string) (*pages.Custom, error) {
 	if html == "" {
 		return nil, nil
@@ -117,7 +117,7 @@ func ownPageOf(html string) (*pages.Custom, error) {
 	return pages.ParseCustom([]byte(html))
 }
 
-// readTemplate reads one page. What is wrong with it are faults of its own file.
+// readTemplate reads one page. Its errors are faults that name the file.
 func readTemplate(name string) (*pages.Custom, error) {
 	fault := func(line int, problem, hint string) error {
 		return &config.Fault{File: name, Line: line, Column: min(line, 1), Key: "page",
@@ -143,8 +143,8 @@ func readTemplate(name string) (*pages.Custom, error) {
 
 func (l *look) same(x *look) bool { return l.page.Equal(x.page) && l.assets.Equal(x.assets) }
 
-// before answers for the page's files; all else goes to next. They are no visits: who waits
-// gets them, whatever the origin does.
+// before serves the page's files; all other requests go to next. The files need no session: waiting
+// visitors receive them, whatever the state of the origin.
 func (l *look) before(next http.Handler) http.Handler {
 	if l.assets == nil {
 		return next
@@ -165,7 +165,7 @@ func (s *Server) preview(room string, q url.Values) (*pages.Preview, error) {
 	return g.look.page.Preview(g.now.Title, q)
 }
 
-// messageOf is what those who wait read, during the event that a preview shows.
+// messageOf returns the message for waiting visitors during the event that a preview shows.
 func (g *gate) messageOf(q url.Values) string {
 	message := g.now.Message
 	for i := range g.now.Events {

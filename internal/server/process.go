@@ -23,7 +23,7 @@ func (s *Server) Rooms() []headgate.Status {
 	return all
 }
 
-// Where implements api.Process.
+// FindTicket implements api.Process.
 func (s *Server) FindTicket(ctx context.Context, room, ticket string) (headgate.TicketInfo, error) {
 	g := s.set.Load().find(room)
 	if g == nil {
@@ -60,7 +60,8 @@ func (s *Server) Revoke(ctx context.Context, r api.Revoked) (api.RotateResult, e
 	return s.node.Revoke(ctx, r)
 }
 
-// dataFolder is the data folder for those who stand in another folder.
+// dataFolder returns the absolute path of the data folder, for readers with another working
+// directory.
 func (s *Server) dataFolder() string {
 	if abs, err := filepath.Abs(s.cfg.Data); err == nil {
 		return abs
@@ -68,7 +69,7 @@ func (s *Server) dataFolder() string {
 	return s.cfg.Data
 }
 
-// A build says where the binary came from.
+// A build describes the origin of the binary.
 type build struct{ version, revision, golang string }
 
 func readBuild() build {
@@ -91,18 +92,17 @@ func readBuild() build {
 
 type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// A Machine is what a process meets outside of itself. What is nil is that of the machine it
-// runs on. Tests provide others, to run many nodes in one process and to do to each what happens
-// to machines.
+// A Machine is the environment of a process. A nil field uses the real machine. Tests provide
+// others, to run many nodes in one process and to simulate failures of each.
 type Machine struct {
 	// Listen opens the addresses of visitors, operators and Envoy.
 	Listen func(network, addr string) (net.Listener, error)
-	// Dial opens the connections to origins and to targets of queues and webhooks.
+	// Dial opens the connections to origins and to the targets of queues and webhooks.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// Engine opens a connection to the engine, for an account of it, in place of one that
-	// headgate starts or finds by its address.
+	// Engine opens a connection to an account of the engine, in place of an engine that headgate
+	// starts or finds by its address.
 	Engine func(account string) (net.Conn, error)
-	// Boot is the clock that decides.
+	// Boot is the clock that decisions are based on.
 	Boot func() time.Duration
 }
 
@@ -118,10 +118,10 @@ func (m *Machine) listen(addr, key string) (l net.Listener, err error) {
 	return l, nil
 }
 
-// endings are the visits of a room that backends have ended, since the start.
+// endings counts the sessions of a room that backends have ended since the start.
 type endings struct{ completed, abandoned atomic.Int64 }
 
-// checkoutDesk is what a room does for those who pay.
+// checkoutDesk returns the handler of the checkout features of a room.
 func (s *Server) checkoutDesk(g *gate) *checkout.Handler {
 	c := &g.now
 	return checkout.New(checkout.Config{
@@ -131,8 +131,8 @@ func (s *Server) checkoutDesk(g *gate) *checkout.Handler {
 	})
 }
 
-// EndVisit implements api.Process: it ends the visit that a backend names by its signed pass, or
-// by the jti of that.
+// EndSession implements api.Process: it ends the session that a backend names by its signed pass,
+// or by the pass's jti.
 func (s *Server) EndSession(ctx context.Context, room string, v api.SessionRequest) (ended bool, err error) {
 	g := s.set.Load().find(room)
 	if g == nil {

@@ -23,27 +23,27 @@ import (
 	"github.com/headgate/headgate/queue"
 )
 
-// jobQueues are the queues of the process. A reload makes another set of them.
+// jobQueues holds the queues of the process. A reload makes another set of them.
 type jobQueues struct {
 	capacity *queue.Capacity
 	room     *diskRoom
 	set      atomic.Pointer[[]*openQueue]
 
 	throttles map[string]*deliver.Throttle // by scheme and host of the target; guarded by turn
-	leaving   map[string]*task             // removed and about to end, by name; guarded by turn
+	leaving   map[string]*task             // removed, but not ended yet, by name; guarded by turn
 }
 
 // An openQueue is a queue of the configuration.
 type openQueue struct {
 	*queue.Queue
 	file   config.Queue
-	pace   string // the limit that is the full rate of a target which strangers use too
+	pace   string // the limit that is the full rate of a target with other users
 	target *target
 	config queue.Config
 	runs   *task // guarded by turn
 }
 
-// all are the queues as of now.
+// all returns the current queues.
 func (j *jobQueues) all() (all []*queue.Queue) {
 	for _, q := range *j.set.Load() {
 		all = append(all, q.Queue)
@@ -60,7 +60,7 @@ func (j *jobQueues) find(name string) *openQueue {
 	return nil
 }
 
-// openQueues finds or makes the queues of the configuration.
+// openQueues finds or creates the queues of the configuration.
 func (s *Server) openQueues(ctx context.Context) error {
 	s.jobs = &jobQueues{capacity: queue.NewCapacity(s.limits.Rules), room: newDiskRoom(s.cfg.Data),
 		throttles: map[string]*deliver.Throttle{}, leaving: map[string]*task{}}
@@ -81,10 +81,10 @@ func (s *Server) openQueues(ctx context.Context) error {
 	return nil
 }
 
-// tellLeftQueues says of which queues something is kept that are not in the configuration: who
-// has renamed one waits for jobs that nobody delivers.
+// tellLeftQueues logs the stored queues that are not in the configuration. After a renaming, their
+// jobs wait but nothing delivers them.
 func (s *Server) tellLeftQueues(ctx context.Context) {
-	if s.node.Engine == nil { // a user of another NATS may not list streams
+	if s.node.Engine == nil { // a user of an external NATS may not be allowed to list streams
 		return
 	}
 	ctx, stop := context.WithTimeout(ctx, collectWait)
@@ -105,7 +105,7 @@ func (s *Server) tellLeftQueues(ctx context.Context) {
 	}
 }
 
-// describe makes ready all that a queue needs, and reads the files of its target.
+// describe prepares what a queue needs, and reads the files of its target.
 func (s *Server) describe(cfg *config.Config, c *config.Queue) (*openQueue, error) {
 	q := &openQueue{file: *c, pace: paceOf(cfg, c)}
 	var err error
@@ -122,7 +122,7 @@ func (s *Server) describe(cfg *config.Config, c *config.Queue) (*openQueue, erro
 		Weight: c.Weight,
 		Burst:  !c.Spread, Rate: float64(c.Rate), Concurrency: c.Concurrency, MaxAttempts: c.MaxAttempts,
 		MinBackoff: c.MinBackoff, MaxBackoff: c.MaxBackoff, MaxAge: c.MaxAge,
-		KeyWindow:  cmp.Or(c.KeyWindow, -1), // the zero of a queue is its default
+		KeyWindow:  cmp.Or(c.KeyWindow, -1), // a zero KeyWindow would select the queue's default
 		MaxWaiting: int(c.MaxWaiting), MaxBytes: c.MaxBytes, Weights: map[string]int{},
 		NATS: k.Config.NATS, Replicas: k.Config.Replicas, Node: k.Config.Node, Log: s.log,
 		Boot: s.machine.Boot,
@@ -149,7 +149,7 @@ func (s *Server) describe(cfg *config.Config, c *config.Queue) (*openQueue, erro
 	return q, nil
 }
 
-// paceOf names the limit that is the full rate of a target which strangers use too.
+// paceOf returns the name of the limit that is the full rate of a target with other users.
 func paceOf(cfg *config.Config, c *config.Queue) string {
 	if l := cfg.Pace(c); c.Target.Shared && l != nil {
 		return l.Name
@@ -157,8 +157,8 @@ func paceOf(cfg *config.Config, c *config.Queue) string {
 	return ""
 }
 
-// throttleOf finds the throttle of a queue's target: a machine is overrun as a whole, so its
-// scheme and host say which it is.
+// throttleOf returns the throttle of a queue's target. Queues with the same scheme and host share
+// one, because overload concerns the machine as a whole.
 func (s *Server) throttleOf(q *openQueue) (queue.Throttle, error) {
 	u, err := url.Parse(q.file.Target.URL)
 	if err != nil {
@@ -178,7 +178,7 @@ func (s *Server) throttleOf(q *openQueue) (queue.Throttle, error) {
 	return &throttle{Throttle: t, rules: s.limits.Rules, limit: q.pace}, nil
 }
 
-// siteOf is the scheme, host and port of a target, the same however they are spelt.
+// siteOf returns the scheme, host and port of a target in a normalized spelling.
 func siteOf(u *url.URL) string {
 	scheme := strings.ToLower(u.Scheme)
 	port := u.Port()
@@ -188,7 +188,7 @@ func siteOf(u *url.URL) string {
 	return scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port)
 }
 
-// settle lets each throttle have the pace of the set, and forgets those that it does not use.
+// settle sets the pace of each throttle from the set of queues, and removes unused throttles.
 func (j *jobQueues) settle(now time.Time) {
 	used := map[*deliver.Throttle]*throttle{}
 	for _, q := range *j.set.Load() {
@@ -208,12 +208,12 @@ func (j *jobQueues) settle(now time.Time) {
 		case paced != nil:
 			paced.again()
 		default:
-			_ = t.Change(now, deliver.Pace{}) // no pace is never wrong
+			_ = t.Change(now, deliver.Pace{}) // an empty pace is always valid
 		}
 	}
 }
 
-// runQueue lets a queue run, once the one of its name that was removed has ended.
+// runQueue starts a queue, after a removed queue of the same name has ended.
 func (s *Server) runQueue(q *openQueue) {
 	before := s.jobs.leaving[q.file.Name]
 	delete(s.jobs.leaving, q.file.Name)
@@ -228,8 +228,8 @@ func (s *Server) runQueue(q *openQueue) {
 	})
 }
 
-// queues makes the queues of the new configuration ready: those that are new are opened, of
-// those that have changed all but what is in force.
+// queues prepares the queues of the new configuration: it opens new ones, and prepares changes
+// without putting them into force.
 func (w *swap) queues(ctx context.Context) error {
 	for i := range w.new.cfg.Queues {
 		c := &w.new.cfg.Queues[i]
@@ -257,7 +257,7 @@ func (w *swap) queues(ctx context.Context) error {
 	return nil
 }
 
-// reconfigureQueues puts into force what has changed of queues.
+// reconfigureQueues puts changes of existing queues into force.
 func (w *swap) reconfigureQueues(ctx context.Context) error {
 	for _, q := range w.jobs {
 		was := w.s.jobs.find(q.file.Name)
@@ -276,7 +276,7 @@ func (w *swap) reconfigureQueues(ctx context.Context) error {
 	return nil
 }
 
-// commitQueues lets the new set of queues run. Nothing in it can fail.
+// commitQueues starts the new set of queues. It cannot fail.
 func (w *swap) commitQueues() {
 	j := w.s.jobs
 	old := *j.set.Load()
@@ -298,7 +298,7 @@ func (w *swap) commitQueues() {
 	j.settle(time.Now())
 }
 
-// removeQueue lets a queue end that is not in the configuration any more. Its jobs stay.
+// removeQueue ends a queue that is no longer in the configuration. Its jobs stay in the store.
 func (s *Server) removeQueue(q *openQueue) {
 	args := []any{"queue", q.file.Name}
 	if q.Hosted() {
@@ -322,17 +322,16 @@ func (s *Server) removeQueue(q *openQueue) {
 	q.runs.stop()
 }
 
-// Parameters of trim. Chosen: the engine lets go of what it has written after 10 s, and fewer
-// jobs leave less behind than an idle process has anyway.
+// Parameters of trim. Chosen: the engine frees its write buffers after 10 s, and fewer jobs leave
+// less behind than an idle process holds anyway.
 const (
 	trimEvery = 20 * time.Second
 	trimJobs  = 50_000
 )
 
-// trim gives memory back to the system when many jobs have come or gone and it is quiet
-// again: the engine has then some 250 MB of buffers in its pools, which Go would keep for
-// minutes, since nothing is allocated any more. What is in a pool goes with the second
-// collection.
+// trim returns memory to the system when many jobs have come or gone and the process is quiet
+// again. The engine then has about 250 MB of buffers in its pools, which Go would keep for minutes
+// because nothing is allocated any more. The content of a pool is freed by the second collection.
 func (s *Server) trim(ctx context.Context) {
 	tick := time.NewTicker(trimEvery)
 	defer tick.Stop()
@@ -356,36 +355,37 @@ func (s *Server) trim(ctx context.Context) {
 	}
 }
 
-// Parameters of diskRoom. Chosen: docs/operations.md calls 100 MB of free space plenty for all
-// but jobs, a small disk has less; and what is put within lookAgain is counted.
+// Parameters of diskRoom. Chosen: docs/operations.md says that 100 MB of free space is enough for
+// everything but jobs. A small disk has less. Jobs that are written between two checks are counted.
 const (
 	keptFree     = 100 << 20
 	keptFreePart = 20 // of the disk, if that is less
 	lookAgain    = 100 * time.Millisecond
 )
 
-// A diskRoom keeps jobs from filling the disk of the data folder: on a full one no room lets
-// anybody in, and no job can be noted as done or be removed, so that it would stay full.
-// It may be used by many goroutines at once.
+// A diskRoom keeps jobs from filling the disk of the data folder. On a full disk no room admits
+// anyone, and no job can be marked as done or removed, so the disk would stay full. It may be used
+// by many goroutines at once.
 type diskRoom struct {
 	dir  string
 	look func(dir string) (free, size uint64, err error)
 
 	mu   sync.Mutex
-	at   time.Time // of the look
-	left int64     // above what is kept free
+	at   time.Time // time of the last check
+	left int64     // bytes that may still be written
 	kept int64
 }
 
 func newDiskRoom(dir string) *diskRoom { return &diskRoom{dir: dir, look: platform.Space} }
 
-// take says whether so many bytes of jobs may be written, and why not.
+// take reserves space for that many bytes of jobs, or returns an error that explains why they may
+// not be written.
 func (d *diskRoom) take(bytes int64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if now := time.Now(); now.Sub(d.at) >= lookAgain {
 		free, size, err := d.look(d.dir)
-		if err != nil { // it cannot be told: the engine refuses what does not fit
+		if err != nil { // free space unknown: the engine rejects what does not fit
 			return nil
 		}
 		d.kept = int64(min(keptFree, size/keptFreePart))

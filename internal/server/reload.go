@@ -18,17 +18,16 @@ import (
 // reloadWait bounds a reload, however many rooms it changes.
 const reloadWait = time.Minute
 
-// A reading is how the configuration was read last.
+// A reading is the result of the last read of the configuration.
 type reading struct {
 	at   time.Time
-	good time.Time // the last that went well; the first is that of the start
+	good time.Time // the last successful read; the first is the one at the start
 	err  error
 }
 
-// Reload implements api.Process: it reads the configuration file again and puts
-// it into force as one snapshot. On an error nothing has changed. Visitors
-// notice nothing but the new values: who is inside stays, who waits keeps the
-// place. A room whose record cannot be read is left as it is.
+// Reload implements api.Process: it reads the configuration file again and puts it into force as
+// one snapshot. On an error nothing has changed. Visitors notice only the new values: sessions go
+// on and places in the line stay. A room whose record cannot be read is left as it is.
 func (s *Server) Reload(ctx context.Context) (api.ReloadResult, error) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
@@ -38,7 +37,7 @@ func (s *Server) Reload(ctx context.Context) (api.ReloadResult, error) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), reloadWait)
 	defer stop()
 	got, err := s.reload(ctx)
-	if errors.Is(err, config.ErrNoFile) { // there was nothing to read, and nothing is wrong
+	if errors.Is(err, config.ErrNoFile) { // there is no file, which is not an error
 		return got, err
 	}
 	r := &reading{at: time.Now(), good: s.read.Load().good, err: err}
@@ -49,8 +48,8 @@ func (s *Server) Reload(ctx context.Context) (api.ReloadResult, error) {
 	return got, err
 }
 
-// ReloadOn reloads at each signal until ctx ends, and says in the log how it
-// went. A signal that comes before Run is obeyed when Run has begun.
+// ReloadOn reloads at each signal until ctx ends, and logs the result. A signal that arrives before
+// Run takes effect once Run has begun.
 func (s *Server) ReloadOn(ctx context.Context, signals <-chan os.Signal) {
 	select {
 	case <-ctx.Done():
@@ -84,18 +83,17 @@ func (s *Server) ReloadOn(ctx context.Context, signals <-chan os.Signal) {
 	}
 }
 
-// A swap is a reload on its way. What it has done so far is undone by undo, the
-// last first.
+// A swap is a reload in progress. undo takes back the steps done so far, most recent first.
 type swap struct {
 	s        *Server
 	old, new *roomSet
 	trust    bool // trusted_proxies have changed
 	lists    bool // lists have changed
-	made     bool // nothing but rooms of the store may be new
+	made     bool // only rooms of the store may be new
 	got      api.ReloadResult
 
 	wants          []want
-	added, changed []*gate // of new
+	added, changed []*gate // parts of new
 	rules          *envoy.Rules
 	jobs           []*openQueue
 	hooks          []*openWebhook
@@ -117,7 +115,7 @@ func (s *Server) reload(ctx context.Context) (api.ReloadResult, error) {
 		return api.ReloadResult{}, err
 	}
 	if err := w.prepare(ctx); err != nil {
-		s.rooms.Retry() // rooms of the store were looked at, and are not in force either
+		s.rooms.Retry() // rooms of the store were read too, and are not in force either
 		return api.ReloadResult{}, w.takeBack(err)
 	}
 	w.got.Limits = limitChanges(w)
@@ -144,7 +142,7 @@ func (s *Server) newSwap(cfg *config.Config) *swap {
 	return w
 }
 
-// settings lists what a reload puts into force that is no room, limit, queue or webhook.
+// settings lists what a reload changes besides rooms, limits, queues and webhooks.
 func settings(old, now *config.Config) []string {
 	keys := []string{}
 	if !slices.Equal(old.TrustedProxies, now.TrustedProxies) {
@@ -173,7 +171,7 @@ func settings(old, now *config.Config) []string {
 	return keys
 }
 
-// takeBack undoes what was done before the reload failed with err.
+// takeBack undoes the steps of a reload that failed with err.
 func (w *swap) takeBack(err error) error {
 	var errs []error
 	for _, back := range slices.Backward(w.undo) {
@@ -188,7 +186,7 @@ func (w *swap) takeBack(err error) error {
 	return err
 }
 
-// needsRestart lists what a reload leaves as it is at the start.
+// needsRestart lists the changed keys that take effect only after a restart.
 func needsRestart(start, now *config.Config) []string {
 	keys := []string{}
 	for _, k := range []struct {
@@ -226,7 +224,7 @@ func needsRestart(start, now *config.Config) []string {
 	return keys
 }
 
-// prepare does all that can fail.
+// prepare does everything that can fail.
 func (w *swap) prepare(ctx context.Context) error {
 	if err := w.prepareRooms(ctx); err != nil {
 		return err
@@ -252,13 +250,13 @@ func (w *swap) prepare(ctx context.Context) error {
 	if err := w.webhooks(ctx); err != nil {
 		return err
 	}
-	restart, err := w.s.reloadTLS(ctx, &w.new.cfg.TLS) // last: it has no way back
+	restart, err := w.s.reloadTLS(ctx, &w.new.cfg.TLS) // last, because it cannot be undone
 	w.got.NeedsRestart = append(w.got.NeedsRestart, restart...)
 	return err
 }
 
-// prepareRooms opens what is new, then hands its new configuration to each room that has one, and
-// forgets the live changes.
+// prepareRooms opens the new rooms, then gives each changed room its new configuration, and forgets
+// the live changes.
 func (w *swap) prepareRooms(ctx context.Context) error {
 	for i := range w.wants {
 		x := &w.wants[i]
@@ -284,10 +282,10 @@ func (w *swap) prepareRooms(ctx context.Context) error {
 			w.got.Rooms.Removed = append(w.got.Rooms.Removed, g.file.Name)
 		}
 		next := w.new.find(g.file.Name)
-		if g.live == nil || next == g { // none, or damaged and left as it is
+		if g.live == nil || next == g { // no live changes, or damaged and left as it is
 			continue
 		}
-		if next == nil && w.s.node.Linked() { // the room goes on in other data centres, as it is
+		if next == nil && w.s.node.Linked() { // the room still runs in other data centers, with its live changes
 			continue
 		}
 		w.got.Dropped = append(w.got.Dropped, g.file.Name)
@@ -300,14 +298,14 @@ func (w *swap) prepareRooms(ctx context.Context) error {
 	return nil
 }
 
-// gate makes the new gate of a room: the old one where nothing has changed or can, one
-// around the same room where something has, or a room of its own.
+// gate makes the new gate of a room: the old gate where nothing has changed or nothing can change,
+// a new gate around the same room where something has changed, or a gate with a new room.
 func (w *swap) gate(ctx context.Context, x *want) (*gate, error) {
 	c, look := &x.room, x.look
 	was := w.old.find(c.Name)
 	if was == nil {
-		// Live changes of a room of this name from before are of another file. Those of a
-		// room that other data centres have already are taken over a moment later.
+		// Earlier live changes of a room of this name belong to another file. If other data centers
+		// already have the room, its live changes are taken over a moment later.
 		if !w.s.node.Linked() {
 			if _, err := w.s.changes.Keep(ctx, c, nil); err != nil {
 				return nil, err
@@ -369,7 +367,7 @@ func (w *swap) reconfigure(ctx context.Context, g *gate) error {
 	return nil
 }
 
-// commit puts all that is new into force. Nothing in it can fail.
+// commit puts everything new into force. It cannot fail.
 func (w *swap) commit(ctx context.Context) {
 	w.s.limits.reload(w.new.cfg)
 	if err := w.s.envoy.reload(w.s.limits, w.rules); err != nil {
@@ -380,19 +378,19 @@ func (w *swap) commit(ctx context.Context) {
 	w.commitRooms()
 }
 
-// commitRooms puts the new set before visitors.
+// commitRooms makes the new set visible to requests.
 func (w *swap) commitRooms() {
 	for _, g := range w.added {
 		g.run(w.s.crew)
 	}
-	var left []*gate // whose proxy, or room and proxy, nobody new comes to
+	var left []*gate // gates whose proxy, or whose room and proxy, get no new requests
 	for _, g := range w.changed {
 		was := w.old.find(g.file.Name)
 		if g.proxy == was.proxy {
 			continue
 		}
 		was.probes.end()
-		g.room.SetOriginUp(true) // as far as the new way knows
+		g.room.SetOriginUp(true) // the new proxy has not seen a failure yet
 		g.probes = w.s.crew.start(g.proxy.Run)
 		left = append(left, was)
 	}
@@ -404,7 +402,7 @@ func (w *swap) commitRooms() {
 			left = append(left, g)
 		}
 	}
-	for _, g := range left { // requests under way keep their connections until they end
+	for _, g := range left { // requests in flight keep their connections until they end
 		g.proxy.CloseIdleConnections()
 	}
 }

@@ -17,14 +17,15 @@ import (
 	"github.com/headgate/headgate/internal/wire"
 )
 
-// route finds the most specific room for a request. If readings of its path are of different
-// rooms, it goes on only where all of them take paths as they come, and through all of them.
+// route finds the most specific room for a request. If the readings of its path belong to different
+// rooms, the request goes on only if all of these rooms accept paths as they come, and then it
+// passes through all of them.
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
-	if s.ending.Load() { //: the next request finds another node
+	if s.ending.Load() { // so that the next request finds another node
 		w.Header().Set("Connection", "close")
 	}
 	host, ok := paths.SentHost(r.Host)
-	if !ok || r.URL.Host != "" && r.URL.Host != r.Host { // by HTTP/2 a target may name another one
+	if !ok || r.URL.Host != "" && r.URL.Host != r.Host { // an HTTP/2 target may name another host
 		paths.Malformed(w, r, "The Host of this request is not a host name or address with at most one port.")
 		return
 	}
@@ -32,11 +33,11 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 		paths.Malformed(w, r, "headgate opens no tunnels.")
 		return
 	}
-	if strings.ContainsFunc(r.Method, noToken) { // by HTTP/2 it may hold a whole request line
+	if strings.ContainsFunc(r.Method, noToken) { // an HTTP/2 method may contain a whole request line
 		paths.Malformed(w, r, "The method of this request is not a name.")
 		return
 	}
-	r.Host = host // what is decided on is what is sent
+	r.Host = host // send the origin the host that the decision used
 	paths.Keep(r.URL)
 	p := paths.Of(r.URL)
 	if p.Malformed() || p.Excessive() {
@@ -69,10 +70,10 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h := best.handler
-	if len(others) == 0 && best.preflight != nil && wire.IsPreflight(r) { // of several each would have a say
+	if len(others) == 0 && best.preflight != nil && wire.IsPreflight(r) { // of several, each policy would apply
 		h = best.preflight
 	}
-	for _, g := range others { // it may reach each of them: it needs the pass of each
+	for _, g := range others { // the request may reach each room, so it needs a pass of each
 		if g != best {
 			h = g.room.Handler(h)
 		}
@@ -80,17 +81,18 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	h.ServeHTTP(w, r)
 }
 
-// noToken reports whether a character cannot be in the name of a method (RFC 9110, section 5.6.2).
+// noToken reports whether a character is not allowed in a method (RFC 9110, section 5.6.2).
 func noToken(c rune) bool {
 	return c <= ' ' || c >= 0x7f || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, c)
 }
 
-// asTheyCome reports whether requests with several readings pass: also where the room holds nobody.
+// asTheyCome reports whether requests with several readings pass. They also pass where the room
+// holds nobody back.
 func (g *gate) asTheyCome() bool {
 	return g.now.Paths == config.PathsAsTheyCome || g.now.Shadow || g.now.Suspended
 }
 
-// most returns the most specific room for one reading of a path, nil if there is none.
+// most returns the most specific room for one reading of a path, or nil if there is none.
 func (s *roomSet) most(host, path string) (best *gate, most int) {
 	most = -1
 	host = paths.Hostname(host)
@@ -106,8 +108,8 @@ func clientAddr(trusted []netip.Prefix) func(*http.Request) netip.Addr {
 	return func(r *http.Request) netip.Addr { return proxy.ClientAddr(r, trusted) }
 }
 
-// secure decides whether the cookie is Secure: always over https, also where a
-// trusted proxy in front has ended it.
+// secure returns a function that decides whether the cookie is Secure. It always is over HTTPS,
+// also where a trusted proxy in front terminates TLS.
 func secure(trusted []netip.Prefix, c config.CookieSecure) func(*http.Request) bool {
 	return func(r *http.Request) bool {
 		switch {
@@ -134,9 +136,9 @@ func fromTrusted(r *http.Request, trusted []netip.Prefix) bool {
 	return false
 }
 
-// mostConnections is how many connections an address may have; 0 is any number. A proxy brings the
-// visitors of many addresses, and so does an unlisted one on this machine, which is no stranger:
-// for loopback the number must be in the file.
+// mostConnections returns how many connections an address may have; 0 is any number. A trusted
+// proxy carries the visitors of many addresses and has no limit. A proxy on this machine may not be
+// listed as trusted, so loopback addresses have a limit only if the file sets one.
 func (s *Server) mostConnections(a netip.Addr) int {
 	cfg := s.set.Load().cfg
 	for _, p := range cfg.TrustedProxies {
@@ -150,19 +152,19 @@ func (s *Server) mostConnections(a netip.Addr) int {
 	return int(cfg.MaxConnections)
 }
 
-// pace is how slow visitors may be.
+// pace returns how slow visitors may be.
 func (s *Server) pace() guard.Pace {
 	cfg := s.set.Load().cfg
 	return guard.Pace{Body: cfg.BodyTimeout, Rate: cfg.BodyRate, Write: cfg.WriteTimeout}
 }
 
-// Each visitor whose request is under way takes two files, one on each side.
+// Each visitor with a request in flight takes two files, one on each side.
 const (
 	fewestFiles = 256
 	enoughFiles = 8192
 )
 
-// A FilesError says that the process may open too few files to serve.
+// A FilesError reports that the process may not open enough files to serve.
 type FilesError struct{ Limit uint64 }
 
 func (e *FilesError) Error() string {
@@ -170,7 +172,7 @@ func (e *FilesError) Error() string {
 		e.Limit, fewestFiles)
 }
 
-// Hint says what to do.
+// Hint returns what the operator can do.
 func (e *FilesError) Hint() string {
 	return "raise it: ulimit -n 65536, or LimitNOFILE=65536 in the systemd unit"
 }

@@ -12,15 +12,15 @@ import (
 	"github.com/headgate/headgate/internal/rules"
 )
 
-// roomRules are the rules of a room as the room asks them. They never change.
+// roomRules are the compiled rules of a room. They never change.
 type roomRules struct {
 	set      *rules.Set
 	secure   func(*http.Request) bool
-	crawlers *rules.Crawlers // nil: crawlers are visitors like others
-	anyCase  bool            // the origin may not tell the cases of a path apart
+	crawlers *rules.Crawlers // nil: crawlers are treated like other visitors
+	anyCase  bool            // the origin may ignore the case of paths
 }
 
-// rulesOf compiles the rules of a room, nil if it has none, and says which lanes they lead into.
+// rulesOf compiles the rules of a room, nil if it has none, and returns the lanes that they use.
 func (s *Server) rulesOf(all *config.Config, c *config.Room) (headgate.Rules, []headgate.Lane, error) {
 	if len(c.Rules) == 0 && !c.CrawlerBypass {
 		return nil, nil, nil
@@ -45,8 +45,9 @@ func (s *Server) rulesOf(all *config.Config, c *config.Room) (headgate.Rules, []
 	return r, set.Lanes(), nil
 }
 
-// Match implements headgate.Rules. A crawler passes by unless it is denied. Where the origin may take
-// /Admin for /admin, the stricter action of the two counts: it may as well tell them apart.
+// Match implements headgate.Rules. A verified crawler passes unless a rule denies it. Where the
+// origin may treat /Admin as /admin, the stricter action of both spellings counts, because it is
+// not known whether the origin does.
 func (r *roomRules) Match(q headgate.RuleRequest) headgate.RuleAction {
 	asked := rules.Request{Request: q.Request, Path: q.Path, From: q.From, Secure: r.secure(q.Request)}
 	act := r.action(q, r.set.Match(asked))
@@ -70,14 +71,14 @@ func (r *roomRules) action(q headgate.RuleRequest, v rules.Verdict) headgate.Rul
 	return headgate.RuleNone
 }
 
-// sameLists tells whether what expressions ask for in $name is the same.
+// sameLists reports whether the lists that expressions refer to as $name are the same.
 func sameLists(a, b *config.Config) bool {
 	return slices.EqualFunc(a.Lists, b.Lists, func(x, y config.List) bool {
 		return x.Name == y.Name && slices.Equal(x.Addresses, y.Addresses) && slices.Equal(x.Texts, y.Texts)
 	})
 }
 
-// rules tells what the rules of a room have decided.
+// rules collects the decisions of the rules of a room.
 func (c *collector) rules(ch chan<- prometheus.Metric, st *headgate.Status) {
 	d := prometheus.NewDesc("headgate_rules_total", "Requests that rules have decided on.",
 		[]string{"room", "action"}, nil)
@@ -89,7 +90,7 @@ func (c *collector) rules(ch chan<- prometheus.Metric, st *headgate.Status) {
 	}
 }
 
-// lanes tells of the lines beside the ordinary one of a room.
+// lanes collects the metrics of the lanes of a room.
 func (c *collector) lanes(ch chan<- prometheus.Metric, st *headgate.Status) {
 	labels := []string{"room", "lane"}
 	say := func(name, help string, kind prometheus.ValueType, n int64, lane string) {

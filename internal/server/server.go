@@ -1,20 +1,20 @@
-// Package server is the process: it opens the rooms of a configuration, listens
-// for visitors and operators, and drains.
+// Package server is the process: it opens the rooms of a configuration, listens for visitors and
+// operators, and drains.
 //
 // # The promise
 //
-// Visitors and operators never share a listener. A stop lets what is in flight
-// end, for at most drainFor; readiness falls first.
+// Visitors and operators never share a listener. A stop lets requests in flight finish for at most
+// drainFor; before that, the readiness check fails.
 //
 // # Concurrency
 //
-// Run owns every goroutine and waits for them. The set of rooms is one immutable
-// snapshot: a request keeps the one it began with. One change of it, a reload or
-// a live change, is made at a time, and is in the store before it is in force.
+// Run owns every goroutine and waits for them. The set of rooms is one immutable snapshot: a
+// request keeps the one it began with. Only one change of the set, a reload or a live change, is
+// made at a time, and it is stored before it takes effect.
 //
 // # What it does not do
 //
-// It decides nothing about a visitor: that is the root package's Room.
+// It decides nothing about a visitor: the Room of the root package does.
 package server
 
 import (
@@ -44,27 +44,27 @@ import (
 	"github.com/headgate/headgate/internal/traces"
 )
 
-// Timeouts and sizes against slow and greedy clients. Chosen: a browser needs
-// far less, and net/http answers 431 by itself beyond the header size.
+// Timeouts and sizes against slow and greedy clients. Chosen: a browser needs far less, and
+// net/http itself answers 431 for larger headers.
 const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
 	maxHeader     = 64 << 10
-	maxStreams    = 250 // requests of a connection of HTTP/2 at the same time, net/http's default
+	maxStreams    = 250 // concurrent requests of an HTTP/2 connection, net/http's default
 	drainFor      = 30 * time.Second
-	errorRetry    = 5 * time.Second // the page of an origin that is down asks again
+	errorRetry    = 5 * time.Second // after which the page of an origin that is down reloads
 )
 
 // A Server runs the rooms of one configuration.
 type Server struct {
-	cfg     *config.Config // as at the start: what a reload leaves as it is
+	cfg     *config.Config // as at the start: the keys that a reload does not change
 	log     *slog.Logger
 	machine Machine
 	began   time.Time
 	ready   atomic.Bool
 	ending  atomic.Bool
-	awaits  atomic.Pointer[string] // what it is not ready for want of
-	conns   guard.Connections      // of visitors
+	awaits  atomic.Pointer[string] // why the process is not ready
+	conns   guard.Connections      // connections of visitors
 	public  net.Listener
 	admin   net.Listener
 	https   *https // nil without tls; see tls.go
@@ -85,13 +85,13 @@ type Server struct {
 
 	set  atomic.Pointer[roomSet]
 	read atomic.Pointer[reading]
-	turn chanmutex.Mutex // one change of the set at a time; no visitor waits for it
-	crew *crew           // guarded by turn; nil unless Run is serving
+	turn chanmutex.Mutex // serializes changes of the set; no visitor waits for it
+	crew *crew           // guarded by turn; nil unless Run serves
 
 	running chan struct{} // closed when Run has begun
 }
 
-// Open builds the rooms and binds both addresses. Run must follow, or Close.
+// Open builds the rooms and binds both addresses. The caller must then call Run or Close.
 func Open(ctx context.Context, cfg *config.Config, log *slog.Logger) (*Server, error) {
 	return OpenOn(ctx, Machine{}, cfg, log)
 }
@@ -134,9 +134,9 @@ func OpenOn(
 	return s, nil
 }
 
-// CheckFiles reads the files that the configuration names: rules for Envoy, pages, secrets and certificates
-// of targets and webhooks, and the certificates of https. It says what is wrong with them before an address
-// is taken. Those of cluster and engine are read with the configuration.
+// CheckFiles reads the files that the configuration names and reports faults in them before an
+// address is bound: rules for Envoy, pages, secrets and certificates of targets and webhooks, and
+// the certificates of HTTPS. Those of cluster and engine are read with the configuration.
 func CheckFiles(cfg *config.Config) (err error) {
 	if cfg.Envoy != nil {
 		_, err = readRules(cfg.Envoy.Rules)
@@ -204,7 +204,7 @@ func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
 	return err
 }
 
-// An AddressError says which address could not be bound, and what to do.
+// An AddressError reports an address that could not be bound, and what to do.
 type AddressError struct {
 	Key  string // listen, admin_listen, envoy.listen or tls.listen
 	Addr string
@@ -213,13 +213,13 @@ type AddressError struct {
 
 func (e *AddressError) Error() string { return fmt.Sprintf("%s %s: %v", e.Key, e.Addr, e.Err) }
 
-// Unwrap gives the error of the network.
+// Unwrap returns the error of the network.
 func (e *AddressError) Unwrap() error { return e.Err }
 
-// Hint says what to do.
+// Hint returns what the operator can do.
 func (e *AddressError) Hint() string {
 	key := "--" + strings.ReplaceAll(e.Key, "_", "-")
-	if strings.Contains(e.Key, ".") { // a key without a flag
+	if strings.Contains(e.Key, ".") { // keys with a dot have no flag
 		key = e.Key
 	}
 	switch {
@@ -234,10 +234,10 @@ func (e *AddressError) Hint() string {
 	return "set " + key + " to an address of this machine, such as :8080"
 }
 
-// Addr and AdminAddr are where the server listens.
+// Addr returns the address of the visitors' listener.
 func (s *Server) Addr() net.Addr { return s.public.Addr() }
 
-// AdminAddr is where operators are answered.
+// AdminAddr returns the address of the operators' listener.
 func (s *Server) AdminAddr() net.Addr { return s.admin.Addr() }
 
 // Run serves until ctx ends, then drains.
@@ -266,7 +266,7 @@ func (s *Server) Run(ctx context.Context) error {
 	wg.Go(func() { fail(s.keepAnalytics(work)) })
 	wg.Go(func() { s.trim(work) })
 	wg.Go(func() { s.followEvents(work) })
-	wg.Go(func() { _ = s.crawlers.Run(work) }) // ends with work alone
+	wg.Go(func() { _ = s.crawlers.Run(work) }) // ends when work ends
 	wg.Go(func() { s.watchTargets(work) })
 	wg.Go(func() { s.watchHappenings(work) })
 	wg.Go(func() { fail(s.board.Run(work)) })
@@ -283,17 +283,17 @@ func (s *Server) Run(ctx context.Context) error {
 	s.ending.Store(true)
 	s.node.Rooms.Leave()
 	var ended sync.WaitGroup
-	ended.Go(s.end) // a change may be under way, which takes as long as the store
+	ended.Go(s.end) // a change in progress takes as long as the store does
 	s.log.Info("draining", "delay", s.cfg.DrainDelay)
 	s.delay(work)
 	drain, cancel := context.WithTimeout(context.Background(), drainFor)
 	defer cancel()
-	drainAll(drain, public, secure) // whoever is still downloading then is cut off
+	drainAll(drain, public, secure) // cuts off downloads that are still running then
 	err := context.Cause(work)
 	ended.Wait()
 	stop(nil)
 	closeAdmin(admin)
-	wg.Wait() // the rooms have written their last
+	wg.Wait() // the rooms have written their last records
 	if s.analytics != nil {
 		s.analytics.Close()
 	}
@@ -303,12 +303,12 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// timeWait bounds how long a node of a cluster is not ready for want of a host: then it
-// serves what it can. Chosen: three elections of the store.
+// timeWait bounds how long a node of a cluster is not ready because a host is missing. After that
+// it serves what it can. Chosen: three elections of the store.
 const timeWait = 30 * time.Second
 
-// knowTime waits, in a cluster, until each room knows the time of its counter, for before it
-// could not tell whether a visitor's pass is over; and until those who count limits answer.
+// knowTime waits, in a cluster, until each room knows the time of its counter and the hosts of
+// limits answer. Without the time a room cannot tell whether a visitor's pass has expired.
 func (s *Server) knowTime(ctx context.Context) {
 	if s.node.Bus == nil {
 		return
@@ -336,7 +336,7 @@ func (s *Server) knowTime(ctx context.Context) {
 	}
 }
 
-// unready says why no visitors are taken, "" while they are.
+// unready returns why the process takes no visitors, or "" if it does.
 func (s *Server) unready() string {
 	what := s.awaits.Load()
 	switch {
@@ -350,7 +350,7 @@ func (s *Server) unready() string {
 	return "starting"
 }
 
-// delay waits until balancers have seen that the process takes no more visitors.
+// delay waits until load balancers have noticed that the process takes no more visitors.
 func (s *Server) delay(work context.Context) {
 	select {
 	case <-time.After(s.cfg.DrainDelay):
@@ -358,7 +358,7 @@ func (s *Server) delay(work context.Context) {
 	}
 }
 
-// adminPatience is how long an answer to an operator may still take at the end.
+// adminPatience is how long an answer to an operator may still take during shutdown.
 const adminPatience = time.Second
 
 func closeAdmin(h *http.Server) {

@@ -22,7 +22,7 @@ import (
 	"github.com/headgate/headgate/queue"
 )
 
-// A target delivers as the configuration says, with its files as they are now.
+// A target delivers jobs as configured, with the current content of its files.
 type target struct {
 	queue   string
 	file    config.QueueTarget
@@ -32,15 +32,15 @@ type target struct {
 	dial    dialFunc
 	current atomic.Pointer[deliver.HTTP]
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	seen certs.Stamps
-	told string // the error that was logged, not to say it each time
+	told string // the last logged error, to log each only once
 }
 
 // openTarget reads the files of a target.
 func openTarget(queue string, c *config.QueueTarget, s *Server) (*target, error) {
 	t := &target{queue: queue, file: *c, log: s.log, around: s.around(), dial: s.machine.Dial}
-	return t, t.readLocked() // nobody else knows of it yet
+	return t, t.readLocked() // no lock needed: not shared yet
 }
 
 // Deliver implements queue.Handler.
@@ -48,7 +48,7 @@ func (t *target) Deliver(ctx context.Context, j *queue.Job) queue.Outcome {
 	return t.current.Load().Deliver(ctx, j)
 }
 
-// close closes the connections that are idle.
+// close closes idle connections.
 func (t *target) close() { t.current.Load().Close() }
 
 func (t *target) stamps() certs.Stamps {
@@ -80,15 +80,15 @@ func (t *target) readLocked() error {
 	return nil
 }
 
-// changed tells whether a file is another one than that which was read.
+// changed reports whether a file has changed since it was read.
 func (t *target) changed() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return !t.stamps().Equal(t.seen)
 }
 
-// look takes up files that have changed. Files that are no good are tried again at each look:
-// the other half of a pair may still be on its way.
+// look reads files that have changed. Invalid files are tried again each time, because the other
+// file of a pair may not have been written yet.
 func (t *target) look() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -150,10 +150,10 @@ func readTarget(c *config.QueueTarget) (t deliver.Target, err error) {
 	return t, nil
 }
 
-// lookAtFiles is how often the files of targets are looked at. Chosen: as certificates.
+// lookAtFiles is how often the files of targets are checked. Chosen: the same as for certificates.
 const lookAtFiles = 10 * time.Second
 
-// watchTargets takes up the files of targets when they change, until ctx ends.
+// watchTargets reads the files of targets again when they change, until ctx ends.
 func (s *Server) watchTargets(ctx context.Context) {
 	tick := time.NewTicker(lookAtFiles)
 	defer tick.Stop()
@@ -172,8 +172,8 @@ func (s *Server) watchTargets(ctx context.Context) {
 	}
 }
 
-// throttle is that of a target which strangers use too: its full rate is a limit's, which may
-// change while it runs.
+// throttle is the throttle of a target with other users. Its full rate is the amount of a limit,
+// which may change while it runs.
 type throttle struct {
 	*deliver.Throttle
 	rules headgate.LimitRules
@@ -184,7 +184,7 @@ type throttle struct {
 	pace   deliver.Pace
 }
 
-// lookAtPace is how often the limit is looked at. Chosen: as often as queues look at theirs.
+// lookAtPace is how often the limit is read. Chosen: as often as queues read theirs.
 const lookAtPace = 250 * time.Millisecond
 
 // Pass implements queue.Throttle.
@@ -193,14 +193,14 @@ func (t *throttle) Pass(now time.Time, n int) (ok bool, at time.Time) {
 	return t.Throttle.Pass(now, n)
 }
 
-// again lets the throttle take the limit's rate anew: another one was set meanwhile.
+// again makes the throttle read the rate of its limit again, because another limit was set.
 func (t *throttle) again() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.looked, t.pace = time.Time{}, deliver.Pace{}
 }
 
-// follow takes over what the limit has become.
+// follow takes over changes of the limit.
 func (t *throttle) follow(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -210,7 +210,7 @@ func (t *throttle) follow(now time.Time) {
 	t.looked = now
 	v, err := t.rules.AllowAll(context.Background(), []headgate.LimitCheck{{Limit: t.limit}}, false)
 	if err != nil {
-		return // the limit is gone, and so is what the queue may take
+		return // without its limit the queue may take nothing
 	}
 	l := v[0].Limit
 	pace := deliver.Pace{Amount: l.Amount, Window: l.Window, Shared: true}

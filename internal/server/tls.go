@@ -20,8 +20,8 @@ import (
 	"github.com/headgate/headgate/internal/config"
 )
 
-// A keeper holds the certificates of the https listener. Certificate, Ready and
-// Token never block; Run does, until its context ends.
+// A keeper holds the certificates of the HTTPS listener. Certificate, Ready and Token never block;
+// Run does, until its context ends.
 type keeper interface {
 	Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	Ready(host string) bool
@@ -30,14 +30,14 @@ type keeper interface {
 	Run(context.Context) error
 }
 
-// https is how visitors arrive by https; a Server without it has nil.
+// https serves visitors by HTTPS. A Server without HTTPS has nil.
 type https struct {
 	listener net.Listener
 	keeper   keeper
-	set      atomic.Pointer[config.TLS] // what is in force; a reload changes it
+	set      atomic.Pointer[config.TLS] // in force; a reload changes it
 }
 
-// openTLS reads the certificates and binds the address, if https is on.
+// openTLS reads the certificates and binds the address, if HTTPS is on.
 func (s *Server) openTLS(ctx context.Context, cfg *config.Config) error {
 	if !cfg.TLS.On() {
 		return nil
@@ -74,7 +74,7 @@ func (s *Server) openKeeper(ctx context.Context, cfg *config.Config) (keeper, er
 	}), nil
 }
 
-// TLSAddr is where visitors arrive by https, nil when they cannot.
+// TLSAddr returns the address of the HTTPS listener, or nil without HTTPS.
 func (s *Server) TLSAddr() net.Addr {
 	if s.https == nil {
 		return nil
@@ -82,8 +82,8 @@ func (s *Server) TLSAddr() net.Addr {
 	return s.https.listener.Addr()
 }
 
-// secureServer serves visitors by https, with HTTP/2; nil when that is off. A
-// slow handshake ends with headerTimeout, as slow headers do.
+// secureServer returns the server for HTTPS and HTTP/2, or nil without HTTPS. A slow handshake ends
+// with headerTimeout, as slow headers do.
 func (s *Server) secureServer(next http.Handler) *http.Server {
 	if s.https == nil {
 		return nil
@@ -101,7 +101,7 @@ func (s *Server) secureServer(next http.Handler) *http.Server {
 	return h
 }
 
-// startTLS serves https and keeps its certificates; the caller waits for wg.
+// startTLS serves HTTPS and renews its certificates; the caller waits for wg.
 func (s *Server) startTLS(ctx context.Context, h *http.Server, wg *sync.WaitGroup, fail func(error)) {
 	if h == nil {
 		return
@@ -115,8 +115,8 @@ func (s *Server) startTLS(ctx context.Context, h *http.Server, wg *sync.WaitGrou
 	wg.Go(func() { fail(s.https.keeper.Run(ctx)) })
 }
 
-// plainHTTP stands before the rooms at the http listener: it answers issuers
-// that ask for the proof of a domain, and sends visitors to https.
+// plainHTTP wraps the rooms at the HTTP listener. It answers the challenges of certificate issuers,
+// and redirects visitors to HTTPS.
 func (s *Server) plainHTTP(next http.Handler) http.Handler {
 	if s.https == nil {
 		return next
@@ -130,10 +130,10 @@ func (s *Server) plainHTTP(next http.Handler) http.Handler {
 				io.WriteString(w, answer)
 				return
 			}
-			next.ServeHTTP(w, r) // the origin may prove domains too
+			next.ServeHTTP(w, r) // the origin may answer challenges too
 			return
 		}
-		// A trusted proxy that has ended https itself would come back for ever.
+		// Behind a trusted proxy that terminates TLS, a redirect would loop.
 		if !h.set.Load().Redirect || s.cameByHTTPS(r) {
 			next.ServeHTTP(w, r)
 			return
@@ -150,18 +150,18 @@ func (s *Server) plainHTTP(next http.Handler) http.Handler {
 	})
 }
 
-// cameByHTTPS believes trusted proxies alone.
+// cameByHTTPS reports whether the visitor used HTTPS, according to trusted proxies only.
 func (s *Server) cameByHTTPS(r *http.Request) bool {
 	return secure(s.set.Load().cfg.TrustedProxies, config.CookieSecureAuto)(r)
 }
 
 func port(l net.Listener) string {
-	_, p, _ := net.SplitHostPort(l.Addr().String()) // of our own making
+	_, p, _ := net.SplitHostPort(l.Addr().String()) // our own address, always valid
 	return p
 }
 
-// reloadTLS takes over what can change while the listener stays, and names the
-// keys that need a restart. On an error nothing has changed.
+// reloadTLS applies what can change while the listener stays, and returns the keys that need a
+// restart. On an error nothing has changed.
 func (s *Server) reloadTLS(ctx context.Context, next *config.TLS) (restart []string, err error) {
 	if s.https == nil || !next.On() {
 		if next.On() != (s.https != nil) {
@@ -181,7 +181,7 @@ func (s *Server) reloadTLS(ctx context.Context, next *config.TLS) (restart []str
 			break
 		}
 		err := k.Use(next.Certificate, next.Key)
-		if e, ok := errors.AsType[*certs.Error](err); ok { // what the API answers is a fault
+		if e, ok := errors.AsType[*certs.Error](err); ok { // the API answers with faults
 			return nil, &config.Fault{File: s.cfg.File, Key: "tls", Hint: e.Hint(),
 				Problem: e.File + ": " + e.Problem}
 		}
@@ -197,8 +197,8 @@ func (s *Server) reloadTLS(ctx context.Context, next *config.TLS) (restart []str
 	return restart, nil
 }
 
-// drainAll lets what is in flight end, on all servers at once, and cuts off
-// whoever is still there when ctx ends.
+// drainAll lets requests in flight finish, on all servers at once, and closes the remaining
+// connections when ctx ends.
 func drainAll(ctx context.Context, servers ...*http.Server) {
 	var wg sync.WaitGroup
 	for _, h := range servers {

@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/traces"
 )
 
-// newTraces makes what records; nil if nothing is to be recorded.
+// newTraces returns the tracer, or nil if tracing is off.
 func newTraces(c *config.Traces, node string, log *slog.Logger) (*traces.Tracer, error) {
 	if c == nil {
 		return nil, nil
@@ -35,7 +35,7 @@ func newTraces(c *config.Traces, node string, log *slog.Logger) (*traces.Tracer,
 	return t, nil
 }
 
-// around stands around what is sent to origins and targets; nil is nothing.
+// around returns the wrapper that traces requests to origins and targets, or nil if tracing is off.
 func (s *Server) around() func(http.RoundTripper) http.RoundTripper {
 	if s.traces == nil {
 		return nil
@@ -43,7 +43,7 @@ func (s *Server) around() func(http.RoundTripper) http.RoundTripper {
 	return s.traces.Transport
 }
 
-// passedAs says how a request has passed a room.
+// passedAs returns how a request passed a room.
 func passedAs(w http.ResponseWriter) string {
 	if _, inside := headgate.SessionOf(w); inside {
 		return "active"
@@ -51,7 +51,7 @@ func passedAs(w http.ResponseWriter) string {
 	return "bypass" // excluded, suspended, in shadow mode or by a rule
 }
 
-// asked are the limits as the requests of rooms ask them.
+// asked returns the limits as they are used by requests of rooms.
 func (l *callLimits) asked() headgate.LimitRules {
 	if l.traces == nil {
 		return l.Rules
@@ -59,7 +59,8 @@ func (l *callLimits) asked() headgate.LimitRules {
 	return &tracedRules{LimitRules: l.Rules, traces: l.traces}
 }
 
-// tracedRules records what limits say of requests that are recorded: of names, and never of keys.
+// tracedRules records the results of limits for requests that are traced. It records names of
+// limits, and never keys.
 type tracedRules struct {
 	headgate.LimitRules
 	traces *traces.Tracer
@@ -131,7 +132,7 @@ func limitAnswer(asks []headgate.LimitCheck, vs []headgate.LimitResult, err erro
 	return a
 }
 
-// traces tells what became of what was recorded; nothing while it is off.
+// traces collects what happened to recorded traces. Without tracing it sends nothing.
 func (c *collector) traces(ch chan<- prometheus.Metric) {
 	n, on := c.s.traces.Totals()
 	if !on {

@@ -16,15 +16,14 @@ import (
 	"github.com/headgate/headgate/internal/proxy"
 )
 
-// brokenEach is how often the log has a line about a room's unanswered requests. Chosen: who
-// looks at the log at night finds the reason, and an origin that is down all night does not
-// fill the disk.
+// brokenEach is how often the log has a line about a room's unanswered requests. Chosen: an
+// operator finds the cause in the log, and an origin that is down all night does not fill the disk.
 const brokenEach = time.Minute
 
-// mostReason is how much of an error is logged, in bytes: the origin may have written it.
+// mostReason is how many bytes of an error are logged: the text may come from the origin.
 const mostReason = 300
 
-// brokenAnswers says which of a room's unanswered requests the log tells of.
+// brokenAnswers decides which of a room's unanswered requests are logged.
 type brokenAnswers struct {
 	mu      sync.Mutex
 	gateway brokenSince // 502
@@ -36,9 +35,9 @@ type brokenSince struct {
 	more int // since then
 }
 
-// due reports whether the log is to tell of an unanswered request, and of how many of the same
-// code it has not told since the line before. Only a silent or broken origin is told of: what a
-// client or a stay has ended says nothing of it.
+// due reports whether to log an unanswered request, and returns how many of the same code were not
+// logged since the last line. Only a silent or broken origin is logged: requests that ended because
+// of the client or of their session say nothing about the origin.
 func (b *brokenAnswers) due(code int, now time.Time) (more int, ok bool) {
 	x := &b.gateway
 	switch code {
@@ -58,10 +57,10 @@ func (b *brokenAnswers) due(code int, now time.Time) (more int, ok bool) {
 	return more, true
 }
 
-// shortly is the reason of an error without what stands around it.
+// shortly returns the cause of an error without the texts that wrap it.
 func shortly(err error) string {
 	if e, ok := errors.AsType[*proxy.Error](err); ok {
-		err = e.Err // the code is told beside it
+		err = e.Err // the code is logged separately
 	}
 	text := err.Error()
 	if len(text) > mostReason {
@@ -70,7 +69,7 @@ func shortly(err error) string {
 	return text
 }
 
-// originError answers a visitor whose request the origin did not.
+// originError answers a visitor when the origin did not answer.
 func (s *Server) originError(
 	room string, broken *brokenAnswers, w http.ResponseWriter, r *http.Request, err error,
 ) {
@@ -91,7 +90,7 @@ func (s *Server) originError(
 	if g != nil {
 		g.cors.Share(h, r)
 	}
-	if g == nil || !headgate.Navigates(r) { // a script or a form must not take a page for its answer
+	if g == nil || !headgate.Navigates(r) { // a script or a form must not receive a page as its answer
 		http.Error(w, "the site does not answer; request "+id, code)
 		return
 	}

@@ -19,23 +19,25 @@ import (
 	"github.com/headgate/headgate/internal/webhook"
 )
 
-// What happens to a room is found out by the process that counts it, and written into a record of the
-// room before it is put into the queues of the webhooks: whoever counts the room next goes on from
-// there. Of limits it is the process that hosts the queue of the first webhook.
+// The process that hosts the counter of a room detects what happens to it. It writes that to a
+// record of the room before it puts messages into the queues of the webhooks, so that the next host
+// can continue from there. For limits, the host of the first webhook's queue does this.
 
-// Parameters of looking. Chosen: nobody minds a second, and a record that is not there within two
-// is looked for again. In a cluster a node that has just begun to count a room may know a change
-// later than who counted it before: it finds it within control.FollowEvery.
+// Parameters of the checks. Chosen: a second of delay does not matter, and a record that does not
+// arrive within two is requested again. In a cluster a new host of a counter may learn of a change
+// later than the host before it: it does within control.FollowEvery.
 const (
 	happeningEvery = time.Second
 	happeningWait  = 2 * time.Second
 	happeningKnown = control.FollowEvery + 2*time.Second
 )
 
-// limitsWatched is the name of the limits among what is watched. No room has it.
+// limitsWatched is the name that stands for the limits among the watched things. No room has this
+// name.
 const limitsWatched = ""
 
-// A watched is a room, or the limits, while this process finds out what happens to it.
+// A watched is the state of a room, or of the limits, while this process detects what happens to
+// it.
 type watched struct {
 	since    time.Time
 	loaded   bool
@@ -44,7 +46,7 @@ type watched struct {
 	watch    webhook.Watch
 }
 
-// happeningKey is the record of what was told of a room, or of the limits.
+// happeningKey returns the key of the record of what was sent about a room, or about the limits.
 func happeningKey(room string) string {
 	if room == limitsWatched {
 		return "told-limits"
@@ -52,11 +54,11 @@ func happeningKey(room string) string {
 	return "told." + room
 }
 
-// watchHappenings finds out what there is to be told, until ctx ends.
+// watchHappenings detects what webhooks must be sent, until ctx ends.
 func (s *Server) watchHappenings(ctx context.Context) {
 	tick := time.NewTicker(happeningEvery)
 	defer tick.Stop()
-	told := false // that it fails
+	told := false // the failure is logged
 	for {
 		select {
 		case <-ctx.Done():
@@ -71,8 +73,8 @@ func (s *Server) watchHappenings(ctx context.Context) {
 	}
 }
 
-// lookAround looks at all that this process watches. It ends with the first error: what does not
-// answer for one does not for the others.
+// lookAround checks everything that this process watches. It stops at the first error, since a
+// store that fails for one fails for the others too.
 func (s *Server) lookAround(ctx context.Context) error {
 	h := s.hooks
 	now := map[string]*watched{}
@@ -102,18 +104,19 @@ func (s *Server) lookAround(ctx context.Context) error {
 	return err
 }
 
-// atHome reports whether what the configuration says is told by this data centre.
+// atHome reports whether this data center sends the messages about the configuration.
 func (s *Server) atHome() bool {
 	k := s.node
 	return !k.Linked() || k.Rooms.AnywhereHome() == k.Config.Datacenters.Own
 }
 
-// knows reports whether who watches has the changes that were made elsewhere.
+// knows reports whether this process has watched long enough to have received the changes made by
+// other nodes.
 func (s *Server) knows(w *watched) bool {
 	return s.node.Bus == nil || time.Since(w.since) > happeningKnown
 }
 
-// lookAt is how a room is now.
+// lookAt returns the current state of a room.
 func (s *Server) lookAt(g *gate, st *headgate.Status, w *watched) *webhook.Observation {
 	l := &webhook.Observation{
 		Room: g.file.Name, Waiting: st.WaitingUsers > 0, Down: !st.OriginUp, Events: g.now.EventList(),
@@ -136,8 +139,8 @@ func (s *Server) lookAt(g *gate, st *headgate.Status, w *watched) *webhook.Obser
 	return l
 }
 
-// lookAtLimits is how the limits of the file, and those that were made, are now. Those of Envoy's
-// rules are brought along by calls, and are told to nobody.
+// lookAtLimits returns the current state of the limits of the file and of those made by the API.
+// Limits of Envoy's rules come with calls, and no messages are sent about them.
 func (s *Server) lookAtLimits(w *watched) *webhook.Observation {
 	l := &webhook.Observation{Wants: s.hooks.wants, Home: s.atHome()}
 	if !s.knows(w) {
@@ -152,7 +155,7 @@ func (s *Server) lookAtLimits(w *watched) *webhook.Observation {
 	return l
 }
 
-// step writes down what there is to be told after a look, and sends it.
+// step records the messages that follow from an observation, and sends them.
 func (s *Server) step(ctx context.Context, name string, w *watched, l *webhook.Observation) error {
 	ctx, stop := context.WithTimeout(ctx, happeningWait+webhookPut)
 	defer stop()
@@ -161,7 +164,7 @@ func (s *Server) step(ctx context.Context, name string, w *watched, l *webhook.O
 			return err
 		}
 	}
-	if err := s.sendPending(ctx, name, w); err != nil { // of who has died before it was sent
+	if err := s.sendPending(ctx, name, w); err != nil { // left by a process that died before it sent them
 		return err
 	}
 	watch := w.watch
@@ -171,7 +174,7 @@ func (s *Server) step(ctx context.Context, name string, w *watched, l *webhook.O
 		return nil
 	}
 	err := s.writeTold(ctx, name, w, next)
-	if errors.Is(err, store.ErrConflict) { // another has begun to watch, or noted who changes what
+	if errors.Is(err, store.ErrConflict) { // another process watches now, or noted an author
 		return nil
 	}
 	if err != nil {
@@ -183,8 +186,8 @@ func (s *Server) step(ctx context.Context, name string, w *watched, l *webhook.O
 
 func newMessageID() string { return "msg_" + strings.ToLower(rand.Text()) }
 
-// sendPending puts what is pending into the queues, and writes down that it is there. If that is
-// not written they are put again, with the same IDs.
+// sendPending puts the pending messages into the queues and records that. If the record cannot be
+// written, they are put again later with the same IDs.
 func (s *Server) sendPending(ctx context.Context, name string, w *watched) error {
 	if len(w.rec.Pending) == 0 {
 		return nil
@@ -199,7 +202,8 @@ func (s *Server) sendPending(ctx context.Context, name string, w *watched) error
 	return err
 }
 
-// loadTold reads what was told of a room. What cannot be read is begun anew.
+// loadTold reads the record of what was sent about a room. A record that cannot be parsed is
+// started anew.
 func (s *Server) loadTold(ctx context.Context, name string, w *watched) error {
 	ctx, stop := context.WithTimeout(ctx, happeningWait)
 	defer stop()
@@ -219,7 +223,7 @@ func (s *Server) loadTold(ctx context.Context, name string, w *watched) error {
 	return nil
 }
 
-// writeTold writes the record, if nobody else has since it was read.
+// writeTold writes the record, unless it was changed by others since it was read.
 func (s *Server) writeTold(ctx context.Context, name string, w *watched, next webhook.Record) error {
 	ctx, stop := context.WithTimeout(ctx, happeningWait)
 	defer stop()
@@ -228,18 +232,20 @@ func (s *Server) writeTold(ctx context.Context, name string, w *watched, next we
 		w.revision, err = s.node.Records.CompareAndSwap(ctx, happeningKey(name), w.revision, value)
 	}
 	if err != nil {
-		w.loaded = false // it may be there all the same
+		w.loaded = false // it may have been written all the same
 		return fmt.Errorf("write %s: %w", happeningKey(name), err)
 	}
 	w.rec = next
 	return nil
 }
 
-// noteWait bounds how long a change waits for the note of who makes it. Chosen: the change matters more.
+// noteWait bounds how long a change waits until its author is recorded. Chosen: the change matters
+// more.
 const noteWait = time.Second
 
-// noteChange notes who is about to change a limit: of a room, or, where that is "", one by name. keys are
-// those of the values, nil for all. Without the note the message says that the configuration has.
+// noteChange records who is about to change a limit: a limit of a room, or, if room is "", the
+// named rate limit. keys are the keys of the changed values, nil for all. Without this record the
+// message names the configuration as the author.
 func (s *Server) noteChange(ctx context.Context, room, limit string, keys []string, by string) {
 	if by == "" || !s.hooks.wants(webhook.LimitChanged, room) {
 		return
@@ -263,8 +269,8 @@ func (s *Server) noteChange(ctx context.Context, room, limit string, keys []stri
 	}
 }
 
-// webhooks tells how the webhooks fare: what this process has sent, and what waits at the one that
-// hosts the queue.
+// webhooks collects the metrics of the webhooks: what this process has sent, and what waits in the
+// queues that it hosts.
 func (c *collector) webhooks(ch chan<- prometheus.Metric) {
 	ctx, stop := context.WithTimeout(context.Background(), collectWait)
 	defer stop()

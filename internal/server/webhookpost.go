@@ -20,26 +20,26 @@ import (
 	"github.com/headgate/headgate/queue"
 )
 
-// A webhookPost hands the messages of one webhook to its receiver. It is the queue.Handler of the webhook's
-// queue, called for one message at a time at the node that hosts it.
+// A webhookPost delivers the messages of one webhook to its receiver. It is the queue.Handler of
+// the webhook's queue. The host of the queue calls it for one message at a time.
 type webhookPost struct {
 	name  string
 	store store.Store
 	log   *slog.Logger
-	set   atomic.Pointer[openWebhook] // as it is configured now
+	set   atomic.Pointer[openWebhook] // the current configuration
 
-	sent, failed, dropped atomic.Int64 // in this process
+	sent, failed, dropped atomic.Int64 // by this process
 
-	keeping sync.Mutex // one write of the record at a time
+	keeping sync.Mutex // serializes writes of the record
 
-	mu  sync.Mutex // guards what follows
-	was postState  // as read or written last
-	due postState  // what the record does not have yet: counts are what to add
+	mu  sync.Mutex // guards the fields below
+	was postState  // as last read or written
+	due postState  // not in the record yet: counts are to be added
 }
 
-// A postState is the record of a webhook: how it fares, for all nodes and across restarts.
+// A postState is the record of a webhook's deliveries, for all nodes and across restarts.
 type postState struct {
-	Gone    string              `json:"gone,omitempty"` // digest of the URL that has answered 410
+	Gone    string              `json:"gone,omitempty"` // digest of the URL that answered 410
 	GoneAt  time.Time           `json:"gone_at,omitzero"`
 	Sent    int64               `json:"sent"`
 	Failed  int64               `json:"failed"`
@@ -50,11 +50,11 @@ type postState struct {
 
 // Parameters of deliveries. Chosen.
 const (
-	messageAge = 72 * time.Hour // then nobody wants the message any more
+	messageAge = 72 * time.Hour // then a message is no longer useful
 	recordWait = 2 * time.Second
 )
 
-// none is what Gone is in news that say that the receiver takes messages again.
+// none is the value of Gone in an update that says that the receiver accepts messages again.
 const none = "none"
 
 func digest(url string) string {
@@ -62,10 +62,10 @@ func digest(url string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// off reports whether the receiver at this URL wants nothing any more.
+// off reports whether the receiver at this URL has answered that it wants no more messages.
 func (st *postState) off(url string) bool { return st.Gone != "" && st.Gone == digest(url) }
 
-// add puts news into a state.
+// add applies an update to a state.
 func (st *postState) add(news *postState) {
 	switch news.Gone {
 	case "":
@@ -83,8 +83,8 @@ func (st *postState) add(news *postState) {
 	}
 }
 
-// Deliver implements queue.Handler. No message dies: what is given up is counted and done with, for
-// of dead jobs somebody would have to take care.
+// Deliver implements queue.Handler. No message becomes a dead job, which somebody would have to
+// take care of: a message that cannot be delivered is counted and dropped.
 func (p *webhookPost) Deliver(ctx context.Context, j *queue.Job) queue.Outcome {
 	w := p.set.Load()
 	test := strings.HasPrefix(j.Key, testPrefix)
@@ -121,14 +121,14 @@ func (p *webhookPost) Deliver(ctx context.Context, j *queue.Job) queue.Outcome {
 		p.keep(ctx, news)
 		return p.drop(ctx, j, nil)
 	case answer != nil && (answer.Code == http.StatusBadGateway || answer.Code == http.StatusGatewayTimeout):
-		o.Busy = true // Standard Webhooks: it is overrun
+		o.Busy = true // Standard Webhooks: the receiver is overloaded
 	}
 	p.failed.Add(1)
 	p.keep(ctx, p.failure(j, o.Err))
-	if test { // who waits for it has seen it
+	if test { // the operator who waits for it has seen the result
 		return p.drop(ctx, j, nil)
 	}
-	o.Retry = true // also after 404 and the like: a receiver is deployed anew, a secret follows later
+	o.Retry = true // also after 404 and similar: the receiver may be in a deployment, or get its secret later
 	return o
 }
 
@@ -137,7 +137,7 @@ func (p *webhookPost) failure(j *queue.Job, err error) postState {
 		Failure: &api.WebhookFailure{ID: j.Key, At: time.Now().UTC(), Why: err.Error()}}
 }
 
-// drop gives a message up. why is logged, nil where the reason has been told.
+// drop gives up a message. why is logged, unless it is nil because the reason has been logged.
 func (p *webhookPost) drop(ctx context.Context, j *queue.Job, why error) queue.Outcome {
 	p.dropped.Add(1)
 	p.keep(ctx, postState{Dropped: 1})
@@ -149,7 +149,7 @@ func (p *webhookPost) drop(ctx context.Context, j *queue.Job, why error) queue.O
 
 func (p *webhookPost) key() string { return "webhook." + p.name }
 
-// load is the record and its revision.
+// load returns the record and its revision.
 func (p *webhookPost) load(ctx context.Context) (st postState, revision uint64, err error) {
 	value, revision, err := p.store.Load(ctx, p.key())
 	switch {
@@ -159,12 +159,13 @@ func (p *webhookPost) load(ctx context.Context) (st postState, revision uint64, 
 		return st, 0, fmt.Errorf("read %s: %w", p.key(), err)
 	}
 	if json.Unmarshal(value, &st) != nil {
-		return postState{}, revision, nil // figures alone: they begin anew
+		return postState{}, revision, nil // only statistics: they start anew
 	}
 	return st, revision, nil
 }
 
-// state is how the webhook fares. If the record cannot be read it is what was read last.
+// state returns the state of the webhook. If the record cannot be read, it returns what was last
+// read.
 func (p *webhookPost) state(ctx context.Context) (postState, error) {
 	ctx, stop := context.WithTimeout(ctx, recordWait)
 	defer stop()
@@ -179,7 +180,7 @@ func (p *webhookPost) state(ctx context.Context) (postState, error) {
 	return st, err
 }
 
-// keep puts news into the record. What it does not take now goes with the next news.
+// keep adds an update to the record. If the write fails, the update is written with the next one.
 func (p *webhookPost) keep(ctx context.Context, news postState) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), recordWait)
 	defer stop()
@@ -215,7 +216,7 @@ func (p *webhookPost) keep(ctx context.Context, news postState) {
 	}
 }
 
-// put puts jobs into the queue of a webhook. Of a queue that is full they are dropped.
+// put puts jobs into the queue of a webhook. If the queue is full they are dropped.
 func (w *openWebhook) put(ctx context.Context, jobs []queue.Job) error {
 	if len(jobs) == 0 {
 		return nil

@@ -19,30 +19,31 @@ import (
 	"github.com/headgate/headgate/queue"
 )
 
-// How messages go. Chosen: attempts from a second to an hour apart, for three days as Standard
-// Webhooks advise, one message of a webhook at a time; so many may wait, some 10 MB.
+// Parameters of delivery. Chosen: attempts from a second to an hour apart, for three days as
+// Standard Webhooks recommends, one message of a webhook at a time. The waiting messages take about
+// 10 MB.
 const (
 	webhookTimeout  = 15 * time.Second
 	webhookBackoff  = time.Hour
-	webhookAttempts = 10_000 // more than there are in three days
+	webhookAttempts = 10_000 // more than fit into three days
 	webhookWaiting  = 10_000
 	webhookBytes    = 64 << 20
 	webhookKeys     = 24 * time.Hour
 	webhookPut      = 5 * time.Second
 )
 
-// testPrefix begins the IDs of messages of the kind test.
+// testPrefix is the prefix of the IDs of test messages.
 const testPrefix = "test-"
 
-// webhooks are the webhooks of the process. A reload makes another set of them.
+// webhooks holds the webhooks of the process. A reload makes another set of them.
 type webhooks struct {
 	set     atomic.Pointer[[]*openWebhook]
-	leaving map[string]*task    // removed and about to end, by name; guarded by turn
-	watched map[string]*watched // rooms that this process counts, and the limits; of one goroutine
+	leaving map[string]*task    // removed, but not ended yet, by name; guarded by turn
+	watched map[string]*watched // rooms with their counter here, and the limits; used by one goroutine
 }
 
-// An openWebhook is a webhook of the configuration. Its queue and its post are those of before when
-// it is changed.
+// An openWebhook is a webhook of the configuration. When a webhook is changed, its queue and its
+// post stay the same.
 type openWebhook struct {
 	*queue.Queue
 	file   config.Webhook
@@ -63,12 +64,12 @@ func (h *webhooks) find(name string) *openWebhook {
 	return nil
 }
 
-// wants reports whether any webhook is to be told.
+// wants reports whether any webhook wants messages of this kind about the room.
 func (h *webhooks) wants(kind, room string) bool {
 	return slices.ContainsFunc(h.all(), func(w *openWebhook) bool { return w.choice.Wants(kind, room) })
 }
 
-// openWebhooks finds or makes the queues of the webhooks.
+// openWebhooks finds or creates the queues of the webhooks.
 func (s *Server) openWebhooks(ctx context.Context) error {
 	s.hooks = &webhooks{leaving: map[string]*task{}, watched: map[string]*watched{}}
 	set := []*openWebhook{}
@@ -83,20 +84,20 @@ func (s *Server) openWebhooks(ctx context.Context) error {
 	return nil
 }
 
-// targetOf is where a webhook posts.
+// targetOf returns the target that a webhook posts to.
 func targetOf(c *config.Webhook) *config.QueueTarget {
 	return &config.QueueTarget{URL: c.URL, Method: "POST", SecretFiles: c.SecretFiles,
 		Timeout: webhookTimeout}
 }
 
-// openWebhook makes ready what a webhook needs; was is that of before, nil for none.
+// openWebhook prepares what a webhook needs. was is the former webhook of this name, or nil.
 func (s *Server) openWebhook(
 	ctx context.Context, c *config.Webhook, was *openWebhook,
 ) (*openWebhook, error) {
 	w := &openWebhook{file: *c, choice: webhook.Filter{Kinds: c.On, Rooms: c.Rooms}}
 	w.target = &target{queue: config.WebhookQueue + c.Name, keyIsID: true, log: s.log, dial: s.machine.Dial,
 		file: *targetOf(c)}
-	err := w.target.readLocked() // nobody else knows of it yet
+	err := w.target.readLocked() // no lock needed: not shared yet
 	switch {
 	case err != nil:
 	case was != nil:
@@ -114,7 +115,7 @@ func (s *Server) openWebhook(
 }
 
 func (s *Server) openWebhookQueue(ctx context.Context, w *openWebhook) (*queue.Queue, error) {
-	slow, err := deliver.NewThrottle(deliver.Pace{}) // of its own: another's receiver may be well
+	slow, err := deliver.NewThrottle(deliver.Pace{}) // not shared: another webhook's receiver may be healthy
 	if err != nil {
 		return nil, err
 	}
@@ -132,8 +133,8 @@ func (s *Server) openWebhookQueue(ctx context.Context, w *openWebhook) (*queue.Q
 	return queue.Open(ctx, c)
 }
 
-// runWebhook lets a webhook run, once the one of its name that was removed has ended. The caller
-// holds turn.
+// runWebhook starts a webhook, after a removed one of the same name has ended. The caller holds
+// turn.
 func (s *Server) runWebhook(w *openWebhook) {
 	before := s.hooks.leaving[w.file.Name]
 	delete(s.hooks.leaving, w.file.Name)
@@ -148,7 +149,7 @@ func (s *Server) runWebhook(w *openWebhook) {
 	})
 }
 
-// webhooks makes the webhooks of the new configuration ready.
+// webhooks prepares the webhooks of the new configuration.
 func (w *swap) webhooks(ctx context.Context) error {
 	for i := range w.new.cfg.Webhooks {
 		c := &w.new.cfg.Webhooks[i]
@@ -171,7 +172,7 @@ func (w *swap) webhooks(ctx context.Context) error {
 	return nil
 }
 
-// commitWebhooks lets the new set run. Nothing in it can fail.
+// commitWebhooks starts the new set of webhooks. It cannot fail.
 func (w *swap) commitWebhooks(ctx context.Context) {
 	h := w.s.hooks
 	old := h.all()
@@ -196,8 +197,8 @@ func (w *swap) commitWebhooks(ctx context.Context) {
 	}
 }
 
-// removeWebhook lets a webhook end that is not in the configuration any more, and forgets what
-// waits: nobody wants old news when its name comes back.
+// removeWebhook ends a webhook that is no longer in the configuration, and deletes its waiting
+// messages: if the name is used again, they would be out of date.
 func (s *Server) removeWebhook(ctx context.Context, w *openWebhook) {
 	if w.Hosted() {
 		ctx, stop := context.WithTimeout(ctx, collectWait)
@@ -218,8 +219,8 @@ func (s *Server) removeWebhook(ctx context.Context, w *openWebhook) {
 	w.runs.stop()
 }
 
-// send puts messages into the queues of the webhooks that want them. One whose queue is full goes
-// without; any other error is returned, and then it is to be done again.
+// send puts messages into the queues of the webhooks that want them. A message for a full queue is
+// dropped. After any other error the caller must send again.
 func (s *Server) send(ctx context.Context, all []webhook.Message) error {
 	ctx, stop := context.WithTimeout(ctx, webhookPut)
 	defer stop()
@@ -255,7 +256,7 @@ func (s *Server) testWebhook(ctx context.Context, name, by string) (id string, e
 	return id, err
 }
 
-// listWebhooks tells where all webhooks stand.
+// listWebhooks returns the state of all webhooks.
 func (s *Server) listWebhooks(ctx context.Context) (all []api.Webhook) {
 	for _, w := range s.hooks.all() {
 		x := api.Webhook{Name: w.file.Name, Address: addressOf(w.file.URL), On: w.file.On,
@@ -279,7 +280,7 @@ func (s *Server) listWebhooks(ctx context.Context) (all []api.Webhook) {
 	return all
 }
 
-// addressOf is scheme and host of a URL: what follows may be a secret.
+// addressOf returns the scheme and host of a URL: the rest may contain a secret.
 func addressOf(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {
