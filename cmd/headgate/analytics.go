@@ -43,7 +43,7 @@ type analyticsFlags struct {
 	from, to, step            string
 }
 
-// analyticsCommand says what became of a room, a limit or a queue.
+// analyticsCommand prints the analytics of a room, a limit or a queue.
 func analyticsCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var f analyticsFlags
 	flags := flag.NewFlagSet("analytics", flag.ContinueOnError)
@@ -99,7 +99,7 @@ func (f *analyticsFlags) kind() analytics.Kind {
 	return analytics.Room
 }
 
-// analyticsCSV copies an export as it comes.
+// analyticsCSV copies an export as it arrives.
 func (o *operator) analyticsCSV(ctx context.Context, w io.Writer, q url.Values) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, o.admin+"/v1/analytics?"+q.Encode(), nil)
 	if err != nil {
@@ -119,7 +119,7 @@ func (o *operator) analyticsCSV(ctx context.Context, w io.Writer, q url.Values) 
 	return nil
 }
 
-// shownFigures are the columns of the table: head, metric, and how it is shown.
+// shownFigures returns the columns of the table: heading, metric, and format.
 func shownFigures(k analytics.Kind) [][3]string {
 	switch k {
 	case analytics.Limit:
@@ -135,7 +135,7 @@ func shownFigures(k analytics.Kind) [][3]string {
 		{"requests", "requests", ""}, {"page p95", "originLatencyP95", "s"}, {"failed", "origin5xx", ""}}
 }
 
-// analyticsTable shows the figures that matter most in 80 columns.
+// analyticsTable prints the most important figures in 80 columns.
 func (o *operator) analyticsTable(ctx context.Context, w io.Writer, k analytics.Kind, q url.Values) error {
 	if q.Get("from") == "" && q.Get("to") == "" && q.Get("step") == "" {
 		q.Set("step", "30m")
@@ -192,7 +192,7 @@ func (o *operator) analyticsTable(ctx context.Context, w io.Writer, k analytics.
 	return nil
 }
 
-// advice prints what could be set better.
+// advice prints which settings could be better.
 func (o *operator) advice(ctx context.Context, w io.Writer, room []string, q url.Values) error {
 	if len(room) == 1 {
 		q.Set("room", room[0])

@@ -76,7 +76,7 @@ func backupCommand(_ context.Context, args []string, stdout, stderr io.Writer) i
 	return tellBackup(stderr, file, b)
 }
 
-// tellBackup says what is in the backup, and what is not.
+// tellBackup prints what the backup contains, and what it does not.
 func tellBackup(stderr io.Writer, file string, b *doctor.Backup) int {
 	rooms := "no rooms"
 	if len(b.Rooms) > 0 {
@@ -104,7 +104,7 @@ func tellBackup(stderr io.Writer, file string, b *doctor.Backup) int {
 	return exitOK
 }
 
-// onScreen reports whether somebody would see bytes that are written to w.
+// onScreen reports whether w is a terminal.
 func onScreen(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {

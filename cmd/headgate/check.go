@@ -38,7 +38,7 @@ A whole configuration can be as short as this:
       new_users_per_minute: 200
 `
 
-// A verdict is the answer of check in JSON. Durations are text such as 5m0s.
+// A verdict is the answer of check as JSON. Durations are text such as 5m0s.
 type verdict struct {
 	OK       bool             `json:"ok"`
 	File     string           `json:"file"`
@@ -63,7 +63,7 @@ type roomSummary struct {
 	SessionDuration   string `json:"session_duration"`
 }
 
-// checkCommand reads a file and prints what is wrong with it.
+// checkCommand reads a file and prints its faults.
 func checkCommand(_ context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("check", flag.ContinueOnError)
 	file := flags.String("config", "", "")
@@ -174,7 +174,7 @@ func printRooms(w io.Writer, file string, cfg *config.Config, secure *tlsSummary
 	fmt.Fprintf(w, "%s is good\n", file)
 }
 
-// standing names what keeps a room from its usual work.
+// standing returns what keeps a room from normal operation.
 func standing(r *config.Room) string {
 	s := ""
 	if r.Suspended {

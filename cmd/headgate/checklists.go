@@ -9,23 +9,23 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// A queueSummary is what check says of a queue.
+// A queueSummary is what check prints about a queue.
 type queueSummary struct {
 	Name         string   `json:"name"`
 	Method       string   `json:"method"`
 	Address      string   `json:"address"`
 	Limits       []string `json:"limits"`
 	TenantLimits []string `json:"tenant_limits"`
-	Rate         int64    `json:"rate"` // jobs a second; 0: no bound
+	Rate         int64    `json:"rate"` // jobs a second; 0: no limit
 	Concurrency  int      `json:"concurrency"`
 }
 
-// A webhookSummary is what check says of a webhook.
+// A webhookSummary is what check prints about a webhook.
 type webhookSummary struct {
 	Name    string   `json:"name"`
 	Address string   `json:"address"`
 	On      []string `json:"on"`
-	Rooms   []string `json:"rooms"` // none: all rooms and limits
+	Rooms   []string `json:"rooms"` // empty: all rooms and limits
 }
 
 func limitsOf(cfg *config.Config) (all []shownLimit) {
@@ -68,7 +68,7 @@ func webhooksOf(cfg *config.Config) (all []webhookSummary) {
 	return all
 }
 
-// addressOf is scheme and host of a URL: many services have a secret in the rest.
+// addressOf returns scheme and host of a URL. Many services have a secret in the rest.
 func addressOf(s string) string {
 	u, err := url.Parse(s)
 	if err != nil {
@@ -77,7 +77,7 @@ func addressOf(s string) string {
 	return u.Scheme + "://" + u.Host
 }
 
-// String is the queue in a line.
+// String returns the queue as one line.
 func (q *queueSummary) String() string {
 	s := q.Method + " to " + q.Address
 	if len(q.Limits) > 0 {
@@ -92,7 +92,7 @@ func (q *queueSummary) String() string {
 	return s + fmt.Sprintf(", %d at once", q.Concurrency)
 }
 
-// String is the webhook in a line.
+// String returns the webhook as one line.
 func (h *webhookSummary) String() string {
 	s := h.Address + ", on " + strings.Join(h.On, ", ")
 	if len(h.Rooms) > 0 {

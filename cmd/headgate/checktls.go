@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/internal/config"
 )
 
-// A tlsSummary is what check says of https.
+// A tlsSummary is what check prints about https.
 type tlsSummary struct {
 	Listen      string   `json:"listen"`
 	Certificate string   `json:"certificate,omitempty"` // the file
@@ -20,8 +20,8 @@ type tlsSummary struct {
 	Expires     string   `json:"expires,omitempty"`     // of the file's certificate
 }
 
-// checkTLS reads the certificate files that the configuration names, and adds
-// its warnings to cfg. With ACME there is nothing to read before the start.
+// checkTLS reads the certificate files of the configuration, and adds its warnings to cfg. With
+// ACME there is nothing to read before the start.
 func checkTLS(cfg *config.Config) (*tlsSummary, error) {
 	t := &cfg.TLS
 	switch {
@@ -44,7 +44,7 @@ func checkTLS(cfg *config.Config) (*tlsSummary, error) {
 		Expires: pair.NotAfter.UTC().Format(time.RFC3339)}, nil
 }
 
-// tlsFault makes a fault of what is wrong with a file.
+// tlsFault converts an error about a file to a fault.
 func tlsFault(cfg *config.Config, err error) error {
 	e, ok := errors.AsType[*certs.Error](err)
 	if !ok {

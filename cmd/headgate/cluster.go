@@ -55,7 +55,7 @@ headgate cluster revoke --help. Keep ca.key away from these machines: anyone who
 has it can make nodes.
 `
 
-// clusterCommand makes join files.
+// clusterCommand writes join files.
 func clusterCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && (args[0] == "move-anywhere" || args[0] == "datacenter-off") {
 		return moveCommand(ctx, args, stdout, stderr)
@@ -149,7 +149,7 @@ func initCluster(dir string, c clusterFlags, stdout, stderr io.Writer) int {
 	return exitOK
 }
 
-// printFor says what a file is for.
+// printFor prints what a file is for.
 func printFor(stdout io.Writer, file string, p *join.Plan) {
 	base := filepath.Base(file)
 	name := strings.TrimSuffix(base, ".join")
@@ -179,17 +179,17 @@ func addNode(dir, name string, stdout, stderr io.Writer) int {
 	return exitOK
 }
 
-// A clusterSummary is what check says of the cluster.
+// A clusterSummary is what check prints about the cluster.
 type clusterSummary struct {
 	Datacenter string   `json:"datacenter"`
-	Node       string   `json:"node"`             // "" when the name is drawn at start
+	Node       string   `json:"node"`             // "" when it is drawn at random at start
 	Listen     string   `json:"listen,omitempty"` // of a store node
 	Store      []string `json:"store"`            // the store nodes
-	Others     []string `json:"others,omitempty"` // the other data centres
-	Home       string   `json:"home,omitempty"`   // where Anywhere lives; "" without others
+	Others     []string `json:"others,omitempty"` // the other data centers
+	Home       string   `json:"home,omitempty"`   // host of Anywhere; "" without other data centers
 }
 
-// clusterOf is nil without a cluster.
+// clusterOf returns nil without a cluster.
 func clusterOf(cfg *config.Config) *clusterSummary {
 	c := cfg.Cluster
 	if c == nil {
@@ -220,15 +220,15 @@ func (s *clusterSummary) print(w io.Writer) {
 	}
 }
 
-// An engineSummary is what check says of the operator's own NATS.
+// An engineSummary is what check prints about the operator's own NATS.
 type engineSummary struct {
 	URLs        []string              `json:"url"`
-	Credentials config.CredentialKind `json:"credentials"` // what kind they are, "" for none
-	Replicas    int                   `json:"replicas"`    // 0: as NATS allows
-	Name        string                `json:"name"`        // "" when it is drawn at start
+	Credentials config.CredentialKind `json:"credentials"` // their kind, "" for none
+	Replicas    int                   `json:"replicas"`    // 0: as many as NATS allows
+	Name        string                `json:"name"`        // "" when it is drawn at random at start
 }
 
-// engineOf is nil without an engine of the operator's own.
+// engineOf returns nil if NATS is not the operator's own.
 func engineOf(cfg *config.Config) *engineSummary {
 	e := cfg.Engine
 	if e == nil {

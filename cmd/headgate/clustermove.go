@@ -35,7 +35,7 @@ it holds comes back when its stays have ended, and not ten minutes later.
 Both need a token with the scope write: see headgate help token.
 ` + operatorHelp
 
-// moveCommand moves what belongs to no data centre, or declares data centres off.
+// moveCommand moves what belongs to no single data center, or declares data centers off.
 func moveCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("cluster", flag.ContinueOnError)
 	gone := flags.Bool("home-is-off", false, "")

@@ -34,10 +34,10 @@ been restarted, one after the other.
 Ask a store node. It needs a token with the scope write: see headgate help token.
 ` + operatorHelp
 
-// serialNumber is what headgate prints of a certificate.
+// serialNumber matches the serial number of a certificate as headgate prints it.
 const serialNumber = `^[0-9a-fA-F]{16,40}$`
 
-// revokeCommand refuses a certificate.
+// revokeCommand revokes a certificate.
 func revokeCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, words, err := operatorFlags(flag.NewFlagSet("cluster revoke", flag.ContinueOnError), "cluster", args)
 	switch {

@@ -22,7 +22,7 @@ A node that was not heard for two seconds counts as gone.
   --json             for scripts
 ` + operatorHelp
 
-// clusterStatus shows who is one room.
+// clusterStatus prints the nodes of the cluster.
 func clusterStatus(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("cluster status", flag.ContinueOnError)
 	asJSON := flags.Bool("json", false, "")
@@ -53,7 +53,7 @@ func clusterStatus(ctx context.Context, args []string, stdout, stderr io.Writer)
 	return exitOK
 }
 
-// nodeTable is the nodes for people.
+// nodeTable formats the nodes for people.
 func nodeTable(c *api.Cluster) string {
 	var b strings.Builder
 	leader := c.Leader

@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/internal/suggest"
 )
 
-// Exit codes. They are documented in help and do not change.
+// These are the exit codes. They are documented in help and do not change.
 const (
 	exitOK     = 0
 	exitFailed = 1
@@ -23,11 +23,11 @@ const (
 type command struct {
 	name    string
 	summary string // one line, for the list of commands
-	help    string // the whole help text; "" when run prints its own for -h
+	help    string // the full help text; "" when run prints its own for -h
 	run     func(ctx context.Context, args []string, stdout, stderr io.Writer) int
 }
 
-// commands lists all commands in the order of the help text.
+// commands returns all commands in the order of the help text.
 func commands() []command {
 	return []command{
 		{"run", "stand in front of an origin", runHelp, runCommand},
@@ -53,7 +53,7 @@ func commands() []command {
 	}
 }
 
-// dispatch runs the command that args name and returns the exit code.
+// dispatch runs the command named by args and returns the exit code.
 func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 || isHelp(args[0]) && len(args) == 1 {
 		printUsage(stdout)
@@ -61,10 +61,10 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) int 
 	}
 	name, args := args[0], args[1:]
 	switch {
-	case name == "--version" || name == "-version" || name == "-v": // as of most programs
+	case name == "--version" || name == "-version" || name == "-v": // accepted by most programs
 		name = "version"
 	case isHelp(name):
-		// help check, and help check -h from those who ask twice.
+		// Handles both help check and help check -h.
 		name, args = args[0], []string{"-h"}
 	}
 	all := commands()
@@ -102,13 +102,13 @@ func unknownCommand(stderr io.Writer, name string, all []command) int {
 	return usageFault(stderr, fmt.Sprintf("unknown command %q", name), hint)
 }
 
-// usageFault prints a mistake in the arguments.
+// usageFault prints an error in the arguments.
 func usageFault(stderr io.Writer, problem, hint string) int {
 	fmt.Fprintf(stderr, "headgate: %s\nhint: %s\n", problem, hint)
 	return exitUsage
 }
 
-// printFaults prints what config found wrong with arguments or a file.
+// printFaults prints the faults that config found in arguments or a file.
 func printFaults(stderr io.Writer, err error) int {
 	printFaultList(stderr, config.Faults(err))
 	return exitUsage

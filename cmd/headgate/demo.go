@@ -46,21 +46,21 @@ The exit code is 0 when the shop and the visitors saw nothing wrong: never over
 a limit, nobody overtaken, no place lost.
 `
 
-// demoListen is where browsers arrive, if nothing else is said.
+// demoListen is the default address for browsers.
 const demoListen = "127.0.0.1:8080"
 
-// How long a demo without a terminal runs. Chosen: a script waits, and a killed
-// host is back within a cluster's time.
+// These are the durations of a demo without a terminal. Chosen: a script waits for it, and a killed
+// host is back within the time that a cluster needs.
 const (
 	plainFor        = 20 * time.Second
 	plainClusterFor = 30 * time.Second
 )
 
-// worldVisitors is how many visitors there are at most with --datacenters. Chosen: at
-// noon a few more than there are slots, so that both are seen: a line, and none.
+// worldVisitors is the maximum number of visitors with --datacenters. Chosen: at noon slightly more
+// than there are slots, so that times with a line and times without one are both seen.
 const worldVisitors = 70
 
-// demoConfig reads the flags.
+// demoConfig parses the flags.
 func demoConfig(args []string, stdout io.Writer) (demo.Config, error) {
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
 	c := demo.Config{Limits: demo.DefaultLimits(), In: os.Stdin, Out: stdout}
@@ -119,13 +119,13 @@ func demoConfig(args []string, stdout io.Writer) (demo.Config, error) {
 	return c, nil
 }
 
-// given tells whether a flag was set.
+// given reports whether a flag was set.
 func given(flags *flag.FlagSet, name string) (yes bool) {
 	flags.Visit(func(f *flag.Flag) { yes = yes || f.Name == name })
 	return yes
 }
 
-// demoCommand runs the demo and prints what it came to.
+// demoCommand runs the demo and prints the results.
 func demoCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	c, err := demoConfig(args, stdout)
 	switch {
@@ -139,7 +139,7 @@ func demoCommand(ctx context.Context, args []string, stdout, stderr io.Writer) i
 		fmt.Fprintf(stderr, "headgate: find this program: %v\n", err)
 		return exitFailed
 	}
-	// A terminal that is closed ends the demo too, in good order.
+	// Closing the terminal also ends the demo in good order.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
 	defer stop()
 	s, err := demo.Run(ctx, c)

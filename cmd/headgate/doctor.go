@@ -35,7 +35,7 @@ answer. It takes 2 s more, and at most 10.
   --json             for scripts
 ` + operatorHelp
 
-// doctorCommand prints what is wrong and what to do.
+// doctorCommand prints the faults and what to do.
 func doctorCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("doctor", flag.ContinueOnError)
 	data := flags.String("data", "", "")
@@ -82,7 +82,7 @@ func doctorCommand(ctx context.Context, args []string, stdout, stderr io.Writer)
 	return exitOK
 }
 
-// adminURL is where a headgate with this admin_listen answers on this machine.
+// adminURL returns the address on this machine of a headgate with this admin_listen.
 func adminURL(listen string) string {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {
@@ -94,11 +94,11 @@ func adminURL(listen string) string {
 	return "http://" + net.JoinHostPort(host, port)
 }
 
-// askWait is how long a headgate has to say how it is. Chosen: it takes
-// milliseconds, and one that hangs must not keep doctor from its other checks.
+// askWait is the timeout for a running headgate's report. Chosen: it takes milliseconds, and a
+// headgate that hangs must not block the other checks of doctor.
 const askWait = 5 * time.Second
 
-// running asks the headgate that works in the folder.
+// running requests the state of the headgate that runs in the folder.
 func (o *operator) running(ctx context.Context) (*doctor.Running, error) {
 	ctx, stop := context.WithTimeout(ctx, askWait)
 	defer stop()
@@ -119,7 +119,7 @@ func (o *operator) running(ctx context.Context) (*doctor.Running, error) {
 		r.Alone = true
 		return r, nil
 	}
-	// An older headgate has no such address: then the other nodes tell enough.
+	// An older headgate does not have this address. Then the other nodes give enough information.
 	if err == nil {
 		r.Cluster = c
 	}

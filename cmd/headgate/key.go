@@ -32,7 +32,7 @@ hold if nobody is to lose a place.
 rotate and forget need a token with the scope write: see headgate help token.
 ` + operatorHelp
 
-// keyCommand looks after the sealing keys.
+// keyCommand manages the sealing keys.
 func keyCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, words, err := operatorFlags(flag.NewFlagSet("key", flag.ContinueOnError), "key", args)
 	switch {

@@ -50,7 +50,7 @@ set, reset, create and remove need a token with the scope write: see headgate
 help token.
 ` + operatorHelp
 
-// A shownLimit is a limit as the API tells it.
+// A shownLimit is a limit as the API returns it.
 type shownLimit struct {
 	Name      string `json:"name"`
 	Algorithm string `json:"algorithm"`
@@ -63,7 +63,7 @@ type shownLimit struct {
 	Source    string `json:"source"`
 }
 
-// String is the limit in a line.
+// String returns the limit as one line.
 func (l *shownLimit) String() string {
 	s := fmt.Sprintf("%d %s", l.Amount, l.Unit)
 	switch {
@@ -85,7 +85,7 @@ func (l *shownLimit) String() string {
 
 func (l *shownLimit) atOnce() bool { return l.Algorithm == limit.Concurrency.String() }
 
-// limitCommand shows limits and what their keys have used.
+// limitCommand shows limits and the usage of their keys.
 func limitCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, words, err := operatorFlags(flag.NewFlagSet("limit", flag.ContinueOnError), "limit", args)
 	if errors.Is(err, flag.ErrHelp) {
@@ -149,11 +149,11 @@ func (o *operator) setLimit(ctx context.Context, w io.Writer, limit string, chan
 	return nil
 }
 
-// limitPairs reads words such as amount=200.
+// limitPairs parses words such as amount=200.
 func limitPairs(words []string) (map[string]string, error) {
 	pairs := map[string]string{}
 	for _, c := range words {
-		at := max(0, strings.LastIndex(c, "=")) // keys of callers may have one, values have none
+		at := max(0, strings.LastIndex(c, "=")) // keys of callers may contain one, values do not
 		key, value, ok := c[:at], strings.TrimPrefix(c[at:], "="), at > 0
 		if _, twice := pairs[key]; !ok || twice {
 			return nil, &refusal{Detail: c + " is no change", Told: "write each key once, as amount=200"}
@@ -163,7 +163,8 @@ func limitPairs(words []string) (map[string]string, error) {
 	return pairs, nil
 }
 
-// limitKeyPath is the path of a key. That of . and .. would be taken for a way to another.
+// limitKeyPath returns the path of a key. It escapes . and .., which would otherwise change the
+// path.
 func limitKeyPath(limit, key string) string {
 	path := url.PathEscape(key)
 	if key == "." || key == ".." {
@@ -259,7 +260,7 @@ func (o *operator) explainLimitKey(ctx context.Context, w io.Writer, limit, key,
 	return nil
 }
 
-// inSeconds is rounded up: who waits that long does not come too early.
+// inSeconds rounds up, so that a caller that waits this long is not too early.
 func inSeconds(s float64) time.Duration {
 	const tenth = 100 * time.Millisecond
 	return time.Duration(math.Ceil(s*float64(time.Second/tenth))) * tenth

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// createLimit makes a limit, or replaces one that was made.
+// createLimit creates a limit, or replaces one created before.
 func (o *operator) createLimit(ctx context.Context, w io.Writer, name string, words []string) error {
 	rule, err := limitRule(words)
 	if err != nil {
@@ -25,8 +25,7 @@ func (o *operator) createLimit(ctx context.Context, w io.Writer, name string, wo
 	return nil
 }
 
-// limitRule are the keys of a limit as JSON has them. What is wrong with a value is told by
-// whoever reads it.
+// limitRule returns the settings of a limit as JSON. It does not check the values; the API does.
 func limitRule(words []string) (map[string]any, error) {
 	pairs, err := limitPairs(words)
 	if err != nil {
@@ -46,7 +45,7 @@ func limitRule(words []string) (map[string]any, error) {
 		case of:
 			overrides[whose] = v
 		case key == "key":
-			rule[key] = strings.Split(value, ",") // no part of a key has one
+			rule[key] = strings.Split(value, ",") // no part of a key contains one
 		default:
 			rule[key] = v
 		}
@@ -57,13 +56,13 @@ func limitRule(words []string) (map[string]any, error) {
 	return rule, nil
 }
 
-// isNumber tells whether a word is a number of JSON.
+// isNumber reports whether a word is a JSON number.
 func isNumber(s string) bool {
 	_, err := strconv.ParseFloat(s, 64)
 	return err == nil && json.Valid([]byte(s))
 }
 
-// removeLimit removes a limit that was made.
+// removeLimit removes a limit that was created by the API.
 func (o *operator) removeLimit(ctx context.Context, w io.Writer, name string) error {
 	var got struct {
 		Stays bool `json:"in_file"`

@@ -1,17 +1,15 @@
-// Command headgate stands in front of what can be overrun and lets in only
-// what it can take.
+// Command headgate stands in front of anything that can be overloaded, and admits only as much as
+// it can handle.
 //
 // # The terminal
 //
-// What was asked for goes to standard output, everything else to standard
-// error. A mistake is a line that begins with "headgate: " and a line that
-// begins with "hint: " and says what to do; neither begins with a capital nor
-// ends with a period. The exit code is 0 when all went well, 1 when it did
-// not, 2 when the arguments or the configuration are wrong.
+// Results go to standard output, everything else to standard error. An error is a line that begins
+// with "headgate: ", and a line that begins with "hint: " and contains what to do. Neither begins
+// with a capital nor ends with a period. The exit code is 0 on success, 1 on failure, and 2 when
+// the arguments or the configuration are wrong.
 //
-// Each command has a file of its own and a line in commands.go. The flags of
-// run belong to package config. Nothing here is for import, and nothing here
-// decides anything about a visitor.
+// Each command has its own file and a line in commands.go. The flags of run belong to package
+// config. Nothing here is for import, and nothing here makes decisions about visitors.
 package main
 
 import (
@@ -24,7 +22,7 @@ import (
 func main() {
 	heard, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	ctx, end := context.WithCancel(context.Background())
-	context.AfterFunc(heard, func() { stop(); end() }) // a second signal ends what this one does not
+	context.AfterFunc(heard, func() { stop(); end() }) // a second signal kills the process
 	code := dispatch(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)

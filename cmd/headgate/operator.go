@@ -17,7 +17,7 @@ import (
 	"github.com/headgate/headgate/internal/config"
 )
 
-// The environment of those who talk to a running headgate.
+// These are the environment variables for commands that use a running headgate.
 const (
 	adminEnv = "HEADGATE_ADMIN"
 	tokenEnv = "HEADGATE_TOKEN"
@@ -31,23 +31,23 @@ const (
 	maxToken   = 4 << 10
 )
 
-// operatorHelp is the part of a help text that all these commands share.
+// operatorHelp is the part of the help text that all these commands share.
 const operatorHelp = `
   --admin URL        where headgate answers operators; default HEADGATE_ADMIN,
                      else http://127.0.0.1:8081
   --token-file FILE  the token to show; default the one in HEADGATE_TOKEN
 `
 
-// An operator talks to a running headgate.
+// An operator is a client of a running headgate.
 type operator struct {
 	admin   string
 	token   string
-	command []string // as it was typed, to be shown
+	command []string // as typed, for messages
 	client  http.Client
 }
 
-// operatorFlags reads the arguments of a command that talks to headgate. What is
-// no flag is returned as words.
+// operatorFlags parses the arguments of a command that uses a running headgate. It returns the
+// arguments that are no flags as words.
 func operatorFlags(flags *flag.FlagSet, name string, args []string) (*operator, []string, error) {
 	admin := flags.String("admin", "", "")
 	file := flags.String("token-file", "", "")
@@ -57,7 +57,7 @@ func operatorFlags(flags *flag.FlagSet, name string, args []string) (*operator, 
 	}
 	o := &operator{admin: *admin, command: append(strings.Fields("headgate "+name), args...)}
 	o.client.Timeout = answerWait
-	// A token goes where it was sent, and nowhere else.
+	// The token must not follow a redirect to another address.
 	o.client.CheckRedirect = func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse
 	}
@@ -104,8 +104,7 @@ func readToken(file string) (string, error) {
 	return token, nil
 }
 
-// splitWords separates words from flags, wherever they stand. All after -- is a
-// word.
+// splitWords separates words from flags in any order. Everything after -- is a word.
 func splitWords(flags *flag.FlagSet, args []string) (words, rest []string) {
 	for i := 0; i < len(args); i++ {
 		a := args[i]
@@ -131,7 +130,7 @@ func splitWords(flags *flag.FlagSet, args []string) (words, rest []string) {
 	return words, rest
 }
 
-// A refusal is a problem document of headgate's API.
+// A refusal is a problem document from headgate's API.
 type refusal struct {
 	Status    int             `json:"status"`
 	Detail    string          `json:"detail"`
@@ -148,10 +147,10 @@ func (r *refusal) Error() string {
 	return r.Detail
 }
 
-// Hint says what to do.
+// Hint returns what to do.
 func (r *refusal) Hint() string { return r.Told }
 
-// An unreachable headgate.
+// An unreachable is the error for a headgate that cannot be reached.
 type unreachable struct {
 	admin string
 	err   error
@@ -160,17 +159,17 @@ type unreachable struct {
 func (u *unreachable) Error() string {
 	err := u.err
 	if e, ok := errors.AsType[*url.Error](err); ok {
-		err = e.Err // the address is told already
+		err = e.Err // the address is already in the message
 	}
 	return fmt.Sprintf("no headgate answers at %s: %v", u.admin, err)
 }
 
-// Hint says what to do.
+// Hint returns what to do.
 func (u *unreachable) Hint() string {
 	return "start headgate run, or name its admin_listen: --admin http://HOST:PORT"
 }
 
-// do sends a request and reads the answer into out, which may be nil.
+// do sends a request and decodes the answer into out, which may be nil.
 func (o *operator) do(ctx context.Context, method, path string, in, out any) error {
 	var body []byte
 	if in != nil {
@@ -187,7 +186,7 @@ func (o *operator) do(ctx context.Context, method, path string, in, out any) err
 	return o.send(r, out)
 }
 
-// send sends a request as the operator, and reads the answer into out, which may be nil.
+// send sends a request as the operator, and decodes the answer into out, which may be nil.
 func (o *operator) send(r *http.Request, out any) error {
 	res, err := o.begin(r)
 	if err != nil {
@@ -209,7 +208,7 @@ func (o *operator) begin(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// read reads an answer into out.
+// read decodes an answer into out.
 func (o *operator) read(res *http.Response, out any) error {
 	defer res.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
@@ -233,8 +232,7 @@ func (o *operator) read(res *http.Response, out any) error {
 		err: fmt.Errorf("the answer %s is not one of headgate's operators' address", res.Status)}
 }
 
-// fail prints what went wrong and returns the exit code. scope is what the
-// command needed.
+// fail prints an error and returns the exit code. scope is the scope that the command needs.
 func (o *operator) fail(ctx context.Context, stderr io.Writer, err error, scope string) int {
 	p, refused := errors.AsType[*refusal](err)
 	switch {
@@ -255,8 +253,8 @@ func (o *operator) fail(ctx context.Context, stderr io.Writer, err error, scope 
 	return exitFailed
 }
 
-// dataFolder asks for the path of the data folder, which is told to this machine
-// without a token.
+// dataFolder requests the path of the data folder, which headgate reports to this machine without a
+// token.
 func (o *operator) dataFolder(ctx context.Context) string {
 	bare := *o
 	bare.token = ""
@@ -269,8 +267,7 @@ func (o *operator) dataFolder(ctx context.Context) string {
 	return about.Data
 }
 
-// again is the command as it was typed, for a shell, with the token from the
-// environment.
+// again returns the command as typed, for a shell, with the token from the environment.
 func (o *operator) again() string {
 	var words []string
 	for i := 0; i < len(o.command); i++ {
@@ -286,7 +283,7 @@ func (o *operator) again() string {
 	return strings.Join(words, " ")
 }
 
-// shellWord quotes a word where a shell would not take it as it is.
+// shellWord quotes a word if a shell requires it.
 func shellWord(s string) string {
 	plain := !strings.ContainsFunc(s, func(r rune) bool {
 		return !strings.ContainsRune("-_=+:,./@%", r) && (r < '0' || r > '9') &&

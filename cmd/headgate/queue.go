@@ -62,7 +62,7 @@ type queueFlags struct {
 	from, count       int
 }
 
-// queueCommand puts jobs into queues and says how they fare.
+// queueCommand puts jobs into queues and shows the state of queues.
 func queueCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var f queueFlags
 	flags := flag.NewFlagSet("queue", flag.ContinueOnError)
@@ -135,7 +135,7 @@ func queueCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 
 func queuePath(name string) string { return "/v1/queues/" + url.PathEscape(name) }
 
-// queues are where all queues stand, or the one that is named.
+// queues returns the state of all queues, or of the named one.
 func (o *operator) queues(ctx context.Context, name []string) ([]queue.Status, error) {
 	if len(name) == 1 {
 		var s queue.Status
@@ -149,7 +149,7 @@ func (o *operator) queues(ctx context.Context, name []string) ([]queue.Status, e
 	return all.Queues, err
 }
 
-// counted does something to some jobs, and says to how many.
+// counted applies an action to some jobs, and prints how many were affected.
 func (o *operator) counted(ctx context.Context, w io.Writer, method, path string) error {
 	var got map[string]int
 	if err := o.do(ctx, method, path, nil, &got); err != nil {
@@ -161,7 +161,7 @@ func (o *operator) counted(ctx context.Context, w io.Writer, method, path string
 	return nil
 }
 
-// listDead lists up to count dead jobs, who died last first.
+// listDead lists up to count dead jobs, most recent first.
 func (o *operator) listDead(ctx context.Context, w io.Writer, name string, count int) error {
 	for after := ""; ; {
 		var got struct {
@@ -185,7 +185,7 @@ func (o *operator) listDead(ctx context.Context, w io.Writer, name string, count
 	}
 }
 
-// queueTable shows queues in 80 columns, and why one stands still.
+// queueTable formats queues in 80 columns, with the reason if one does not move.
 func queueTable(all []queue.Status) string {
 	var b strings.Builder
 	row := func(v ...any) { fmt.Fprintf(&b, "%-16s %-7s %8s %7s %6s %8s %9s %8s\n", v...) }
@@ -196,7 +196,7 @@ func queueTable(all []queue.Status) string {
 		switch {
 		case s.Paused:
 			state = "paused"
-		case strings.HasPrefix(s.Reason, queue.ErrNoHost.Error()): // so nothing is known of it
+		case strings.HasPrefix(s.Reason, queue.ErrNoHost.Error()): // so nothing is known about it
 			row(cut(s.Name, 16), "no host", "-", "-", "-", "-", "-", "-")
 			continue
 		}
@@ -217,7 +217,7 @@ func queueTable(all []queue.Status) string {
 	return b.String()
 }
 
-// queueNotes says what a person who looks why jobs are late should know of a queue.
+// queueNotes returns what helps a person to find out why jobs are late.
 func queueNotes(s *queue.Status, now time.Time) (lines []string) {
 	if s.Reason != "" {
 		lines = append(lines, s.Reason)

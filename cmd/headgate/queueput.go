@@ -16,8 +16,8 @@ import (
 	"github.com/headgate/headgate/queue"
 )
 
-// Parameters of putting a file. Chosen: a part is on the disk within some 50 ms, so that a
-// line of progress moves; and who reads a list of broken lines reads ten.
+// These constants are the parameters of putting a file. Chosen: a part is on disk within about 50
+// ms, so that the progress line moves; and nobody reads more than ten broken lines.
 const (
 	partLines = 10_000
 	partBytes = 4 << 20
@@ -25,14 +25,14 @@ const (
 	drawEvery = 200 * time.Millisecond
 )
 
-// A putFile is a file on its way into a queue.
+// A putFile is a file that is being put into a queue.
 type putFile struct {
 	queue, file string
 	queueFlags
 	stdout, stderr io.Writer
 
 	in     *os.File
-	size   int64 // of the file, 0 if it is not known
+	size   int64 // of the file, 0 if unknown
 	read   int64
 	put    int
 	twice  int
@@ -42,7 +42,7 @@ type putFile struct {
 	drawn  time.Time
 }
 
-// putFile puts the lines of a file, part by part.
+// putFile puts the lines of a file in parts.
 func (o *operator) putFile(ctx context.Context, p *putFile) error {
 	if p.file == "-" {
 		p.in = os.Stdin
@@ -94,14 +94,14 @@ func (o *operator) putFile(ctx context.Context, p *putFile) error {
 	return nil
 }
 
-// spool copies what can be read only once, such as a pipe, into a file: all lines are looked at
-// before the first is put.
+// spool copies input that can be read only once, such as a pipe, into a file. All lines are checked
+// before the first one is put.
 func (p *putFile) spool() error {
 	f, err := os.CreateTemp("", "headgate-put-")
 	if err != nil {
 		return err
 	}
-	err = os.Remove(f.Name()) // jobs are nobody else's, also after a kill: the file has no name
+	err = os.Remove(f.Name()) // jobs are private: the file has no name, even after a kill
 	if err == nil {
 		p.size, err = io.Copy(f, p.in)
 	}
@@ -115,7 +115,7 @@ func (p *putFile) spool() error {
 	return nil
 }
 
-// look reads the whole file to see whether a line is broken.
+// look reads the whole file and checks for broken lines.
 func (p *putFile) look() error {
 	err := p.parts(func(body []byte, first, lines int) error {
 		for line := range bytes.Lines(body) {
@@ -147,14 +147,14 @@ func (p *putFile) note(line int, why string) {
 	}
 }
 
-// broken says which lines are.
+// broken returns an error that lists the broken lines.
 func (p *putFile) broken(then string) error {
 	lines := strings.Join(p.faults, "\n  ")
 	return &refusal{Detail: fmt.Sprintf("%d lines are broken, %s:\n  %s", p.bad, then, lines),
 		Told: "mend these lines; --keep puts the good ones alone"}
 }
 
-// parts calls f with some whole lines at a time, and the number of the first.
+// parts calls f with groups of whole lines, and the number of the first one.
 func (p *putFile) parts(f func(body []byte, first, lines int) error) error {
 	r := bufio.NewReaderSize(p.in, 1<<16)
 	var part []byte
@@ -170,7 +170,7 @@ func (p *putFile) parts(f func(body []byte, first, lines int) error) error {
 		}
 		number++
 		end := errors.Is(err, io.EOF)
-		slow := p.size == 0 && r.Buffered() == 0 // the other end of a pipe has no more for now
+		slow := p.size == 0 && r.Buffered() == 0 // the pipe has no more data for now
 		if len(part) > 0 && (end || slow || lines >= partLines || len(part) >= partBytes) {
 			if err := f(part, number-lines, lines); err != nil {
 				return err
@@ -183,8 +183,8 @@ func (p *putFile) parts(f func(body []byte, first, lines int) error) error {
 	}
 }
 
-// readLine reads a line. Of one that is longer than any job it keeps so much that it is refused as
-// too long, for a file of another kind may have no lines at all.
+// readLine reads a line. Of a line longer than any job it keeps only enough to be rejected as too
+// long, because a file of another kind may have no line ends at all.
 func readLine(r *bufio.Reader) (line []byte, err error) {
 	for {
 		some, err := r.ReadSlice('\n')
@@ -199,7 +199,7 @@ func readLine(r *bufio.Reader) (line []byte, err error) {
 	}
 }
 
-// putPart puts some lines.
+// putPart puts one part of the lines.
 func (o *operator) putPart(ctx context.Context, p *putFile, body []byte, first int) error {
 	q := url.Values{"line": {fmt.Sprint(first)}, "broken": {"refuse"}}
 	if p.keep {
@@ -229,7 +229,7 @@ func (o *operator) putPart(ctx context.Context, p *putFile, body []byte, first i
 	return nil
 }
 
-// draw shows how far it is, on a terminal.
+// draw shows the progress on a terminal.
 func (p *putFile) draw(last bool) {
 	_, tty := height(p.stderr)
 	if !tty || !last && time.Since(p.drawn) < drawEvery {

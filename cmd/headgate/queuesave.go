@@ -11,7 +11,7 @@ import (
 	"strconv"
 )
 
-// saveFile writes the jobs of a queue into a file that is not there yet, for its owner alone.
+// saveFile writes the jobs of a queue into a new file that only its owner can read.
 func (o *operator) saveFile(
 	ctx context.Context, queue, file string, dead bool, stdout io.Writer,
 ) (err error) {
@@ -42,7 +42,7 @@ func (o *operator) saveFile(
 	return nil
 }
 
-// A lineCounter counts the lines that it passes on.
+// A lineCounter counts the lines that pass through it.
 type lineCounter struct {
 	io.Writer
 	n int
@@ -60,7 +60,7 @@ func (o *operator) stream(ctx context.Context, path string, to io.Writer) error 
 		return err
 	}
 	long := *o
-	long.client.Timeout = 0 // a million jobs take a while
+	long.client.Timeout = 0 // a million jobs take longer
 	res, err := long.begin(r)
 	if err != nil {
 		return err

@@ -25,7 +25,7 @@ file is right again. kill -HUP does the same without a token.
 It needs a token with the scope write: see headgate help token.
 ` + operatorHelp
 
-// reloadCommand asks for a reload and says what it did.
+// reloadCommand requests a reload and prints the result.
 func reloadCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, words, err := operatorFlags(flag.NewFlagSet("reload", flag.ContinueOnError), "reload", args)
 	switch {

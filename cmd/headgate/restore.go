@@ -69,7 +69,7 @@ func restoreCommand(_ context.Context, args []string, stdout, stderr io.Writer) 
 	return exitOK
 }
 
-// tellRestored says what was done and what comes next.
+// tellRestored prints what was done and what to do next.
 func tellRestored(w io.Writer, dir string, got *doctor.Restored) {
 	tokens := "no tokens"
 	if got.Tokens {

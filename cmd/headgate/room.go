@@ -57,7 +57,7 @@ func roomCommand(ctx context.Context, args []string, stdout, stderr io.Writer) i
 	case err != nil:
 		return printFaults(stderr, err)
 	}
-	var said *string // what --message said, if it was given
+	var said *string // the value of --message, if given
 	flags.Visit(func(f *flag.Flag) {
 		if f.Name == "message" {
 			said = message
@@ -82,7 +82,7 @@ func roomCommand(ctx context.Context, args []string, stdout, stderr io.Writer) i
 	return exitOK
 }
 
-// roomChange turns words into the keys that change.
+// roomChange converts words to the settings to change.
 func roomChange(words []string, said *string) (name string, pairs map[string]string, err error) {
 	verbs := strings.Fields("set queue-all close open message history undo")
 	wrong := func(problem, hint string) (string, map[string]string, error) {

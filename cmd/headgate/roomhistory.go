@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/manage"
 )
 
-// roomHistory lists what was changed of a room that was made by the API, or takes a change back.
+// roomHistory lists the changes of a room created by the API, or undoes one.
 func roomHistory(ctx context.Context, o *operator, words []string, stdout, stderr io.Writer) int {
 	verb, words := words[0], words[1:]
 	usage, most := "NAME", 1
@@ -80,7 +80,7 @@ func isVersion(s string) bool {
 	return err == nil && n > 0
 }
 
-// printChanges prints a line for each change, and one for each member that it has changed.
+// printChanges prints a line for each change, and a line for each changed member.
 func printChanges(stdout io.Writer, all []*manage.Change) {
 	for _, c := range all {
 		what := c.What
@@ -108,7 +108,7 @@ func printChanges(stdout io.Writer, all []*manage.Change) {
 	}
 }
 
-// shortValue is a value on one line.
+// shortValue returns a value on one line.
 func shortValue(s string) string {
 	if s = strings.Join(strings.Fields(s), " "); s == "" {
 		return "none"

@@ -42,7 +42,7 @@ Either way:
   --data DIR                 what outlives a restart; default ./headgate-data
 `
 
-// runCommand reads the flags and the file, and serves.
+// runCommand parses the flags and the file, and serves.
 func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	cfg, err := config.ParseRun(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {

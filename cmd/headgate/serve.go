@@ -19,10 +19,10 @@ import (
 func serve(ctx context.Context, cfg *config.Config, stdout, stderr io.Writer) int {
 	log := slog.New(slog.NewTextHandler(stderr, nil))
 	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP) // before Open, or an early one would end the process
+	signal.Notify(hangup, syscall.SIGHUP) // before Open: an early SIGHUP would end the process
 	defer signal.Stop(hangup)
 	s, err := server.Open(ctx, cfg, log)
-	if config.Faults(err) != nil { // of the files that the configuration names
+	if config.Faults(err) != nil { // faults of the files named in the configuration
 		return printFaults(stderr, err)
 	}
 	if err != nil {

@@ -68,7 +68,7 @@ breaks:
 The exit code is 1 when a hunt found something, or on interrupt.
 `
 
-// A simulation is what the flags ask for.
+// A simulation holds the parsed flags.
 type simulation struct {
 	list, json, plan         bool
 	scenario, strategy, html string
@@ -77,21 +77,21 @@ type simulation struct {
 	arrivals                 string
 	read                     traffic.Options
 	hunt                     huntFlags
-	command                  string // that makes it again
+	command                  string // repeats the simulation
 }
 
-// simLimits are the flags that name limits.
+// A simLimits holds the flags for limits.
 type simLimits struct {
 	config, room  string
 	active, fresh int64
 	session       time.Duration
-	renewed       func(dwell time.Duration) time.Duration // what of a visit prolongs it; nil: all
+	renewed       func(dwell time.Duration) time.Duration // which part of a visit renews the session; nil: all
 }
 
-// sessionDefault is that of a room (internal/config).
+// sessionDefault is the default of a room (internal/config).
 const sessionDefault = 5 * time.Minute
 
-// simulateFlags reads the flags.
+// simulateFlags parses the flags.
 func simulateFlags(args []string) (*simulation, error) {
 	s := &simulation{}
 	l := &s.limits
@@ -130,7 +130,7 @@ func simulateFlags(args []string) (*simulation, error) {
 	return s, nil
 }
 
-// check finds flags that do not go together.
+// check rejects flags that do not go together.
 func (s *simulation) check(given map[string]string) error {
 	var faults []error
 	fault := func(bad bool, flag, problem, hint string) {
@@ -146,7 +146,7 @@ func (s *simulation) check(given map[string]string) error {
 	for i, name := range []string{"total-active-users", "new-users-per-minute", "session-duration"} {
 		fault(has(name) && has("config"), name, "cannot stand beside --config",
 			"the limits are those of a room or those of flags: leave one out")
-		// As in a configuration.
+		// The same limits as in a configuration.
 		n, most := []int64{l.active, l.fresh, int64(l.session / time.Second)}[i], math.MaxInt32
 		if name == "session-duration" {
 			most = 30 * 24 * 3600
@@ -171,7 +171,7 @@ func (s *simulation) check(given map[string]string) error {
 	return errors.Join(faults...)
 }
 
-// again is the command line of these flags, for a shell.
+// again returns the command line for these flags, for a shell.
 func again(given map[string]string) string {
 	var rest []string
 	for name := range given {
@@ -194,7 +194,7 @@ func again(given map[string]string) string {
 	return line.String()
 }
 
-// simulateCommand plays and reports.
+// simulateCommand runs the simulation and prints the report.
 func simulateCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	s, err := simulateFlags(args)
 	switch {
@@ -216,7 +216,7 @@ func simulateCommand(ctx context.Context, args []string, stdout, stderr io.Write
 	return simulateFault(stderr, err)
 }
 
-// simulateFault prints what went wrong, if anything.
+// simulateFault prints the error, if any.
 func simulateFault(stderr io.Writer, err error) int {
 	if err == nil {
 		return exitOK
@@ -237,15 +237,15 @@ func simulateFault(stderr io.Writer, err error) int {
 	return code
 }
 
-// simScenarios are all scenarios by name.
+// simScenarios returns all scenarios.
 func simScenarios() []sim.Scenario { return append(sim.Scenarios(), otherScenarios()...) }
 
-// simStrategies are all strategies, the measure of the others first.
+// simStrategies returns all strategies, the reference one first.
 func simStrategies() []sim.Strategy {
 	return append(append([]sim.Strategy{sim.Ideal()}, otherStrategies()...), ourStrategies()...)
 }
 
-// chosen are the strategies that are asked for.
+// chosen returns the requested strategies.
 func (s *simulation) chosen() ([]sim.Strategy, error) {
 	all := simStrategies()
 	switch {
@@ -269,7 +269,7 @@ func (s *simulation) chosen() ([]sim.Strategy, error) {
 	}), nil
 }
 
-// run plays what is asked for and shows it.
+// run runs the requested simulations and shows the results.
 func (s *simulation) run(ctx context.Context, stdout io.Writer, tell *teller) error {
 	strategies, err := s.chosen()
 	if err == nil {
@@ -321,7 +321,7 @@ func (s *simulation) run(ctx context.Context, stdout io.Writer, tell *teller) er
 	return err
 }
 
-// play runs the strategies, the ideal before all: others are measured by it.
+// play runs the strategies. The ideal one runs first, because the others are compared with it.
 func (s *simulation) play(ctx context.Context, scenario *sim.Scenario, strategies []sim.Strategy,
 	tell *teller) ([]report.Row, error) {
 	o := sim.Options{Seed: s.seed, Progress: tell.of("ideal")}
@@ -354,7 +354,7 @@ func hintOf(err error) string {
 	return ""
 }
 
-// A teller says on a terminal how far it is, in one line.
+// A teller shows progress on a terminal, in one line.
 type teller struct {
 	w    io.Writer
 	on   bool
@@ -365,10 +365,10 @@ func newTeller(stderr io.Writer) *teller {
 	return &teller{w: stderr, on: onScreen(stderr) && os.Getenv("TERM") != "dumb"}
 }
 
-// of tells about one thing; the share done may be 0 for not known.
+// of returns a function that shows the progress of one task. A done of 0 means unknown.
 func (t *teller) of(what string) func(done float64) {
 	return func(done float64) {
-		const often = 100 * time.Millisecond // chosen: a line that can be read
+		const often = 100 * time.Millisecond // chosen: a line that stays readable
 		if now := time.Now(); t.on && now.Sub(t.last) >= often {
 			t.last = now
 			fmt.Fprintf(t.w, "\r\x1b[K%s  %.0f %%", what, 100*done)
@@ -376,7 +376,7 @@ func (t *teller) of(what string) func(done float64) {
 	}
 }
 
-// clear takes the line away.
+// clear removes the line.
 func (t *teller) clear() {
 	if t.on && !t.last.IsZero() {
 		fmt.Fprint(t.w, "\r\x1b[K")
@@ -384,7 +384,7 @@ func (t *teller) clear() {
 	}
 }
 
-// save writes the page.
+// save writes the report page.
 func (s *simulation) save(ctx context.Context, r *report.Report) error {
 	var err error
 	if r.Figures, err = figures(ctx, s.seed); err != nil {

@@ -12,15 +12,15 @@ import (
 	"github.com/headgate/headgate/internal/sim/lending"
 )
 
-// ourStrategies are those of headgate itself.
+// ourStrategies are headgate's own strategies.
 func ourStrategies() []sim.Strategy { return []sim.Strategy{lending.Strategy()} }
 
-// huntFlags are those of --hunt and --replay.
+// A huntFlags holds the flags of --hunt and --replay.
 type huntFlags struct {
 	cases  int
 	seed   uint64
 	replay string
-	again  lending.Case // of replay
+	again  lending.Case // the case to replay
 }
 
 func (h *huntFlags) define(flags *flag.FlagSet) {
@@ -31,7 +31,7 @@ func (h *huntFlags) define(flags *flag.FlagSet) {
 
 func (h *huntFlags) asked() bool { return h.cases != 0 || h.replay != "" }
 
-// check finds what is wrong with the flags, and others that do not belong to a hunt.
+// check reports faults of the flags, and other flags that cannot be combined with a hunt.
 func (h *huntFlags) check(given map[string]string, fault func(bad bool, flag, problem, hint string)) {
 	_, hunt := given["hunt"]
 	_, replay := given["replay"]
@@ -51,14 +51,14 @@ func (h *huntFlags) check(given map[string]string, fault func(bad bool, flag, pr
 	}
 }
 
-// A verdict of a hunt, in JSON.
+// A huntVerdict is the result of a hunt as JSON.
 type huntVerdict struct {
 	Cases  int    `json:"cases"`
-	Broken string `json:"broken"` // "": no promise
+	Broken string `json:"broken"` // the broken promise; "": none
 	Case   string `json:"case,omitempty"`
 }
 
-// run hunts, or plays one case again. It reports whether all promises were kept.
+// run hunts, or replays one case. It reports whether all promises were kept.
 func (h *huntFlags) run(ctx context.Context, stdout io.Writer, tell *teller, asJSON bool) (bool, error) {
 	v := huntVerdict{Cases: 1}
 	var err error

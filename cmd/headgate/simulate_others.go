@@ -10,13 +10,14 @@ import (
 	"github.com/headgate/headgate/internal/sim/figure"
 )
 
-// make sim builds bin/headgate-strategies with the models of what others do, to compare with them.
+// otherScenarios are those of the models of other systems. make sim builds bin/headgate-strategies
+// with them, for comparison.
 
 func otherScenarios() []sim.Scenario { return baseline.Scenarios() }
 
 func otherStrategies() []sim.Strategy { return baseline.Strategies() }
 
-// figures draws the figures of the papers that the models are made after.
+// figures draws the figures of the papers on which the models are based.
 func figures(ctx context.Context, seed uint64) ([]figure.Figure, error) {
 	played, err := figure.Played(ctx, seed, otherStrategies()[0], ourStrategies()[0])
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/headgate/headgate/internal/sim/figure"
 )
 
-// The models of what others do are not in the binary that is shipped: see simulate_others.go.
+// otherScenarios is empty: the shipped binary has no models of other systems. See
+// simulate_others.go.
 
 func otherScenarios() []sim.Scenario { return nil }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/sim/traffic"
 )
 
-// room takes the limits of a room of a configuration.
+// room takes the limits from a room of a configuration.
 func (s *simulation) room() error {
 	l := &s.limits
 	if l.config == "" {
@@ -51,8 +51,8 @@ func (s *simulation) room() error {
 	return nil
 }
 
-// world is the scenario that is asked for, before the limits that are asked for.
-// The file is nil when the traffic is not that of one; else it must be closed.
+// world returns the requested scenario, before the limits of the flags are applied. The file is nil
+// if the traffic does not come from one; else the caller must close it.
 func (s *simulation) world(ctx context.Context, tell *teller) (*sim.Scenario, *traffic.Traffic,
 	error) {
 	l := &s.limits
@@ -79,7 +79,7 @@ func (s *simulation) world(ctx context.Context, tell *teller) (*sim.Scenario, *t
 	}
 	scenario := file.Scenario(sim.Limits{Window: time.Minute})
 	l.apply(&scenario)
-	// Until the line has drained, but not for much longer than the file: chosen.
+	// Runs until the line is empty, but not much longer than the file: chosen.
 	o, err := plan.Play(ctx, &scenario, s.seed)
 	if err != nil {
 		file.Close()
@@ -90,7 +90,7 @@ func (s *simulation) world(ctx context.Context, tell *teller) (*sim.Scenario, *t
 	return &scenario, file, nil
 }
 
-// apply gives a scenario the limits that were named.
+// apply sets the limits of the flags in a scenario.
 func (l *simLimits) apply(s *sim.Scenario) {
 	to := &s.Limits
 	if l.active > 0 {

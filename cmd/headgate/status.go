@@ -81,9 +81,9 @@ func (o *operator) rooms(ctx context.Context) ([]headgate.Status, error) {
 	return all.Rooms, err
 }
 
-// watch1s redraws what show returns each second until ctx ends. On a terminal it takes a
-// screen of its own and writes over what was there, so that nothing flickers,
-// and leaves the last table behind. A headgate that restarts is waited for.
+// watch1s redraws the output of show each second until ctx ends. On a terminal it uses the
+// alternate screen, overwrites the old text so that nothing flickers, and leaves the last table
+// behind. It waits for a headgate that restarts.
 func watch1s(
 	ctx context.Context, stdout io.Writer, show func(context.Context) (string, error),
 ) int {
@@ -101,7 +101,7 @@ func watch1s(
 	for {
 		text, err := show(ctx)
 		switch {
-		case ctx.Err() != nil: // keep the last whole table
+		case ctx.Err() != nil: // keep the last complete table
 		case err != nil:
 			last = fmt.Sprintf("%s  %v\n", time.Now().Format(time.TimeOnly), err)
 		default:
@@ -127,7 +127,7 @@ func watch1s(
 	}
 }
 
-// height is how many lines a terminal shows; ok is false if w is none.
+// height returns the number of lines of a terminal; ok is false if w is not a terminal.
 func height(w io.Writer) (lines int, ok bool) {
 	f, isFile := w.(*os.File)
 	if !isFile {
@@ -140,8 +140,7 @@ func height(w io.Writer) (lines int, ok bool) {
 	return size.Rows, true
 }
 
-// firstLines is at most n lines of s; a terminal that does not know its height
-// gets all.
+// firstLines returns at most n lines of s, or all if the height is unknown.
 func firstLines(s string, n int) string {
 	lines := strings.SplitAfter(s, "\n")
 	if n < 1 || len(lines) <= n {
@@ -150,7 +149,7 @@ func firstLines(s string, n int) string {
 	return strings.Join(lines[:n], "")
 }
 
-// table shows the rooms in 80 columns.
+// table formats the rooms in 80 columns.
 func table(rooms []headgate.Status) string {
 	var b strings.Builder
 	row := func(name, state, inside, waiting, wait, fresh, origin string) {
@@ -177,7 +176,7 @@ func table(rooms []headgate.Status) string {
 	return b.String()
 }
 
-// lanes are those of a room, a line each.
+// lanes formats the lanes of a room, one per line.
 func lanes(s *headgate.Status) string {
 	var b strings.Builder
 	for _, x := range s.Lanes {
@@ -191,7 +190,7 @@ func lanes(s *headgate.Status) string {
 	return b.String()
 }
 
-// troubles are what an operator must know of a room's record, a line each.
+// troubles returns the faults of a room's record that an operator must know, one per line.
 func troubles(s *headgate.Status) string {
 	var b strings.Builder
 	if s.Record.WriteFailing > 0 {
@@ -205,7 +204,7 @@ func troubles(s *headgate.Status) string {
 	return b.String()
 }
 
-// stateWord says what matters most about a room.
+// stateWord returns the most important state of a room.
 func stateWord(s *headgate.Status) string {
 	switch {
 	case s.Status == "suspended":
@@ -224,10 +223,10 @@ func stateWord(s *headgate.Status) string {
 	return s.Status
 }
 
-// of is a number and its limit.
+// of formats a number and its limit.
 func of(n, limit int64) string { return count(n) + "/" + count(limit) }
 
-// count shows a number in at most six characters.
+// count formats a number in at most six characters.
 func count(n int64) string {
 	for _, unit := range []struct {
 		size int64
@@ -243,7 +242,7 @@ func count(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// about is a wait that is no more exact than a person wants it.
+// about formats a wait with the precision that people need.
 func about(seconds float64) string {
 	d := time.Duration(seconds * float64(time.Second)).Round(time.Second)
 	switch {
@@ -257,7 +256,7 @@ func about(seconds float64) string {
 	return strconv.Itoa(int(d.Round(time.Hour).Hours())) + " h"
 }
 
-// cut shortens a name that would not fit.
+// cut shortens a name that does not fit.
 func cut(s string, most int) string {
 	if len(s) <= most {
 		return s

@@ -38,7 +38,7 @@ The command needs the data folder, not the process: run it as headgate's user.
   --config FILE   the configuration that names it
 `
 
-// tokenCommand looks after tokens.json.
+// tokenCommand manages tokens.json.
 func tokenCommand(_ context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("token", flag.ContinueOnError)
 	var c tokenFlags
@@ -78,7 +78,7 @@ func tokenCommand(_ context.Context, args []string, stdout, stderr io.Writer) in
 
 type tokenFlags struct{ scope, name, expires, data, config string }
 
-// folder is the data folder that was named.
+// folder returns the data folder given by the flags.
 func (c *tokenFlags) folder() (string, error) {
 	switch {
 	case c.data != "" && c.config != "":
@@ -138,8 +138,8 @@ func (c *tokenFlags) create(dir string, stdout, stderr io.Writer) int {
 	return exitOK
 }
 
-// note writes to the audit log who made or revoked a token. The token works in
-// any case, so a log that cannot be written is only told.
+// note writes to the audit log that a token was created or revoked. The token is valid in any case,
+// so an unwritable log is only reported.
 func note(dir, what string, t *api.Token, stderr io.Writer) {
 	who := "a user of this machine"
 	if u, err := user.Current(); err == nil {
@@ -194,7 +194,7 @@ func revokeToken(dir, id string, stdout, stderr io.Writer) int {
 	return exitOK
 }
 
-// printHinted prints an error with what to do about it.
+// printHinted prints an error and its hint.
 func printHinted(stderr io.Writer, err error) int {
 	fmt.Fprintf(stderr, "headgate: %v\n", err)
 	var h interface{ Hint() string }

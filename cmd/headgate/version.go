@@ -22,8 +22,8 @@ built.
   --json  for scripts
 `
 
-// A build says where a binary came from. Revision, Time and Modified are
-// empty when it was built outside a checkout.
+// A build describes the origin of a binary. Revision, Time and Modified are empty when it was built
+// outside a checkout.
 type build struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision"`
@@ -79,7 +79,7 @@ func readBuild() build {
 	return b
 }
 
-// shortRevision is the part of the revision that people compare by eye.
+// shortRevision returns the part of the revision that people compare.
 func shortRevision(b build) string {
 	if len(b.Revision) < 12 {
 		return ""

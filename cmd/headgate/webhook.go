@@ -29,13 +29,13 @@ answered 410 Gone is off; a test that is taken switches it on again.
 test needs a token with the scope write: see headgate help token.
 ` + operatorHelp
 
-// How long headgate webhook test waits. Chosen: the receiver has 15 s to answer.
+// These are the timeouts of headgate webhook test. Chosen: the receiver has 15 s to answer.
 const (
 	webhookPatience = 20 * time.Second
 	webhookAgain    = 250 * time.Millisecond
 )
 
-// webhookCommand says where webhooks stand, and tries one.
+// webhookCommand shows the state of webhooks, and tests one.
 func webhookCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, words, err := operatorFlags(flag.NewFlagSet("webhook", flag.ContinueOnError), "webhook", args)
 	if errors.Is(err, flag.ErrHelp) {
@@ -76,15 +76,15 @@ func (o *operator) webhooks(ctx context.Context) ([]api.Webhook, error) {
 	return all.Webhooks, err
 }
 
-// A notTaken is a test that the receiver has not taken.
+// A notTaken is the error for a test that the receiver has not accepted.
 type notTaken struct{ why, hint string }
 
 func (e *notTaken) Error() string { return e.why }
 
-// Hint says what to do.
+// Hint returns what to do.
 func (e *notTaken) Hint() string { return e.hint }
 
-// testWebhook sends a test and waits for what comes of it.
+// testWebhook sends a test and waits for the result.
 func (o *operator) testWebhook(ctx context.Context, w io.Writer, name string) error {
 	var sent struct {
 		ID string `json:"id"`
@@ -122,8 +122,7 @@ func (o *operator) testWebhook(ctx context.Context, w io.Writer, name string) er
 		"headgate webhook list says how many, and how the last attempt went"}
 }
 
-// webhookTable shows webhooks in 80 columns, and how the last attempt failed where nothing was
-// taken since.
+// webhookTable formats webhooks in 80 columns, with the last error if nothing was accepted since.
 func webhookTable(all []api.Webhook) string {
 	var b strings.Builder
 	row := func(v ...any) { fmt.Fprintf(&b, "%-16s %-5s %7s %8s %7s %7s %7s  %s\n", v...) }

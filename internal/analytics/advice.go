@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// Facts are what a room is set to.
+// A RoomSettings holds the settings of a room that the advice uses.
 type RoomSettings struct {
 	Room        string
 	Active, New int64
 	Session     time.Duration
-	Renewed     bool // each request begins the session anew
+	Renewed     bool // each request renews the session
 	Hold        time.Duration
 }
 
-// An Advice is what could be set better, and why.
+// An Advice is a setting that could be better, and the reason.
 type Advice struct {
 	Room    string             `json:"room"`
 	Code    string             `json:"code"`
@@ -23,17 +23,18 @@ type Advice struct {
 	Figures map[string]float64 `json:"figures"`
 }
 
-// The figures of the rules, told in docs/analytics.md. Those of sessions are Cloudflare's advice;
-// the others are chosen: what an operator would look into, and enough cases to be no accident.
+// These are the thresholds of the rules, described in docs/analytics.md. Those of sessions are
+// Cloudflare's advice. The others are chosen: values that an operator would look into, and enough
+// cases to rule out chance.
 const (
 	enough       = 100             // visits, joins or minutes that a rule needs
 	sessionPart  = 0.7             // of session_duration
-	backPart     = 0.05            // of visits whose visitors came again just after the end
-	holdPart     = 0.02            // of places whose visitors came again when they were gone
-	expiredPart  = 0.02            // of places that expired, for hold to matter
+	backPart     = 0.05            // of visits followed by another just after the end
+	holdPart     = 0.02            // of places requested again after they were gone
+	expiredPart  = 0.02            // of places that expired: hold matters
 	abandonPart  = 0.3             // of places
-	freePart     = 0.5             // of total_active_users, of which more was never used
-	slowPage     = 2 * time.Second // for 95 of 100
+	freePart     = 0.5             // of total_active_users, if more was never used
+	slowPage     = 2 * time.Second // for 95 % of answers
 	slowerAt     = 0.8             // of total_active_users: there the origin is busy
 	slowerTimes  = 2.0             // than when it is not
 	failedPart   = 0.01            // of requests
@@ -41,7 +42,7 @@ const (
 	slowerEnough = 1000 // requests
 )
 
-// Advise looks at a room by what it did, in steps of step seconds.
+// Advise evaluates what a room did, in steps of step seconds.
 func Advise(f *RoomSettings, rows []Row) (all []Advice) {
 	if len(rows) == 0 {
 		return nil
@@ -70,7 +71,8 @@ func (a *adviser) seconds(i int, q float64) float64 {
 	return d.Seconds()
 }
 
-// session: what a session must outlast is the visit if it is fixed, else the longest silence in it.
+// session checks the session duration. A session must outlast the visit if it is fixed, else the
+// longest silence in it.
 func (a *adviser) session() *Advice {
 	i, what := RoomSilent, "the longest silence of a visit"
 	if !a.f.Renewed {
@@ -97,7 +99,7 @@ func (a *adviser) session() *Advice {
 	return nil
 }
 
-// tooShort: visitors come again just after their session ended.
+// tooShort applies when visitors come again just after their session ended.
 func (a *adviser) tooShort() *Advice {
 	back, ended := a.sum.Values[RoomPassesBack], a.sum.Values[RoomAdmitted]
 	if back < enough/10 || float64(back) < backPart*float64(ended) {
@@ -136,7 +138,8 @@ func (a *adviser) abandon() *Advice {
 		Action: "tell those who wait why with message; if the origin takes more, raise the limits"}
 }
 
-// limit: people wait for new_users_per_minute while users at once are never many, or no limit matters.
+// limit applies when people wait for new_users_per_minute although there are never many users at
+// once, or when no limit matters.
 func (a *adviser) limit() *Advice {
 	most, limit := a.sum.Values[RoomActiveMax], a.f.Active
 	if a.sum.Values[RoomSeen] < enough*60 || float64(most) >= freePart*float64(limit) || most == 0 {
@@ -166,7 +169,7 @@ func (a *adviser) slow() *Advice {
 		Action:  "find out what is slow; until then lower total_active_users and see whether it helps"}
 }
 
-// slower: the origin is slow when the room is full, and fast when it is not.
+// slower applies when the origin is slow with a full room, and fast otherwise.
 func (a *adviser) slower() *Advice {
 	var full, free []Row
 	for _, r := range a.rows {
@@ -212,7 +215,7 @@ func (a *adviser) failed() *Advice {
 		Action:  "see the origin's log; if it fails when it is full, lower total_active_users"}
 }
 
-// told is a time that is no more exact than it needs to be.
+// told formats a time with no more precision than needed.
 func told(seconds float64) string {
 	d := time.Duration(seconds * float64(time.Second))
 	switch {

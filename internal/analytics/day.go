@@ -13,9 +13,9 @@ import (
 	"github.com/headgate/headgate/internal/histogram"
 )
 
-// A file of columns holds a day in equal steps, a block for each series: when it has rows, then a
-// column after the other, each as differences and packed. Behind the blocks stands where each is,
-// and behind that a foot of fixed size says where that is.
+// A column file holds a day in equal steps, with one block per series. A block has the rows that
+// exist, then one column after the other, each as differences and compressed. An index of the
+// blocks follows, and a footer of fixed size with the position of the index.
 const (
 	footSize    = 16
 	mostIndex   = 64 << 20
@@ -23,7 +23,7 @@ const (
 	mostIDs     = 64
 )
 
-// A daySeries is where a series is in a file of columns.
+// A daySeries is the position of a series in a column file.
 type daySeries struct {
 	Series
 	at, size int64
@@ -32,25 +32,25 @@ type daySeries struct {
 	parts    []part
 }
 
-// A part is a column within a block: number 0 are the times, those up to roomOf the histograms, and
-// then the columns.
+// A part is a column within a block. Number 0 holds the times, the numbers up to roomOf the
+// histograms, and the rest the columns.
 type part struct {
 	column   int
 	at, size int
 }
 
-// A dayReader reads a file of columns.
+// A dayReader reads a column file.
 type dayReader struct {
 	f        *os.File
 	file     string
 	from     int64
 	step     int64
-	ids      [][idSize]byte // of the logs that are in it
+	ids      [][idSize]byte // the logs that are included
 	all      []daySeries
 	inflater io.ReadCloser
 }
 
-// openDay reads where what is. A caller closes it.
+// openDay reads the index. The caller must close the reader.
 func openDay(path string) (*dayReader, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -133,7 +133,7 @@ func (d *dayReader) parse(r *reader, end int64) error {
 	return nil
 }
 
-// add puts the rows of a series into a grid of its kind.
+// add adds the rows of a series to a grid of its kind.
 func (d *dayReader) add(g *grid, of Series) error {
 	i := slices.IndexFunc(d.all, func(s daySeries) bool { return s.Series == of })
 	if i < 0 {
@@ -171,7 +171,7 @@ func (d *dayReader) add(g *grid, of Series) error {
 	return nil
 }
 
-// inflate unpacks a column.
+// inflate decompresses a column.
 func (d *dayReader) inflate(b []byte) ([]byte, error) {
 	if d.inflater == nil {
 		d.inflater = flate.NewReader(bytes.NewReader(b))
@@ -185,7 +185,7 @@ func (d *dayReader) inflate(b []byte) ([]byte, error) {
 	return raw, nil
 }
 
-// times are the cells of the rows, nil where the grid does not reach.
+// times returns the cells of the rows, nil outside the grid.
 func (d *dayReader) times(g *grid, r *reader, rows int) []*cell {
 	cells := make([]*cell, 0, rows)
 	at := d.from - d.step
@@ -210,8 +210,8 @@ func numbers(g *grid, r *reader, cells []*cell, col int) {
 	}
 }
 
-// histograms reads which rows have one, which buckets are in use, and then bucket after bucket how
-// many of it each of those rows has: numbers that are alike stand together.
+// histograms reads which rows have a histogram and which buckets are used, and then for each bucket
+// the counts of all those rows. This order puts similar numbers together.
 func histograms(r *reader, cells []*cell, i int) {
 	rows := make([]*[histogram.Buckets]int64, r.most(uint64(len(cells))))
 	at := -1
@@ -239,7 +239,7 @@ func histograms(r *reader, cells []*cell, i int) {
 	}
 }
 
-// A dayWriter makes a file of columns.
+// A dayWriter writes a column file.
 type dayWriter struct {
 	b       bytes.Buffer
 	index   []byte
@@ -252,11 +252,11 @@ func newDayWriter() *dayWriter {
 	w := &dayWriter{}
 	w.b.WriteString(dayHead)
 	w.b.WriteByte(format)
-	w.packer, _ = flate.NewWriter(io.Discard, flate.DefaultCompression) // a level there is
+	w.packer, _ = flate.NewWriter(io.Discard, flate.DefaultCompression) // the level is valid: no error
 	return w
 }
 
-// series writes the block of a series. Columns that are nothing but zeros are left out.
+// series writes the block of a series. It leaves out columns of zeros.
 func (w *dayWriter) series(name string, g *grid) error {
 	var known []*cell
 	at := w.b.Len()
@@ -366,7 +366,7 @@ func (w *dayWriter) histogram(known []*cell, i int) (any bool) {
 	return len(rows) > 0
 }
 
-// pack appends what is in scratch, packed.
+// pack appends the content of scratch, compressed.
 func (w *dayWriter) pack() (size int, err error) {
 	before := w.b.Len()
 	w.packer.Reset(&w.b)
@@ -376,7 +376,7 @@ func (w *dayWriter) pack() (size int, err error) {
 	return w.b.Len() - before, err
 }
 
-// end is the file.
+// end returns the finished file.
 func (w *dayWriter) end(from, step int64, ids [][idSize]byte) []byte {
 	if len(ids) > mostIDs {
 		ids = ids[len(ids)-mostIDs:]

@@ -1,22 +1,21 @@
-// Package analytics keeps what rooms, limits and queues did, by minute and then by hour, in files
-// of the data folder, and answers questions about it.
+// Package analytics stores what rooms, limits and queues did, by minute and then by hour, in files
+// of the data folder, and answers queries about it.
 //
 // # The promise
 //
-// What was counted before the last whole minute survives a kill; what a power failure may take is
-// the last ten minutes. A minute is one point, however often the process was started in it and
-// whatever the clock did. A file that is damaged is set aside, with a line in the log, and nothing
-// in this package keeps a headgate from starting. The files never take more than they may: the
-// oldest go first.
+// Counts up to the last whole minute survive a kill; a power failure may lose the last ten minutes.
+// A minute is one point, however often the process started in it and however the clock changed. A
+// damaged file is set aside, with a line in the log, and nothing in this package prevents headgate
+// from starting. The files never exceed their limit: the oldest are deleted first.
 //
 // # Concurrency and cost
 //
-// A Keeper may be used by many goroutines at once. It looks at what others count each 5 s: what is
-// counted costs a request nothing here. A minute is one write of some dozen bytes for each
-// room, and no sync. A finished day becomes columns: a room's month is read in some milliseconds.
+// A Recorder may be used by many goroutines at once. It reads the counters of others each 5 s, so
+// it costs a request nothing. A minute is one write of a few dozen bytes per room, without a sync.
+// A finished day is converted to columns: a month of a room is read in some milliseconds.
 //
 // # What it does not do
 //
-// It counts nothing itself, it knows no other node (who asks them adds up their Rows), and it
-// knows nothing of visitors: there are only sums.
+// It counts nothing itself. It knows no other node: the caller adds up the Rows of several nodes.
+// It knows no visitors: there are only sums.
 package analytics

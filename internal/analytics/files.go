@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// The ends of the files' names: a day's minutes as they come, its minutes and its hours as columns,
-// and what was damaged.
+// These are the file name suffixes: a day's minutes as they arrive, its minutes and its hours as
+// columns, and damaged files.
 const (
 	logEnd    = ".log"
 	minuteEnd = ".minutes"
@@ -23,7 +23,7 @@ const (
 
 	daySeconds  = 86400
 	hourSeconds = 3600
-	mostBroken  = 10 // that are kept
+	mostBroken  = 10 // damaged files that are kept
 )
 
 func dayOf(unix int64) int64 { return unix / daySeconds }
@@ -32,9 +32,9 @@ func (k *Recorder) path(day int64, end string) string {
 	return filepath.Join(k.cfg.Dir, time.Unix(day*daySeconds, 0).UTC().Format(time.DateOnly)+end)
 }
 
-// days are those of which there is a file with an end, in order.
+// days returns the days that have a file with this suffix, in order.
 func (k *Recorder) days(end string) (all []int64) {
-	entries, _ := os.ReadDir(k.cfg.Dir) // none: the folder is not there
+	entries, _ := os.ReadDir(k.cfg.Dir) // no entries: the folder does not exist
 	for _, e := range entries {
 		name, ok := strings.CutSuffix(e.Name(), end)
 		if at, err := time.Parse(time.DateOnly, name); ok && err == nil {
@@ -72,7 +72,7 @@ func (k *Recorder) openLog(day int64) bool {
 	return true
 }
 
-// holds tells whether the columns of a day have a log in them.
+// holds reports whether the columns of a day include a log.
 func (k *Recorder) holds(day int64, id [idSize]byte) bool {
 	d, err := openDay(k.path(day, minuteEnd))
 	if err != nil {
@@ -82,7 +82,7 @@ func (k *Recorder) holds(day int64, id [idSize]byte) bool {
 	return slices.Contains(d.ids, id)
 }
 
-// saveGood makes a log anew with what stands before its damage.
+// saveGood writes a log again with the part before the damage.
 func (k *Recorder) saveGood(path string) {
 	b, err := os.ReadFile(path + brokenEnd)
 	if err != nil {
@@ -105,15 +105,15 @@ func (k *Recorder) saveGood(path string) {
 	}
 }
 
-// setAside takes a damaged file out of the way. One of a newer headgate stays.
+// setAside moves a damaged file away. A file of a newer headgate stays.
 func (k *Recorder) setAside(path string, why error) {
 	err := os.Rename(path, path+brokenEnd)
 	k.cfg.Log.Error("a file of analytics is damaged and set aside", "file", path+brokenEnd, "why", why,
 		"error", err, "hint", "what it held is missing in charts; delete it, or bring it back from a backup")
 }
 
-// tidy makes columns of the logs of other days than day, and deletes what is too old or too much.
-// The lock is held.
+// tidy converts the logs of days other than day to columns, and deletes what is too old or too
+// much. The lock is held.
 func (k *Recorder) tidy(day int64) {
 	for _, d := range k.days(logEnd) {
 		if d == day || k.log != nil && d == k.day {
@@ -128,20 +128,20 @@ func (k *Recorder) tidy(day int64) {
 	k.shrink()
 }
 
-// forget deletes all but the newest n days. By number and not by age: a clock that is wrong for a
-// moment deletes nothing.
+// forget deletes all but the newest n days. It counts days instead of comparing ages, so that a
+// clock that is wrong for a moment deletes nothing.
 func (k *Recorder) forget(all []int64, n int, end string) {
 	for _, d := range all[:max(0, len(all)-n)] {
-		os.Remove(k.path(d, end)) // what stays is deleted the next time
+		os.Remove(k.path(d, end)) // a file that stays is deleted next time
 	}
 }
 
-// rank is in which order files are deleted, -1 for those of others.
+// rank returns the order in which files are deleted, or -1 for foreign files.
 func rank(name string) int {
 	return slices.Index([]string{newEnd, brokenEnd, minuteEnd, hourEnd, logEnd}, filepath.Ext(name))
 }
 
-// files are all there are, those that go first when there is too much at the front.
+// files returns all files, in the order in which they are deleted when there is too much.
 func (k *Recorder) files() (all []fs.FileInfo, bytes int64) {
 	entries, _ := os.ReadDir(k.cfg.Dir)
 	for _, e := range entries {
@@ -155,7 +155,7 @@ func (k *Recorder) files() (all []fs.FileInfo, bytes int64) {
 	return all, bytes
 }
 
-// shrink deletes until there is room for a day like the largest log.
+// shrink deletes files until there is space for a day like the largest log.
 func (k *Recorder) shrink() {
 	all, bytes := k.files()
 	broken := 0
@@ -178,7 +178,7 @@ func (k *Recorder) shrink() {
 	}
 }
 
-// full tells whether nothing more may be written, after what is old was deleted.
+// full reports whether nothing more may be written, even after deleting what is old.
 func (k *Recorder) full() bool {
 	if _, bytes := k.files(); bytes < k.cfg.MaxBytes {
 		return false
@@ -188,24 +188,24 @@ func (k *Recorder) full() bool {
 	return bytes >= k.cfg.MaxBytes
 }
 
-// A finished day is what becomes of a log.
+// A finished is a completed day: what a log is converted to.
 type finished struct {
 	k    *Recorder
 	day  int64
 	log  []byte
 	id   [idSize]byte
-	at   map[Series][]place // its rows in the log
-	days []*dayReader       // columns that were there before
+	at   map[Series][]place // positions of its rows in the log
+	days []*dayReader       // columns that existed before
 }
 
-// A place is where a row stands in a log.
+// A place is the position of a row in a log.
 type place struct {
 	minute   int64
 	from, to int
 }
 
-// finish makes columns of a log, together with those that its day has, and removes the log. What is
-// in the columns says which logs it came from: a kill in between adds nothing twice.
+// finish merges a log into the columns of its day, and removes the log. The columns record which
+// logs they include, so that a kill in between does not add a log twice.
 func (k *Recorder) finish(day int64) error {
 	path := k.path(day, logEnd)
 	b, err := os.ReadFile(path)
@@ -240,7 +240,7 @@ func (k *Recorder) finish(day int64) error {
 	return os.Remove(path)
 }
 
-// scan finds the rows of a log; one that is damaged is set aside, and what is good of it goes on.
+// scan finds the rows of a log. It sets a damaged log aside and uses the intact part.
 func (x *finished) scan(path string) error {
 	r := &logReader{b: x.log, file: path}
 	for r.next() {
@@ -259,12 +259,12 @@ func (x *finished) scan(path string) error {
 	}
 	if r.err != nil {
 		x.k.setAside(path, r.err)
-		return os.WriteFile(path, x.log[:headSize], 0o600) // so that there is one to remove
+		return os.WriteFile(path, x.log[:headSize], 0o600) // so that there is a file to remove
 	}
 	return nil
 }
 
-// open opens columns; nil if there are none, or they are damaged and set aside.
+// open opens columns. It returns nil if there are none, or if they are damaged and set aside.
 func (k *Recorder) open(path string) (*dayReader, error) {
 	d, err := openDay(path)
 	if _, damaged := errors.AsType[*fileError](err); damaged {
@@ -277,7 +277,7 @@ func (k *Recorder) open(path string) (*dayReader, error) {
 	return d, err
 }
 
-// write makes the files of the day.
+// write writes the files of the day.
 func (x *finished) write() error {
 	from, to := x.day*daySeconds, (x.day+1)*daySeconds
 	names := map[Series]bool{}
@@ -306,7 +306,7 @@ func (x *finished) write() error {
 		coarse.reset(s.Kind)
 		for _, d := range x.days {
 			if err := errors.Join(d.add(fine, s), d.add(coarse, s)); err != nil {
-				x.k.setAside(d.file, err) // what can be read of it goes on
+				x.k.setAside(d.file, err) // the readable part is still used
 			}
 		}
 		for _, p := range x.at[s] {
@@ -330,7 +330,7 @@ func (x *finished) write() error {
 	return err
 }
 
-// replace makes a file that is there as a whole or not at all.
+// replace writes a file atomically: it exists completely or not at all.
 func (k *Recorder) replace(path string, b []byte) error {
 	f, err := os.OpenFile(path+newEnd, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

@@ -2,14 +2,14 @@ package analytics
 
 import "github.com/headgate/headgate/internal/histogram"
 
-// A cell is what is known of one step of a series.
+// A cell holds the values of one step of a series.
 type cell struct {
 	known   bool
 	values  [mostColumns]int64
 	tallies [mostTallies]*[histogram.Buckets]int64
 }
 
-// A grid is a stretch of time in equal steps. What falls outside is left out.
+// A grid is a period in equal steps. It ignores values outside.
 type grid struct {
 	from, step int64 // Unix seconds
 	kind       Kind
@@ -24,7 +24,7 @@ func newGrid(kind Kind, from, to, step int64) *grid {
 	return g
 }
 
-// reset makes it empty again, of another kind perhaps.
+// reset empties the grid and sets its kind.
 func (g *grid) reset(kind Kind) {
 	g.kind = kind
 	g.columns, g.tallies = kind.columns()
@@ -39,7 +39,7 @@ func (g *grid) reset(kind Kind) {
 	}
 }
 
-// at is the cell of a time, nil outside.
+// at returns the cell of a time, or nil outside.
 func (g *grid) at(at int64) *cell {
 	if i := (at - g.from) / g.step; at >= g.from && i < int64(len(g.cells)) {
 		return &g.cells[i]
@@ -47,7 +47,7 @@ func (g *grid) at(at int64) *cell {
 	return nil
 }
 
-// put adds a value of a column to what is there.
+// put adds a value to a column of a cell.
 func (g *grid) put(c *cell, col int, v int64) {
 	if g.columns[col] == highest {
 		c.values[col] = max(c.values[col], v)
@@ -63,7 +63,7 @@ func (c *cell) tally(i int) *[histogram.Buckets]int64 {
 	return c.tallies[i]
 }
 
-// add puts a row where it belongs.
+// add adds a row to its cell.
 func (g *grid) add(r *Row) {
 	c := g.at(r.At)
 	if c == nil {
@@ -83,7 +83,7 @@ func (g *grid) add(r *Row) {
 	}
 }
 
-// rows are the steps of which anything is known.
+// rows returns the steps that have values.
 func (g *grid) rows() (all []Row) {
 	for i := range g.cells {
 		c := &g.cells[i]
@@ -112,7 +112,7 @@ func sparse(t *[histogram.Buckets]int64) (all []Bucket) {
 	return all
 }
 
-// gather puts the histograms of each five steps together, where the first of them is that is known.
+// gather merges the histograms of each five steps into the first known one of them.
 func (g *grid) gather() {
 	for i := 0; i < len(g.cells); i += gathered {
 		var first *cell
@@ -129,7 +129,8 @@ func (g *grid) gather() {
 	}
 }
 
-// gathered is of how many minutes a finished day has a histogram. Chosen: they are most of its bytes.
+// gathered is how many minutes a histogram of a finished day covers. Chosen: histograms are most of
+// its bytes.
 const gathered = 5
 
 func (c *cell) takeTallies(from *cell) {

@@ -10,37 +10,37 @@ import (
 	"github.com/headgate/headgate/internal/histogram"
 )
 
-// A Config says where a Keeper keeps what, and for how long.
+// A Config defines where a Recorder stores data, and for how long.
 type Config struct {
 	Dir      string
-	Days     int   // of minutes: the newest days of which there are any
-	Hours    int   // days of hours
+	Days     int   // newest days kept by the minute
+	Hours    int   // newest days kept by the hour
 	MaxBytes int64 // of all files
-	// Read gives where each series stands. It may block for some milliseconds.
+	// Read calls give with the current values of each series. It may block for some milliseconds.
 	Read func(give func(*Sample))
 	Log  *slog.Logger
 	Wall func() time.Time // nil: time.Now
 }
 
-// Parameters. Chosen: a look costs some microseconds for each room, and who stood still for
-// longer than late has seen nothing of the time between.
+// These are the parameters. Chosen: a look costs some microseconds per room, and a process that
+// stood still for longer than late has not observed the time between.
 const (
 	lookEvery  = 5 * time.Second
 	late       = 3 * lookEvery
 	mostSeries = 5000
-	complain   = 10 * time.Minute // between complaints that a minute cannot be written
+	complain   = 10 * time.Minute // between complaints about failed writes
 )
 
-// A Keeper keeps analytics. Run must be running.
+// A Recorder stores analytics. Run must be running.
 type Recorder struct {
 	cfg  Config
-	lazy bool // tests that make months sync nothing
+	lazy bool // tests that create months skip syncs
 
 	look sync.Mutex // one look at a time
 
 	mu     sync.RWMutex // guards the rest, and the files
 	series map[Series]*follower
-	minute int64 // that is going on, since the epoch; 0 before the first look
+	minute int64 // the current one, since the epoch; 0 before the first look
 	looked time.Time
 	log    *minuteLog
 	day    int64 // of log, since the epoch
@@ -49,14 +49,14 @@ type Recorder struct {
 	closed bool
 }
 
-// A follower is what is known of a series since the last minute was written.
+// A follower holds the changes of a series since the last minute was written.
 type follower struct {
 	before  []int64
 	counted [][histogram.Buckets]int64
 	now     cell
 }
 
-// New makes a keeper. It opens nothing.
+// New returns a Recorder. It opens nothing.
 func New(cfg Config) *Recorder {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -67,7 +67,7 @@ func New(cfg Config) *Recorder {
 	return &Recorder{cfg: cfg, series: map[Series]*follower{}}
 }
 
-// Run looks at what is counted until ctx ends. Close must follow.
+// Run reads the counters until ctx ends. The caller must then call Close.
 func (k *Recorder) Run(ctx context.Context) {
 	k.load()
 	k.Collect()
@@ -84,7 +84,7 @@ func (k *Recorder) Run(ctx context.Context) {
 	}
 }
 
-// load makes the folder and mends what a kill has left.
+// load creates the folder and repairs what a kill has left.
 func (k *Recorder) load() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -95,7 +95,7 @@ func (k *Recorder) load() {
 	k.tidy(dayOf(k.cfg.Wall().Unix()))
 }
 
-// Close looks a last time, and writes what is known of the minute that is going on.
+// Close reads the counters a last time, and writes the current minute.
 func (k *Recorder) Close() {
 	k.Collect()
 	k.mu.Lock()
@@ -105,7 +105,7 @@ func (k *Recorder) Close() {
 	k.closeLog()
 }
 
-// Look takes in what was counted since the last look. When a minute is over it is written.
+// Collect reads what was counted since the last look, and writes each finished minute.
 func (k *Recorder) Collect() {
 	k.look.Lock()
 	defer k.look.Unlock()
@@ -119,7 +119,7 @@ func (k *Recorder) Collect() {
 	}
 	var gone time.Duration
 	if k.minute > 0 {
-		if gone = now.Sub(k.looked); gone > late { // nobody looked
+		if gone = now.Sub(k.looked); gone > late { // nobody was looking
 			gone = 0
 		}
 	} else {
@@ -147,7 +147,7 @@ func (k *Recorder) follow(r *Sample) *follower {
 	return f
 }
 
-// take adds what is new since the last look, ms milliseconds ago.
+// take adds the changes since the last look, ms milliseconds ago.
 func (f *follower) take(r *Sample, ms int64) {
 	columns, _ := r.Kind.columns()
 	f.now.known = true
@@ -172,7 +172,7 @@ func (f *follower) take(r *Sample, ms int64) {
 	}
 }
 
-// since is how much a counter has grown; one that fell has begun anew.
+// since returns the growth of a counter. A counter that fell has restarted.
 func since(now, before int64) int64 {
 	if now < before {
 		return now
@@ -180,7 +180,7 @@ func since(now, before int64) int64 {
 	return now - before
 }
 
-// row is what is known of the minute that is going on.
+// row returns the values of the current minute.
 func (f *follower) row(kind Kind, minute int64) Row {
 	columns, tallies := kind.columns()
 	r := Row{At: minute * 60, Values: make([]int64, len(columns)), Tallies: make([][]Bucket, tallies)}
@@ -196,7 +196,7 @@ func (f *follower) row(kind Kind, minute int64) Row {
 	return r
 }
 
-// empty tells whether nothing at all is known, but what is as it stands.
+// empty reports whether a row has no values, apart from current levels.
 func (r *Row) empty() bool {
 	for _, v := range r.Values {
 		if v != 0 {
@@ -252,7 +252,7 @@ func (k *Recorder) closeLog() {
 	k.log = nil
 }
 
-// complain says what is wrong, not too often.
+// complain logs an error, at a limited rate.
 func (k *Recorder) complain(what string, err error) {
 	if !k.told.IsZero() && time.Since(k.told) < complain {
 		return

@@ -13,9 +13,9 @@ import (
 	"github.com/headgate/headgate/internal/codec"
 )
 
-// A log holds the minutes of a day as they come: after its head a frame for each minute, with its
-// length and its CRC-32C. In a frame stands the minute, then the rows: the number of the series,
-// with its kind and name when it is the first of this log, and what is known of it.
+// A log holds the minutes of a day as they arrive. After the header it has a frame for each minute,
+// with length and CRC-32C. A frame holds the minute, then the rows. A row has the number of its
+// series, with kind and name at the first occurrence in this log, and the values.
 const (
 	logHead  = "headgate-minutes"
 	dayHead  = "headgate-columns"
@@ -27,7 +27,7 @@ const (
 	mostRows = 1 << 20 // series of a file
 )
 
-// A fileError is what is wrong with a file.
+// A fileError describes what is wrong with a file.
 type fileError struct {
 	file string
 	what string
@@ -48,7 +48,7 @@ type minuteLog struct {
 	frames  int // since the last sync
 }
 
-// openLog opens a log to go on with it; a torn end is cut off. cut is how much that was.
+// openLog opens a log to continue it, and cuts off a torn end of cut bytes.
 func openLog(path string) (l *minuteLog, cut int64, err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -67,7 +67,7 @@ func (l *minuteLog) begin(path string) (cut int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if len(b) < headSize { // the process died while it made it
+	if len(b) < headSize { // the process died while creating it
 		head := append([]byte(logHead), format)
 		rand.Read(l.id[:])
 		head = append(head, l.id[:]...)
@@ -90,7 +90,7 @@ func (l *minuteLog) begin(path string) (cut int64, err error) {
 	return cut, err
 }
 
-// append writes a minute. What cannot be written whole is taken back.
+// append writes a minute. It undoes an incomplete write.
 func (l *minuteLog) append(minute int64, all []seriesRow) error {
 	p := make([]byte, 8, 4096)
 	p = codec.AppendUint(p, uint64(minute))
@@ -124,8 +124,8 @@ func (l *minuteLog) append(minute int64, all []seriesRow) error {
 	return nil
 }
 
-// syncEvery is after how many minutes a log is synced. Chosen: what a power failure takes of a chart
-// is no loss, and a sync wakes a disk.
+// syncEvery is how many minutes are written between two syncs of a log. Chosen: losing a few
+// minutes of a chart does not matter, and a sync wakes a disk.
 const syncEvery = 10
 
 func (l *minuteLog) close() error { return errors.Join(l.f.Sync(), l.f.Close()) }
@@ -135,20 +135,20 @@ type seriesRow struct {
 	Row
 }
 
-// A logReader goes through the frames of a log.
+// A logReader reads the frames of a log.
 type logReader struct {
 	b     []byte
 	file  string
 	id    [idSize]byte
-	good  int64 // all before is whole
+	good  int64 // everything before it is intact
 	names []Series
-	err   error // it is damaged in the middle, or no log at all
+	err   error // damaged in the middle, or not a log
 
 	minute int64
 	rest   *reader
 }
 
-// next takes the next frame; false at the end, a torn one included.
+// next reads the next frame. It returns false at the end, and at a torn end.
 func (x *logReader) next() bool {
 	if x.good == 0 && !x.head() {
 		return false
@@ -171,7 +171,7 @@ func (x *logReader) next() bool {
 	return true
 }
 
-// goesOn tells whether a whole frame stands somewhere in b: then what is before it is not a torn end.
+// goesOn reports whether b contains an intact frame. Then what precedes it is not a torn end.
 func goesOn(b []byte) bool {
 	for ; len(b) > 8; b = b[1:] {
 		n := int(binary.LittleEndian.Uint32(b))
@@ -182,7 +182,7 @@ func goesOn(b []byte) bool {
 	return false
 }
 
-// skip goes to the end and learns the names.
+// skip reads to the end and learns the names.
 func (x *logReader) skip() {
 	for x.next() {
 		for {
@@ -209,7 +209,7 @@ func (x *logReader) head() bool {
 	return true
 }
 
-// row takes the next row of the frame: whose it is, and its bytes.
+// row reads the next row of the frame: the number of its series, and its bytes.
 func (x *logReader) row() (number int, body []byte, ok bool) {
 	if x.rest.Len() == 0 {
 		return 0, nil, false
@@ -231,7 +231,7 @@ func (x *logReader) row() (number int, body []byte, ok bool) {
 	return number, body, true
 }
 
-// fail notes a frame that is whole and makes no sense.
+// fail records a frame that is intact but invalid.
 func (x *logReader) fail() {
 	x.rest.Fail()
 	x.err = &fileError{x.file, fmt.Sprintf("damaged before byte %d", x.good)}

@@ -6,18 +6,19 @@ import (
 	"strings"
 )
 
-// A Metric is a figure of a step.
+// A Metric is a figure computed for a step.
 type Metric struct {
 	Name string
-	// of is its value for a row of a step of so many seconds; false if there is none.
+	// of returns the value for a row whose step has this many seconds; false if there is none.
 	of func(r *Row, step float64) (float64, bool)
 }
 
-// Value is the figure of a row of a step of so many seconds, false if there is none: of nobody
-// who waited there is no time.
+// Value returns the figure for a row with this step in seconds. It returns false if there is none:
+// without waiting visitors there is no waiting time.
 func (m *Metric) Value(r *Row, step int64) (float64, bool) { return m.of(r, float64(step)) }
 
-// Metrics are those of a kind, in the order of answers. Names are Cloudflare's where it has one.
+// Metrics returns the metrics of a kind, in the order of answers. It uses Cloudflare's names where
+// they exist.
 func Metrics(kind Kind) []Metric {
 	switch kind {
 	case Room:
@@ -65,8 +66,8 @@ func sum(name string, columns ...int) Metric {
 	}}
 }
 
-// mean is a level over the time for which somebody looked at it: of each kind that has levels the
-// first column. Times are whole seconds, so that a mean of some seconds may be off, but for the most.
+// mean is the average level over the observed time, which is the first column of each kind with
+// levels. Times are whole seconds, so a mean over few seconds may be inexact; most limits it.
 func mean(name string, col, most int) Metric {
 	return Metric{name, func(r *Row, _ float64) (float64, bool) {
 		if r.Values[RoomSeen] == 0 {
@@ -76,8 +77,8 @@ func mean(name string, col, most int) Metric {
 	}}
 }
 
-// perMinute is over the time for which somebody looked, a minute at least; a clock that was set back
-// makes more of it than a step has.
+// perMinute divides by the observed time, at least a minute. A clock that was set back makes it
+// longer than a step.
 func perMinute(r *Row, step float64) (float64, bool) {
 	span := step
 	if seen := float64(r.Values[RoomSeen]); seen > 0 {
@@ -86,7 +87,7 @@ func perMinute(r *Row, step float64) (float64, bool) {
 	return round(60 * float64(r.Values[RoomAdmitted]) / span), true
 }
 
-// quantiles are seconds.
+// quantiles are in seconds.
 func quantiles(name string, i int) (all []Metric) {
 	for _, p := range []int{50, 75, 90, 95, 99} {
 		all = append(all, Metric{name + "P" + strconv.Itoa(p), func(r *Row, _ float64) (float64, bool) {
@@ -99,8 +100,8 @@ func quantiles(name string, i int) (all []Metric) {
 
 func round(v float64) float64 { return math.Round(v*100) / 100 }
 
-// Find are the metrics of a list of names with commas between; all of a kind for none. Of a name that
-// there is not it returns that, and false.
+// Find returns the metrics of a comma-separated list of names, or all of a kind for an empty list.
+// For an unknown name it returns that name and false.
 func Find(kind Kind, names string) (found []Metric, wrong string, ok bool) {
 	all := Metrics(kind)
 	if names == "" {

@@ -8,20 +8,20 @@ import (
 	"github.com/headgate/headgate/internal/histogram"
 )
 
-// A Row is what is known of a series from a time on, for one step.
+// A Row holds the values of a series for one step that begins at At.
 type Row struct {
 	At      int64 // Unix seconds
 	Values  []int64
 	Tallies [][]Bucket
 }
 
-// A Bucket is how many of a histogram there are at one place.
+// A Bucket is the count of one bucket of a histogram.
 type Bucket struct {
 	At uint8
 	N  int64
 }
 
-// Merge adds up what several nodes know of a series, in steps of step seconds from from to to.
+// Merge adds up the rows of a series from several nodes, in steps of step seconds.
 func Merge(kind Kind, from, to, step int64, parts ...[]Row) []Row {
 	g := newGrid(kind, from, to, step)
 	for _, rows := range parts {
@@ -32,7 +32,7 @@ func Merge(kind Kind, from, to, step int64, parts ...[]Row) []Row {
 	return g.rows()
 }
 
-// count is how many a histogram of the row holds.
+// count returns the total of a histogram of the row.
 func (r *Row) count(i int) (n int64) {
 	for _, b := range r.Tallies[i] {
 		n += b.N
@@ -40,7 +40,7 @@ func (r *Row) count(i int) (n int64) {
 	return n
 }
 
-// quantile is what a part q of a histogram is not above; false if it is empty.
+// quantile returns the q-quantile of a histogram, and false if it is empty.
 func (r *Row) quantile(i int, q float64) (time.Duration, bool) {
 	n := r.count(i)
 	if n == 0 {
@@ -57,10 +57,11 @@ func (r *Row) quantile(i int, q float64) (time.Duration, bool) {
 
 var errRow = errors.New("what is said of a step makes no sense")
 
-// roomOf is how many histograms a kind may have: in files the columns are numbered behind those.
+// roomOf is the maximum number of histograms of a kind. In files the column numbers follow after
+// them.
 const roomOf = 8
 
-// appendBody writes values and histograms: a bit for each that is not zero, then those.
+// appendBody writes values and histograms: a bit for each one that is not zero, then those.
 func appendBody(b []byte, r *Row) []byte {
 	bits := uint64(0)
 	for i, v := range r.Values {
@@ -97,15 +98,15 @@ func appendBuckets(b []byte, t []Bucket) []byte {
 	return b
 }
 
-// A reader reads the parts of rows and files.
+// A reader decodes parts of rows and files.
 type reader struct{ codec.Reader }
 
 func newReader(b []byte) *reader { return &reader{codec.NewReader(b)} }
 
-// most takes a number up to a bound.
+// most reads a number up to a limit.
 func (r *reader) most(bound uint64) int { return int(r.UpTo(bound)) }
 
-// buckets gives each bucket of a histogram to f.
+// buckets calls f with each bucket of a histogram.
 func (r *reader) buckets(f func(at int, n int64)) {
 	at := -1
 	for range r.most(histogram.Buckets) {
@@ -144,7 +145,7 @@ func (r *reader) body(g *grid, at int64) {
 	}
 }
 
-// AppendRows writes rows for another node.
+// AppendRows encodes rows for another node.
 func AppendRows(b []byte, rows []Row) []byte {
 	var body []byte
 	last := int64(0)
@@ -157,7 +158,7 @@ func AppendRows(b []byte, rows []Row) []byte {
 	return b
 }
 
-// ParseRows reads rows of a kind that another node has written, with steps of step seconds.
+// ParseRows decodes rows of a kind from another node, with steps of step seconds.
 func ParseRows(kind Kind, from, to, step int64, b []byte) ([]Row, error) {
 	g := newGrid(kind, from, to, step)
 	at := int64(0)

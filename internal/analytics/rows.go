@@ -7,15 +7,15 @@ import (
 	"slices"
 )
 
-// A Question asks what became of a series from a time to another, in steps: Unix seconds, From and
-// To multiples of Step, which is one of a minute at least.
+// A Query selects a series and a period in steps. Times are Unix seconds. From and To are multiples
+// of Step, which is at least a minute.
 type Query struct {
 	Series
 	From, To, Step int64
 }
 
-// Rows answers a question with what this node knows, also of the minute that is going on. It blocks
-// while files are read.
+// Rows answers a query with the data of this node, including the current minute. It blocks while it
+// reads files.
 func (k *Recorder) Rows(q *Query) ([]Row, error) {
 	k.Collect()
 	g := newGrid(q.Kind, q.From, q.To, q.Step)
@@ -30,13 +30,13 @@ func (k *Recorder) Rows(q *Query) ([]Row, error) {
 	return g.rows(), err
 }
 
-// fill reads what there is, and tells which files are damaged. The lock is held for reading.
+// fill reads all data, and returns the files that are damaged. The lock is held for reading.
 func (k *Recorder) fill(g *grid, q *Query) (broken map[string]error, err error) {
 	broken = map[string]error{}
 	minutes, hours, logs := asSet(k.days(minuteEnd)), asSet(k.days(hourEnd)), asSet(k.days(logEnd))
 	for day := dayOf(q.From); day*daySeconds < q.To; day++ {
 		end := minuteEnd
-		// Hours are enough if each is in one step; they are all there is of what is old.
+		// Hours are enough if each lies in one step. Old days have only hours.
 		if hours[day] && (!minutes[day] || q.Step%hourSeconds == 0 && q.From%hourSeconds == 0) {
 			end = hourEnd
 		}
@@ -79,7 +79,7 @@ func addDay(g *grid, path string, s Series) error {
 	return d.add(g, s)
 }
 
-// addLog adds the rows of a log. What is damaged in it is found, and said, when it is opened.
+// addLog adds the rows of a log. Damage is found and reported when the log is opened.
 func addLog(g *grid, path string, s Series) error {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -108,15 +108,15 @@ func addLog(g *grid, path string, s Series) error {
 	return nil
 }
 
-// Steps are those that a question may have. Each divides a day, or is days.
+// Steps returns the allowed steps. Each divides a day or is a multiple of a day.
 func Steps() []int64 {
 	return []int64{60, 300, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 7 * 86400}
 }
 
-// mostSteps bounds what is held in memory for an answer. Chosen.
+// mostSteps limits the memory for an answer. Chosen.
 const mostSteps = 2000
 
-// Check tells what is wrong with a question of another node.
+// Check validates a query of another node.
 func (q *Query) Check() error {
 	columns, _ := q.Kind.columns()
 	if columns == nil || len(q.Name) > mostName || !slices.Contains(Steps(), q.Step) || q.From < 0 ||

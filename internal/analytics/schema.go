@@ -2,17 +2,17 @@ package analytics
 
 import "github.com/headgate/headgate/internal/histogram"
 
-// A Kind is what a series is of.
+// A Kind is the kind of a series.
 type Kind byte
 
-// The kinds. Their numbers are in files.
+// These are the kinds. Files contain the numbers.
 const (
 	Room Kind = iota + 1
 	Limit
 	Queue
 )
 
-// String is the word of queries.
+// String returns the name used in queries.
 func (k Kind) String() string {
 	switch k {
 	case Room:
@@ -25,15 +25,15 @@ func (k Kind) String() string {
 	return "none"
 }
 
-// A Series is what is followed over time.
+// A Series is something recorded over time.
 type Series struct {
 	Kind Kind
 	Name string
 }
 
-// The columns of a room. Their places are in files: new ones come last.
+// These are the columns of a room. Files contain their numbers, so new ones must come last.
 const (
-	RoomSeen       = iota // for how long a host of the room has looked, in seconds
+	RoomSeen       = iota // seconds that a host of the room was observed
 	RoomActive            // user seconds
 	RoomActiveMax         //
 	RoomWaiting           // user seconds
@@ -43,7 +43,7 @@ const (
 	RoomAdmitted
 	RoomJoined
 	RoomLeft    // places given up
-	RoomExpired // places whose hold was over
+	RoomExpired // places that expired
 	RoomRevoked
 	RoomPolls
 	RoomPassesBack
@@ -52,14 +52,14 @@ const (
 	RoomOrigin3xx
 	RoomOrigin4xx
 	RoomOrigin5xx
-	RoomOriginNone // no answer
-	RoomOriginGone // the client did not wait for it
+	RoomOriginNone // no response
+	RoomOriginGone // the client disconnected
 	RoomPassesShared
-	RoomPassesRefused // requests with such a pass
+	RoomPassesRefused // requests with a refused pass
 	roomColumns
 )
 
-// The histograms of a room.
+// These are the histograms of a room.
 const (
 	RoomWaited = iota
 	RoomInside
@@ -68,7 +68,7 @@ const (
 	roomTallies
 )
 
-// The columns of a limit.
+// These are the columns of a limit.
 const (
 	LimitAllowed = iota
 	LimitRefused
@@ -77,9 +77,9 @@ const (
 	limitColumns
 )
 
-// The columns of a queue.
+// These are the columns of a queue.
 const (
-	QueueSeen  = iota // as RoomSeen, and in its place
+	QueueSeen  = iota // as RoomSeen, at the same number
 	QueueDepth        // job seconds
 	QueueDepthMax
 	QueuePut
@@ -87,7 +87,7 @@ const (
 	QueueRetried
 	QueueBusy
 	QueueDied
-	QueueDead // as of now
+	QueueDead // current
 	queueColumns
 )
 
@@ -96,16 +96,16 @@ const (
 	mostTallies = roomTallies
 )
 
-// A column says what becomes of a value.
+// A column defines how a value is stored.
 type column byte
 
 const (
-	total   column = iota // counted on and on; what is kept is how many more there are. Adds up
-	level                 // as it stands; what is kept is value times seconds. Adds up
-	highest               // as it stands; what is kept is the most
+	total   column = iota // a running counter; stores the increase. Adds up
+	level                 // a current level; stores value times seconds. Adds up
+	highest               // a current level; stores the maximum
 )
 
-// columns are those of a kind, and how many histograms it has.
+// columns returns the columns of a kind, and its number of histograms.
 func (k Kind) columns() (all []column, tallies int) {
 	switch k {
 	case Room:
@@ -127,8 +127,8 @@ func (k Kind) columns() (all []column, tallies int) {
 	return nil, 0
 }
 
-// A Reading is where a series stands now: a value for each of its columns, as its counters have it
-// since the process began, and its histograms.
+// A Sample is the current state of a series: a value for each column, counted since the process
+// began, and its histograms.
 type Sample struct {
 	Series
 	Values  []int64

@@ -25,59 +25,58 @@ const (
 	// lookAgain bounds every wait: timers stand still while a machine sleeps.
 	lookAgain = time.Minute
 
-	// An issuer that does not answer is asked again after retryFirst, then after
-	// twice as long each time, up to retryMost. Chosen.
+	// retryFirst is the delay after an issuer did not answer. It doubles with each failure, up to
+	// retryMost. Chosen.
 	retryFirst = 10 * time.Second
 	retryMost  = 30 * time.Minute
 
-	// refusedFirst is the first wait after a failed proof. Let's Encrypt allows
-	// five failed proofs of a host in an hour, and one attempt makes two.
+	// refusedFirst is the first delay after a failed proof. Let's Encrypt allows five failed proofs
+	// of a host per hour, and one attempt makes two.
 	refusedFirst = 30 * time.Minute
 	refusedMost  = 6 * time.Hour
 
 	attemptWithin = 4 * time.Minute // chosen: an issuer needs seconds
 )
 
-// ACMEConfig says who issues the certificates.
+// An ACMEConfig defines the issuer and the domains.
 type ACMEConfig struct {
 	Domains   []string       // in lower case
 	Email     string         // may be ""
 	Directory string         // URL of the issuer
-	Roots     *x509.CertPool // whom to trust at Directory; nil is the system
+	Roots     *x509.CertPool // CAs to trust for Directory; nil: the system's
 	Vault     Vault
 	Log       *slog.Logger
 }
 
-// ACME obtains a certificate for each domain and renews it when two thirds of
-// its life are over, or a month before its end.
+// An ACME obtains a certificate for each domain. It renews a certificate when two thirds of its
+// life are over, or a month before it expires.
 //
-// A domain without one is tried again for ever, with longer and longer waits.
+// It retries a domain without a certificate forever, with growing delays.
 type ACME struct {
 	cfg    ACMEConfig
 	client *http.Client
 	kick   chan struct{}
-	spread float64 // 0 to 1: machines that share a vault renew one after the other
+	spread float64 // 0 to 1: machines with a shared vault renew one by one
 
-	// Of Run alone.
-	account *acme.Client // nil until it is registered
+	// Only Run uses these.
+	account *acme.Client // nil until registered
 	tries   map[string]*try
 
-	mu      sync.RWMutex // guards what follows; never held over a request
+	mu      sync.RWMutex // guards the following; never held during a request
 	domains []string
 	certs   map[string]*tls.Certificate
-	failed  map[string]bool             // the last attempt was in vain
-	tokens  map[string]string           // answers of http-01 by path
-	proofs  map[string]*tls.Certificate // certificates of tls-alpn-01 by domain
+	failed  map[string]bool             // the last attempt failed
+	tokens  map[string]string           // http-01 answers by path
+	proofs  map[string]*tls.Certificate // tls-alpn-01 certificates by domain
 }
 
-// A try says when a domain is worked at next.
+// A try is the time of the next attempt for a domain.
 type try struct {
 	at    time.Time
 	fails int
 }
 
-// OpenACME reads the certificates that are in the vault. It asks the issuer
-// nothing: Run does.
+// OpenACME reads the certificates in the vault. It sends nothing to the issuer; Run does.
 func OpenACME(ctx context.Context, cfg ACMEConfig) *ACME {
 	a := &ACME{
 		cfg:    cfg,
@@ -90,7 +89,7 @@ func OpenACME(ctx context.Context, cfg ACMEConfig) *ACME {
 		proofs: map[string]*tls.Certificate{},
 	}
 	a.client = &http.Client{
-		Timeout: 30 * time.Second, // chosen: one request, which issuers answer in seconds
+		Timeout: 30 * time.Second, // chosen: one request takes seconds
 		Transport: &http.Transport{
 			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,
 			DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
@@ -102,8 +101,8 @@ func OpenACME(ctx context.Context, cfg ACMEConfig) *ACME {
 	return a
 }
 
-// Place names a folder for the account with an issuer, so that the keys and
-// certificates of a trial do not serve in earnest.
+// Place returns a folder name for the account with an issuer, so that keys and certificates of a
+// test issuer are not used in production.
 func Place(directory string) string {
 	host := "issuer"
 	if u, err := url.Parse(directory); err == nil && u.Hostname() != "" {
@@ -112,9 +111,9 @@ func Place(directory string) string {
 	return fmt.Sprintf("%s-%x", host, sha256.Sum256([]byte(directory)))[:len(host)+1+8]
 }
 
-// SetDomains takes other domains, and tries those at once that have no
-// certificate. What the vault has is served when SetDomains returns, and what it could
-// not keep goes on being served.
+// SetDomains replaces the domains, and starts attempts at once for those without a certificate.
+// When it returns, the certificates in the vault are served. A certificate that is served but
+// missing in the vault continues to be served.
 func (a *ACME) SetDomains(ctx context.Context, domains []string) {
 	found := map[string]*tls.Certificate{}
 	for _, name := range domains {
@@ -122,13 +121,13 @@ func (a *ACME) SetDomains(ctx context.Context, domains []string) {
 		switch {
 		case err == nil:
 			found[name] = cert
-		case !errors.Is(err, fs.ErrNotExist): // a new one takes its place
+		case !errors.Is(err, fs.ErrNotExist): // a new one replaces it
 			a.cfg.Log.Error("kept certificate is not usable", "domain", name, "error", err)
 		}
 	}
 	a.mu.Lock()
 	for _, name := range domains {
-		// A full vault has none of what was issued, or the one before.
+		// If the vault's disk is full, it lacks the newest certificate or has an older one.
 		if held := a.certs[name]; held != nil &&
 			(found[name] == nil || held.Leaf.NotAfter.After(found[name].Leaf.NotAfter)) {
 			found[name] = held
@@ -138,11 +137,11 @@ func (a *ACME) SetDomains(ctx context.Context, domains []string) {
 	a.mu.Unlock()
 	select {
 	case a.kick <- struct{}{}:
-	default: // it is going to look anyway
+	default: // Run will look anyway
 	}
 }
 
-// Run obtains and renews until ctx ends.
+// Run obtains and renews certificates until ctx ends.
 func (a *ACME) Run(ctx context.Context) error {
 	defer a.client.CloseIdleConnections()
 	for ctx.Err() == nil {
@@ -151,14 +150,14 @@ func (a *ACME) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		case <-timer.C:
 		case <-a.kick:
-			clear(a.tries) // an operator mended something: do not wait
+			clear(a.tries) // the operator changed something: retry at once
 		}
 		timer.Stop()
 	}
 	return nil
 }
 
-// round works at each domain that is due, and returns when to look again.
+// round processes each domain that is due, and returns the delay until the next round.
 func (a *ACME) round(ctx context.Context) time.Duration {
 	a.mu.RLock()
 	domains := a.domains
@@ -186,7 +185,7 @@ func (a *ACME) round(ctx context.Context) time.Duration {
 	return wait
 }
 
-// attempt obtains one certificate and decides when to come back.
+// attempt tries to obtain one certificate and sets the time of the next attempt.
 func (a *ACME) attempt(ctx context.Context, name string, t *try) {
 	cert, err := a.renewed(ctx, name)
 	if err == nil {
@@ -203,7 +202,7 @@ func (a *ACME) attempt(ctx context.Context, name string, t *try) {
 	if ctx.Err() != nil {
 		return
 	}
-	a.account = nil // it may be the account that the issuer does not know any more
+	a.account = nil // the issuer may no longer know the account
 	wait, hint := backoff(err, t.fails)
 	t.at, t.fails = time.Now().Add(wait), t.fails+1
 	a.mu.Lock()
@@ -234,7 +233,7 @@ func (a *ACME) renewed(ctx context.Context, name string) (*tls.Certificate, erro
 	return a.order(ctx, name)
 }
 
-// backoff says how long to wait after the error, and what an operator can do.
+// backoff returns the delay after an error, and advice for the operator.
 func backoff(err error, fails int) (time.Duration, string) {
 	first, most := retryFirst, retryMost
 	hint := "can this machine reach the issuer, and does the issuer work?"
@@ -255,11 +254,11 @@ func backoff(err error, fails int) (time.Duration, string) {
 		}
 	}
 	wait = min(wait, most)
-	return wait + rand.N(wait/10), hint // not all machines at once
+	return wait + rand.N(wait/10), hint // spreads the load of many machines
 }
 
-// renewAt is when to work at a certificate: at once if there is none, else
-// when a third of its life is left, of a long life 30 days, and a little later.
+// renewAt returns when to renew a certificate: at once if there is none; else when a third of its
+// life is left, or 30 days for a long life, plus a random spread.
 func (a *ACME) renewAt(cert *tls.Certificate) time.Time {
 	if cert == nil {
 		return time.Time{}

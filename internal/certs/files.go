@@ -12,34 +12,34 @@ import (
 
 const (
 	lookEvery = 10 * time.Second // chosen: sooner than a person tries the new one
-	warnEvery = 24 * time.Hour   // the same warnings again
+	warnEvery = 24 * time.Hour   // interval of repeated warnings
 )
 
-// Files serves one certificate for every host name and takes up new files.
+// A Files serves one certificate for every host name, and reloads changed files.
 type Files struct {
 	log     *slog.Logger
 	current atomic.Pointer[Pair]
 	good    atomic.Bool
 
-	mu               sync.Mutex // one look at a time; guards what follows
+	mu               sync.Mutex // one look at a time; guards the following
 	certificate, key string
 	seen             Stamps // of the pair that is served
-	told             string // the error that was logged, not to say it each time
+	told             string // the last logged error, to log it only once
 	warned           time.Time
 }
 
-// Stamps tell whether one of some files has changed; nil is one that is not there.
+// Stamps detect whether one of several files has changed; nil stands for a missing file.
 type Stamps []os.FileInfo
 
-// OpenFiles reads the pair. Without a good one there is nothing to serve, so
-// that is an error, an [*Error].
+// OpenFiles reads the pair. An invalid pair is an [*Error], because there would be nothing to
+// serve.
 func OpenFiles(certificate, key string, log *slog.Logger) (*Files, error) {
 	f := &Files{log: log}
 	return f, f.Use(certificate, key)
 }
 
-// Use reads the pair from these files, which may be the same as before. On an
-// error nothing has changed.
+// Use reads the pair from these files, which may be the same as before. On an error nothing
+// changes.
 func (f *Files) Use(certificate, key string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -62,7 +62,7 @@ func (f *Files) takeLocked(p *Pair, seen Stamps) {
 	}
 }
 
-// Run looks for new files until ctx ends.
+// Run checks for changed files until ctx ends.
 func (f *Files) Run(ctx context.Context) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -76,8 +76,8 @@ func (f *Files) Run(ctx context.Context) error {
 	}
 }
 
-// look takes up new files. A pair that is no good is tried again at each look:
-// the other half of it may still be on its way.
+// look loads changed files. It retries an invalid pair at each look, because the other file of the
+// pair may not be written yet.
 func (f *Files) look() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -102,27 +102,27 @@ func (f *Files) look() {
 	f.takeLocked(p, seen)
 }
 
-// Certificate is for tls.Config.GetCertificate.
+// Certificate implements tls.Config.GetCertificate.
 func (f *Files) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if challenge(hello) {
-		return nil, nil // somebody proves a domain to another server
+		return nil, nil // a tls-alpn-01 proof for another server
 	}
 	return f.current.Load().cert, nil
 }
 
-// Ready tells that https works for every host.
+// Ready reports true: the certificate serves every host.
 func (f *Files) Ready(string) bool { return true }
 
-// Token knows of no challenge: who fills the files proves its domains itself.
+// Token has no challenges. The owner of the files proves the domains.
 func (f *Files) Token(string) (string, bool) { return "", false }
 
-// States tells what is served, and whether the last look was good.
+// States returns the served certificate, and whether the last look succeeded.
 func (f *Files) States() ([]State, bool) {
 	leaf := f.current.Load().cert.Leaf
 	return []State{{Name: nameOf(leaf), NotAfter: leaf.NotAfter}}, f.good.Load()
 }
 
-// StampsOf looks at files.
+// StampsOf returns the stamps of files.
 func StampsOf(names ...string) Stamps {
 	s := make(Stamps, len(names))
 	for i, name := range names {
@@ -133,7 +133,7 @@ func StampsOf(names ...string) Stamps {
 	return s
 }
 
-// Same compares what the disk says of the files, not their contents.
+// Equal compares the file metadata, not the contents.
 func (s Stamps) Equal(old Stamps) bool {
 	if len(s) != len(old) {
 		return false

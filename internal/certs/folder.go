@@ -8,13 +8,12 @@ import (
 	"path/filepath"
 )
 
-// A Vault keeps account keys and certificates beyond the process. Names are
-// host names and such with an ending, never paths. Both block; Put returns when
-// the value is safe, and keeps no part of it. A name that is not there is
-// fs.ErrNotExist.
+// A Vault stores account keys and certificates permanently. Names are host names with an optional
+// suffix, never paths. Both methods block. Put returns when the value is durable, and does not keep
+// value. Get of a missing name returns fs.ErrNotExist.
 //
-// Several machines may share one: before it orders, each looks whether another
-// has put a newer certificate.
+// Several machines may share a vault. Each checks whether another one has stored a newer
+// certificate before it orders.
 type Vault interface {
 	Get(ctx context.Context, name string) ([]byte, error)
 	Put(ctx context.Context, name string, value []byte) error
@@ -23,12 +22,12 @@ type Vault interface {
 // A Folder is a Vault of files, mode 0600, in a folder of mode 0700.
 type Folder struct{ path string }
 
-// OpenFolder makes the folder if it is not there.
+// OpenFolder creates the folder if it does not exist.
 func OpenFolder(path string) (*Folder, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder of certificates: %w", err)
 	}
-	// Somebody may have made it by hand: what is in it are keys.
+	// The folder may have been created by hand, but it contains keys.
 	if err := os.Chmod(path, 0o700); err != nil {
 		return nil, fmt.Errorf("close the folder of certificates: %w", err)
 	}
@@ -41,9 +40,9 @@ func (f *Folder) Get(_ context.Context, name string) ([]byte, error) {
 	return b, err
 }
 
-// Put implements Vault: a crash leaves the old value or the new one.
+// Put implements Vault. A crash leaves either the old value or the new one.
 func (f *Folder) Put(_ context.Context, name string, value []byte) error {
-	// One writer for each name: the ACME that holds it.
+	// Each name has one writer: the ACME that holds it.
 	tmp := filepath.Join(f.path, ".new-"+name)
 	if err := writeSafe(tmp, value); err != nil {
 		return errors.Join(err, os.Remove(tmp))

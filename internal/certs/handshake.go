@@ -8,15 +8,14 @@ import (
 	"golang.org/x/crypto/acme"
 )
 
-// challenge tells whether an issuer asks for the proof of a domain (RFC 8737).
+// challenge reports whether the handshake is an issuer's tls-alpn-01 check (RFC 8737).
 func challenge(hello *tls.ClientHelloInfo) bool {
 	return len(hello.SupportedProtos) == 1 && hello.SupportedProtos[0] == acme.ALPNProto
 }
 
-// Certificate is for tls.Config.GetCertificate. A host that is not among the
-// domains gets the alert unrecognized_name, and so does a domain whose first
-// certificate is still on its way. A client that names no host, such as a probe
-// by address, gets that of the first domain.
+// Certificate implements tls.Config.GetCertificate. Unknown hosts, and domains whose first
+// certificate is not there yet, get the alert unrecognized_name. A client that names no host, such
+// as a probe by address, gets the certificate of the first domain.
 func (a *ACME) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	name := strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))
 	a.mu.RLock()
@@ -30,15 +29,14 @@ func (a *ACME) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 	return a.certs[name], nil
 }
 
-// Ready tells whether https works for a host. Of hosts that are not ours that
-// is nobody's worry.
+// Ready reports whether https works for a host. For unknown hosts it returns true.
 func (a *ACME) Ready(host string) bool {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	return a.certs[host] != nil || !slices.Contains(a.domains, host)
 }
 
-// Token is the answer to an http-01 challenge at a path, while an issuer asks.
+// Token returns the answer to an http-01 challenge at a path, while a proof is running.
 func (a *ACME) Token(path string) (string, bool) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
@@ -46,7 +44,7 @@ func (a *ACME) Token(path string) (string, bool) {
 	return answer, ok
 }
 
-// States tells of each domain, and whether no last attempt was in vain.
+// States returns the state of each domain, and whether all last attempts succeeded.
 func (a *ACME) States() ([]State, bool) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
@@ -61,7 +59,7 @@ func (a *ACME) States() ([]State, bool) {
 	return all, len(a.failed) == 0
 }
 
-// held is the certificate that is served for a domain, or nil.
+// held returns the certificate served for a domain, or nil.
 func (a *ACME) held(name string) *tls.Certificate {
 	a.mu.RLock()
 	defer a.mu.RUnlock()

@@ -20,9 +20,8 @@ import (
 	"golang.org/x/crypto/acme"
 )
 
-// register makes a client of the issuer with the account in the vault, or with
-// a new one. The terms of service count as accepted: who writes acme into the
-// configuration has read them.
+// register returns a client of the issuer with the account in the vault, or with a new one. It
+// accepts the terms of service: the operator who configures acme has agreed to them.
 func (a *ACME) register(ctx context.Context) (*acme.Client, error) {
 	key, err := a.accountKey(ctx)
 	if err != nil {
@@ -41,8 +40,8 @@ func (a *ACME) register(ctx context.Context) (*acme.Client, error) {
 	return c, nil
 }
 
-// retryAfter bounds what the client repeats within one attempt: nonces that
-// went stale, and an issuer that is busy for a moment.
+// retryAfter limits the repetitions of the client within one attempt, for stale nonces and a
+// briefly busy issuer.
 func retryAfter(n int, _ *http.Request, res *http.Response) time.Duration {
 	wait := 100 * time.Millisecond << min(n, 6)
 	if s, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil {
@@ -74,7 +73,7 @@ func (a *ACME) accountKey(ctx context.Context) (crypto.Signer, error) {
 	return key, a.cfg.Vault.Put(ctx, accountName, b)
 }
 
-// order obtains a certificate for one domain and puts it into the vault.
+// order obtains a certificate for one domain and stores it in the vault.
 func (a *ACME) order(ctx context.Context, name string) (*tls.Certificate, error) {
 	o, err := a.authorize(ctx, name)
 	if err != nil {
@@ -104,8 +103,8 @@ func (a *ACME) order(ctx context.Context, name string) (*tls.Certificate, error)
 	if err != nil {
 		return nil, fmt.Errorf("the issuer's answer: %w", err)
 	}
-	// To order again because the disk is full would use up what the issuer
-	// grants in a week: it is served from memory.
+	// If the vault cannot store it, it is served from memory. Ordering again would use up the
+	// issuer's weekly limit.
 	if err := a.cfg.Vault.Put(ctx, certName(name), b); err != nil {
 		a.cfg.Log.Error("certificate is served but not kept", "domain", name, "error", err,
 			"hint", "mend the data folder: the next start orders a new certificate")
@@ -113,9 +112,9 @@ func (a *ACME) order(ctx context.Context, name string) (*tls.Certificate, error)
 	return cert, nil
 }
 
-// authorize proves that the domain is ours, by http-01 and, when that fails, by
-// tls-alpn-01: a site may be reachable by one of the two only. A failed proof
-// spoils its order, so each has one of its own.
+// authorize proves control of the domain by http-01 and, if that fails, by tls-alpn-01: a site may
+// be reachable by only one of the two. A failed proof invalidates its order, so each try has its
+// own order.
 func (a *ACME) authorize(ctx context.Context, name string) (*acme.Order, error) {
 	var failed error
 	for _, kind := range []string{"http-01", "tls-alpn-01"} {
@@ -146,7 +145,7 @@ func (a *ACME) proveAll(ctx context.Context, o *acme.Order, kind, name string) e
 			return err
 		}
 		if z.Status != acme.StatusPending {
-			continue // proven not long ago
+			continue // proven recently
 		}
 		at := slices.IndexFunc(z.Challenges, func(c *acme.Challenge) bool { return c.Type == kind })
 		if at < 0 {
@@ -159,7 +158,7 @@ func (a *ACME) proveAll(ctx context.Context, o *acme.Order, kind, name string) e
 	return nil
 }
 
-// prove answers one challenge while the issuer asks for it.
+// prove answers one challenge while the issuer checks it.
 func (a *ACME) prove(ctx context.Context, z *acme.Authorization, c *acme.Challenge, name string) error {
 	if c.Type == "http-01" {
 		answer, err := a.account.HTTP01ChallengeResponse(c.Token)
@@ -192,8 +191,8 @@ func (a *ACME) prove(ctx context.Context, z *acme.Authorization, c *acme.Challen
 	return err
 }
 
-// withdraw ends what is pending of an order that failed: issuers bound the
-// number of those. It is a courtesy, so its errors do not count.
+// withdraw cancels the pending parts of a failed order, because issuers limit their number. Its
+// errors are ignored.
 func (a *ACME) withdraw(ctx context.Context, o *acme.Order) {
 	for _, url := range o.AuthzURLs {
 		if z, err := a.account.GetAuthorization(ctx, url); err == nil && z.Status == acme.StatusPending {
@@ -213,7 +212,7 @@ func (a *ACME) stored(ctx context.Context, name string) (*tls.Certificate, error
 
 func certName(domain string) string { return domain + ".pem" }
 
-// parse reads a key and a chain, in one text so that they cannot be torn apart.
+// parse reads a key and a chain. They are stored in one text, so that they always match.
 func parse(b []byte, name string) (*tls.Certificate, error) {
 	cert, err := tls.X509KeyPair(b, b)
 	if err != nil {

@@ -15,20 +15,20 @@ import (
 	"github.com/headgate/headgate/internal/smallfile"
 )
 
-// soon is how long before its end a certificate is warned of. Chosen: ACME
-// clients renew a month before, so a week left means that renewal is broken.
+// soon is how long before its expiry a certificate causes a warning. Chosen: ACME clients renew a
+// month before, so a week left means that renewal is broken.
 const soon = 7 * 24 * time.Hour
 
-// A Pair is a certificate with its key, as two files hold it.
+// A Pair is a certificate and its key, read from two files.
 type Pair struct {
-	Names    []string // host names it is for
+	Names    []string // its host names
 	NotAfter time.Time
 	Warnings []Warning
 
 	cert *tls.Certificate
 }
 
-// A Warning is something that is served and should be mended.
+// A Warning describes a certificate that is served but has a problem.
 type Warning struct{ Problem, Hint string }
 
 // ReadPair reads a certificate and its key and checks that they belong
@@ -65,7 +65,7 @@ func ReadPair(certificate, key string, now time.Time) (*Pair, error) {
 	return p, nil
 }
 
-// judge lists what is odd about a pair.
+// judge returns the warnings about a pair.
 func (p *Pair) judge(certificate, key string, mode fs.FileMode, now time.Time) {
 	warn := func(hint, format string, args ...any) {
 		p.Warnings = append(p.Warnings, Warning{fmt.Sprintf(format, args...), hint})
@@ -90,8 +90,8 @@ func (p *Pair) judge(certificate, key string, mode fs.FileMode, now time.Time) {
 	}
 }
 
-// ReadRoots reads whom to trust from a file; "" is nil, the system's own. The
-// error is an [*Error].
+// ReadRoots reads trusted CAs from a file; "" returns nil, the system's own. The error is an
+// [*Error].
 func ReadRoots(file string) (*x509.CertPool, error) {
 	if file == "" {
 		return nil, nil
@@ -108,7 +108,7 @@ func ReadRoots(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// readFile reads a small plain file. The error is an [*Error].
+// readFile reads a small regular file. The error is an [*Error].
 func readFile(name string) ([]byte, fs.FileMode, error) {
 	b, mode, err := smallfile.Read(name)
 	if e, ok := errors.AsType[*smallfile.Error](err); ok {
@@ -119,8 +119,8 @@ func readFile(name string) ([]byte, fs.FileMode, error) {
 
 func wrong(file, problem, hint string) *Error { return &Error{smallfile.Wrong(file, problem, hint)} }
 
-// hasBlock tells whether one of the PEM blocks is of this type, or of one that
-// ends so, such as EC PRIVATE KEY.
+// hasBlock reports whether one of the PEM blocks has this type or a type that ends in it, such as
+// EC PRIVATE KEY.
 func hasBlock(b []byte, kind string) bool {
 	for {
 		var block *pem.Block

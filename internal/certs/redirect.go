@@ -8,23 +8,21 @@ import (
 	"github.com/headgate/headgate/internal/paths"
 )
 
-// ChallengePath is where issuers ask for the proof of a domain (RFC 8555 §8.3).
+// ChallengePath is the path prefix of http-01 challenges (RFC 8555 §8.3).
 const ChallengePath = "/.well-known/acme-challenge/"
 
-// A Redirect sends visitors who came by http to https.
+// A Redirect redirects http requests to https.
 type Redirect struct {
-	// Ready tells whether https works for a host; where it does not, nobody is
-	// sent there.
+	// Ready reports whether https works for a host. If not, requests are not redirected.
 	Ready func(host string) bool
 
 	// Listen and Plain are the ports of the https and the http listener.
 	Listen, Plain string
 }
 
-// Target is where a request is sent, "" when it stays. ok is false when nothing
-// sane was asked for. The host is the one that was asked for, whoever it is: a
-// browser that follows is where it wanted to go, and nobody can be sent to a
-// host of somebody else's choosing.
+// Target returns the URL to redirect a request to, or "" for no redirect. ok is false for an
+// invalid request. The target host is the requested one. That cannot be abused, because a browser
+// sends only the host that it wanted to visit.
 func (t *Redirect) Target(r *http.Request) (to string, ok bool) {
 	host, port, ok := paths.SplitHost(r.Host)
 	if !ok || r.URL.Opaque != "" || !strings.HasPrefix(r.URL.Path, "/") {
@@ -34,8 +32,8 @@ func (t *Redirect) Target(r *http.Request) (to string, ok bool) {
 		return "", true
 	}
 	secure := t.Listen
-	// Who names no port came to port 80. If that is not where we listen, then
-	// something in front maps ports, and it maps 443 as well.
+	// A request without a port came to port 80. If headgate does not listen there, a proxy maps the
+	// ports, and then it maps 443 as well.
 	if port == "" && t.Plain != "80" {
 		secure = "443"
 	}
@@ -48,7 +46,7 @@ func (t *Redirect) Target(r *http.Request) (to string, ok bool) {
 	return "https://" + host + plain(r.URL.RequestURI()), true
 }
 
-// plain escapes what a request target may hold and a URL does not: no browser sends a
+// plain escapes characters that are valid in a request target but not in a URL. Browsers send no
 // fragment, so a # is part of the query.
 func plain(path string) string {
 	var b strings.Builder
@@ -62,11 +60,11 @@ func plain(path string) string {
 	return b.String()
 }
 
-// Answer sends the visitor to the target. 308 keeps the method and the body.
+// Answer redirects the visitor to the target. Status 308 keeps the method and the body.
 func (t *Redirect) Answer(w http.ResponseWriter, to string) {
 	h := w.Header()
 	h.Set("Location", to)
-	h.Set("Cache-Control", "no-store") // a mistake must not stay in browsers
+	h.Set("Cache-Control", "no-store") // browsers must not keep a wrong redirect
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(http.StatusPermanentRedirect)
 }

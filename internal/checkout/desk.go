@@ -15,23 +15,23 @@ import (
 	"github.com/headgate/headgate/internal/route"
 )
 
-// Headers of a room with a checkout.
+// These are the headers of a room with a checkout.
 const (
 	PassHeader = "Headgate-Pass"    // of a request to the origin: the signed pass
-	EndsHeader = "Headgate-Ends-In" // of a page: seconds until the visit ends
+	EndsHeader = "Headgate-Ends-In" // of a page: seconds until the session ends
 )
 
 //go:embed warn.js
 var warnJS string
 
-// A Config says what a room's visitors and its origin are told.
+// A Config defines what a room's visitors and origin receive.
 type Config struct {
 	Room   string
 	Places *route.Set    // of the room
 	Pass   bool          // requests to the origin carry a signed pass
-	Warn   time.Duration // so long before its end a visit's page warns; 0: never
-	Renews bool          // each request of a visit puts its end off
-	Step   time.Duration // a new pass says so much more than the last
+	Warn   time.Duration // a page warns this long before the end; 0: never
+	Renews bool          // each request renews the session
+	Step   time.Duration // a new pass must end this much later than the last
 
 	Keys *Keys
 	Look func(*http.Request) (headgate.Session, bool)
@@ -39,30 +39,31 @@ type Config struct {
 	Log  *slog.Logger
 }
 
-// A Desk stands before and behind a room's handler.
+// A Handler wraps a room's handler, before it and inside it.
 type Handler struct {
 	cfg Config
 
 	mu        sync.Mutex
-	now, past map[string]signed // by stay: as one is full, it becomes the past
+	now, past map[string]signed // by session: when one is full, it becomes the past
 }
 
-// mostSigned bounds the passes that are kept, twice. Chosen: 8 MB of some 800 bytes each; of
-// a room with more people inside some passes are signed more often.
+// mostSigned limits each of the two maps of cached passes. Chosen: 8 MB at about 800 bytes each. A
+// room with more sessions signs some passes more often.
 const mostSigned = 5_000
 
-// signed is the newest pass of a stay.
+// A signed is the newest pass of a session.
 type signed struct {
 	token   string
 	expires time.Time
 }
 
-// New makes the desk of a room. It starts nothing.
+// New returns the handler of a room. It starts nothing.
 func New(c Config) *Handler {
 	return &Handler{cfg: c, now: map[string]signed{}}
 }
 
-// Before answers what is asked about visits and is no visit itself; all else goes to next.
+// Before answers requests about sessions that do not count as use of a session; it passes all
+// others to next.
 func (d *Handler) Before(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, ok := d.cfg.Places.Own(r)
@@ -85,15 +86,15 @@ func (d *Handler) Before(next http.Handler) http.Handler {
 	})
 }
 
-// Inside tells the origin, and the visitor's page, about the visit of a request that the room
-// has let through. A pass that a client brings itself goes no further.
+// Inside adds the session of an admitted request to what the origin and the visitor's page receive.
+// It removes a pass that the client sends itself.
 func (d *Handler) Inside(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		delete(r.Header, PassHeader)
-		delete(r.Header, "Headgate_pass") // which CGI and WSGI cannot tell from it
+		delete(r.Header, "Headgate_pass") // CGI and WSGI cannot distinguish it
 		s, ok := headgate.SessionOf(w)
 		if d.cfg.Warn > 0 {
-			if own, _ := d.cfg.Places.Own(r); own == "session" { // a POST is of the visit
+			if own, _ := d.cfg.Places.Own(r); own == "session" { // a POST uses the session
 				d.session(w, r, &s, ok)
 				return
 			}
@@ -112,7 +113,7 @@ func (d *Handler) Inside(next http.Handler) http.Handler {
 	})
 }
 
-// pass is a signed pass of a stay: the last one unless it can say Step more.
+// pass returns a signed pass of a session: the last one, unless a new one would end Step later.
 func (d *Handler) pass(s *headgate.Session) (token string, expires time.Time, err error) {
 	end := d.cfg.Keys.now().Add(s.Remaining)
 	if old, ok := d.last(s.ID); ok && end.Sub(old.expires) <= d.cfg.Step {
@@ -143,7 +144,7 @@ func (d *Handler) keep(id string, x signed) {
 	d.now[id] = x
 }
 
-// servePass gives a page's own script the pass that its origin gets.
+// servePass returns to a page's own script the pass that the origin receives.
 func (d *Handler) servePass(w http.ResponseWriter, r *http.Request) {
 	if !reads(w, r) {
 		return
@@ -163,12 +164,12 @@ func (d *Handler) servePass(w http.ResponseWriter, r *http.Request) {
 		"expires_at": expires.UTC().Format(time.RFC3339)})
 }
 
-// A session is what the page of a visit is told about it.
+// A session is what the page receives about its session.
 type session struct {
 	Inside  bool          `json:"inside"`
 	EndsIn  int64         `json:"ends_in_seconds"`
 	HardEnd *int64        `json:"hard_end_in_seconds"` // null: none
-	Renews  bool          `json:"renews"`              // a POST here puts the end off
+	Renews  bool          `json:"renews"`              // a POST here renews the session
 	Warn    bool          `json:"warn"`
 	WarnAt  int64         `json:"warn_seconds"`
 	Text    pages.Warning `json:"text"`
@@ -200,7 +201,7 @@ func (d *Handler) serveScript(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// reads refuses all but GET and HEAD.
+// reads rejects all methods except GET and HEAD.
 func reads(w http.ResponseWriter, r *http.Request) bool {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return true
@@ -216,7 +217,7 @@ func answer(w http.ResponseWriter, code int, v any) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(v) // an error is the client's: it has gone
+	_ = json.NewEncoder(w).Encode(v) // an error means that the client has gone
 }
 
 func wholeSeconds(d time.Duration) int64 { return int64(math.Floor(max(0, d.Seconds()))) }

@@ -22,18 +22,18 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// Parameters of the signing keys. Chosen: a minute is what fetching libraries do at most, and
-// a new key is served by every node (30 s in a cluster) and in no copy without it any more
-// before it signs.
+// These are the parameters of the signing keys. Chosen: common libraries fetch keys at most once a
+// minute. Before a new key signs, every node serves it (30 s in a cluster), and no cached key set
+// lacks it.
 const (
-	jwksAge    = 5 * time.Minute  // for which others may keep the key set
-	signsAfter = 6 * time.Minute  // from a key's making to its first signature
-	mostDraws  = 1000             // of a scalar: each fails once in 2^32
-	derivation = "headgate pass " // begins what a key is derived for
+	jwksAge    = 5 * time.Minute  // how long clients may cache the key set
+	signsAfter = 6 * time.Minute  // from the creation of a key to its first signature
+	mostDraws  = 1000             // attempts for a scalar: each fails once in 2^32
+	derivation = "headgate pass " // prefix of the derivation input
 )
 
-// A Secret is a sealing key, which a signing key is derived from: what keeps, shares, rotates
-// and forgets the one does so to the other.
+// A Secret is a sealing key from which a signing key is derived. Whatever stores, shares, rotates
+// and forgets the sealing key does the same to the signing key.
 type Secret struct {
 	Key  [32]byte
 	Made time.Time
@@ -48,7 +48,7 @@ type Keys struct {
 	from map[[32]byte]*signingKey // all that were ever set
 }
 
-// A keySet is the keys of one moment.
+// A keySet holds the keys at one time.
 type keySet struct {
 	own  []*signingKey // the newest first
 	byID map[string]*signingKey
@@ -60,16 +60,16 @@ type signingKey struct {
 	id     string
 	public *ecdsa.PublicKey
 	signer jose.Signer
-	signs  time.Time // not before
+	signs  time.Time // not before this time
 }
 
-// NewKeys has no keys yet: Set must follow.
+// NewKeys returns Keys without keys; the caller must call Set.
 func NewKeys(now func() time.Time) *Keys {
 	return &Keys{now: now, from: map[[32]byte]*signingKey{}}
 }
 
-// Set takes the keys over: one of the own signs, all verify. A key that comes later than the
-// first ones signs once everybody surely has it.
+// Set replaces the keys: one of own signs, all verify. A key added after the first ones signs once
+// everybody certainly has it.
 func (k *Keys) Set(own, others []Secret) error {
 	if len(own) == 0 {
 		return errors.New("there is no key to sign with")
@@ -104,7 +104,8 @@ func (k *Keys) Set(own, others []Secret) error {
 	return nil
 }
 
-// derive makes the signing key of a sealing key, once. late says that others may not have it.
+// derive derives the signing key of a sealing key, once. late means that others may not have it
+// yet.
 func (k *Keys) derive(s *Secret, late bool) (*signingKey, error) {
 	if key := k.from[s.Key]; key != nil {
 		return key, nil
@@ -114,7 +115,7 @@ func (k *Keys) derive(s *Secret, late bool) (*signingKey, error) {
 		return nil, err
 	}
 	key := &signingKey{public: &private.PublicKey, signs: s.Made.Add(signsAfter)}
-	if late { // by the clock of this process: that of who made it may be wrong
+	if late { // by this process's clock: the creator's may be wrong
 		key.signs = later(key.signs, k.now().Add(signsAfter))
 	}
 	jwk := jose.JSONWebKey{Key: key.public}
@@ -133,8 +134,8 @@ func (k *Keys) derive(s *Secret, late bool) (*signingKey, error) {
 	return key, nil
 }
 
-// scalar is the private key that a secret leads to, by drawing until one is in range
-// (FIPS 186-5, appendix A.2.2).
+// scalar derives the private key from a secret, by drawing until the value is in range (FIPS 186-5,
+// appendix A.2.2).
 func scalar(secret []byte) (*ecdsa.PrivateKey, error) {
 	for i := range mostDraws {
 		b, err := hkdf.Key(sha256.New, secret, nil, derivation+strconv.Itoa(i), 32)
@@ -155,8 +156,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// encode writes the public keys (RFC 7517), in an order of their own so that all nodes serve
-// the same bytes.
+// encode writes the public keys (RFC 7517), sorted so that all nodes serve the same bytes.
 func (s *keySet) encode() (err error) {
 	set := jose.JSONWebKeySet{}
 	for id, key := range s.byID {
@@ -170,7 +170,7 @@ func (s *keySet) encode() (err error) {
 	return err
 }
 
-// signer is the key that signs at a moment: the newest that everybody has, or else the oldest.
+// signer returns the key that signs now: the newest that everybody has, or else the oldest.
 func (k *Keys) signer() *signingKey {
 	own, now := k.set.Load().own, k.now()
 	for _, key := range own {
@@ -181,7 +181,7 @@ func (k *Keys) signer() *signingKey {
 	return own[len(own)-1]
 }
 
-// ServeHTTP answers with the public keys (RFC 7517).
+// ServeHTTP serves the public keys (RFC 7517).
 func (k *Keys) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !reads(w, r) {
 		return

@@ -11,28 +11,28 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// What a signed pass says of itself.
+// These are fixed values in a signed pass.
 const (
-	tokenType = "headgate-pass+jwt" // no other token of the same keys can be taken for one (RFC 8725, 3.11)
+	tokenType = "headgate-pass+jwt" // prevents confusion with other tokens of the same keys (RFC 8725, 3.11)
 	issuer    = "headgate"
 )
 
-// claims are those of a signed pass.
+// claims are the claims of a signed pass.
 type claims struct {
 	Issuer   string           `json:"iss"`
 	Audience string           `json:"aud"` // the room
-	Subject  string           `json:"sub"` // the stay
+	Subject  string           `json:"sub"` // the session
 	Issued   *jwt.NumericDate `json:"iat"`
-	Expires  *jwt.NumericDate `json:"exp"` // the stay lasts so long at least
+	Expires  *jwt.NumericDate `json:"exp"` // the session lasts at least until then
 	Entered  *jwt.NumericDate `json:"entered"`
-	ID       string           `json:"jti"` // what Complete takes
+	ID       string           `json:"jti"` // accepted by Complete
 }
 
-// ErrPass: a token is not a signed pass of the room.
+// ErrPass means that a token is not a signed pass of the room.
 var ErrPass = errors.New("not a signed pass of this room")
 
-// Sign makes the signed pass of a stay in a room. It is good for as long as the counter has
-// confirmed the stay, less what is lost to whole seconds.
+// Sign returns the signed pass of a session in a room. It is valid for as long as the counter has
+// confirmed the session, rounded down to whole seconds.
 func (k *Keys) Sign(room string, s *headgate.Session) (token string, expires time.Time, err error) {
 	expires = k.now().Add(s.Remaining).Truncate(time.Second)
 	token, err = k.sign(&claims{Issuer: issuer, Audience: room, Subject: s.ID, ID: s.Pass(),
@@ -49,8 +49,8 @@ func (k *Keys) sign(c *claims, expires time.Time) (string, error) {
 	return token, nil
 }
 
-// Open checks the signature of a signed pass of a room, and returns its jti. It does not look
-// at the time: a stay may be completed after its pass is over.
+// Open verifies the signature of a signed pass of a room, and returns its jti. It ignores the time:
+// a session may be completed after its pass has expired.
 func (k *Keys) Open(room, token string) (pass string, err error) {
 	t, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256})
 	if err != nil || len(t.Headers) != 1 || t.Headers[0].ExtraHeaders[jose.HeaderType] != tokenType {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// The exit codes of Command.
+// These are the exit codes of Command.
 const (
 	exitOK     = 0
 	exitFailed = 1 // could not run, or found an error or an overtaken visitor
@@ -56,7 +56,7 @@ func Command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return exitOK
 }
 
-// complain prints an error, a fault a line, and gives its exit code.
+// complain prints an error, one fault per line, and returns its exit code.
 func complain(stderr io.Writer, err error) int {
 	for line := range strings.SplitSeq(err.Error(), "\n") {
 		fmt.Fprintf(stderr, "headgate: crowd: %s\n", line)
@@ -70,7 +70,7 @@ func complain(stderr io.Writer, err error) int {
 	return exitFailed
 }
 
-// runWatched runs the crowd with a line of progress beside it.
+// runWatched runs the crowd and prints a progress line meanwhile.
 func runWatched(ctx context.Context, cfg Config, stderr io.Writer) (*Result, error) {
 	p := &progress{n: cfg.N}
 	var wg sync.WaitGroup
@@ -125,13 +125,13 @@ func parseFlags(args []string, stderr io.Writer) (Config, error) {
 	}
 	cfg.URL = urls[0]
 	if *revoke == 0 {
-		cfg.LeavePath = "" // the zero of Config.RevokeShare means half
+		cfg.LeavePath = "" // a RevokeShare of zero would mean half
 	}
 	cfg.RevokeShare = *revoke
 	return cfg, nil
 }
 
-// parseInterspersed lets flags stand before and after the URL.
+// parseInterspersed accepts flags before and after the URL.
 func parseInterspersed(fs *flag.FlagSet, args []string) (rest []string, err error) {
 	for {
 		if err := fs.Parse(args); err != nil {
@@ -152,7 +152,7 @@ func text[T ~string](to *T) func(string) error {
 	}
 }
 
-// span reads "2s..15s", or "5s" for both ends.
+// span parses "2s..15s", or "5s" for both ends.
 func span(lo, hi *time.Duration) func(string) error {
 	return func(s string) error {
 		from, to, two := strings.Cut(s, "..")

@@ -1,24 +1,20 @@
-// Package crowd is a crowd of simulated visitors. It waits in a room as real
-// visitors wait: it opens the page, asks again exactly when it is told to,
-// loads the page when it is called, stays a while and leaves. It is there for
-// rehearsals (headgate crowd) and for the tests that judge a whole room.
+// Package crowd is a crowd of simulated visitors. It waits in a room as real visitors do: it opens
+// the page, polls exactly when the answer says so, loads the page when it is called, has a session
+// and leaves. It is used for rehearsals (headgate crowd) and for tests that judge a whole room.
 //
-// The promise: all that a visitor was told is kept, with the time it was told,
-// so that whoever reads the Result can judge order, waits and estimates without
-// believing the server. What a visitor does by itself (when it comes, how long
-// it stays, how it leaves) depends on the seed and its number alone.
+// The log keeps every answer that a visitor received, with its time. A reader of the Result can
+// check order, waits and estimates without trusting the server. What a visitor decides by itself
+// (when it comes, how long its session is, how it leaves) depends only on the seed and its number.
 //
-// One goroutine per visitor, started when the visitor arrives; Run returns when
-// the last has ended. A visitor costs some 10 KB of stack and 150 bytes per
-// answer while it waits. Connections are shared by all, at most Config.MaxConns,
-// so 5,000 visitors need neither 5,000 sockets nor 5,000 handshakes; what is a
-// visitor's own is its cookies.
+// Each visitor has one goroutine, started when it arrives. Run returns when the last one has ended.
+// A visitor uses about 10 KB of stack, and 150 bytes per answer while it waits. All visitors share
+// at most Config.MaxConns connections, so 5,000 visitors need neither 5,000 sockets nor 5,000
+// handshakes. Each visitor has its own cookies.
 //
-// It does not run JavaScript, load images, follow redirects (a redirect is the
-// origin's answer) or go through a proxy, and its cookie jar keeps the newest
-// value of each name and nothing else: no paths, no domains, no expiry other
-// than a deletion. It talks to loopback only, until it is told that the site
-// is the caller's own: a crowd sent to somebody else's site is an attack.
+// The crowd does not run JavaScript, load images, follow redirects (a redirect is the origin's
+// answer) or use a proxy. Its cookie jar keeps only the newest value of each name: no paths, no
+// domains, and no expiry other than deletion. It connects only to loopback unless the caller
+// declares that the site is its own: a crowd sent to another person's site is an attack.
 package crowd
 
 import (
@@ -31,68 +27,68 @@ import (
 	"time"
 )
 
-// A Mode is the way visitors ask whether it is their turn.
+// A Mode is the way visitors poll.
 type Mode string
 
-// The modes.
+// These are the modes.
 const (
-	ModePage Mode = "page" // as our waiting page: polls, then loads the page when called
-	ModeJSON Mode = "json" // as an app: asks for JSON until the origin answers
+	ModePage Mode = "page" // as the waiting page: polls, then loads the page when called
+	ModeJSON Mode = "json" // as an app: requests JSON until the origin answers
 )
 
-// A Shape is how arrivals are spread over Config.Arrive.
+// A Shape is the distribution of arrivals over Config.Arrive.
 type Shape string
 
-// The shapes.
+// These are the shapes.
 const (
-	ShapeUniform Shape = "uniform" // at random, the same rate all the time
+	ShapeUniform Shape = "uniform" // at random, at a constant rate
 	ShapeBurst   Shape = "burst"   // nine in ten within the first tenth of the time
 )
 
-// VisitorHeader carries the visitor's number, from 1, on every request, so
-// that an origin under test can tell visitors apart.
+// VisitorHeader carries the visitor's number, from 1, on every request, so that an origin under
+// test can identify visitors.
 const VisitorHeader = "X-Visitor"
 
-// Config says who comes. The zero value of each field but URL and N works.
+// A Config defines the crowd. The zero value works for each field except URL and N.
 type Config struct {
-	URL     string // the page the crowd wants
+	URL     string // the page that the crowd requests
 	Host    string // Host header, if not the one in URL
-	Foreign bool   // URL may be other than loopback: the site is the caller's own
+	Foreign bool   // allows a URL outside loopback: the site is the caller's own
 
 	N      int           // number of visitors
 	Arrive time.Duration // arrivals are spread over this; 0 means 30 s
 	Shape  Shape         // "" means uniform
-	Seed   uint64        // of all that visitors decide by themselves
+	Seed   uint64        // for everything that visitors decide
 
-	// A visitor stays inside between StayMin and StayMax, counted from the
-	// answer that let it in, and makes a request each ThinkMin to ThinkMax.
-	// A pair of zeros means 2 s to 15 s, and 0.5 s to 2 s.
+	// StayMin and StayMax limit the length of a session, counted from the answer that admitted the
+	// visitor. The visitor makes a request each ThinkMin to ThinkMax. A pair of zeros means 2 s to
+	// 15 s, and 0.5 s to 2 s.
 	StayMin, StayMax   time.Duration
 	ThinkMin, ThinkMax time.Duration
 
-	// LeavePath, joined to URL, is a page of the origin that answers with
-	// "Headgate-Command: revoke". RevokeShare of the visitors load it last;
-	// 0 means half. The others, and all if LeavePath is empty, just stop.
+	// LeavePath, joined to URL, is a page of the origin that answers with "Headgate-Command:
+	// revoke". A share RevokeShare of the visitors loads it last; 0 means half. The others, and all
+	// if LeavePath is empty, just stop.
 	LeavePath   string
 	RevokeShare float64
 
-	// GiveUpShare of the visitors close the page when they have waited a
-	// random time up to GiveUpAfter (0 means 60 s).
+	// GiveUpShare is the share of visitors that close the page after waiting for a random time up
+	// to GiveUpAfter (0 means 60 s).
 	GiveUpShare float64
 	GiveUpAfter time.Duration
 
-	Duration   time.Duration // the end for all; 0 means when all are done
+	Duration   time.Duration // end of the run; 0 means when all visitors have ended
 	Timeout    time.Duration // of one request; 0 means 30 s
 	MaxConns   int           // connections shared by all; 0 means 1,000
 	Mode       Mode          // "" means page
-	UserAgents []string      // each visitor takes one; nil means one that says crowd
+	UserAgents []string      // each visitor uses one; nil means one that names the crowd
 
-	// Transport carries the requests, if not nil. It is then the caller's
-	// part to talk to loopback only, and MaxConns means nothing.
+	// Transport carries the requests, if not nil. The caller must then ensure that it connects only
+	// to loopback, and MaxConns has no effect.
 	Transport http.RoundTripper
 }
 
-// The defaults of Config.
+// These are the defaults of Config.
 const (
 	defaultArrive   = 30 * time.Second
 	defaultStayMin  = 2 * time.Second
@@ -102,8 +98,8 @@ const (
 	defaultRevoke   = 0.5
 	defaultGiveUp   = time.Minute
 	defaultTimeout  = 30 * time.Second
-	// 1,000 connections leave most of the usual 20,000 descriptors to a server
-	// and an origin in the same process, and are twice a room of 500.
+	// defaultMaxConns leaves most of the usual 20,000 descriptors to a server and an origin in the
+	// same process, and is twice a room of 500.
 	defaultMaxConns  = 1000
 	defaultUserAgent = "Mozilla/5.0 (compatible; headgate-crowd)"
 )
@@ -135,13 +131,13 @@ func orElse[T comparable](v, otherwise T) T {
 	return v
 }
 
-// A ConfigError is all that is wrong with a Config, a fault a line.
+// A ConfigError holds all faults of a Config, one per line.
 type ConfigError struct{ Err error }
 
 func (e *ConfigError) Error() string { return e.Err.Error() }
 func (e *ConfigError) Unwrap() error { return e.Err }
 
-// Hint says what to do about the error, "" when there is nothing to say.
+// Hint returns advice on an error, or "" if there is none.
 func Hint(err error) string {
 	if errors.Is(err, ErrForeign) {
 		return "a crowd sent to somebody else's site is an attack; " +
@@ -153,7 +149,7 @@ func Hint(err error) string {
 	return ""
 }
 
-// validate reports all faults at once, in the words of the command's flags.
+// validate reports all faults at once, in terms of the command's flags.
 func (c *Config) validate() error {
 	var errs []error
 	fault := func(bad bool, format string, args ...any) {
@@ -185,7 +181,7 @@ func (c *Config) validate() error {
 	return &ConfigError{errors.Join(errs...)}
 }
 
-// A crowd is one run. It is read-only once visitors live.
+// A crowd is one run. It is read-only once visitors have started.
 type crowd struct {
 	cfg       Config
 	page      *url.URL
@@ -195,10 +191,9 @@ type crowd struct {
 	observe   func(Event)
 }
 
-// Run lets the crowd of cfg come and blocks until the last visitor has ended,
-// cfg.Duration is over or ctx is done; the last two are no errors. observe,
-// if not nil, is called for each event by many goroutines at once and holds up
-// the visitor whose event it is, so it must be quick.
+// Run starts the crowd of cfg and blocks until the last visitor has ended, cfg.Duration is over or
+// ctx is done; the last two are no errors. If observe is not nil, it is called for each event, by
+// many goroutines at once. It blocks the visitor of the event, so it must be fast.
 func Run(ctx context.Context, cfg Config, observe func(Event)) (*Result, error) {
 	cfg.setDefaults()
 	if err := cfg.validate(); err != nil {
@@ -249,7 +244,7 @@ func (c *crowd) run(ctx context.Context) *Result {
 	return r
 }
 
-// sleepUntil reports whether it slept to the end, as against ctx being done.
+// sleepUntil reports whether it slept until the end, rather than being interrupted by ctx.
 func sleepUntil(ctx context.Context, at time.Time) bool {
 	d := time.Until(at)
 	if d <= 0 {

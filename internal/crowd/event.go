@@ -2,43 +2,42 @@ package crowd
 
 import "time"
 
-// Never is the time of what did not happen.
+// Never is the time of an event that did not happen.
 const Never time.Duration = -1
 
-// An Ask is what a request asked for.
+// An Ask is the kind of a request.
 type Ask string
 
-// What visitors ask for.
+// These are the kinds of requests.
 const (
 	AskPage   Ask = "page"   // a navigation
 	AskPoll   Ask = "poll"   // the page's own poll: Headgate-Poll: 1
-	AskServed Ask = "served" // the document that all share
-	AskJSON   Ask = "json"   // as an app asks
+	AskServed Ask = "served" // the document shared by all visitors
+	AskJSON   Ask = "json"   // a request of an app
 )
 
-// An Outcome is where a visitor was when the run ended.
+// An Outcome is the state of a visitor at the end of the run.
 type Outcome string
 
-// The outcomes.
+// These are the outcomes.
 const (
 	OutcomeAbsent   Outcome = "absent"    // had not come yet
-	OutcomeWaiting  Outcome = "waiting"   // had come, was not let in yet
-	OutcomeInside   Outcome = "inside"    // was let in and still there
+	OutcomeWaiting  Outcome = "waiting"   // had come, not yet admitted
+	OutcomeInside   Outcome = "inside"    // was admitted and still there
 	OutcomeLeft     Outcome = "left"      // had been inside and left
 	OutcomeGaveUp   Outcome = "gave up"   // closed the page while waiting
 	OutcomeSentBack Outcome = "sent back" // was inside and got a waiting answer
 )
 
-// A Poll is one request made while waiting, and what it was told. Times count
-// from Result.StartedAt.
+// A Poll is one request made while waiting, and its answer. Times count from Result.StartedAt.
 type Poll struct {
 	Ask      Ask
-	DueAt    time.Duration // when the visitor was told to ask
+	DueAt    time.Duration // when the visitor was due to poll
 	SentAt   time.Duration
 	AnswerAt time.Duration // Never when there was none
 
-	State     string // "" when there was no answer, or the origin's
-	Number    uint64 // 0: not told
+	State     string // "" when there was no answer, or it was the origin's
+	Number    uint64 // 0: unknown
 	Position  int64
 	Ahead     int64
 	Served    uint64
@@ -47,23 +46,23 @@ type Poll struct {
 	ETALow    time.Duration
 	ETAHigh   time.Duration
 	PollAfter time.Duration
-	Err       string // kind of the error, or ""
+	Err       string // kind of error, or ""
 }
 
-// A Visitor is the log of one visitor. Times count from Result.StartedAt and
-// are Never for what did not happen.
+// A Visitor is the log of one visitor. Times count from Result.StartedAt, and are Never for what
+// did not happen.
 type Visitor struct {
 	ID         int
 	Outcome    Outcome
-	Number     uint64 // of its ticket; 0: none, or not told
-	Renumbered bool   // it was told two numbers
+	Number     uint64 // of its ticket; 0: none, or unknown
+	Renumbered bool   // it received two different numbers
 	ArrivedAt  time.Duration
-	CalledAt   time.Duration // answer of the first poll that said called
+	CalledAt   time.Duration // the first answer "called"
 	AdmittedAt time.Duration // the origin's first answer
 	LeftAt     time.Duration
-	Polls      []Poll         // all requests up to the one that let it in
-	Requests   int            // requests made inside, that one not counted
-	Revoked    bool           // it left by LeavePath
+	Polls      []Poll         // all requests including the one that admitted it
+	Requests   int            // requests inside, without the admitting one
+	Revoked    bool           // left by LeavePath
 	Errors     map[string]int // by kind; nil when there were none
 }
 
@@ -72,10 +71,10 @@ func newVisitor(id int) Visitor {
 		ArrivedAt: Never, CalledAt: Never, AdmittedAt: Never, LeftAt: Never}
 }
 
-// Admitted reports whether the visitor was let in.
+// Admitted reports whether the visitor was admitted.
 func (v *Visitor) Admitted() bool { return v.AdmittedAt != Never }
 
-// Waited reports whether the visitor was ever told to wait.
+// Waited reports whether the visitor ever had to wait.
 func (v *Visitor) Waited() bool { return v.firstWaiting() != nil }
 
 func (v *Visitor) firstWaiting() *Poll {
@@ -87,18 +86,17 @@ func (v *Visitor) firstWaiting() *Poll {
 	return nil
 }
 
-// missedBy is how late an answer may be, counted from when the visitor was
-// told to ask, before the visitor no longer counts as one who polls on time.
-// Chosen: the shortest polling interval.
+// missedBy is how late an answer may be, counted from when the poll was due, before the visitor no
+// longer counts as polling on time. Chosen: the shortest polling interval.
 const missedBy = time.Second
 
-// OnTime reports whether the visitor missed no poll of its own: each was
-// answered, within a second of when it was due. Only such visitors can complain of the order.
+// OnTime reports whether the visitor missed none of its own polls: each was answered within a
+// second of when it was due. Only such visitors have a claim to the order of the line.
 func (v *Visitor) OnTime() bool {
 	for i := range v.Polls {
 		p := &v.Polls[i]
 		if p.Ask == AskServed {
-			continue // it tells the server nothing
+			continue // does not reach the server's records
 		}
 		if p.Err != "" || p.AnswerAt == Never || p.AnswerAt-p.DueAt > missedBy {
 			return false
@@ -110,10 +108,10 @@ func (v *Visitor) OnTime() bool {
 // A What is the kind of an Event.
 type What string
 
-// What happens to visitors.
+// These are the kinds of events.
 const (
 	EventArrived  What = "arrived"
-	EventPolled   What = "polled" // Poll says what was told, or the error
+	EventPolled   What = "polled" // Poll holds the answer or the error
 	EventCalled   What = "called"
 	EventAdmitted What = "admitted"
 	EventLeft     What = "left"
@@ -122,12 +120,12 @@ const (
 	EventError    What = "error"
 )
 
-// An Event is one thing that happened to one visitor.
+// An Event is an event of one visitor.
 type Event struct {
 	What    What
 	Visitor int
-	Number  uint64        // of its ticket; 0: none, or not told
+	Number  uint64        // of its ticket; 0: none, or unknown
 	At      time.Duration // from the start of the run
 	Poll    Poll          // of EventPolled
-	Err     string        // kind of the error, of EventError
+	Err     string        // kind of error, of EventError
 }

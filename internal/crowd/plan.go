@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A plan is what a visitor has made up its mind about before it comes.
+// A plan holds the random decisions of a visitor that are made before it comes.
 type plan struct {
 	id     int
 	seed   uint64
@@ -18,9 +18,8 @@ type plan struct {
 	agent  string
 }
 
-// plansOf draws the plans of all visitors, in order of arrival. Each visitor
-// has a generator of its own, so that a plan does not depend on how many
-// others there are.
+// plansOf draws the plans of all visitors, in order of arrival. Each visitor has its own random
+// generator, so that a plan does not depend on the number of visitors.
 func plansOf(cfg *Config) []plan {
 	plans := make([]plan, cfg.N)
 	for i := range plans {
@@ -30,8 +29,8 @@ func plansOf(cfg *Config) []plan {
 	return plans
 }
 
-// drawPlan draws every value, wanted or not, so that one setting does not
-// change what another draws.
+// drawPlan draws every value, used or not, so that one setting does not change the draws of
+// another.
 func drawPlan(cfg *Config, id int) plan {
 	rng := rand.New(rand.NewPCG(cfg.Seed, uint64(id)))
 	p := plan{id: id, seed: cfg.Seed}
@@ -46,7 +45,7 @@ func drawPlan(cfg *Config, id int) plan {
 	return p
 }
 
-// rng is for what a visitor draws while it lives: think times, retries.
+// rng returns the generator for draws during the visitor's life: think times and retries.
 func (p *plan) rng() *rand.Rand { return rand.New(rand.NewPCG(p.seed, ^uint64(p.id))) }
 
 func arrival(rng *rand.Rand, shape Shape, over time.Duration) time.Duration {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A progress counts events and prints a line now and then.
+// A progress counts events and prints a line at intervals.
 type progress struct {
 	n       int
 	arrived atomic.Int64
@@ -27,15 +27,14 @@ func (p *progress) observe(e Event) {
 	case EventLeft, EventSentBack:
 		p.inside.Add(-1)
 		p.done.Add(1)
-	case EventGaveUp: // from the line, not from inside
+	case EventGaveUp: // left the line, not a session
 		p.done.Add(1)
 	case EventError:
 		p.errors.Add(1)
 	}
 }
 
-// line reads counters one by one, so figures of a busy moment may be off by
-// the events between two reads.
+// line reads the counters one by one, so the figures may differ by the events between two reads.
 func (p *progress) line(since time.Duration, colour bool) string {
 	arrived, inside, done := p.arrived.Load(), p.inside.Load(), p.done.Load()
 	errs := fmt.Sprintf("errors %d", p.errors.Load())
@@ -46,8 +45,8 @@ func (p *progress) line(since time.Duration, colour bool) string {
 		int(since.Seconds()), int64(p.n)-arrived, max(0, arrived-inside-done), inside, done, errs)
 }
 
-// run prints to w until ctx is done: each second on a terminal, each 10 s in a
-// log, where a line a second would bury the rest.
+// run prints to w until ctx is done: each second on a terminal, and each 10 s in a log, where a
+// line each second would hide the rest.
 func (p *progress) run(ctx context.Context, w io.Writer, env func(string) string) {
 	tty := isTerminal(w)
 	every := 10 * time.Second

@@ -16,28 +16,27 @@ type Result struct {
 	Visitors  []Visitor // in order of arrival
 }
 
-// Order says whether anybody was overtaken.
+// An Order reports whether anybody was overtaken.
 type Order struct {
-	Judged    int           // visitors with a ticket who missed no poll
-	Missed    int           // visitors with a ticket who missed one: not judged
-	Overtaken int           // judged visitors that a later one got ahead of
-	Worst     time.Duration // the longest by which one was, proven
-	Example   string        // of the worst; "" when there is none
+	Judged    int           // visitors with a ticket that missed no poll
+	Missed    int           // visitors with a ticket that missed one: not judged
+	Overtaken int           // judged visitors that a later one overtook
+	Worst     time.Duration // the largest proven overtaking
+	Example   string        // describes the worst; "" if none
 }
 
-// Order judges the order in which tickets were called, from what visitors were
-// told and nothing else. The moment of a call is not told, only bounded: it
-// comes after the visitor sent the last poll that was answered "waiting", and
-// before the answer "called" was in. So a visitor was overtaken, beyond doubt,
-// if one with a higher ticket number had its answer "called" before the visitor
-// sent a poll that was still answered "waiting". Two calls closer together than
-// a polling interval are thus never held against the server.
+// Order checks the order in which tickets were called. It uses only the answers that visitors
+// received. Answers do not contain the time of a call, only bounds: it is after the last poll
+// answered "waiting" was sent, and before the first answer "called" arrived. So a visitor was
+// certainly overtaken if a visitor with a higher ticket number had received "called" before the
+// first one sent a poll that was still answered "waiting". Two calls closer together than a polling
+// interval therefore never count against the server.
 //
-// A visitor who was let in without ever waiting counts as one with a ticket
-// higher than all that were waiting before it sent its first request.
+// A visitor that was admitted without waiting counts as having a higher ticket than all that were
+// waiting before it sent its first request.
 //
-// Both of a pair must have missed no poll (Visitor.OnTime): others may rightly
-// be passed, or be late themselves.
+// Both visitors of a pair must have missed no poll (Visitor.OnTime): others may be overtaken by the
+// rules, or be late themselves.
 func (r *Result) Order() Order {
 	var o Order
 	var line []*Visitor
@@ -62,7 +61,7 @@ func (r *Result) Order() Order {
 
 func (o *Order) judgeLine(line []*Visitor) {
 	slices.SortFunc(line, func(a, b *Visitor) int { return cmp.Compare(b.Number, a.Number) })
-	first := time.Duration(math.MaxInt64) // the first call seen of a higher ticket
+	first := time.Duration(math.MaxInt64) // the earliest call seen of a higher ticket
 	var by *Visitor
 	for _, v := range line {
 		o.note(v, by, first)
@@ -80,7 +79,7 @@ func (o *Order) judgeDirect(line, direct []*Visitor) {
 	slices.SortFunc(line, func(a, b *Visitor) int {
 		return cmp.Compare(b.firstWaiting().AnswerAt, a.firstWaiting().AnswerAt)
 	})
-	first := time.Duration(math.MaxInt64) // the first one let in of those who came later
+	first := time.Duration(math.MaxInt64) // the earliest admission of a later arrival
 	var by *Visitor
 	next := 0
 	for _, v := range line {
@@ -110,7 +109,7 @@ func (o *Order) note(v, by *Visitor, at time.Duration) {
 	}
 }
 
-// calledBy is a time by which the visitor had been called, or Never.
+// calledBy returns a time by which the visitor had been called, or Never.
 func (v *Visitor) calledBy() time.Duration {
 	if v.CalledAt != Never {
 		return v.CalledAt
@@ -118,8 +117,8 @@ func (v *Visitor) calledBy() time.Duration {
 	return v.AdmittedAt
 }
 
-// waitingAfter is a time after which the visitor was called, if ever: when it
-// sent its last request of its own that was answered "waiting", or Never.
+// waitingAfter returns a lower bound of the time of the call: when the visitor sent its last own
+// request that was answered "waiting", or Never.
 func (v *Visitor) waitingAfter() time.Duration {
 	last := Never
 	for i := range v.Polls {
@@ -134,16 +133,16 @@ func (v *Visitor) waitingAfter() time.Duration {
 	return last
 }
 
-// Accuracy says whether the estimates that were shown came true.
+// An Accuracy reports whether the estimates shown were right.
 type Accuracy struct {
-	Judged  int // visitors let in after a wait, who were shown a range
-	Inside  int // of these, let in inside the range
-	Early   int // let in before it
-	Late    int // let in after it
-	Unknown int // let in after a wait, shown no range half-way: not judged
+	Judged  int // admitted after a wait, and shown a range
+	Inside  int // of these, admitted within the range
+	Early   int // admitted before it
+	Late    int // admitted after it
+	Unknown int // admitted after a wait without a range half-way: not judged
 }
 
-// Share is Inside of Judged, 0 when nobody was judged.
+// Share returns Inside / Judged, or 0 when nobody was judged.
 func (a Accuracy) Share() float64 {
 	if a.Judged == 0 {
 		return 0
@@ -151,11 +150,10 @@ func (a Accuracy) Share() float64 {
 	return float64(a.Inside) / float64(a.Judged)
 }
 
-// Accuracy judges the range each visitor was shown half-way through its wait:
-// of the polls that were answered "waiting", the one answered nearest to half
-// of the time from arrival to admission. The range counts from that answer, and
-// the admission is the origin's answer, so it includes the time until the
-// visitor noticed that it was called. No slack is given.
+// Accuracy checks the range that each visitor was shown half-way through its wait. It takes the
+// poll answered "waiting" that is nearest to half of the time from arrival to admission. The range
+// counts from that answer. The admission is the origin's answer, so it includes the time until the
+// visitor noticed its call. There is no tolerance.
 func (r *Result) Accuracy() Accuracy {
 	var a Accuracy
 	for i := range r.Visitors {
@@ -195,10 +193,10 @@ func (v *Visitor) halfway() *Poll {
 	return best
 }
 
-// MostCalls is the greatest number of calls within any time of length w, as
-// far as the answers prove it: "served" said by an answer that was in by the
-// end of the time, less the least said on a poll sent after its beginning. It
-// sees calls, not admissions: a visitor notices its call when it asks next.
+// MostCalls returns the largest number of calls within any period of length w, as far as the
+// answers prove it. It takes "served" from an answer received by the end of the period, minus the
+// lowest value of polls sent after its beginning. It counts calls and not admissions, because a
+// visitor notices its call only at its next poll.
 func (r *Result) MostCalls(w time.Duration) uint64 {
 	var polls []*Poll
 	for i := range r.Visitors {
@@ -212,7 +210,7 @@ func (r *Result) MostCalls(w time.Duration) uint64 {
 	bySent := slices.Clone(polls)
 	slices.SortFunc(bySent, func(a, b *Poll) int { return cmp.Compare(a.SentAt, b.SentAt) })
 	slices.SortFunc(polls, func(a, b *Poll) int { return cmp.Compare(a.AnswerAt, b.AnswerAt) })
-	least := make([]uint64, len(bySent)) // said on any poll sent from here on
+	least := make([]uint64, len(bySent)) // lowest value of any poll sent from here on
 	for i := len(bySent) - 1; i >= 0; i-- {
 		least[i] = bySent[i].Served
 		if i+1 < len(bySent) {
@@ -232,8 +230,8 @@ func (r *Result) MostCalls(w time.Duration) uint64 {
 	return most
 }
 
-// PositionsRisen counts the polls that showed a visitor a place further back
-// than it had been shown before.
+// PositionsRisen returns the number of polls with a position further back than an earlier one of
+// the same visitor.
 func (r *Result) PositionsRisen() int {
 	n := 0
 	for i := range r.Visitors {

@@ -10,29 +10,29 @@ import (
 	"time"
 )
 
-// A Summary is a Result in figures.
+// A Summary holds the figures of a Result.
 type Summary struct {
 	Visitors int
 	Outcomes map[Outcome]int
-	Direct   int // let in without waiting
-	Waited   int // told to wait at least once
-	Admitted int // let in, waiting or not
+	Direct   int // admitted without waiting
+	Waited   int // had to wait at least once
+	Admitted int // admitted, with or without waiting
 	Revoked  int // left by the leave page
 	Requests int // made inside
 
-	// Waits are of those who waited and were let in, from arrival to the
-	// origin's answer; 0 when there are none.
+	// WaitP50, WaitP90 and WaitP99 are quantiles of the time from arrival to the origin's answer,
+	// over visitors that waited and were admitted; 0 when there are none.
 	WaitP50, WaitP90, WaitP99 time.Duration
 
-	Polls      int     // made by all who waited, the shared document included
-	PollsEach  float64 // per visitor who waited
+	Polls      int     // of all that waited, including the shared document
+	PollsEach  float64 // per visitor that waited
 	Errors     map[string]int
 	Accuracy   Accuracy
 	Order      Order
 	RisenPlace int // see Result.PositionsRisen
 }
 
-// Summary counts.
+// Summary computes the figures.
 func (r *Result) Summary() Summary {
 	s := Summary{Visitors: len(r.Visitors), Outcomes: map[Outcome]int{},
 		Errors: map[string]int{}, Accuracy: r.Accuracy(), Order: r.Order(),
@@ -71,7 +71,7 @@ func (r *Result) Summary() Summary {
 	return s
 }
 
-// quantile is the nearest rank of sorted values, 0 of none.
+// quantile returns the nearest rank of sorted values, or 0 if there are none.
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0
@@ -79,10 +79,10 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[int(q*float64(len(sorted)-1)+0.5)]
 }
 
-// OK reports whether the run found nothing wrong: no error, nobody overtaken.
+// OK reports whether the run had no errors and nobody was overtaken.
 func (s *Summary) OK() bool { return len(s.Errors) == 0 && s.Order.Overtaken == 0 }
 
-// Write prints the figures, one a line.
+// Write prints the figures, one per line.
 func (s *Summary) Write(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name, format string, args ...any) {

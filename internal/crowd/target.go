@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// ErrForeign means that the target is not on this machine and nobody has said
-// that the site is the caller's own.
+// ErrForeign means that the target is not on this machine, and the caller has not declared that the
+// site is its own.
 var ErrForeign = errors.New("the target is not on this machine")
 
-// parseTarget reads the URL and refuses, unless foreign, a host that has an
-// address other than loopback.
+// parseTarget parses the URL. Unless foreign is set, it rejects a host with an address other than
+// loopback.
 func parseTarget(ctx context.Context, raw string, foreign bool) (*url.URL, error) {
 	u, err := url.Parse(raw)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
@@ -41,8 +41,8 @@ func parseTarget(ctx context.Context, raw string, foreign bool) (*url.URL, error
 	return u, nil
 }
 
-// newTransport gives the connections that all visitors share. The environment's
-// proxy is not used: it would carry the crowd off this machine.
+// newTransport returns the transport that all visitors share. It ignores the proxy of the
+// environment, which would lead the crowd off this machine.
 func newTransport(maxConns int, foreign bool) *http.Transport {
 	d := &net.Dialer{Timeout: 10 * time.Second}
 	if !foreign {
@@ -60,8 +60,8 @@ func newTransport(maxConns int, foreign bool) *http.Transport {
 	}
 }
 
-// loopbackOnly refuses a name that was loopback when it was looked up first
-// and is not when the connection is made.
+// loopbackOnly rejects a connection to an address other than loopback. A name may resolve to
+// loopback when it is checked and to another address when the connection is made.
 func loopbackOnly(_, address string, _ syscall.RawConn) error {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil {

@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// The visitor's own pace, for when the server gives none.
+// These constants are the visitor's own timing, used when the server gives none.
 const (
-	// defaultPollAfter is used when a waiting answer does not say when to ask.
+	// defaultPollAfter is used when a waiting answer does not say when to poll.
 	defaultPollAfter = time.Second
-	// After an error a visitor asks again later and later, as the page does.
+	// After an error a visitor polls with growing delays, as the page does.
 	retryFirst, retryMost = 2 * time.Second, time.Minute
-	// From this interval on every other poll goes to the shared document.
+	// sharedFrom is the interval from which every second poll requests the shared document.
 	sharedFrom = 20 * time.Second
 )
 
-// A visitor lives in one goroutine, which alone writes its log.
+// A visitor is used by one goroutine, which alone writes its log.
 type visitor struct {
 	crowd *crowd
 	plan  plan
@@ -27,7 +27,7 @@ type visitor struct {
 	rng   *rand.Rand
 	jar   Jar
 
-	servedURL *url.URL // of the shared document; nil: not told
+	servedURL *url.URL // of the shared document; nil: unknown
 	retries   int      // errors in a row
 }
 
@@ -38,7 +38,7 @@ func (v *visitor) tell(e Event) {
 	v.crowd.observe(e)
 }
 
-// live is the whole life of a visitor.
+// live runs the whole life of a visitor.
 func (v *visitor) live(ctx context.Context) {
 	v.log.ArrivedAt = v.now()
 	v.log.Outcome = OutcomeWaiting
@@ -48,13 +48,13 @@ func (v *visitor) live(ctx context.Context) {
 	}
 }
 
-// A step is the next request of a visitor that waits.
+// A step is the next request of a waiting visitor.
 type step struct {
 	ask Ask
 	due time.Duration
 }
 
-// wait asks until the origin answers, and reports whether it did.
+// wait polls until the origin answers, and reports whether it did.
 func (v *visitor) wait(ctx context.Context) bool {
 	next := step{ask: AskPage, due: v.log.ArrivedAt}
 	if v.crowd.cfg.Mode == ModeJSON {
@@ -91,7 +91,7 @@ func (v *visitor) giveUpAt() time.Duration {
 	return v.log.ArrivedAt + v.plan.giveUp
 }
 
-// poll makes one request and logs it; false when the run is over.
+// poll makes one request and logs it. It returns false when the run is over.
 func (v *visitor) poll(ctx context.Context, s step) (*Poll, bool) {
 	to := v.crowd.page
 	if s.ask == AskServed {
@@ -121,7 +121,7 @@ func (v *visitor) poll(ctx context.Context, s step) (*Poll, bool) {
 	return &v.log.Polls[len(v.log.Polls)-1], true
 }
 
-// note copies what a JSON answer told into the log.
+// note copies the values of a JSON answer into the log.
 func (v *visitor) note(p *Poll, t *told) {
 	p.Served = t.Served
 	if p.Ask == AskServed || t.State == "" {
@@ -145,8 +145,8 @@ func (v *visitor) note(p *Poll, t *told) {
 	v.servedURL = v.sameHost(t.ServedURL)
 }
 
-// sameHost resolves a URL the server gave, and ignores one that leads away: a
-// crowd goes nowhere but where it was sent.
+// sameHost resolves a URL from the server. It ignores one that leads to another host: the crowd
+// must only visit its target.
 func (v *visitor) sameHost(raw string) *url.URL {
 	if raw == "" {
 		return nil
@@ -158,9 +158,8 @@ func (v *visitor) sameHost(raw string) *url.URL {
 	return u
 }
 
-// nextStep is the page's behaviour: obey poll_after_seconds exactly, load the
-// page when called, look at the shared document every other time when told to
-// ask rarely.
+// nextStep follows the behavior of the page. It obeys poll_after_seconds exactly, loads the page
+// when called, and requests the shared document every second time when the interval is long.
 func (v *visitor) nextStep(p *Poll) step {
 	if p.Err != "" && p.Ask == AskServed && p.AnswerAt != Never {
 		return step{ask: AskPoll, due: p.AnswerAt}
@@ -199,7 +198,7 @@ func (v *visitor) nextStep(p *Poll) step {
 	return step{ask: AskPoll, due: due}
 }
 
-// retryAsk: the shared document is never insisted on.
+// retryAsk returns what to request after an error. It never retries the shared document.
 func (v *visitor) retryAsk(ask Ask) Ask {
 	if ask == AskServed {
 		return AskPoll
@@ -207,8 +206,8 @@ func (v *visitor) retryAsk(ask Ask) Ask {
 	return ask
 }
 
-// lastPollAfter is the interval of the last personal answer: the shared document
-// has none.
+// lastPollAfter returns the interval of the last personal answer, because the shared document has
+// none.
 func (v *visitor) lastPollAfter() time.Duration {
 	for i := len(v.log.Polls) - 1; i >= 0; i-- {
 		if p := &v.log.Polls[i]; p.Ask != AskServed && p.PollAfter > 0 {
@@ -218,16 +217,16 @@ func (v *visitor) lastPollAfter() time.Duration {
 	return defaultPollAfter
 }
 
-// backoff doubles with each error in a row, and is spread by half so that a
-// crowd cut off together does not come back together.
+// backoff doubles with each consecutive error. It is spread by half, so that visitors that failed
+// together do not all return together.
 func (v *visitor) backoff() time.Duration {
 	d := min(retryFirst<<min(v.retries, 10), retryMost)
 	v.retries++
 	return between(v.rng, d*3/4, d*5/4)
 }
 
-// stay makes requests until the stay is over. The last of a visitor that
-// revokes asks for the leave page.
+// stay makes requests until the session is over. A visitor that revokes requests the leave page
+// last.
 func (v *visitor) stay(ctx context.Context) {
 	end := v.log.AdmittedAt + v.plan.stay
 	for {

@@ -17,19 +17,18 @@ import (
 	"time"
 )
 
-// The states a visitor acts on, as they stand on the wire. They are written
-// here again, not taken from the server's code: who judges a server must not
-// change with it.
+// These are the states that a visitor acts on, as sent on the wire. They are copied here and not
+// imported from the server: a test of a server must not change with it.
 const (
 	stateWaiting  = "waiting"
 	stateCalled   = "called"
 	stateNoCookie = "no_cookie"
 )
 
-// maxAnswer bounds how much of an answer is read as JSON; ours are below 4 KB.
+// maxAnswer limits how much of an answer is read as JSON. headgate's answers are below 4 KB.
 const maxAnswer = 64 << 10
 
-// An answer is what came back for one request.
+// An answer is the response to one request.
 type answer struct {
 	status    int
 	state     string // "" for the origin's answer
@@ -37,7 +36,7 @@ type answer struct {
 	pollAfter time.Duration
 }
 
-// told is the part of the JSON object "headgate" that visitors act on.
+// A told is the part of the JSON object "headgate" that visitors act on.
 type told struct {
 	State     string   `json:"state"`
 	Position  int64    `json:"position"`
@@ -51,10 +50,10 @@ type told struct {
 	ServedURL string   `json:"served_url"`
 }
 
-// errNotOurs means that a poll got something that no headgate sends.
+// errNotOurs means that a poll received something that headgate never sends.
 var errNotOurs = errors.New("answer is not a waiting room's")
 
-// send makes one request with the visitor's cookies and keeps the new ones.
+// send makes one request with the visitor's cookies, and stores the new ones.
 func (v *visitor) send(ctx context.Context, ask Ask, to *url.URL) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, v.crowd.cfg.Timeout)
 	defer cancel()
@@ -72,7 +71,7 @@ func (v *visitor) send(ctx context.Context, ask Ask, to *url.URL) (answer, error
 	if err := a.read(ask, resp); err != nil {
 		return a, err
 	}
-	// What is left is read so that the connection can be used again.
+	// The rest is read so that the connection can be reused.
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 		return a, fmt.Errorf("read answer: %w", err)
 	}
@@ -105,7 +104,7 @@ func (v *visitor) header(ask Ask) http.Header {
 	return h
 }
 
-// read takes from the answer what the kind of request makes it carry.
+// read extracts the values that this kind of request returns.
 func (a *answer) read(ask Ask, resp *http.Response) error {
 	switch {
 	case a.state == "" && (ask == AskPage || ask == AskJSON):
@@ -131,18 +130,18 @@ func (a *answer) read(ask Ask, resp *http.Response) error {
 	case err != nil && !errors.Is(err, errNotOurs):
 		return err
 	case ask == AskPoll && a.status < 500 && a.status != http.StatusTooManyRequests:
-		// Nobody waits here any more: the page loads itself, so does the visitor.
+		// The room has no line any more: the page reloads, and so does the visitor.
 		a.state = stateCalled
 		return nil
 	}
 	return errNotOurs
 }
 
-// viewMark precedes the first answer, which our page carries in itself.
+// viewMark precedes the first answer, which is embedded in the page.
 const viewMark = `id="view">`
 
-// readPage reads the answer in a waiting page. An operator's own page may have
-// none; then Retry-After says when to ask.
+// readPage reads the answer in a waiting page. An operator's own page may have none; then
+// Retry-After sets the next poll.
 func (a *answer) readPage(resp *http.Response) error {
 	page, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
@@ -157,7 +156,7 @@ func (a *answer) readPage(resp *http.Response) error {
 	return nil
 }
 
-// notOurs tells a foreign body from one that was cut off on the way.
+// notOurs distinguishes a foreign body from one that was cut off in transit.
 func notOurs(err error) error {
 	if err == nil {
 		return nil
@@ -170,7 +169,7 @@ func notOurs(err error) error {
 	return fmt.Errorf("read answer: %w", err)
 }
 
-// retryAfter reads the seconds form; the page needs no other.
+// retryAfter reads the form in seconds. The page needs no other.
 func retryAfter(s string) time.Duration {
 	n, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
 	if err != nil {
@@ -179,7 +178,7 @@ func retryAfter(s string) time.Duration {
 	return seconds(n)
 }
 
-// seconds keeps a server's mistake from overflowing.
+// seconds converts without overflow, even if the server sends a wrong value.
 func seconds(s float64) time.Duration {
 	const day = 24 * 60 * 60
 	if math.IsNaN(s) {
@@ -188,7 +187,7 @@ func seconds(s float64) time.Duration {
 	return time.Duration(min(max(s, 0), day) * float64(time.Second))
 }
 
-// kindOf sorts errors into few kinds, so that they can be counted.
+// kindOf maps errors to few kinds, so that they can be counted.
 func kindOf(err error) string {
 	if ne, ok := errors.AsType[net.Error](err); ok && ne.Timeout() {
 		return "timeout"
@@ -212,11 +211,11 @@ func kindOf(err error) string {
 	return "other network error"
 }
 
-// A Jar holds the newest value of each cookie name. It is small enough for a
-// slice: a room has one cookie. One goroutine may use it at a time.
+// A Jar holds the newest value of each cookie name. A slice is enough, because a room has one
+// cookie. It may be used by one goroutine at a time.
 type Jar struct{ names, values []string }
 
-// Keep takes the cookies of Set-Cookie lines.
+// Keep stores the cookies of Set-Cookie lines.
 func (j *Jar) Keep(lines []string) {
 	for _, line := range lines {
 		c, err := http.ParseSetCookie(line)
@@ -242,7 +241,7 @@ func (j *Jar) drop(name string) {
 	}
 }
 
-// String gives the Cookie header, "" when there is none to send.
+// String returns the Cookie header, or "" when there is none to send.
 func (j *Jar) String() string {
 	var b strings.Builder
 	for i, n := range j.names {

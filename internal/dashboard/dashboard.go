@@ -11,37 +11,37 @@ import (
 	"github.com/headgate/headgate/internal/api"
 )
 
-// Prefix is where the dashboard lives.
+// Prefix is the path of the dashboard.
 const Prefix = "/dashboard/"
 
-// policy is the page's Content-Security-Policy: its own files and nothing else.
+// policy is the page's Content-Security-Policy. It allows only the page's own files.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
 	"connect-src 'self'; frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 // A Config is what New needs.
 type Config struct {
 	API   *api.API
-	Rooms func() []Room // as of now; it must not block
+	Rooms func() []Room // current; it must not block
 	Log   *slog.Logger
 }
 
-// A Dashboard is the page and what it needs. Its Run must be running for anything to move.
+// A Dashboard serves the page and its data. Its Run must be running, or nothing is updated.
 type Dashboard struct {
 	cfg      Config
 	mux      *http.ServeMux
 	sessions sessions
 	attempts attempts
 	streams  streams
-	runs     chan struct{} // simulations under way
+	runs     chan struct{} // running simulations
 
 	mu    sync.Mutex
 	rings map[string]*ring
 	now   *moment       // newest
-	moved chan struct{} // closed when now is another one, or Run has ended
+	moved chan struct{} // closed when now has changed, or Run has ended
 	ended bool
 }
 
-// New makes the dashboard. It starts nothing.
+// New returns the dashboard. It starts nothing.
 func New(cfg Config) (*Dashboard, error) {
 	d := &Dashboard{cfg: cfg, rings: map[string]*ring{}, moved: make(chan struct{}), now: &moment{},
 		runs: make(chan struct{}, 1)}
@@ -69,18 +69,18 @@ func New(cfg Config) (*Dashboard, error) {
 	return d, nil
 }
 
-// ServeHTTP answers one request: the dashboard's own, and all others by the API.
+// ServeHTTP answers the dashboard's own requests, and passes all others to the API.
 func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.mux.ServeHTTP(w, r)
 }
 
-// Handler answers all requests of admin_listen. What another site's page sends does not reach
-// what changes anything by a session. The first request finds the rooms as they are now.
+// Handler answers all requests of admin_listen. It blocks requests from pages of other sites that
+// would change something with a session. The first request finds the rooms in their current state.
 func (d *Dashboard) Handler() http.Handler {
 	d.read(time.Now())
 	guarded := http.NewCrossOriginProtection().Handler(d)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, pattern := d.mux.Handler(r); pattern == "/" { // needs a token in the request
+		if _, pattern := d.mux.Handler(r); pattern == "/" { // requires a token in the request
 			d.cfg.API.ServeHTTP(w, r)
 			return
 		}
@@ -91,7 +91,7 @@ func (d *Dashboard) Handler() http.Handler {
 	})
 }
 
-// toAPI hands a request of the page to the API, for the token of its session.
+// toAPI forwards a request of the page to the API, with the token of its session.
 func (d *Dashboard) toAPI(w http.ResponseWriter, r *http.Request) {
 	d.cfg.API.ServeAs(d.holder(r), w, r)
 }
@@ -111,7 +111,7 @@ func (d *Dashboard) Run(ctx context.Context) error {
 	}
 }
 
-// read notes where all rooms stand, and wakes the streams.
+// read records the state of all rooms, and wakes the streams.
 func (d *Dashboard) read(now time.Time) {
 	rooms := d.cfg.Rooms()
 	d.mu.Lock()
@@ -144,7 +144,8 @@ func (d *Dashboard) end() {
 	d.moved = make(chan struct{})
 }
 
-// newest is the newest moment, and what is closed when there is another; nil when there will be none.
+// newest returns the newest moment, and a channel that is closed when there is a newer one; nil
+// when there will be none.
 func (d *Dashboard) newest() (m *moment, moved <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -157,10 +158,10 @@ func (d *Dashboard) newest() (m *moment, moved <-chan struct{}) {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // an error is the client's: it has gone
+	_ = json.NewEncoder(w).Encode(v) // an error means that the client has gone
 }
 
-// A refusal is an answer that says what is wrong, in the form of the API's problems.
+// A refusal is an error answer, in the form of the API's problem documents.
 type refusal struct {
 	Status int    `json:"status"`
 	Code   string `json:"code"`

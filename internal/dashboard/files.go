@@ -15,14 +15,14 @@ import (
 //go:embed static
 var static embed.FS
 
-// A file is one of the page.
+// A file is one file of the page.
 type file struct {
 	body []byte
 	kind string
 	tag  string
 }
 
-// files are those of the page, by name.
+// files are the files of the page, by name.
 type files map[string]file
 
 func readFiles() (files, error) {
@@ -49,8 +49,8 @@ func readFiles() (files, error) {
 	return all, nil
 }
 
-// ServeHTTP answers with a file. A browser keeps it, and asks whether it is still the same: after
-// an upgrade nobody has half of an old page.
+// ServeHTTP serves a file. Browsers cache it and revalidate it each time, so that after an upgrade
+// no page mixes old and new files.
 func (f files) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Path, Prefix)
 	if name == "" {

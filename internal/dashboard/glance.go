@@ -9,25 +9,25 @@ import (
 	"time"
 )
 
-// A moment is where all rooms stand at a time. It never changes, but that its rows are encoded when
-// the first stream asks for them: while no page is open nothing is.
+// A moment is the state of all rooms at a time. It never changes, except that its rows are encoded
+// when the first stream needs them: without an open page nothing is encoded.
 type moment struct {
 	number uint64 // counts moments
 	at     time.Time
 	shown  []shown
-	before map[string]glance // where they stood a moment before, by name
+	before map[string]glance // their state one moment earlier, by name
 
 	once sync.Once
 	rows []row
 }
 
-// A row is one room of a moment at a glance, as the page gets it.
+// A row is the overview of one room at a moment, as sent to the page.
 type row struct {
 	name           string
-	whole, changed []byte // changed is nil where nothing has
+	whole, changed []byte // changed is nil if nothing has changed
 }
 
-// A glance is what the list of all rooms shows of one.
+// A glance is what the list of all rooms shows of one room.
 type glance struct {
 	Name      string  `json:"name"`
 	Host      string  `json:"host"`
@@ -38,18 +38,18 @@ type glance struct {
 	Waiting   int64   `json:"waiting"`
 	Minute    int64   `json:"minute"`
 	PerMinute int64   `json:"per_minute"`
-	Wait      float64 `json:"wait"` // of who joins now, in seconds, as exact as it is shown; -1 unknown
+	Wait      float64 `json:"wait"` // for a visitor that joins now, in seconds, rounded as shown; -1 unknown
 	QueueAll  bool    `json:"queue_all"`
 	Closed    bool    `json:"closed"`
 	Event     string  `json:"event"`
 	OriginUp  bool    `json:"origin_up"`
 	Errors    int64   `json:"errors"`
-	Took      float64 `json:"took"`    // seconds to the millisecond; 0: no answer
-	Refuses   bool    `json:"refuses"` // the store, for longer than a moment
+	Took      float64 `json:"took"`    // seconds, to the millisecond; 0: no answers
+	Refuses   bool    `json:"refuses"` // the store rejects writes, for longer than a moment
 	Damaged   string  `json:"damaged"`
 }
 
-// A shown is a room as its own view has it.
+// A shown is a room as the view of a single room shows it.
 type shown struct {
 	glance
 	Session string  `json:"session"`
@@ -57,13 +57,13 @@ type shown struct {
 	Shadow  bool    `json:"shadow"`
 	Message string  `json:"message"`
 	Answers int64   `json:"answers"`
-	Took    float64 `json:"took"` // seconds, exactly
+	Took    float64 `json:"took"` // seconds, not rounded
 
 	OneAddress bool `json:"one_address"`
 }
 
-// refusesAfter is how many seconds the store refuses writes before the list of rooms says so. Chosen:
-// a change of its leader is over sooner.
+// refusesAfter is how many seconds the store must reject writes before the list of rooms shows it.
+// Chosen: a change of its leader takes less.
 const refusesAfter = 5
 
 func showRoom(r *Room, p *point) shown {
@@ -87,7 +87,8 @@ func showRoom(r *Room, p *point) shown {
 	return s
 }
 
-// asShown rounds seconds as span of dom.js does, so that what looks the same is not sent again.
+// asShown rounds seconds as span of dom.js does, so that values that look the same are not sent
+// again.
 func asShown(s float64) float64 {
 	to := func(unit float64) float64 { return math.Round(s/unit) * unit }
 	switch {
@@ -103,7 +104,7 @@ func asShown(s float64) float64 {
 	return to(360)
 }
 
-// encoded are the rows of the moment.
+// encoded returns the encoded rows of the moment.
 func (m *moment) encoded() []row {
 	m.once.Do(func() {
 		for i := range m.shown {
@@ -120,7 +121,7 @@ func (m *moment) encoded() []row {
 	return m.rows
 }
 
-// encode never fails: there are only texts, truths and finite numbers in what is shown.
+// encode cannot fail: the values are only texts, bools and finite numbers.
 func encode(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -129,7 +130,7 @@ func encode(v any) []byte {
 	return b
 }
 
-// since is what differs, and the name.
+// since returns the fields that differ, and the name.
 func (g *glance) since(was *glance) map[string]any {
 	x, y := reflect.ValueOf(g).Elem(), reflect.ValueOf(was).Elem()
 	changed := map[string]any{"name": g.Name}
@@ -141,16 +142,16 @@ func (g *glance) since(was *glance) map[string]any {
 	return changed
 }
 
-// A viewer is what the page at the other end of a stream has seen. One goroutine uses it.
+// A viewer is what the page at the other end of a stream has received. It is used by one goroutine.
 type viewer struct {
-	one  string // the room that is shown whole, "" for all at a glance
+	one  string // the room shown in full, "" for the list
 	last uint64
 	has  map[string]bool
 }
 
-// event appends what the page needs to have the moment: {"at": …, "all": true, "rooms": […]} when it is
-// to forget what it had; later only the rooms in which something has changed, and of them only that,
-// and "gone", the names of those that are no more, or may not be read any more.
+// event appends what the page needs to show the moment. The first event is {"at": …, "all": true,
+// "rooms": […]}, and replaces the page's state. Later events contain only the changed fields of
+// changed rooms, and "gone", the names of rooms that no longer exist or may no longer be read.
 func (v *viewer) event(b []byte, m *moment, may func(room string) bool) []byte {
 	b = append(b, `data: {"at":`...)
 	b = strconv.AppendInt(b, m.at.Unix(), 10)
@@ -201,7 +202,7 @@ func (v *viewer) event(b []byte, m *moment, may func(room string) bool) []byte {
 	return append(b, "}\n\n"...)
 }
 
-// room appends the one room, whole, if it may be read.
+// room appends the one room in full, if it may be read.
 func (v *viewer) room(b []byte, m *moment, may func(room string) bool) []byte {
 	b = append(b, `,"all":true,"rooms":[`...)
 	for i := range m.shown {

@@ -7,21 +7,22 @@ import (
 	"time"
 )
 
-// Bounds of streams. Chosen: the pages of a team, and of one operator on several screens.
+// These constants limit streams. Chosen: the pages of a team, and of one operator on several
+// screens.
 const (
 	mostStreams = 64
-	mostOfOne   = 8                // of one session; all that have none are one
-	slowest     = 10 * time.Second // that a page may take for what a second brings
+	mostOfOne   = 8                // of one session; pages without one share a limit
+	slowest     = 10 * time.Second // timeout of the write for one second
 )
 
-// streams counts those that are open.
+// A streams counts the open streams.
 type streams struct {
 	mu  sync.Mutex
 	all int
 	of  map[string]int
 }
 
-// open counts one more, unless there are too many.
+// open adds a stream, unless there are too many.
 func (s *streams) open(session string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,7 +46,7 @@ func (s *streams) close(session string) {
 	}
 }
 
-// reader tells which rooms who asks may read, nil for none, and by which session.
+// reader returns which rooms the client may read, nil for none, and its session.
 func (d *Dashboard) reader(r *http.Request) (session string, may func(room string) bool) {
 	s, _, ok := d.sessionOf(r)
 	if ok {
@@ -59,8 +60,9 @@ func refuseReader(w http.ResponseWriter) {
 		Detail: "nobody is signed in here", Hint: "sign in with a token"})
 }
 
-// live is GET live: all rooms that may be read at a glance, or with ?room=NAME one of them whole, each
-// second, as server-sent events. An open stream is a page that somebody looks at: its session is used.
+// live handles GET live: an overview of all readable rooms, or with ?room=NAME one of them in full,
+// each second, as server-sent events. An open stream counts as use of its session, because somebody
+// looks at the page.
 func (d *Dashboard) live(w http.ResponseWriter, r *http.Request) {
 	session, may := d.reader(r)
 	if may == nil {
@@ -75,9 +77,9 @@ func (d *Dashboard) live(w http.ResponseWriter, r *http.Request) {
 	}
 	defer d.streams.close(session)
 	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no") // nginx would hold it back
+	w.Header().Set("X-Accel-Buffering", "no") // otherwise nginx buffers the stream
 	v := viewer{one: r.URL.Query().Get("room")}
-	// Which session this is for comes first: the page may believe in one that has ended meanwhile.
+	// The session is sent first, because the page may not know that its session has ended.
 	_, of, _ := d.sessionOf(r)
 	b := append(append([]byte("event: session\ndata: "), of.ID...), "\n\n"...)
 	if !send(w, b) {
@@ -90,7 +92,7 @@ func (d *Dashboard) live(w http.ResponseWriter, r *http.Request) {
 		}
 		now, may := d.reader(r)
 		if may == nil || now != session {
-			send(w, []byte("event: end\ndata: {}\n\n")) // the page says so, and asks for a token
+			send(w, []byte("event: end\ndata: {}\n\n")) // the page then requests a token
 			return
 		}
 		if b = v.event(b[:0], m, may); !send(w, b) {
@@ -111,17 +113,17 @@ func wait(ctx context.Context, moved <-chan struct{}) bool {
 	}
 }
 
-// send writes to a page, and gives up on one that does not read.
+// send writes to a page, and fails if the page does not read.
 func send(w http.ResponseWriter, b []byte) bool {
 	c := http.NewResponseController(w)
-	c.SetWriteDeadline(time.Now().Add(slowest)) // a server that does not know deadlines is one of a test
+	c.SetWriteDeadline(time.Now().Add(slowest)) // an error means a test server without deadlines
 	if _, err := w.Write(b); err != nil {
 		return false
 	}
 	return c.Flush() == nil
 }
 
-// history is GET history?room=NAME: the last ten minutes by the second, in columns.
+// history handles GET history?room=NAME: the last ten minutes by the second, in columns.
 func (d *Dashboard) history(w http.ResponseWriter, r *http.Request) {
 	_, may := d.reader(r)
 	name := r.URL.Query().Get("room")

@@ -6,51 +6,53 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// A Room is where a room stands now.
+// A Room is the current state of a room.
 type Room struct {
 	headgate.Status
 	Answers int64         // of the origin, since its proxy was made
-	Errors  int64         // of the origin: 5xx, or no answer
-	Took    time.Duration // until the headers of all answers, in sum
+	Errors  int64         // of the origin: 5xx, or no response
+	Took    time.Duration // sum of the times until the headers of all answers
 }
 
-// What is kept. Chosen: what an operator looks back at, and what is simulated.
+// These constants define what is stored. Chosen: as far as an operator looks back, and as
+// simulations need.
 const (
-	fine       = 600              // points of a second
+	fine       = 600              // points of one second
 	coarse     = 360              // points of coarseEach
-	coarseEach = 10 * time.Second // an hour in all
+	coarseEach = 10 * time.Second // an hour in total
 )
 
 // A point is one second of a room.
 type point struct {
-	at               int64 // Unix seconds; 0: nothing is known
+	at               int64 // Unix seconds; 0: no data
 	active, waiting  int64
 	minute           int64 // new users of the last minute
 	limit, perMinute int64
-	answers, errors  int64   // of the origin, since the point before
+	answers, errors  int64   // of the origin, since the previous point
 	took             float64 // mean of these answers, in seconds
 }
 
-// A stretch is what is kept of a longer time: where the room stood at its beginning and at its end, and
-// who came in between. Who came is not among those of the beginning, or would be played twice.
+// A stretch summarizes a longer period: the state of the room at its beginning and end, and the
+// arrivals in between. Arrivals are not part of the state at the beginning, or a simulation would
+// count them twice.
 type stretch struct {
 	at                  int64 // when it began
-	hadActive, hadWaits int64 // before anybody of came
+	hadActive, hadWaits int64 // before any of the arrivals
 	active, waiting     int64
 	came, admitted      int64
 }
 
-// A ring is the past of one room. Its owner guards it.
+// A ring is the history of one room. The owner guards it.
 type ring struct {
 	points  [fine]point
-	next    int // where the next one goes
+	next    int // index of the next one
 	past    [coarse]stretch
 	newest  int // of past
 	last    Room
 	started bool
 }
 
-// add notes where the room stands at a time. It costs the same however much is kept.
+// add records the state of the room at a time. It takes constant time.
 func (r *ring) add(now time.Time, s *Room) {
 	p := point{
 		at: now.Unix(), active: s.ActiveUsers, waiting: s.WaitingUsers, minute: s.NewUsersLastMinute,
@@ -87,7 +89,7 @@ func (r *ring) add(now time.Time, s *Room) {
 	x.admitted += admitted
 }
 
-// since is what has been added to a total; one that is smaller has begun anew.
+// since returns the growth of a total. A total that fell has restarted.
 func since(now, was int64) int64 {
 	if now < was {
 		return now
@@ -95,7 +97,7 @@ func since(now, was int64) int64 {
 	return now - was
 }
 
-// seconds are the points that are known, the oldest first.
+// seconds returns the known points, the oldest first.
 func (r *ring) seconds() []point {
 	all := make([]point, 0, fine)
 	for i := range fine {
@@ -106,10 +108,10 @@ func (r *ring) seconds() []point {
 	return all
 }
 
-// hour are the stretches that are known and over, the oldest first.
+// hour returns the completed stretches, the oldest first.
 func (r *ring) hour() []stretch {
 	all := make([]stretch, 0, coarse)
-	for i := 1; i < coarse; i++ { // but for the newest, which is not over
+	for i := 1; i < coarse; i++ { // without the newest, which is not complete
 		if x := r.past[(r.newest+i)%coarse]; x.at > 0 {
 			all = append(all, x)
 		}

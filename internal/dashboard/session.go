@@ -12,24 +12,24 @@ import (
 	"github.com/headgate/headgate/internal/api"
 )
 
-// Bounds of sessions. Chosen: an operator's day, and a page left alone over lunch.
+// These constants limit sessions. Chosen: an operator's day, and a page left alone over lunch.
 const (
 	idleEnd      = 30 * time.Minute
 	absoluteEnd  = 12 * time.Hour
 	mostSessions = 200
 )
 
-// The names of the cookie: the first where the browser came by https. By plain http browsers do not
-// agree on Secure, which __Host- needs, even for 127.0.0.1. Cookies ignore ports: package proxy
-// keeps both names from the origins.
+// These are the names of the cookie. The first one is used over https. Over plain http browsers
+// disagree on Secure, which __Host- requires, even for 127.0.0.1. Cookies ignore ports, so package
+// proxy hides both names from the origins.
 const (
 	hostCookie  = "__Host-" + plainCookie
 	plainCookie = "headgate-session"
 )
 
-// A session is a browser that has signed in.
+// A session is a signed-in browser.
 type session struct {
-	token string // its hash: another token of the same id would be another one
+	token string // its hash: the id may be reused by another token
 	began time.Time
 	seen  time.Time
 }
@@ -38,8 +38,8 @@ func (s *session) over(now time.Time) bool {
 	return now.Sub(s.seen) > idleEnd || now.Sub(s.began) > absoluteEnd
 }
 
-// sessions are all there are, by the hash of what their cookies say: who reads this memory cannot
-// use one.
+// sessions are all sessions, by the hash of their cookie values. A reader of this memory cannot use
+// them.
 type sessions struct {
 	mu  sync.Mutex
 	all map[string]*session
@@ -50,7 +50,7 @@ func hashed(secret string) string {
 	return string(sum[:])
 }
 
-// add begins a session. When there are too many the one that was not used for longest ends.
+// add begins a session. If there are too many, it ends the least recently used one.
 func (s *sessions) add(token string, now time.Time) (secret string) {
 	secret = rand.Text()
 	s.mu.Lock()
@@ -73,7 +73,7 @@ func (s *sessions) add(token string, now time.Time) (secret string) {
 	return secret
 }
 
-// find is a session that is not over; it is used now.
+// find returns a valid session and marks it as used.
 func (s *sessions) find(secret string, now time.Time) (found session, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,8 +95,8 @@ func (s *sessions) end(secret string) {
 	delete(s.all, hashed(secret))
 }
 
-// secure tells whether the browser came by https, here or at a proxy before. A client that lies
-// about it gets a cookie that only its own browser may not send back.
+// secure reports whether the browser used https, here or at a proxy in front. A client that lies
+// about it only gets a cookie that its own browser may not send back.
 func secure(r *http.Request) bool {
 	return r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https")
 }
@@ -108,12 +108,13 @@ func cookieName(r *http.Request) string {
 	return plainCookie
 }
 
-// sameOrigin reports whether a request may come from the dashboard's own page. A page at another
-// port of the host is of the same site, so SameSite lets its requests have the cookie. Browsers that
-// send no Sec-Fetch-Site send Origin with all that changes anything, and with what asks to be read.
+// sameOrigin reports whether a request may come from the dashboard's own page. SameSite is not
+// enough: a page at another port of the host is the same site and sends the cookie. Browsers that
+// do not send Sec-Fetch-Site send Origin with requests that change something, and with cross-origin
+// reads.
 func sameOrigin(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
-	case "same-origin", "none": // none: by the operator's own hand
+	case "same-origin", "none": // none: typed or clicked by the operator
 		return true
 	case "":
 		origin := r.Header.Get("Origin")
@@ -123,8 +124,8 @@ func sameOrigin(r *http.Request) bool {
 	return false
 }
 
-// secretOf is what the cookie of a request says, "" for none, and for what another origin's page
-// has sent.
+// secretOf returns the cookie value of a request. It returns "" without a cookie, and for requests
+// of another origin's page.
 func secretOf(r *http.Request) string {
 	if !sameOrigin(r) {
 		return ""
@@ -145,8 +146,8 @@ func setCookie(w http.ResponseWriter, r *http.Request, value string) {
 		HttpOnly: true, Secure: secure(r), SameSite: http.SameSiteStrictMode})
 }
 
-// sessionOf is the session of a request. One whose token is no longer good is none: whoever may read
-// without a token goes on reading.
+// sessionOf returns the session of a request. A session with an invalid token does not count; what
+// may be read without a token stays readable.
 func (d *Dashboard) sessionOf(r *http.Request) (found session, of api.Token, ok bool) {
 	found, ok = d.sessions.find(secretOf(r), time.Now())
 	if ok {
@@ -158,7 +159,7 @@ func (d *Dashboard) sessionOf(r *http.Request) (found session, of api.Token, ok 
 	return found, of, true
 }
 
-// holder is the hash of the token whose session a request belongs to, "" for none.
+// holder returns the hash of the token of the request's session, or "".
 func (d *Dashboard) holder(r *http.Request) string {
 	s, _, _ := d.sessionOf(r)
 	return s.token

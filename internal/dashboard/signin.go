@@ -13,16 +13,16 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// Bounds of signing in. Chosen: a person who mistypes never meets them.
+// These constants limit sign-ins. Chosen: a person who mistypes never reaches them.
 const (
-	signIns     = 10 // of an address, in signInsIn
+	signIns     = 10 // per address, in signInsIn
 	signInsIn   = time.Minute
-	addresses   = 10_000 // that are counted apart
+	addresses   = 10_000 // addresses counted separately
 	mostSignIn  = 4 << 10
-	signInWaits = 10 * time.Second // for the body
+	signInWaits = 10 * time.Second // timeout for the body
 )
 
-// attempts bounds how often an address may try to sign in.
+// An attempts limits the sign-in attempts of an address.
 type attempts struct {
 	mu    sync.Mutex
 	table limit.Table
@@ -41,7 +41,7 @@ func (a *attempts) open() error {
 	return nil
 }
 
-// take counts an attempt. retry says when the next one is due where this one is not.
+// take counts an attempt. If it is not allowed, retry is the time until the next one.
 func (a *attempts) take(address string) (retry time.Duration, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -49,7 +49,8 @@ func (a *attempts) take(address string) (retry time.Duration, ok bool) {
 	return d.Retry, err == nil && d.Allowed
 }
 
-// networkOf is the address of a peer, of IPv6 its network: nobody has but one of these.
+// networkOf returns the address of a peer, or its network for IPv6, where everyone has many
+// addresses.
 func networkOf(remote string) string {
 	peer, err := netip.ParseAddrPort(remote)
 	if err != nil {
@@ -67,17 +68,17 @@ func networkOf(remote string) string {
 	return p.String()
 }
 
-// A told is what the page knows of its session.
+// A told is what the page receives about its session.
 type told struct {
 	SignedIn bool       `json:"signed_in"`
-	Reads    bool       `json:"reads"` // anything at all, also without a session
+	Reads    bool       `json:"reads"` // may read something, even without a session
 	ID       string     `json:"id,omitempty"`
 	Name     string     `json:"name,omitempty"`
 	Scopes   []string   `json:"scopes,omitempty"`
 	EndsAt   *time.Time `json:"ends_at,omitempty"`
 }
 
-// tellSession is GET session.
+// tellSession handles GET session.
 func (d *Dashboard) tellSession(w http.ResponseWriter, r *http.Request) {
 	var t told
 	s, token, ok := d.sessionOf(r)
@@ -89,7 +90,7 @@ func (d *Dashboard) tellSession(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, t)
 }
 
-// signIn is POST session: {"token": "hg_…"}.
+// signIn handles POST session: {"token": "hg_…"}.
 func (d *Dashboard) signIn(w http.ResponseWriter, r *http.Request) {
 	if retry, ok := d.attempts.take(networkOf(r.RemoteAddr)); !ok {
 		wait := int64(retry/time.Second) + 1
@@ -99,7 +100,7 @@ func (d *Dashboard) signIn(w http.ResponseWriter, r *http.Request) {
 			Hint:   "wait " + strconv.FormatInt(wait, 10) + " seconds, then try again"})
 		return
 	}
-	// A server that does not know deadlines is one of a test.
+	// An error means a test server without deadlines.
 	http.NewResponseController(w).SetReadDeadline(time.Now().Add(signInWaits))
 	var asked struct {
 		Token string `json:"token"`
@@ -124,7 +125,7 @@ func (d *Dashboard) signIn(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// signOut is DELETE session.
+// signOut handles DELETE session.
 func (d *Dashboard) signOut(w http.ResponseWriter, r *http.Request) {
 	d.sessions.end(secretOf(r))
 	setCookie(w, r, "")

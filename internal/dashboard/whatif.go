@@ -14,16 +14,17 @@ import (
 	"github.com/headgate/headgate/internal/sim/lending"
 )
 
-// Bounds of a simulation. Chosen: an hour of 100 arrivals a second, and what a person waits for.
+// These constants limit a simulation. Chosen: an hour of 100 arrivals a second, and as long as a
+// person waits.
 const (
 	mostArrivals = 400_000
 	longestRun   = 20 * time.Second
 	mostWhatIf   = 4 << 10
-	shortestPast = 30 * time.Second // below it there is nothing to learn
+	shortestPast = 30 * time.Second // below it there is not enough data
 	longestStay  = 4 * time.Hour
 )
 
-// A question is what would have happened with other limits.
+// A question holds the limits to simulate.
 type question struct {
 	Room    string `json:"room"`
 	Active  int64  `json:"total_active_users"`
@@ -31,7 +32,7 @@ type question struct {
 	Session int64  `json:"session_seconds"`
 }
 
-// fault is the first value of a question that cannot be.
+// fault returns the first invalid field of a question.
 func (q *question) fault() (field, problem string) {
 	switch {
 	case q.Active < 1 || q.Active > math.MaxInt32:
@@ -44,14 +45,14 @@ func (q *question) fault() (field, problem string) {
 	return "", ""
 }
 
-// An outcome is one run.
+// An outcome is the result of one run.
 type outcome struct {
 	Visitors    int64     `json:"visitors"`
 	Admitted    int64     `json:"admitted"`
 	Waited      float64   `json:"waited_share"`
-	InAll       float64   `json:"waited_seconds"`   // of all, also of who still waits at the end
+	InAll       float64   `json:"waited_seconds"`   // of all, including those still waiting at the end
 	Left        int64     `json:"still_waiting"`    // at the end
-	WaitP50     float64   `json:"wait_p50_seconds"` // of who waited and was let in
+	WaitP50     float64   `json:"wait_p50_seconds"` // of those that waited and were admitted
 	WaitP90     float64   `json:"wait_p90_seconds"`
 	WaitMax     float64   `json:"wait_max_seconds"`
 	PeakActive  int64     `json:"peak_active"`
@@ -60,17 +61,17 @@ type outcome struct {
 	Waiting     []float64 `json:"waiting"`
 }
 
-// An answer is both runs, beside what was seen.
+// An answer holds both runs, and what was observed.
 type answer struct {
 	From    int64   `json:"from"`    // Unix seconds
-	Seconds float64 `json:"seconds"` // that are played
+	Seconds float64 `json:"seconds"` // of the simulated period
 	Stay    float64 `json:"stay_seconds"`
-	Seen    outcome `json:"seen"`  // by this process, its series alone
-	Now     outcome `json:"now"`   // the model with the limits of now
-	Other   outcome `json:"other"` // the model with those of the question
+	Seen    outcome `json:"seen"`  // observed by this process, series only
+	Now     outcome `json:"now"`   // the model with the current limits
+	Other   outcome `json:"other"` // the model with the limits of the question
 }
 
-// whatIf is POST whatif. One run at a time; it ends when the page goes away.
+// whatIf handles POST whatif. Only one run is active at a time; it ends when the page disconnects.
 func (d *Dashboard) whatIf(w http.ResponseWriter, r *http.Request) {
 	_, may := d.reader(r)
 	if may == nil {
@@ -78,7 +79,7 @@ func (d *Dashboard) whatIf(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var q question
-	// A server that does not know deadlines is one of a test.
+	// An error means a test server without deadlines.
 	http.NewResponseController(w).SetReadDeadline(time.Now().Add(signInWaits))
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostWhatIf)).Decode(&q); err != nil {
 		refuse(w, refusal{Status: http.StatusBadRequest, Code: "invalid_body",
@@ -130,10 +131,10 @@ func (d *Dashboard) whatIf(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, a)
 }
 
-// Error makes a refusal an error.
+// Error implements error.
 func (p *refusal) Error() string { return p.Detail }
 
-// play runs the past with the limits of now, and with others.
+// play runs the past with the current limits, and with others.
 func play(ctx context.Context, past []stretch, now *Room, q *question) (*answer, error) {
 	session, err := time.ParseDuration(now.SessionDuration)
 	if err != nil {
@@ -167,8 +168,8 @@ func play(ctx context.Context, past []stretch, now *Room, q *question) (*answer,
 	return a, err
 }
 
-// stay is how long a visitor looks around, from its admission to its last request: by Little's law
-// who is inside is who comes a second, times the seconds that each is inside.
+// stay estimates how long visitors are active, from admission to last request. By Little's law the
+// number inside is the arrivals per second times the seconds that each is inside.
 func stay(past []stretch, session time.Duration) time.Duration {
 	var active, admitted int64
 	for _, x := range past {
@@ -194,8 +195,8 @@ func seenIn(past []stretch) outcome {
 	return o
 }
 
-// run plays the past against limits. Before it those come who were inside or waited at its
-// beginning, as fast as the limits let them in.
+// run runs the past against limits. It first adds the visitors that were inside or waiting at the
+// beginning, as fast as the limits admit them.
 func run(ctx context.Context, past []stretch, l sim.Limits, dwell time.Duration) (outcome, error) {
 	before := time.Minute
 	if n := past[0].hadActive; n > 0 {
@@ -216,7 +217,7 @@ func run(ctx context.Context, past []stretch, l sim.Limits, dwell time.Duration)
 		Visitors: r.Visitors, Admitted: r.Admitted, Waited: r.WaitedShare, WaitP50: r.WaitP50,
 		WaitP90: r.WaitP90, WaitMax: r.WaitMax, PeakActive: r.PeakActive, PeakWaiting: r.PeakWaiting,
 	}
-	for i := range past { // the series of the run, at the times of what was seen
+	for i := range past { // the series, at the times of the observations
 		at := before + time.Duration(i+1)*coarseEach
 		k := min(int(at/r.Series.Step), len(r.Series.Active)-1)
 		o.Active = append(o.Active, r.Series.Active[k])
@@ -227,7 +228,7 @@ func run(ctx context.Context, past []stretch, l sim.Limits, dwell time.Duration)
 	return o, nil
 }
 
-// arrivals are those of the past, spread evenly over each stretch.
+// arrivals returns the arrivals of the past, spread evenly over each stretch.
 func arrivals(past []stretch, before, dwell time.Duration) func(uint64) iter.Seq[sim.Arrival] {
 	return func(seed uint64) iter.Seq[sim.Arrival] {
 		return func(yield func(sim.Arrival) bool) {

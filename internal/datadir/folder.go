@@ -1,19 +1,17 @@
-// Package datadir is the data folder: what outlives the process.
+// Package datadir manages the data folder, which outlives the process.
 //
 // # The promise
 //
-// One process at a time works in a folder. A folder of a newer program is left
-// as it is. Keys and tokens in it can be read by its owner alone. Every error
-// says what to do.
+// Only one process at a time uses a folder. A folder of a newer program is left unchanged. Only its
+// owner can read the keys and tokens in it. Every error includes what to do.
 //
 // # Concurrency
 //
-// A Folder may be used by many goroutines at once; it changes nothing but the
-// sealing keys.
+// A Folder may be used by many goroutines at once; it changes nothing but the sealing keys.
 //
 // # What it does not do
 //
-// It does not know what the engine and the records hold.
+// It does not interpret the engine and the records.
 package datadir
 
 import (
@@ -30,7 +28,7 @@ import (
 	"github.com/headgate/headgate/internal/platform"
 )
 
-// Version is the format of the folders this program makes and takes.
+// Version is the format of the folders that this program creates and accepts.
 const Version = 1
 
 const (
@@ -40,7 +38,7 @@ const (
 	ownerFile  = "node"
 )
 
-// An Error says what is wrong with a data folder and what to do.
+// An Error describes what is wrong with a data folder and what to do.
 type Error struct {
 	Dir  string
 	Text string
@@ -56,13 +54,13 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Unwrap gives the reason.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Hint says what to do.
+// Hint returns what to do.
 func (e *Error) Hint() string { return e.Do }
 
-// plain strips the path from an error of a file: the folder is named already.
+// plain removes the path from a file error, because the message names the folder already.
 func plain(err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err
@@ -74,11 +72,10 @@ func plain(err error) error {
 type Folder struct {
 	dir  string
 	lock *os.File
-	keys sync.Mutex // two who make a key must not give it the same number
+	keys sync.Mutex // two new keys must not get the same number
 }
 
-// Open makes the folder when it does not exist, checks it and locks it. Close
-// unlocks it.
+// Open creates the folder if it does not exist, checks it and locks it. Close unlocks it.
 func Open(dir string) (*Folder, error) {
 	fail := func(err error, text, do string) (*Folder, error) {
 		return nil, &Error{Dir: dir, Text: text, Do: do, Err: err}
@@ -104,8 +101,8 @@ func Open(dir string) (*Folder, error) {
 	return f, nil
 }
 
-// Claim notes which node of a cluster works in the folder. That of another node is refused: what
-// the nodes have promised each other would be kept twice by one of them, and by the other not at all.
+// Claim records which node of a cluster uses the folder. It rejects the folder of another node.
+// Otherwise one node would hold the replicated data twice, and the other node would lose it.
 func (f *Folder) Claim(owner string) error {
 	b, err := os.ReadFile(f.Path(ownerFile))
 	switch was := strings.TrimSpace(string(b)); {
@@ -124,7 +121,7 @@ func (f *Folder) Claim(owner string) error {
 	return nil
 }
 
-// writeHint says what to do about a folder that cannot be written.
+// writeHint returns what to do about a folder that cannot be written.
 func writeHint(err error) string {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
@@ -135,7 +132,7 @@ func writeHint(err error) string {
 	return "give this user the right to write there, or name another folder with --data"
 }
 
-// check holds the format and the access rights.
+// check checks the format and the access rights.
 func (f *Folder) check() error {
 	v, err := readFormat(f.dir)
 	switch {
@@ -146,7 +143,7 @@ func (f *Folder) check() error {
 			Text: fmt.Sprintf("is of a newer headgate (format %d, this one knows %d)", v, Version),
 			Do:   "run the newer headgate, or give this one a folder of its own with --data"}
 	}
-	if err := f.tryWrite(); err != nil { // better now, and with a reason, than by a timeout later
+	if err := f.tryWrite(); err != nil { // fails now with a reason, not later with a timeout
 		return &Error{Dir: f.dir, Text: "cannot be written", Do: writeHint(err), Err: err}
 	}
 	if v == 0 {
@@ -158,7 +155,7 @@ func (f *Folder) check() error {
 	return nil
 }
 
-// trial is what is written to see whether the engine will find room: its files
+// trial is the size of a test write that shows whether there is space for the engine. Its files
 // grow by less in a minute. Chosen.
 const trial = 256 << 10
 
@@ -175,7 +172,7 @@ func (f *Folder) tryWrite() error {
 	return errors.Join(err, t.Close())
 }
 
-// readFormat returns the folder's format, 0 if it has none yet.
+// readFormat returns the folder's format, or 0 if it has none yet.
 func readFormat(dir string) (int, error) {
 	b, err := os.ReadFile(filepath.Join(dir, formatFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -198,7 +195,7 @@ func readFormat(dir string) (int, error) {
 	return v, nil
 }
 
-// private refuses what others may read: the sealing keys let in whoever has them.
+// private rejects files that others may read: anyone with the sealing keys can create valid passes.
 func (f *Folder) private(name string) error {
 	info, err := os.Stat(f.Path(name))
 	if err != nil {
@@ -211,16 +208,16 @@ func (f *Folder) private(name string) error {
 	return nil
 }
 
-// Path is a file or folder below the folder.
+// Path returns the path of a file or folder in the folder.
 func (f *Folder) Path(name string) string { return filepath.Join(f.dir, name) }
 
-// Engine is the folder of the engine.
+// Engine returns the folder of the engine.
 func (f *Folder) Engine() string { return f.Path("engine") }
 
-// Records is the folder of the second copies.
+// Records returns the folder of the second copies.
 func (f *Folder) Records() string { return f.Path("records") }
 
-// Fault wraps an error about what is in the folder.
+// Fault wraps an error about the content of the folder.
 func (f *Folder) Fault(text string, err error) error {
 	hint := writeHint(err)
 	if e, ok := errors.AsType[*Error](err); ok {
@@ -233,7 +230,7 @@ func (f *Folder) Fault(text string, err error) error {
 	return &Error{Dir: f.dir, Text: text, Do: hint, Err: err}
 }
 
-// Write replaces a file of the folder as a whole.
+// Write replaces a file of the folder atomically.
 func (f *Folder) Write(name string, b []byte) error {
 	if err := writeFile(f.Path(name), b); err != nil {
 		return f.Fault(name+" cannot be written", err)
@@ -244,8 +241,8 @@ func (f *Folder) Write(name string, b []byte) error {
 // Close unlocks the folder.
 func (f *Folder) Close() error { return f.lock.Close() }
 
-// writeFile replaces a file as a whole: after a crash it is the old one or the
-// new one, synced, for its owner alone.
+// writeFile replaces a file atomically: after a crash it is the old one or the new one. It is
+// synced, and readable only by its owner.
 func writeFile(path string, b []byte) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-")
 	if err != nil {

@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// Sealing keys are files keys/NNN.key: 64 hexadecimal digits, mode 0600. The one
-// written last seals, the others still open what they sealed.
+// Sealing keys are files keys/NNN.key: 64 hexadecimal digits, mode 0600. The newest one seals; the
+// others still open what they sealed.
 
-// KeepKeys is how long a key opens after a newer one has taken over: longer than
-// the longest session and the longest hold, 30 days each. Chosen.
+// KeepKeys is how long a key can open after a newer one has replaced it: longer than the longest
+// session plus the longest hold, 30 days each. Chosen.
 const KeepKeys = 62 * 24 * time.Hour
 
-// maxKeys bounds the ring; the oldest are forgotten.
+// maxKeys limits the ring; the oldest keys are removed.
 const maxKeys = 64
 
 // A SealingKey is one key of the ring.
@@ -31,8 +31,8 @@ type SealingKey struct {
 	Made time.Time
 }
 
-// KeysLost reports whether the folder has records and no sealing key: nobody can
-// open what the visitors hold.
+// KeysLost reports whether the folder has records but no sealing key. Then nobody can open the
+// cookies of visitors.
 func (f *Folder) KeysLost() bool {
 	keys, err := f.readKeys(f.Path("keys"))
 	records, rerr := os.ReadDir(f.Records())
@@ -40,8 +40,8 @@ func (f *Folder) KeysLost() bool {
 		len(records) > 0
 }
 
-// Keys returns the sealing keys, the newest first. A folder without any gets its
-// first.
+// Keys returns the sealing keys, the newest first. In a folder without keys it creates the first
+// one.
 func (f *Folder) Keys() ([]SealingKey, error) {
 	f.keys.Lock()
 	defer f.keys.Unlock()
@@ -80,15 +80,15 @@ func (f *Folder) readKeys(dir string) ([]SealingKey, error) {
 	return keys[:min(len(keys), maxKeys)], nil
 }
 
-// keyID is the number of a key by the name of its file.
+// keyID returns the number of a key from its file name.
 func keyID(name string) (byte, bool) {
 	number, ok := strings.CutSuffix(name, ".key")
 	id, err := strconv.ParseUint(number, 10, 8)
 	return byte(id), ok && err == nil && id != 0
 }
 
-// sortKeys puts the newest first by time; of the same moment the one that was
-// numbered later.
+// sortKeys sorts by time, the newest first. Of two with the same time, the higher number counts as
+// newer.
 func sortKeys(keys []SealingKey) {
 	slices.SortFunc(keys, func(a, b SealingKey) int {
 		if c := b.Made.Compare(a.Made); c != 0 {
@@ -124,8 +124,8 @@ func parseKey(id byte, b []byte) (k SealingKey, err error) {
 	return SealingKey{ID: id, Key: [32]byte(key), Made: made}, nil
 }
 
-// Rotate makes a new key, which seals from the next start or reload on, forgets
-// those that nobody can need any more, and returns what there is.
+// Rotate creates a new key, which seals from the next start or reload on. It removes keys that
+// nobody can need any more, and returns the remaining ones.
 func (f *Folder) Rotate(now time.Time) ([]SealingKey, error) {
 	f.keys.Lock()
 	defer f.keys.Unlock()
@@ -153,7 +153,7 @@ func (f *Folder) rotateLocked(now time.Time) ([]SealingKey, error) {
 	next := SealingKey{ID: 1, Made: now.UTC()}
 	if len(keys) > 0 {
 		next.ID = keys[0].ID
-		next.Made = latest(next.Made, keys[0].Made.Add(time.Nanosecond)) // a clock set back
+		next.Made = latest(next.Made, keys[0].Made.Add(time.Nanosecond)) // the clock may have been set back
 	}
 	for used[next.ID] || next.ID == 0 {
 		next.ID++
@@ -166,13 +166,13 @@ func (f *Folder) rotateLocked(now time.Time) ([]SealingKey, error) {
 	return f.readKeys(dir)
 }
 
-// Reasons why a key is not forgotten.
+// These are the reasons why a key is not removed.
 var (
 	ErrNoKey    = errors.New("there is no such key")
 	ErrKeySeals = errors.New("this key seals, or is about to")
 )
 
-// Forget removes a key, and returns the others. What it sealed is not opened any more.
+// Forget removes a key, and returns the others. What it sealed can no longer be opened.
 func (f *Folder) Forget(id byte) ([]SealingKey, error) {
 	f.keys.Lock()
 	defer f.keys.Unlock()

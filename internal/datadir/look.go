@@ -10,14 +10,13 @@ import (
 	"github.com/headgate/headgate/internal/platform"
 )
 
-// This file is for those who look at a folder and leave it as it is, whether a
-// headgate works in it or not.
+// This file is for code that examines a folder without changing it, whether a headgate uses it or
+// not.
 
-// Format is the format of a folder, 0 for one without.
+// Format returns the format of a folder, or 0 if it has none.
 func Format(dir string) (int, error) { return readFormat(dir) }
 
-// LookAtKeys reads the sealing keys, the newest first, and says of each file
-// what is wrong with it.
+// LookAtKeys reads the sealing keys, the newest first, and returns the faults of each file.
 func LookAtKeys(dir string) (keys []SealingKey, faults []error) {
 	f := &Folder{dir: dir}
 	if err := f.private("keys"); err != nil {
@@ -43,7 +42,7 @@ func LookAtKeys(dir string) (keys []SealingKey, faults []error) {
 	return keys, faults
 }
 
-// ParseKey reads what is in a file of a sealing key; name is the file's.
+// ParseKey parses the content of a sealing key file; name is the file's name.
 func ParseKey(name string, b []byte) (SealingKey, error) {
 	id, err := KeyID(name)
 	if err != nil {
@@ -52,7 +51,7 @@ func ParseKey(name string, b []byte) (SealingKey, error) {
 	return parseKey(id, b)
 }
 
-// KeyID is the number of a key by the name of its file, as NNN.key.
+// KeyID returns the number of a key from its file name, NNN.key.
 func KeyID(name string) (byte, error) {
 	id, ok := keyID(name)
 	if !ok || name != keyName(id) {
@@ -61,8 +60,7 @@ func KeyID(name string) (byte, error) {
 	return id, nil
 }
 
-// InUse reports whether a headgate works in the folder, and its process id, 0 if
-// that cannot be known.
+// InUse reports whether a headgate uses the folder, and its process id, or 0 if that is unknown.
 func InUse(dir string) (pid int, used bool, err error) {
 	f, err := os.Open(filepath.Join(dir, lockFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -75,19 +73,19 @@ func InUse(dir string) (pid int, used bool, err error) {
 	if pid := platform.LockHolder(f); pid > 0 {
 		return pid, true, nil
 	}
-	// The list of locks leaves out those of other containers. A shared lock for a
-	// moment is refused if somebody has the other kind.
+	// The list of locks leaves out those of other containers. Trying a shared lock for a moment
+	// detects an exclusive lock.
 	return 0, platform.IsLocked(f), nil
 }
 
-// A Filling is a folder that is being filled from a backup. Until Done, headgate
-// does not start in it.
+// A Filling is a folder that is being restored from a backup. headgate does not start in it until
+// Done.
 type Filling struct{ f *Folder }
 
-// restoring stands in the format file of a folder that is being filled.
+// restoring is the content of the format file during a restore.
 const restoring = "headgate-data restoring\n"
 
-// Fill takes a folder that is empty or not there. Close must follow.
+// Fill opens a folder that is empty or missing. The caller must call Close.
 func Fill(dir string) (*Filling, error) {
 	f, err := Open(dir)
 	if err != nil {
@@ -100,7 +98,7 @@ func Fill(dir string) (*Filling, error) {
 	return &Filling{f}, nil
 }
 
-// Put writes a file for its owner alone, and the folder above it.
+// Put writes a file that only its owner can read, and creates its folder.
 func (w *Filling) Put(name string, b []byte) error {
 	path := w.f.Path(name)
 	err := os.MkdirAll(filepath.Dir(path), 0o700)
@@ -116,7 +114,7 @@ func (w *Filling) Put(name string, b []byte) error {
 // Fault wraps an error about writing into the folder.
 func (w *Filling) Fault(text string, err error) error { return w.f.Fault(text, err) }
 
-// Done makes it a data folder.
+// Done turns the folder into a data folder.
 func (w *Filling) Done() error {
 	return w.Put(formatFile, fmt.Appendf(nil, "%s%d\n", formatHead, Version))
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A state is the room as it tells operators.
+// A state is the room as the admin address reports it.
 type state struct {
 	Active   int  `json:"active_users"`
 	Waiting  int  `json:"waiting_users"`
@@ -21,7 +21,7 @@ type state struct {
 	QueueAll bool `json:"queue_all"`
 }
 
-// adminTimeout is short: who draws a picture does not wait for it.
+// adminTimeout is short because the picture must not wait for an answer.
 const adminTimeout = time.Second
 
 func adminClient(addr string) *http.Client {
@@ -39,7 +39,7 @@ type operator struct {
 
 func newOperator(g *gate) *operator { return &operator{gate: g, client: adminClient(g.admin)} }
 
-// look asks how the room stands.
+// look requests the state of the room.
 func (o *operator) look(ctx context.Context) (state, error) {
 	var body struct {
 		Rooms []state `json:"rooms"`
@@ -65,7 +65,7 @@ func (o *operator) change(ctx context.Context, keys map[string]any) (state, erro
 	return s, err
 }
 
-// login has a token made, as an operator would.
+// login creates a token, as an operator would.
 func (o *operator) login() error {
 	cmd := o.gate.command("token", "create", "--scope", "write", "--name", "demo",
 		"--data", o.gate.data())

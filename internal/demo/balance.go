@@ -8,21 +8,21 @@ import (
 	"sync/atomic"
 )
 
-// nodeHeader tells the shop through which node a request came. The balancer writes it.
+// nodeHeader names the node through which a request reached the shop. The balancer writes it.
 const nodeHeader = "Demo-Node"
 
 var errNobody = errors.New("no node takes visitors")
 
-// A balancer sends each request to one of the nodes that say they take visitors, in
-// turn: whoever is inside meets another node with each click, for it is one room. It
+// A balancer sends requests to the nodes that are ready for visitors, in turn. A visitor inside
+// therefore meets another node with each click, which shows that all nodes are one room. A balancer
 // may be used by many goroutines at once.
 type balancer struct {
 	nodes []*node
 	turn  atomic.Uint64
 }
 
-// RoundTrip sends a request to the next node. If that cannot be reached, so that it
-// has seen nothing of the request, the one after it gets it.
+// RoundTrip sends a request to the next node. If it cannot connect to that node, the node has seen
+// nothing of the request, and the node after it gets it.
 func (b *balancer) RoundTrip(r *http.Request) (*http.Response, error) {
 	first := int(b.turn.Add(1) % uint64(len(b.nodes)))
 	err := errNobody

@@ -2,10 +2,10 @@ package demo
 
 import "strings"
 
-// The size of the picture: what every terminal has.
+// columns and rows are the size of the picture. Every terminal has at least this size.
 const columns, rows = 80, 24
 
-// A style is a colour of the picture, by what it says and not how it looks.
+// A style is a color of the picture, named after its meaning and not after its look.
 type style byte
 
 const (
@@ -20,7 +20,7 @@ const (
 	styles
 )
 
-// code is the escape sequence of the style.
+// code returns the escape sequence of the style.
 func (s style) code() string {
 	return [styles]string{
 		plain: "", soft: "\x1b[2m", bold: "\x1b[1m", water: "\x1b[36m", duck: "\x1b[37m",
@@ -34,8 +34,8 @@ type canvas struct {
 	tint [rows][columns]style
 }
 
-// put writes text at column x of row y; what does not fit is cut off. It returns
-// the column behind.
+// put writes text at column x of row y and cuts off what does not fit. It returns the column after
+// the text.
 func (c *canvas) put(x, y int, s style, text string) int {
 	for _, r := range text {
 		if x >= 0 && x < columns && y >= 0 && y < rows {
@@ -46,7 +46,7 @@ func (c *canvas) put(x, y int, s style, text string) int {
 	return x
 }
 
-// keys draws what each key does, in a row at the foot.
+// keys draws in the last row what each key does.
 func (c *canvas) keys(keys [][2]string) {
 	x := 1
 	for _, k := range keys {
@@ -55,7 +55,7 @@ func (c *canvas) keys(keys [][2]string) {
 	}
 }
 
-// line is row y without the blanks at its end, at most width columns of it.
+// line returns row y, at most width columns of it, without the blanks at its end.
 func (c *canvas) line(y, width int, colour bool) string {
 	end := min(columns, width)
 	for end > 0 && (c.cell[y][end-1] == 0 || c.cell[y][end-1] == ' ') {
@@ -80,7 +80,7 @@ func (c *canvas) line(y, width int, colour bool) string {
 	return b.String()
 }
 
-// text is the whole picture, for tests.
+// text returns the whole picture, for tests.
 func (c *canvas) text() string {
 	var b strings.Builder
 	for y := range rows {
@@ -89,8 +89,8 @@ func (c *canvas) text() string {
 	return strings.TrimRight(b.String(), "\n") + "\n"
 }
 
-// frame is the picture as it is sent to a terminal of this size: from the upper
-// left corner, over what is there, so that nothing flickers.
+// frame returns the picture as bytes for a terminal of this size. The frame starts at the upper
+// left corner and overwrites the previous one, so that nothing flickers.
 func (c *canvas) frame(width, height int, colour bool) string {
 	var b strings.Builder
 	b.WriteString("\x1b[H")

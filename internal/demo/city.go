@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// A city is a data centre of the world, its process, its crowd, and what that saw. It
-// may be used by many goroutines at once.
+// A city is one data center of the demo: its process, its crowd, and what the crowd saw. It may be
+// used by many goroutines at once.
 type city struct {
 	place
 	node  *node
@@ -22,16 +22,16 @@ type city struct {
 	mu     sync.Mutex
 	ready  bool
 	says   outlook
-	at     time.Time // when it said so
-	taken  int       // unused slots that newcomers since then count as theirs
-	off    time.Time // since when it is cut off; zero: it is not
-	mended time.Time // when it was joined again last
-	held   []holding // of late, the oldest first
+	at     time.Time // when the data center reported it
+	taken  int       // unused slots that newcomers have taken since then
+	off    time.Time // start of the cut; zero: not cut off
+	mended time.Time // when it was last joined again
+	held   []holding // recent, the oldest first
 	sent   map[string]tally
 	came   newcomers
 }
 
-// An outlook is the room as one data centre sees it.
+// An outlook is the room as one data center sees it.
 type outlook struct {
 	state
 	World *struct {
@@ -39,7 +39,7 @@ type outlook struct {
 		Home     string  `json:"home"`
 		Doubt    float64 `json:"uncertainty_seconds"`
 		Anywhere struct {
-			Age      float64 `json:"age_seconds"` // -1: never heard
+			Age      float64 `json:"age_seconds"` // -1: never received
 			Limit    int     `json:"limit"`
 			Free     int     `json:"free"`
 			Presumed int     `json:"presumed"`
@@ -48,17 +48,17 @@ type outlook struct {
 	} `json:"datacenters"`
 }
 
-// A site is one data centre as another, or itself, sees it.
+// A site is one data center as itself or another one sees it.
 type site struct {
 	Name    string  `json:"name"`
-	Age     float64 `json:"age_seconds"` // of the picture; -1: never heard
+	Age     float64 `json:"age_seconds"` // of the snapshot; -1: never received
 	Active  int     `json:"active"`
 	Waiting int     `json:"waiting"`
 	Held    int     `json:"held"`
 	Unused  int     `json:"unused"`
 }
 
-// of is what is seen of a data centre; nothing is seen of one that is unknown.
+// of returns what is known of a data center. It returns the zero value for an unknown one.
 func (o *outlook) of(name string) site {
 	if o.World != nil {
 		for _, s := range o.World.Sites {
@@ -76,13 +76,13 @@ type holding struct {
 	n  int
 }
 
-// A tally counts messages since a moment.
+// A tally counts messages since a given time.
 type tally struct {
 	from, to time.Time
 	first, n float64
 }
 
-// perSecond is how many there were a second; false if that is not known.
+// perSecond returns the messages per second, and false if the rate is not known.
 func (t tally) perSecond() (float64, bool) {
 	took := t.to.Sub(t.from).Seconds()
 	return (t.n - t.first) / took, took > 0
@@ -92,15 +92,15 @@ func newCity(at place, g *gate) *city {
 	return &city{place: at, node: newNode(at.name, g), judge: newJudge(), sent: map[string]tally{}}
 }
 
-// How often a city is looked at. Chosen: twice as often as the picture needs to show
-// how slots move, and the count of its messages seldom.
+// lookEvery is the interval between two looks at a city. Chosen: twice as often as the picture
+// needs to show how slots move. Messages are counted less often.
 const (
 	cityEvery  = 250 * time.Millisecond
 	countEvery = 4 // looks
 	flowOver   = 1500 * time.Millisecond
 )
 
-// look asks the city's data centre how it stands, again and again, until ctx is done.
+// look requests the state of the city's data center, again and again, until ctx is done.
 func (c *city) look(ctx context.Context) error {
 	for n := 0; ; n++ {
 		c.lookOnce(ctx)
@@ -134,7 +134,7 @@ func (c *city) isReady() bool {
 	return c.ready
 }
 
-// saw keeps what the city's data centre said.
+// saw stores what the city's data center reported.
 func (c *city) saw(o *outlook, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,8 +145,8 @@ func (c *city) saw(o *outlook, now time.Time) {
 	}
 }
 
-// takeUnused reports whether the city's data centre had an unused slot at the last look, one that
-// no other newcomer since that look counts as its own.
+// takeUnused reports whether the city's data center had an unused slot at the last look that no
+// other newcomer has taken since.
 func (c *city) takeUnused() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -189,7 +189,7 @@ func (c *city) counted(to string, n float64, now time.Time) {
 	c.sent[to] = t
 }
 
-// setOff notes that the city is cut off from all others, or is no more.
+// setOff records whether the city is cut off from all others.
 func (c *city) setOff(off bool, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -200,14 +200,14 @@ func (c *city) setOff(off bool, now time.Time) {
 	}
 }
 
-// isOff tells whether the city is cut off.
+// isOff reports whether the city is cut off.
 func (c *city) isOff() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return !c.off.IsZero()
 }
 
-// joined reports whether the data centre has heard Anywhere, and all others.
+// joined reports whether the data center has received messages from Anywhere and from all others.
 func (c *city) joined() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -222,20 +222,21 @@ func (c *city) joined() bool {
 	return true
 }
 
-// busy is how much of its busiest hour a city is at, from 0 to 1, at a time of day from
-// 0 to 1, which goes round. A third of the day it is busy, the rest it sleeps.
+// busy returns the load of a city, from 0 to 1, where 1 is its busiest hour. The time of day goes
+// from 0 to 1 and wraps around. The city is busy for a third of the day and quiet for the rest.
 func (p *place) busy(day float64) float64 {
 	return math.Pow(max(0, math.Cos(2*math.Pi*(day-p.noon))), 3)
 }
 
-// last is what the city's data centre said last, and when.
+// last returns the last report of the city's data center, and its time.
 func (c *city) last() (outlook, time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.says, c.at
 }
 
-// homeNow is where Anywhere lives, as the city's data centre has heard, "" unknown.
+// homeNow returns the data center that hosts Anywhere, as the city's data center knows it; "" if
+// unknown.
 func (c *city) homeNow() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -245,14 +246,14 @@ func (c *city) homeNow() string {
 	return c.says.World.Home
 }
 
-// holds is how many slots the city's data centre held when it was asked last.
+// holds returns how many slots the city's data center held at the last look.
 func (c *city) holds() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.says.of(c.name).Held
 }
 
-// scene is what the picture shows of the city.
+// scene returns what the picture shows of the city.
 func (c *city) scene(now time.Time) cityScene {
 	c.mu.Lock()
 	defer c.mu.Unlock()

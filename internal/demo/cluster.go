@@ -12,15 +12,15 @@ import (
 	"github.com/headgate/headgate/internal/loopback"
 )
 
-// A cluster is three processes that are one room: store nodes, each with a record of
-// who waits and who is inside, so that any one of them may die.
+// A cluster is three processes that are one room. They are store nodes: each has a record of who
+// waits and who is inside, so that any one of them may die.
 type cluster struct {
 	nodes    []*node
 	balancer *balancer
-	failed   chan error // a node that ended by itself
+	failed   chan error // a node that ended unexpectedly
 }
 
-// storeNodes is how many there are. Three is the least of which one may die.
+// storeNodes is the number of store nodes. Three is the smallest number of which one may die.
 const storeNodes = 3
 
 // newCluster writes the join files as headgate cluster init does, and a configuration
@@ -59,14 +59,15 @@ func newCluster(program, folder, origin string, l Limits) (*cluster, error) {
 
 func newNode(name string, g *gate) *node {
 	admin := adminClient(g.admin)
-	admin.Timeout = 0 // each question has its own
+	admin.Timeout = 0 // each request has its own
 	return &node{name: name, gate: g, admin: admin, since: time.Now(), transport: &http.Transport{
 		DialContext: dialer(g.visitors), MaxIdleConnsPerHost: 64, DisableCompression: true,
 		WriteBufferSize: 2 << 10, ReadBufferSize: 4 << 10,
 	}}
 }
 
-// launch starts all nodes: the first start begins when all are there.
+// launch starts all nodes at once: the first start of a cluster succeeds only when all nodes are
+// up.
 func (c *cluster) launch() error {
 	for _, n := range c.nodes {
 		if err := n.launch(); err != nil {
@@ -76,8 +77,8 @@ func (c *cluster) launch() error {
 	return nil
 }
 
-// close kills all nodes: their folders go too, and an orderly end of all at once would
-// wait for each other.
+// close kills all nodes. Their folders are removed anyway, and in an orderly shutdown of all at
+// once the nodes would wait for each other.
 func (c *cluster) close() error {
 	var errs []error
 	for _, n := range c.nodes {
@@ -87,7 +88,7 @@ func (c *cluster) close() error {
 	return errors.Join(errs...)
 }
 
-// host is the node that hosts the room, nil if none does.
+// host returns the node that hosts the room, or nil if none does.
 func (c *cluster) host() *node {
 	for _, n := range c.nodes {
 		if _, _, s := n.now(); s.hosts {
@@ -97,7 +98,7 @@ func (c *cluster) host() *node {
 	return nil
 }
 
-// leader is the name of the node that leads the records, "" while that is not known.
+// leader returns the name of the node that leads the records, or "" if it is not known.
 func (c *cluster) leader() string {
 	for _, n := range c.nodes {
 		if _, _, s := n.now(); s.leader != "" && c.of(s.leader).stands() != down {
@@ -107,7 +108,7 @@ func (c *cluster) leader() string {
 	return ""
 }
 
-// of finds a node by its name; a name that is unknown is that of a node that is down.
+// of returns the node with this name. For an unknown name it returns a node that is down.
 func (c *cluster) of(name string) *node {
 	for _, n := range c.nodes {
 		if n.name == name {
@@ -117,7 +118,7 @@ func (c *cluster) of(name string) *node {
 	return &node{gate: &gate{}}
 }
 
-// count is how many nodes fare so.
+// count returns the number of nodes with this standing.
 func (c *cluster) count(s standing) (k int) {
 	for _, n := range c.nodes {
 		if n.stands() == s {

@@ -6,28 +6,28 @@ import (
 	"time"
 )
 
-// againAfter is how long at least a node stays down that the demo killed by itself.
-// Chosen: long enough to see that the others go on without it.
+// againAfter is the minimum time that a node killed by the demo stays down. Chosen: long enough to
+// see that the others go on without it.
 const againAfter = 5 * time.Second
 
-// coldStart is how long a cluster may take until it hosts the room. Chosen: an
-// election takes 4 to 12 s, on a machine that is busy longer.
+// coldStart is how long a cluster may take until it hosts the room. Chosen: an election takes 4 to
+// 12 s, and longer on a busy machine.
 const coldStart = time.Minute
 
-// A news is something that happened to a node.
+// A news is an event of one node.
 type news struct {
 	at   time.Time
 	text string
 }
 
-// tell keeps what happened until it was shown.
+// tell stores an event until it is shown.
 func (d *demo) tell(format string, args ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.news = append(d.news, news{time.Now(), fmt.Sprintf(format, args...)})
 }
 
-// follow looks at the nodes, and at how the room fares, until ctx is done.
+// follow watches the nodes and the state of the room until ctx is done.
 func (d *demo) follow(ctx context.Context) {
 	for _, n := range d.cluster.nodes {
 		d.spawn(func() error { return n.look(ctx) })
@@ -41,7 +41,7 @@ func (d *demo) follow(ctx context.Context) {
 	})
 }
 
-// A follower notes what changes at the nodes. It lives in one goroutine.
+// A follower records changes of the nodes. It is used by one goroutine.
 type follower struct {
 	demo  *demo
 	host  string
@@ -98,8 +98,8 @@ func (d *demo) open(ctx context.Context) error {
 	return nil
 }
 
-// clusterKey does what a key says: 1, 2 and 3 kill that node, or start it again; k
-// kills the host. Before the room is open there is nothing to lose.
+// clusterKey acts on a key. 1, 2 and 3 kill that node, or start it again; k kills the host. Before
+// the room is open there is nothing to lose, so it ignores keys.
 func (d *demo) clusterKey(k byte) {
 	if d.openFor() == 0 {
 		return
@@ -122,14 +122,14 @@ func (d *demo) clusterKey(k byte) {
 	}
 }
 
-// remark keeps what came of a key, if that is not what it says.
+// remark stores the result of a key if it differs from what the key promises.
 func (d *demo) remark(text string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.note = text
 }
 
-// killNode kills a node as a power failure would. Others can do so at the same time.
+// killNode kills a node as a power failure would. Other goroutines may do so at the same time.
 func (d *demo) killNode(n *node) {
 	who, said := n.name, "is killed"
 	if n == d.cluster.host() {
@@ -151,9 +151,9 @@ func (d *demo) startNode(n *node) {
 	d.tell("%s is started again", n.name)
 }
 
-// killHostAndStart kills the host of the room, and starts it again a little later, when
-// another has taken over: a node that starts while nobody hosts the room knows no time
-// of it yet, and cannot tell whose pass is over.
+// killHostAndStart kills the host of the room, and starts it again a little later, when another
+// node has taken over. A node that starts while nobody hosts the room does not know the counter
+// time yet, and cannot decide whose pass has expired.
 func (d *demo) killHostAndStart(ctx context.Context) error {
 	h := d.cluster.host()
 	if h == nil {
@@ -161,7 +161,7 @@ func (d *demo) killHostAndStart(ctx context.Context) error {
 	}
 	d.killNode(h)
 	for again := rest(ctx, againAfter); again; again = rest(ctx, lookEvery) {
-		if h.stands() != down { // a key was quicker
+		if h.stands() != down { // a key was faster
 			return nil
 		}
 		if d.cluster.host() != nil {
@@ -187,7 +187,7 @@ func (d *demo) clusterScene(s *scene) {
 	d.news = nil
 }
 
-// printNode is a node in a line of a log.
+// String returns the node as part of a log line.
 func (n *nodeScene) String() string {
 	switch {
 	case n.Hosts:

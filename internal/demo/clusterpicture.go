@@ -12,8 +12,8 @@ type nodeScene struct {
 	Stands standing
 	Hosts  bool          // the room
 	Leads  bool          // the records
-	For    time.Duration // it stands so
-	LetIn  int           // through it, as the shop saw it
+	For    time.Duration // how long it has stood so
+	LetIn  int           // through this node, counted by the shop
 }
 
 // Rows of the picture of a cluster.
@@ -24,7 +24,7 @@ const (
 	verdictTop = 17
 )
 
-// drawCluster makes the picture of a room of many nodes.
+// drawCluster draws a room of several nodes.
 func (s *scene) drawCluster(c *canvas) {
 	s.drawHead(c, "headgate demo --cluster: three nodes, one room")
 	s.drawPond(c)
@@ -42,7 +42,7 @@ func (s *scene) drawCluster(c *canvas) {
 	s.drawClusterFoot(c)
 }
 
-// drawNode draws a node as a duck that swims, wakes up, or has been made to dive.
+// drawNode draws a node as a duck: swimming if up, waking if starting, under water if killed.
 func (s *scene) drawNode(c *canvas, y int, n *nodeScene) {
 	c.put(1, y, bold, n.Name)
 	figure, tint, text, of := `__(')>`, good, "up", plain
@@ -75,7 +75,7 @@ func (s *scene) drawNode(c *canvas, y int, n *nodeScene) {
 	}
 }
 
-// truth says in one line what holds now.
+// truth returns one line on the present state of the room.
 func (s *scene) truth() (string, style) {
 	ups, downs, leader := 0, 0, false
 	for i := range s.Nodes {
@@ -116,7 +116,7 @@ func (s *scene) truth() (string, style) {
 	return "All is well: go on, kill one.", good
 }
 
-// kept says in few words what became of those who were waiting.
+// kept returns in few words what happened to the visitors that were waiting.
 func (k *kill) kept() string {
 	switch {
 	case k.lost > 0:
@@ -129,7 +129,7 @@ func (k *kill) kept() string {
 	return fmt.Sprintf("%d of %d asked since, none lost", k.again, k.waiting)
 }
 
-// tellIdle is when a pause of the door is told. Chosen: polls alone take as long.
+// tellIdle is the shortest pause in admissions that is shown. Chosen: polling alone takes as long.
 const tellIdle = 3 * time.Second
 
 func (s *scene) drawClusterFoot(c *canvas) {
@@ -147,7 +147,7 @@ func (s *scene) drawClusterFoot(c *canvas) {
 	c.keys(keys)
 }
 
-// clusterLine is the picture for a log: what happened, and how it stands.
+// clusterLine returns the state as a log line: what happened, and what holds now.
 func clusterLine(s *scene, begun time.Time) string {
 	var b strings.Builder
 	for _, n := range s.News {

@@ -1,24 +1,22 @@
-// Package demo shows headgate at work and lets its user try to break it: a shop, a
-// room before it, a crowd that does not end, and a live picture in the terminal.
-// The room is a process of its own and can be killed for real; or three processes
-// that are one room (headgate demo --cluster), behind a plain balancer; or three data
-// centres that are one room (headgate demo --datacenters), over wires as slow as the way
-// from San Jose to London and Delhi, which can be cut.
+// Package demo shows headgate at work and lets its user try to break it. It runs a shop, a room in
+// front of it, a crowd that does not end, and a live picture in the terminal. The room is a
+// separate process that can be killed for real. With headgate demo --cluster it is three processes
+// that are one room, behind a plain balancer. With headgate demo --datacenters it is three data
+// centers that are one room. Their connections are as slow as those from San Jose to London and
+// Delhi, and can be cut.
 //
-// The promise: every figure of the verdict comes from the shop or from what the
-// visitors were told, never from the room itself, and nothing is left behind: no
-// process, no file, and a terminal as it was.
+// Every figure of the verdict comes from the shop or from the answers that visitors received, never
+// from the room itself. Nothing is left behind: no process, no file, and the terminal is restored.
 //
-// Run owns every goroutine and waits for them. The demo listens on one address for
-// browsers; all else is on loopback ports that it picks.
+// Run owns every goroutine and waits for them. The demo listens on one address for browsers;
+// everything else uses loopback ports that it picks.
 //
-// It costs some 50 MB and a few per cent of a core, three times that as a cluster or as
-// data centres:
-// 120 visitors, a few hundred small requests a second at most, a picture five times
-// a second.
+// The demo uses about 50 MB and a few per cent of a core, and three times that as a cluster or as
+// data centers: 120 visitors, a few hundred small requests a second at most, a picture five times a
+// second.
 //
-// It is no measurement: crowd, shop and room share the machine. For that there is
-// headgate crowd.
+// The demo is not a benchmark: crowd, shop and room share the machine. Use headgate crowd to
+// measure.
 package demo
 
 import (
@@ -33,39 +31,39 @@ import (
 	"time"
 )
 
-// Limits are those of the room.
+// Limits are the limits of the room.
 type Limits struct {
 	AtOnce    int
 	PerMinute int
 	Session   time.Duration
 }
 
-// Config says how the demo runs.
+// A Config holds the options of the demo.
 type Config struct {
-	Program  string        // the headgate to run
-	Temp     string        // where the folder of the run is made; "": the system's
+	Program  string        // the headgate binary to run
+	Temp     string        // parent of the run's folder; "": the system's
 	Listen   string        // for browsers
-	Another  bool          // a free port will do if Listen is taken
-	Visitors int           // simulated, at any time
+	Another  bool          // use a free port if Listen is taken
+	Visitors int           // simulated visitors at any time
 	Limits   Limits        // of the room
 	Cluster  bool          // three processes are the room
 	World    bool          // three data centres are the room
-	For      time.Duration // 0: until told to end
-	Kills    int           // of the host, done by itself, evenly over For, or one each 10 s
+	For      time.Duration // 0: until stopped
+	Kills    int           // kills of the host by the demo, evenly over For, or one each 10 s
 	Plain    bool          // a line a second instead of a picture
 	Colour   bool
 	In       io.Reader
 	Out      io.Writer
 }
 
-// The limits of the demo, and how u and d change the first.
+// These are the limits of the demo, and how the keys u and d change the first one.
 const (
 	limitStep            = 5
 	limitLeast, limitTop = 5, 100
 	killEvery            = 10 * time.Second
 )
 
-// DefaultLimits are small enough to be watched.
+// DefaultLimits returns limits that are small enough to watch.
 func DefaultLimits() Limits { return Limits{AtOnce: 20, PerMinute: 180, Session: 20 * time.Second} }
 
 // A demo is one run.
@@ -88,13 +86,13 @@ type demo struct {
 	news   []news    // of the nodes or data centres, not shown yet
 	cuts   []cutting // of data centres
 	state  state
-	up     bool   // state is of now
+	up     bool   // state is current
 	acting bool   // a key is being acted on
-	note   string // what came of the last key, if it failed
+	note   string // the result of the last key, if it failed
 }
 
-// Run runs the demo until it is told to end, and says what was seen. It prints the
-// picture or the lines, but not the summary.
+// Run runs the demo until it is stopped, and returns a summary. It prints the picture or the log
+// lines, but not the summary.
 func Run(ctx context.Context, cfg Config) (s *Summary, err error) {
 	folder, err := os.MkdirTemp(cfg.Temp, "headgate-demo-")
 	if err != nil {
@@ -121,8 +119,8 @@ func Run(ctx context.Context, cfg Config) (s *Summary, err error) {
 	return d.summary(), nil
 }
 
-// openRoom starts the room and says how to reach it. A cluster is started and not
-// waited for: there is something to see meanwhile. closing is never nil.
+// openRoom starts the room and returns how to reach it. For a cluster it does not wait until the
+// room is ready, because there is something to see meanwhile. closing is never nil.
 func (d *demo) openRoom(ctx context.Context, folder string) (
 	room http.RoundTripper, closing func() error, err error,
 ) {
@@ -147,7 +145,7 @@ func (d *demo) openRoom(ctx context.Context, folder string) (
 	return direct(d.gate.visitors, d.cfg.Visitors), d.gate.close, d.gate.start(ctx)
 }
 
-// run starts the parts and shows them until the end.
+// run starts the parts of the demo and shows them until the end.
 func (d *demo) run(ctx context.Context, room http.RoundTripper) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer d.wg.Wait()
@@ -187,7 +185,7 @@ func (d *demo) run(ctx context.Context, room http.RoundTripper) error {
 	})
 }
 
-// spawn runs f beside; what goes wrong ends the demo, in good order.
+// spawn runs f in a goroutine. An error of f ends the demo in good order.
 func (d *demo) spawn(f func() error) {
 	d.wg.Go(func() {
 		if err := guarded(f); err != nil {
@@ -368,7 +366,7 @@ func (d *demo) hold(ctx context.Context) error {
 	return nil
 }
 
-// changed notes what came of a change. A room that refuses is no reason to end.
+// changed records the result of a change. A rejected change does not end the demo.
 func (d *demo) changed(s state, err error) {
 	if err == nil {
 		d.saw(s, nil)
@@ -379,7 +377,7 @@ func (d *demo) changed(s state, err error) {
 	d.note = err.Error()
 }
 
-// watch asks the room how it stands, a few times a second.
+// watch requests the state of the room a few times a second.
 func (d *demo) watch(ctx context.Context) error {
 	for {
 		s, err := d.operator.look(ctx)

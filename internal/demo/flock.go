@@ -13,18 +13,18 @@ import (
 	"github.com/headgate/headgate/internal/crowd"
 )
 
-// How visitors behave. Chosen: with 20 places and these stays two visitors a
-// second go in, so that something is to be seen all the time.
+// These constants define how visitors behave. Chosen: with 20 slots and sessions of this length two
+// visitors a second are admitted, so that something happens all the time.
 const (
-	arrivals         = 10 * time.Second // the first come within this
+	arrivals         = 10 * time.Second // all first visitors come within this
 	stayMin, stayMax = 5 * time.Second, 13 * time.Second
-	sayGoodbye       = 0.9 // share of visitors who leave by leavePath
+	sayGoodbye       = 0.9 // share of visitors that end their session by leavePath
 	awayMin, awayMax = time.Second, 4 * time.Second
 	requestTimeout   = 10 * time.Second
 )
 
-// A flock is a crowd that does not end: each of its visitors comes, waits as our
-// page does, stays, leaves, and comes again as somebody new.
+// A flock is a crowd that does not end. Each of its visitors comes, waits as the waiting page does,
+// has a session, leaves, and comes again as a new visitor.
 type flock struct {
 	url   string
 	n     int
@@ -32,16 +32,16 @@ type flock struct {
 	base  http.RoundTripper
 	next  atomic.Int64 // visitors so far
 
-	failed func(error) // takes what goes wrong while an event is judged
+	failed func(error) // receives errors of the judge
 
 	manners
-	wanted func(i int) bool         // whether the i-th visitor, from 0, is to come; nil: all are
-	came   func() func(*crowd.Poll) // as newcomer says; nil: nobody wants to know
+	wanted func(i int) bool         // whether the i-th visitor, from 0, shall come; nil: all
+	came   func() func(*crowd.Poll) // see newcomer; nil: first answers are not recorded
 }
 
-// manners are how the visitors of a flock behave.
+// manners define how the visitors of a flock behave.
 type manners struct {
-	arrivals         time.Duration // the first come within this
+	arrivals         time.Duration // all first visitors come within this
 	stayMin, stayMax time.Duration
 	awayMin, awayMax time.Duration
 }
@@ -51,7 +51,7 @@ func newFlock(url string, room http.RoundTripper, n int, j *judge) *flock {
 		arrivals: arrivals, stayMin: stayMin, stayMax: stayMax, awayMin: awayMin, awayMax: awayMax}}
 }
 
-// direct reaches a room that is one process, for n visitors at once.
+// direct returns a transport to a room of one process, for n visitors at once.
 func direct(addr string, n int) *http.Transport {
 	return &http.Transport{
 		DialContext: dialer(addr), MaxIdleConnsPerHost: n, DisableCompression: true,
@@ -106,8 +106,8 @@ func (f *flock) visitor(ctx context.Context, i int, away time.Duration) error {
 	return nil
 }
 
-// newcomer is called as a visitor comes. What it gives takes in the visitor's events, and
-// passes on the first answer.
+// newcomer is called when a visitor comes. It returns a function that receives the events of the
+// visitor and passes on the first answer.
 func (f *flock) newcomer() func(*crowd.Event) {
 	if f.came == nil {
 		return func(*crowd.Event) {}
@@ -121,20 +121,21 @@ func (f *flock) newcomer() func(*crowd.Event) {
 	}
 }
 
-// named gives a visitor its number: to a crowd of one each is the first.
+// A named sends a visitor's number with each request. The crowd package cannot do it: each visitor
+// is the first of a crowd of one.
 type named struct {
 	base http.RoundTripper
 	id   int
 }
 
-// RoundTrip sends the request under the visitor's number.
+// RoundTrip sends the request with the visitor's number.
 func (n *named) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header[crowd.VisitorHeader] = []string{strconv.Itoa(n.id)}
 	return n.base.RoundTrip(r)
 }
 
-// rest waits for d and reports whether ctx still runs.
+// rest waits for d and reports whether ctx is still active.
 func rest(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -20,9 +20,9 @@ import (
 	"github.com/headgate/headgate/internal/crowd"
 )
 
-// A front is the way in for people with a browser. It passes everything on to the
-// room, and reads along to show them where they are in the line. While the room is
-// down it hangs up, as the room's own port would.
+// A front is the entrance for people with a browser. It forwards everything to the room, and reads
+// the answers to show people where they are in the line. While the room is down it closes the
+// connection, as the room's own port would.
 type front struct {
 	URL    string // to open in a browser
 	server *http.Server
@@ -40,7 +40,7 @@ type guest struct {
 	seen     time.Time
 }
 
-// openFront listens on addr; if that is taken and another will do, on a free port.
+// openFront listens on addr. If addr is taken and another is true, it listens on a free port.
 func openFront(addr string, another bool, room http.RoundTripper) (*front, error) {
 	ln, err := net.Listen("tcp", addr)
 	if err != nil && another {
@@ -54,10 +54,10 @@ func openFront(addr string, another bool, room http.RoundTripper) (*front, error
 		guests: map[string]guest{}}
 	f.proxy = &httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
-			p.SetURL(&url.URL{Scheme: "http", Host: p.In.Host}) // room knows where
+			p.SetURL(&url.URL{Scheme: "http", Host: p.In.Host}) // the host, from the room's view
 			p.Out.Host = p.In.Host
 			p.SetXForwarded()
-			p.Out.Header.Del(crowd.VisitorHeader) // nobody passes for one of the flock
+			p.Out.Header.Del(crowd.VisitorHeader) // browsers cannot pretend to be simulated visitors
 		},
 		Transport:      room,
 		ModifyResponse: f.read,
@@ -70,7 +70,7 @@ func openFront(addr string, another bool, room http.RoundTripper) (*front, error
 	return f, nil
 }
 
-// A ListenError says that the address for browsers could not be had.
+// A ListenError reports that the address for browsers is not available.
 type ListenError struct {
 	Addr string
 	Err  error
@@ -79,12 +79,12 @@ type ListenError struct {
 func (e *ListenError) Error() string { return fmt.Sprintf("listen %s: %v", e.Addr, e.Err) }
 func (e *ListenError) Unwrap() error { return e.Err }
 
-// Hint says what to do.
+// Hint returns advice for the user.
 func (e *ListenError) Hint() string {
 	return "another program may use it: set --listen to a free address, or leave it out"
 }
 
-// dialable is the address with a host that a browser on this machine can open.
+// dialable returns the address with a host that a browser on this machine can open.
 func dialable(a net.Addr) string {
 	if t, ok := a.(*net.TCPAddr); ok && t.IP.IsUnspecified() {
 		return fmt.Sprintf("127.0.0.1:%d", t.Port)
@@ -101,10 +101,10 @@ func (f *front) close() error {
 	return err
 }
 
-// maxAnswer bounds what is read along; the room's answers are below 4 KB.
+// maxAnswer limits what is read of an answer. The room's answers are below 4 KB.
 const maxAnswer = 64 << 10
 
-// read notes where a person is in the line. It changes nothing.
+// read records where a person is in the line. It does not change the answer.
 func (f *front) read(r *http.Response) error {
 	isJSON := strings.HasPrefix(r.Header.Get("Content-Type"), "application/json")
 	if r.Header.Get("Headgate-State") == "" || !isJSON {
@@ -144,8 +144,8 @@ func (f *front) read(r *http.Response) error {
 	return nil
 }
 
-// inLine lists the people who are in the line, the next first. One who has not
-// asked for longer than the longest interval has closed the page.
+// inLine lists the people in the line, the next one first. It drops people whose last poll is older
+// than the longest polling interval: they have closed the page.
 func (f *front) inLine(now time.Time) []guest {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -20,44 +20,43 @@ import (
 	"github.com/headgate/headgate/internal/platform"
 )
 
-// A gate is the room, or one of the processes that are the room together: headgate
-// run over a folder of its own. It can be killed and started again.
+// A gate is the room, or one of the processes of a room. It is headgate run with a folder of its
+// own. It can be killed and started again.
 type gate struct {
-	name     string // in what is said of it
+	name     string // used in messages
 	program  string
 	folder   string
 	visitors string // address of the room
 	admin    string // address for operators
 	output   tail
-	failed   chan error // a process that ended by itself
+	failed   chan error // a process that ended unexpectedly
 
 	mu      sync.Mutex
 	process *process
 }
 
-// A process is one life of the room.
+// A process is one run of the room, from start to end.
 type process struct {
 	cmd    *exec.Cmd
-	meant  atomic.Bool // its end is meant
+	meant  atomic.Bool // the end is intended
 	ended  chan struct{}
-	ending error // once ended
+	ending error // set when it has ended
 }
 
-// newGate writes the configuration of the room before origin.
+// newGate writes the configuration of a room in front of origin.
 func newGate(program, folder, origin string, l Limits) (*gate, error) {
 	g := &gate{name: "the room", program: program, folder: folder, failed: make(chan error, 1)}
 	return g, g.settle(origin, l, nil)
 }
 
-// settle finds addresses and writes the configuration, with more keys if there are
-// any.
+// settle picks addresses and writes the configuration, with the additional keys in more.
 func (g *gate) settle(origin string, l Limits, more map[string]any) error {
 	port, err := loopback.Ports(2)
 	if err != nil {
 		return err
 	}
 	g.visitors, g.admin = loopback.Address(port), loopback.Address(port+1)
-	// JSON is YAML. The demo is a proxy before the room, for people.
+	// JSON is valid YAML. The demo is a proxy in front of the room, for browsers.
 	keys := map[string]any{
 		"listen": g.visitors, "admin_listen": g.admin, "data": g.data(),
 		"trusted_proxies": []string{"127.0.0.1/32"},
@@ -65,7 +64,8 @@ func (g *gate) settle(origin string, l Limits, more map[string]any) error {
 			"name": roomName, "title": "The Duck Shop", "origin": origin,
 			"total_active_users": l.AtOnce, "new_users_per_minute": l.PerMinute,
 			"session_duration": l.Session.String(),
-			// Asked often enough for a kill to be seen to have lost nothing.
+			// Polls are frequent, so that the picture shows soon after a kill that no place was
+			// lost.
 			"poll_max": "3s",
 		}},
 	}
@@ -82,7 +82,7 @@ const roomName = "pond"
 func (g *gate) config() string { return filepath.Join(g.folder, "headgate.yaml") }
 func (g *gate) data() string   { return filepath.Join(g.folder, "data") }
 
-// start starts the process and waits until it takes visitors.
+// start starts the process and waits until it is ready for visitors.
 func (g *gate) start(ctx context.Context) error {
 	p, err := g.launch()
 	if err != nil {
@@ -91,7 +91,7 @@ func (g *gate) start(ctx context.Context) error {
 	return g.await(ctx, p)
 }
 
-// launch starts the process, unless there is one, and does not wait for it.
+// launch starts the process if it does not run. It does not wait until it is ready.
 func (g *gate) launch() (*process, error) {
 	cmd := g.command("run", "--config", g.config())
 	cmd.Stdout, cmd.Stderr = &g.output, &g.output
@@ -99,7 +99,7 @@ func (g *gate) launch() (*process, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.process != nil {
-		return g.process, nil // a key and the demo itself may want the same
+		return g.process, nil // a key and the demo may both start it
 	}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", g.name, err)
@@ -118,15 +118,15 @@ func (g *gate) launch() (*process, error) {
 	return p, nil
 }
 
-// runs reports whether there is a process, ready or not.
+// runs reports whether the process exists, ready or not.
 func (g *gate) runs() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.process != nil
 }
 
-// command is headgate itself, with an end that is tied to ours: it dies with us,
-// and an interrupt at our terminal is not for it.
+// command returns a command that runs headgate itself. The child dies with this process, and does
+// not receive interrupts from the terminal.
 func (g *gate) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(g.program, args...)
 	cmd.Args[0] = "headgate"
@@ -135,10 +135,10 @@ func (g *gate) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// startWithin is how long a start may take. Chosen: a machine that is busy.
+// startWithin is how long a start may take. Chosen: enough for a busy machine.
 const startWithin = 30 * time.Second
 
-// await asks for /readyz every few milliseconds.
+// await polls /readyz every few milliseconds.
 func (g *gate) await(ctx context.Context, p *process) error {
 	ctx, stop := context.WithTimeout(ctx, startWithin)
 	defer stop()
@@ -169,10 +169,10 @@ func (g *gate) await(ctx context.Context, p *process) error {
 	}
 }
 
-// kill ends the process as a power failure would, and waits for it to be gone.
+// kill ends the process as a power failure would, and waits until it has ended.
 func (g *gate) kill() error { return g.end(syscall.SIGKILL, 0) }
 
-// close asks the process to end, and ends it if it does not.
+// close requests the process to end, and kills it if it does not.
 func (g *gate) close() error { return g.end(syscall.SIGTERM, 2*time.Second) }
 
 func (g *gate) end(sig syscall.Signal, patience time.Duration) error {

@@ -2,25 +2,25 @@ package demo
 
 import "time"
 
-// An idle is how long nobody new was let in although somebody waited and a slot was
-// free and due, by what the shop and the visitors saw. Its caller guards it.
+// An idle measures how long nobody new was admitted although somebody waited and a slot was free
+// and due. It uses only what the shop and the visitors saw. The caller must hold its lock.
 type idle struct {
 	Now     time.Duration
 	Longest time.Duration
-	Served  time.Duration // the longest while somebody asked and enough nodes were up
-	Calm    time.Duration // for so long nobody was killed and enough nodes were up
+	Served  time.Duration // the longest while somebody polled and enough nodes were up
+	Calm    time.Duration // for this long nobody was killed and enough nodes were up
 
-	could, served, calm time.Time // since when; zero: it is not so
+	could, served, calm time.Time // since when; zero: not now
 }
 
-// A line is what may keep somebody from being let in.
+// A line is the state that decides whether somebody could be admitted.
 type line struct {
 	waits   bool // somebody has a ticket
-	asks    bool // and asks on time, and the room hears it
+	asks    bool // and polls on time, and the room receives it
 	quorate bool // enough nodes are up
 }
 
-// see takes in how it stands now.
+// see takes in the present state.
 func (i *idle) see(now time.Time, r *report, l Limits, in line) {
 	free := r.Here < l.AtOnce && r.LastMinute < l.PerMinute
 	i.could = later(since(i.could, now, free && in.waits), r.Last)
@@ -30,10 +30,10 @@ func (i *idle) see(now time.Time, r *report, l Limits, in line) {
 	i.Longest, i.Served = max(i.Longest, i.Now), max(i.Served, lasted(i.served, now))
 }
 
-// interrupted begins anew what nodes are held to: one of them was killed.
+// interrupted restarts the measurements that a kill makes void.
 func (i *idle) interrupted() { i.served, i.calm, i.Calm = time.Time{}, time.Time{}, 0 }
 
-// since is when something began that still is; zero if it is no more.
+// since returns the start of a state that still holds, or zero if it no longer holds.
 func since(t, now time.Time, still bool) time.Time {
 	switch {
 	case !still:
@@ -44,7 +44,7 @@ func since(t, now time.Time, still bool) time.Time {
 	return t
 }
 
-// later is the later of two, or zero if t is.
+// later returns the later of two times, or zero if t is zero.
 func later(t, other time.Time) time.Time {
 	if !t.IsZero() && other.After(t) {
 		return other

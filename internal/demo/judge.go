@@ -9,103 +9,98 @@ import (
 	"github.com/headgate/headgate/internal/crowd"
 )
 
-// lateBy is how late an answer may be before its visitor no longer counts as one
-// who asks on time. Chosen: the shortest polling interval.
+// lateBy is the longest delay of an answer before its visitor no longer counts as polling on time.
+// Chosen: the shortest polling interval.
 const lateBy = time.Second
 
-// pacing is how long before it is told a ticket may have been called: the room
-// keeps a second's share of admissions. A visitor that has asked on time for less
-// is not judged yet.
+// pacing is how long before its visitor learns of it a ticket may have been called: the room admits
+// in steps of up to a second. A visitor that has polled on time for less than this is not judged
+// yet.
 const pacing = 1500 * time.Millisecond
 
-// A judge writes down what simulated visitors were told, and holds the room to
-// it. It believes no one else. It may be used by many goroutines at once.
+// A judge records the answers that simulated visitors receive, and checks the room against them. It
+// uses no other source. It may be used by many goroutines at once.
 //
-// A place is lost when a visitor that had read a ticket number or a position is
-// told another number or a later position, or when a visitor inside is sent back.
+// A place is lost when a visitor that had read a ticket number or a position receives another
+// number or a later position, or when a visitor inside is sent back.
 //
-// A visitor is overtaken when somebody with a later ticket was let in, and the
-// visitor asked after that and was still told to wait. The moments are taken so
-// that a doubt is in the room's favour: the other was not called yet when the
-// visitor had begun to ask on time, and was inside before the visitor asked. A call
-// that nobody has claimed dies with the room (docs/protocol.md §8), and its ticket
-// is next again: so both must have happened in the same life of the room. Of a cluster
-// it counts when it was by more than clusterSlack.
+// A visitor is overtaken when a visitor with a later ticket was admitted, and the first visitor
+// polled after that and still had to wait. Times are chosen so that doubts favor the room: the
+// other ticket was not yet called when the first visitor had begun to poll on time, and was inside
+// before the first visitor polled. A call that nobody has claimed is lost with the room
+// (docs/protocol.md §8), and its ticket is next again. So both events must lie in the same run of
+// the room. In a cluster an overtaking counts only if it is larger than clusterSlack.
 type judge struct {
 	mu        sync.Mutex
 	visitors  map[int]*waiter
-	admitted  []admission // in the order of at; the last few minutes
+	admitted  []admission // sorted by at; the last few minutes
 	kills     []*kill
 	tickets   int
 	overtaken int
 	lost      int
 	sentBack  int
-	first     string // what was seen when something went wrong first
+	first     string // the state when the first fault was found
 
-	slack    time.Duration // by how much somebody who came later may be let in earlier
+	slack    time.Duration // how much earlier a later visitor may be admitted
 	patience time.Duration // how long an overtaking may turn out to be none
-	moved    time.Time     // when the room got another host
+	moved    time.Time     // when the host of the room changed
 	doubts   []doubt
 	idle     idle
 }
 
-// aloneSlack is by how much somebody who came later may be let in earlier, in a room on
-// one machine: both are called, and the one whose poll comes first goes first. Chosen:
-// the shortest interval of polling.
+// aloneSlack is how much earlier a later visitor may be admitted in a room on one machine. Both are
+// called, and the one that polls first enters first. Chosen: the shortest polling interval.
 const aloneSlack = time.Second
 
-// clusterSlack is by how much somebody who came later may be let in earlier, as the
-// tests of a cluster have it (tests/cluster, overtakeSlack).
+// clusterSlack is how much earlier a later visitor may be admitted in a cluster. It is the value of
+// the cluster tests (tests/cluster, overtakeSlack).
 const clusterSlack = 3 * time.Second
 
-// doubtFor is how late a cluster's change of its host may be heard of. Chosen: ten
-// looks at the nodes, and what a node waits that cannot read who leads.
+// doubtFor is how late the demo may learn that a cluster's host has changed. Chosen: ten looks at
+// the nodes, plus the wait of a node that cannot read who leads.
 const doubtFor = 4 * time.Second
 
-// A doubt is an overtaking that counts unless the room turns out to have had another
-// host in between.
+// A doubt is an overtaking that counts unless the host of the room has changed in between.
 type doubt struct {
 	who  *waiter
 	at   time.Time
 	what string
 }
 
-// A waiter is a visitor that has come and was not let in yet.
+// A waiter is a visitor that has come and is not yet admitted.
 type waiter struct {
 	number    uint64
-	best      int64     // the best position it was told
+	best      int64     // the best position it received
 	asked     time.Time // when it sent its first request
-	onTime    time.Time // since when it has been asking on time; zero: it is not
-	still     time.Time // when it last asked and was told to wait
+	onTime    time.Time // since when it polls on time; zero: it does not
+	still     time.Time // its last poll that was answered with "wait"
 	expected  time.Duration
 	lost      bool
 	overtaken bool
 }
 
-// An admission is one visitor let in. It was not called before after, and was
-// inside at at.
+// An admission is one admitted visitor. It was not called earlier than after, and was inside at at.
 type admission struct {
-	number    uint64 // 0: without waiting
+	number    uint64 // 0: admitted without waiting
 	after, at time.Time
 }
 
-// A kill is one time the room was killed.
+// A kill is one kill of the room or of a node.
 type kill struct {
-	who     string // of a cluster; "" is the room
+	who     string // the node; "": the whole room
 	at      time.Time
-	down    time.Duration // until it was ready again; 0: it is not yet
-	idle    time.Duration // of a cluster: the longest that nobody new was let in
-	waiting int           // visitors with a place
-	again   int           // of them, who have been answered and have it still
-	lost    int           // of them, who have been answered and have it not
+	down    time.Duration // until it was ready again; 0: not yet
+	idle    time.Duration // of a cluster: the longest time without an admission
+	waiting int           // visitors with a place at the time
+	again   int           // of these, answered, place kept
+	lost    int           // of these, answered, place lost
 	unheard map[int]bool
 	age     time.Duration // in a finding: how long ago
 }
 
 func newJudge() *judge { return &judge{visitors: map[int]*waiter{}} }
 
-// observe takes an event of the visitor id, whose run began at start or a moment
-// later.
+// observe receives an event of the visitor id, whose run began at start or a moment later.
 func (j *judge) observe(id int, start time.Time, e crowd.Event) {
 	now := time.Now()
 	j.mu.Lock()
@@ -125,7 +120,7 @@ func (j *judge) observe(id int, start time.Time, e crowd.Event) {
 	}
 }
 
-// polled takes the answer to a question of a visitor that waits.
+// polled checks the answer to a poll of a waiting visitor.
 func (j *judge) polled(id int, w *waiter, start, now time.Time, p *crowd.Poll) {
 	late := p.AnswerAt == crowd.Never || p.AnswerAt-p.DueAt > lateBy
 	if p.Err != "" || late {
@@ -134,7 +129,7 @@ func (j *judge) polled(id int, w *waiter, start, now time.Time, p *crowd.Poll) {
 	if p.Err != "" || p.State == "" {
 		return
 	}
-	if w.number > 0 && p.Number == 0 { // the node could ask nobody: the room has not heard
+	if w.number > 0 && p.Number == 0 { // the node has no contact: the room has not received it
 		w.onTime = time.Time{}
 		return
 	}
@@ -177,8 +172,7 @@ func (j *judge) confirm(now time.Time) {
 	})
 }
 
-// anew notes that the room has another host, or is about to: calls that nobody has
-// claimed are no more.
+// anew records that the room has another host, or is about to: unclaimed calls are lost.
 func (j *judge) anew(now time.Time) {
 	j.confirm(now)
 	for _, d := range j.doubts {
@@ -187,7 +181,7 @@ func (j *judge) anew(now time.Time) {
 	j.doubts, j.moved = nil, now
 }
 
-// keeps holds the answer against what the visitor had been told before.
+// keeps compares the answer with the earlier answers to this visitor.
 func (j *judge) keeps(id int, w *waiter, p *crowd.Poll) bool {
 	kept := true
 	switch {
@@ -217,7 +211,7 @@ func (j *judge) keeps(id int, w *waiter, p *crowd.Poll) bool {
 	return kept
 }
 
-// passedBy finds somebody with a later ticket who was let in while w waited.
+// passedBy returns a later ticket that was admitted while w waited.
 func (j *judge) passedBy(w *waiter) (admission, bool) {
 	since := w.onTime.Add(pacing)
 	if j.moved.After(since) {
@@ -228,7 +222,7 @@ func (j *judge) passedBy(w *waiter) (admission, bool) {
 		if a.at.Before(since) {
 			break
 		}
-		later := a.number > w.number || a.number == 0 // and came after: see since
+		later := a.number > w.number || a.number == 0 // and came later: see since
 		if later && a.at.Add(j.slack).Before(w.still) && a.after.After(since) {
 			return a, true
 		}
@@ -248,19 +242,19 @@ func (j *judge) letIn(id int, now time.Time) {
 	if w.number == 0 {
 		a.after = w.asked
 	}
-	// A visitor that was lost track of has a number of another count: it proves
-	// nothing, and was counted already.
+	// A visitor that had lost its place has a number of another count. It proves nothing and was
+	// counted already.
 	if w.lost {
 		return
 	}
 	j.admitted = append(j.admitted, a)
-	const keep = 4096 // more than anybody's wait
+	const keep = 4096 // longer than any wait
 	if len(j.admitted) > 2*keep {
 		j.admitted = append(j.admitted[:0], j.admitted[keep:]...)
 	}
 }
 
-// heard notes the first answer after a kill.
+// heard records the first answer after a kill.
 func (j *judge) heard(id int, kept bool) {
 	for _, k := range j.kills {
 		if !k.unheard[id] {
@@ -288,7 +282,7 @@ func (j *judge) wrong(format string, args ...any) {
 	}
 }
 
-// killed notes a kill that is about to happen, and who has a place.
+// killed records a kill that is about to happen, and the visitors that have a place.
 func (j *judge) killed(who string) *kill {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -305,21 +299,21 @@ func (j *judge) killed(who string) *kill {
 	return k
 }
 
-// back notes that the room is ready again.
+// back records that the room is ready again.
 func (j *judge) back(k *kill) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	k.down = time.Since(k.at)
 }
 
-// hostMoved notes that another node hosts the room.
+// hostMoved records that another node hosts the room.
 func (j *judge) hostMoved() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.anew(time.Now())
 }
 
-// watchIdle takes in how long nobody new was let in.
+// watchIdle updates how long nobody new was admitted.
 func (j *judge) watchIdle(now time.Time, r *report, l Limits, quorate bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -338,7 +332,7 @@ func (j *judge) watchIdle(now time.Time, r *report, l Limits, quorate bool) {
 // A finding is what the visitors saw.
 type finding struct {
 	Waiting   int
-	Expected  time.Duration // what the last in line is told; -1 unknown
+	Expected  time.Duration // expected wait of the last in line; -1 unknown
 	Tickets   int
 	Overtaken int
 	Lost      int
@@ -348,7 +342,7 @@ type finding struct {
 	Idle      idle   // of a cluster
 }
 
-// finding is what was seen up to now.
+// finding returns what was seen up to now.
 func (j *judge) finding() finding {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -11,17 +11,18 @@ import (
 	"time"
 )
 
-// A standing is how one node fares.
+// A standing is the state of one node.
 type standing int
 
 const (
-	down     standing = iota // there is no process
-	starting                 // it takes no visitors yet
+	down     standing = iota // no process
+	starting                 // not yet ready for visitors
 	up
 )
 
-// How a node is looked at. Chosen: a balancer's interval, quickened for who watches,
-// and longer than a node needs to find out that nobody leads the records (2 s).
+// These constants define how a node is checked. Chosen: faster than the usual interval of a
+// balancer, so that changes show soon, and longer than a node needs to detect that nobody leads the
+// records (2 s).
 const (
 	lookEvery   = 200 * time.Millisecond
 	lookTimeout = time.Second
@@ -37,13 +38,13 @@ type node struct {
 	admin     *http.Client
 
 	mu    sync.Mutex
-	life  int // counts the starts: what was seen of an earlier one is not of now
+	life  int // number of starts; results of an earlier one are stale
 	says  saying
 	ready bool
-	since time.Time // when it came or went
+	since time.Time // when it started or ended
 }
 
-// A saying is what a node says of itself and the others.
+// A saying is what a node reports about itself and the others.
 type saying struct {
 	hosts  bool   // it hosts the room
 	leader string // of the records, "" unknown
@@ -60,7 +61,7 @@ func (n *node) launch() error {
 func (n *node) kill() error {
 	n.forget()
 	err := n.gate.kill()
-	n.forget() // what was being looked at is over as well
+	n.forget() // stops the polls of the ended process
 	return err
 }
 
@@ -71,14 +72,14 @@ func (n *node) forget() {
 	n.ready, n.says, n.since = false, saying{}, time.Now()
 }
 
-// stands says how the node fares.
+// stands returns the state of the node.
 func (n *node) stands() standing {
 	is, _, _ := n.now()
 	return is
 }
 
-// now is how the node fares, since when, and what it said last: nothing if it is not
-// up.
+// now returns the state of the node, since when it holds, and the last report of the node. The
+// report is empty if the node is not up.
 func (n *node) now() (is standing, since time.Time, s saying) {
 	runs := n.gate.runs()
 	n.mu.Lock()
@@ -92,7 +93,7 @@ func (n *node) now() (is standing, since time.Time, s saying) {
 	return up, n.since, n.says
 }
 
-// look asks the node again and again, until ctx is done.
+// look polls the node until ctx is done.
 func (n *node) look(ctx context.Context) error {
 	for {
 		n.mu.Lock()
@@ -115,7 +116,7 @@ func (n *node) look(ctx context.Context) error {
 	}
 }
 
-// saw notes what was seen of a life, if that is not over.
+// saw runs f, which records a result, unless that life of the node is over.
 func (n *node) saw(life int, f func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -124,15 +125,15 @@ func (n *node) saw(life int, f func()) {
 	}
 }
 
-// becomes notes whether the node takes visitors. Its caller holds mu.
+// becomes records whether the node is ready for visitors. The caller holds mu.
 func (n *node) becomes(ready bool) {
 	if ready != n.ready {
 		n.ready, n.since, n.says = ready, time.Now(), saying{}
 	}
 }
 
-// tell asks the node who hosts the room and who leads. Of hosting it is believed for
-// itself alone: the others hear of it a moment later.
+// tell requests who hosts the room and who leads. It trusts a node only about its own hosting,
+// because the others learn of a change a moment later.
 func (n *node) tell(ctx context.Context) (saying, error) {
 	text, err := n.ask(ctx, "/v1/cluster", tellTimeout)
 	if err != nil {
@@ -155,7 +156,7 @@ func (n *node) tell(ctx context.Context) (saying, error) {
 	return s, nil
 }
 
-// ask makes a request to the node's address for operators.
+// ask sends a request to the node's admin address.
 func (n *node) ask(ctx context.Context, path string, within time.Duration) ([]byte, error) {
 	ctx, stop := context.WithTimeout(ctx, within)
 	defer stop()

@@ -6,28 +6,28 @@ import (
 	"time"
 )
 
-// A scene is all that the picture shows.
+// A scene is everything that the picture shows.
 type scene struct {
 	URL    string
 	Since  time.Duration // from the start
 	Now    time.Time
 	Limits Limits
 	State  state
-	Up     bool // State is of now
+	Up     bool // State is current
 	Shop   report
 	Seen   finding
 	People []guest
 	Keys   bool // there are keys
 	Note   string
-	Tick   int // moves the water
+	Tick   int // animates the water
 	Width  int // of the terminal; 0: wide enough
 
 	// Of a cluster:
-	Nodes []nodeScene // none: the room is one process
+	Nodes []nodeScene // empty: the room is one process
 	Open  bool        // visitors come
-	News  []news      // since the scene before
+	News  []news      // since the last scene
 
-	World *worldScene // of data centres; nil: the room is in one
+	World *worldScene // nil: the room is in one data center
 }
 
 // draw makes the picture of a scene.
@@ -58,7 +58,7 @@ func (s *scene) drawHead(c *canvas, title string) {
 	c.put(x, 2, you, s.URL)
 }
 
-// drawClock says how long the demo runs, in the first row before column end.
+// drawClock draws how long the demo has run, in the first row, ending before column end.
 func (s *scene) drawClock(c *canvas, end int) {
 	clock := fmt.Sprintf("%d:%02d", int(s.Since.Minutes()), int(s.Since.Seconds())%60)
 	c.put(end-len(clock), 0, soft, clock)
@@ -69,7 +69,7 @@ func (s *scene) drawPond(c *canvas) {
 	x := c.put(1, 4, soft, "inside  ")
 	most, active := s.State.AtOnce, s.State.Active
 	const width = 48
-	per := max(1, (most+width-1)/width) // slots a mark
+	per := max(1, (most+width-1)/width) // slots per mark
 	for i := 0; i < most; i += per {
 		if i < active {
 			x = c.put(x, 4, good, "■")
@@ -83,7 +83,7 @@ func (s *scene) drawPond(c *canvas) {
 	}
 }
 
-// Measures of the line: the gate is on the right, the next in line before it.
+// These are the measures of the line. The gate is on the right, and the next visitor is beside it.
 const (
 	ducks     = 8
 	duckWidth = 8
@@ -144,7 +144,7 @@ func (s *scene) drawGate(c *canvas) {
 	}
 }
 
-// drawPeople says where the people are who joined with a browser.
+// drawPeople draws where the people are that joined with a browser.
 func (s *scene) drawPeople(c *canvas) {
 	x := 1
 	for i, g := range s.People {
@@ -160,7 +160,7 @@ func (s *scene) drawPeople(c *canvas) {
 	}
 }
 
-// drawFlow shows how many wait and how many go in.
+// drawFlow draws how many wait and how many are admitted.
 func (s *scene) drawFlow(c *canvas, y int) {
 	x := c.put(1, y, soft, "waiting ")
 	x = c.put(x, y, bold, fmt.Sprint(s.Seen.Waiting+len(s.People)))
@@ -172,7 +172,7 @@ func (s *scene) drawFlow(c *canvas, y int) {
 	c.put(columns-1-len(s.Shop.Let), y+1, good, spark(s.Shop.Let))
 }
 
-// drawVerdict shows what the shop and the visitors saw.
+// drawVerdict draws what the shop and the visitors saw.
 func (s *scene) drawVerdict(c *canvas, y int) {
 	c.put(1, y, bold, "As the shop saw it")
 	c.put(41, y, bold, "As the visitors saw it")
@@ -194,7 +194,7 @@ func (s *scene) drawVerdict(c *canvas, y int) {
 	fact(41, y+3, "sent back from inside", fmt.Sprint(v.SentBack), v.SentBack == 0)
 }
 
-// drawLastKill tells of the last kill, in two lines or, of a cluster, in one.
+// drawLastKill describes the last kill, in two lines, or in one for a cluster.
 func (s *scene) drawLastKill(c *canvas, y int) {
 	n := len(s.Seen.Kills)
 	if n == 0 {
@@ -214,7 +214,7 @@ func (s *scene) drawLastKill(c *canvas, y int) {
 	c.put(1, y+1, tint, k.places())
 }
 
-// drawFoot tells what went wrong first, and which keys there are.
+// drawFoot draws the first fault and the keys.
 func (s *scene) drawFoot(c *canvas) {
 	c.put(1, 21, bad, s.Seen.First)
 	c.put(1, 23, bad, s.Note)
@@ -239,7 +239,7 @@ func spark(values []int) string {
 	return b.String()
 }
 
-// short says a duration in few letters.
+// short formats a duration in few letters.
 func short(d time.Duration) string {
 	s := int(d.Round(time.Second).Seconds())
 	if s < 60 {

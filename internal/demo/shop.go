@@ -28,16 +28,16 @@ var thanksHTML string
 var shopCSS string
 
 const (
-	leavePath   = "/thanks" // ends the stay
-	guestCookie = "duck"    // tells people apart; the simulated have a header
+	leavePath   = "/thanks" // ends the session
+	guestCookie = "duck"    // identifies people; simulated visitors send a header
 	guestPrefix = "guest-"
 )
 
-// A shop is the origin behind the room, and the judge of it: it knows nothing
-// of headgate and writes down who was there when.
+// A shop is the origin behind the room, and the judge of the limits. It knows nothing of headgate
+// and records who was there when.
 //
-// A request counts from when its handler begins to when it ends, which is inside
-// the time from its first byte to its last: the shop never sees one too many.
+// A request counts from the start of its handler to its end. That is inside the time from its first
+// byte to its last, so the shop never counts a visitor too long.
 type shop struct {
 	url    string
 	server *http.Server
@@ -48,8 +48,8 @@ type shop struct {
 	mu     sync.Mutex
 	stays  *stays
 	guests int
-	let    []time.Time    // when visitors were let in, the last few minutes
-	by     map[string]int // let in, by the node they came through
+	let    []time.Time    // times of admissions, the last few minutes
+	by     map[string]int // admissions by node
 }
 
 // openShop listens on a free loopback port.
@@ -63,8 +63,8 @@ func openShop(l Limits) (*shop, error) {
 		url: "http://" + ln.Addr().String(), done: make(chan error, 1), begun: now,
 		stays: newStays(now, l.Session, l.AtOnce, l.PerMinute), by: map[string]int{},
 	}
-	// The style is in the page: a file of its own would be asked for again after the
-	// goodbye, and so join the line.
+	// The style is part of the page. A separate file would be requested after the session has
+	// ended, and that request would join the line.
 	sum := sha256.Sum256([]byte(shopCSS))
 	s.policy = "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; " +
 		"frame-ancestors 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
@@ -87,8 +87,8 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Security-Policy", s.policy)
 	h.Set("X-Content-Type-Options", "nosniff")
-	// What the room lets pass uncounted is not a visit: probes, and what browsers
-	// and robots ask for by themselves.
+	// Requests that the room passes without counting are no visits: probes, and what browsers and
+	// robots request automatically.
 	if r.Method != http.MethodGet || strings.HasPrefix(r.URL.Path, "/.well-known/") ||
 		r.URL.Path == "/favicon.ico" || r.URL.Path == "/robots.txt" {
 		http.NotFound(w, r)
@@ -111,7 +111,7 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, strings.Replace(page, "{{css}}", shopCSS, 1))
 }
 
-// begin says who it is and writes the visit down.
+// begin identifies the visitor and records the visit.
 func (s *shop) begin(w http.ResponseWriter, r *http.Request) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,10 +141,10 @@ type report struct {
 	Tight, Fresh reach
 	Over, Count  int
 	Here, Guests int
-	Let          []int // let in, in steps of two seconds, the newest last
+	Let          []int // admissions in steps of two seconds, newest last
 	LastMinute   int
-	By           map[string]int // let in, by node; of a room of one process all by ""
-	Last         time.Time      // when somebody was let in last; zero: not lately
+	By           map[string]int // admissions by node; one process: all under ""
+	Last         time.Time      // the last admission; zero: not recently
 }
 
 // sparks is how many steps of sparkStep a report holds.
@@ -153,7 +153,7 @@ const (
 	sparkStep = 2 * time.Second
 )
 
-// report judges all that was seen up to now.
+// report evaluates everything seen up to now.
 func (s *shop) report(now time.Time) report {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,7 +164,7 @@ func (s *shop) report(now time.Time) report {
 		return strings.HasPrefix(id, guestPrefix)
 	})
 	first := len(s.let)
-	// Steps are counted from the opening, so that a bar does not change when time goes on.
+	// Steps are counted from the opening, so that a bar does not change as time passes.
 	newest := int(now.Sub(s.begun) / sparkStep)
 	for i := len(s.let) - 1; i >= 0 && now.Sub(s.let[i]) < time.Minute+2*sparkStep; i-- {
 		first = i
@@ -182,15 +182,15 @@ func (s *shop) report(now time.Time) report {
 	return r
 }
 
-// limitTo tells the shop which limit it is to hold the room against.
+// limitTo sets the limit that the shop checks the room against.
 func (s *shop) limitTo(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stays.limitTo(n, time.Now())
 }
 
-// dialer reaches one address, whatever the address in the request: what the demo
-// starts never leaves this machine.
+// dialer connects to one address, whatever the address in the request. The demo's traffic never
+// leaves this machine.
 func dialer(addr string) func(context.Context, string, string) (net.Conn, error) {
 	d := &net.Dialer{Timeout: 5 * time.Second}
 	return func(ctx context.Context, _, _ string) (net.Conn, error) {

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// flight is how long a request may be on its way from the room to the shop, so
-// that a limit lowered meanwhile is not held against it. Chosen, and generous.
+// flight is how long a request may be under way from the room to the shop. A lowered limit does not
+// apply to requests sent before. Chosen, and generous.
 const flight = 2 * time.Second
 
-// A stay is one visitor inside, as the shop sees it: from the beginning of its
-// first request to the end of its last.
+// A stay is one session as the shop sees it, from the start of its first request to the end of its
+// last.
 type stay struct {
 	id       string
 	from, to time.Time
@@ -18,32 +18,32 @@ type stay struct {
 	over     bool
 }
 
-// A limit is one of the room's, from a moment on.
+// A limit is one limit of the room, valid from a given time.
 type limit struct {
 	from time.Time
 	n    int
 }
 
-// stays is the shop's arithmetic: who was inside when. Its caller guards it.
+// stays computes who was inside when. The caller must hold its lock.
 //
-// A visitor that says nothing for longer than a session is out, whatever the
-// shop knows, and comes as a new one: so a stay ends there.
+// A visitor that is silent for longer than a session is out, whatever the shop knows, and returns
+// as a new visitor. So a stay ends there.
 type stays struct {
 	session time.Duration
 	most    []limit // at once
-	perMin  []limit // new in any minute
+	perMin  []limit // new ones in any minute
 	open    map[string]*stay
-	log     []*stay // in the order of from; old ones are forgotten
-	tight   reach   // the moment nearest to the limit
+	log     []*stay // sorted by from; old ones are dropped
+	tight   reach   // the time closest to the limit
 	fresh   reach   // the same for new visitors in a minute
-	over    int     // visitors let in over one of the limits
-	count   int     // visitors let in
+	over    int     // admissions above one of the limits
+	count   int     // admissions
 }
 
 // A reach is how much of a limit was used.
 type reach struct{ n, of int }
 
-// nearer reports whether r is nearer to its limit than o, or as near.
+// nearer reports whether r is at least as near to its limit as o.
 func (r reach) nearer(o reach) bool { return o.of == 0 || r.n*o.of >= o.n*r.of }
 
 func newStays(now time.Time, session time.Duration, most, perMinute int) *stays {
@@ -53,7 +53,7 @@ func newStays(now time.Time, session time.Duration, most, perMinute int) *stays 
 	}
 }
 
-// begin notes a request of a visitor.
+// begin records the start of a request.
 func (s *stays) begin(id string, now time.Time) {
 	v := s.open[id]
 	if v == nil || v.busy == 0 && now.Sub(v.to) > s.session {
@@ -65,7 +65,7 @@ func (s *stays) begin(id string, now time.Time) {
 	v.busy++
 }
 
-// end notes that a request is answered; last that the visitor said goodbye.
+// end records the end of a request; last means that the visitor ended its session.
 func (s *stays) end(id string, now time.Time, last bool) {
 	v := s.open[id]
 	if v == nil {
@@ -78,8 +78,8 @@ func (s *stays) end(id string, now time.Time, last bool) {
 	}
 }
 
-// inside is how many were inside at t, as far as is known yet: a visitor whose
-// next request is still to come is not seen between the two.
+// inside returns how many visitors were inside at t, as far as is known. A visitor between two
+// requests is not counted until its next request arrives.
 func (s *stays) inside(t time.Time) (n int) {
 	for _, v := range s.log {
 		if !v.from.After(t) && (v.busy > 0 || !v.to.Before(t)) {
@@ -89,8 +89,8 @@ func (s *stays) inside(t time.Time) (n int) {
 	return n
 }
 
-// tally judges those who came of late, again at each call: a visitor that was
-// silent a moment ago may turn out to have been inside all the time.
+// tally checks recent arrivals again at each call. A visitor that was silent may turn out to have
+// been inside all the time.
 func (s *stays) tally(now time.Time) {
 	for i, v := range s.log {
 		if now.Sub(v.from) > 2*time.Minute {
@@ -115,7 +115,7 @@ func (s *stays) tally(now time.Time) {
 	s.forget(now)
 }
 
-// forget drops what can change nothing any more.
+// forget drops stays that cannot change the result any more.
 func (s *stays) forget(now time.Time) {
 	const keep = 4 * time.Minute
 	s.log = slices.DeleteFunc(s.log, func(v *stay) bool {
@@ -127,8 +127,8 @@ func (s *stays) forget(now time.Time) {
 	})
 }
 
-// here is who has been seen within a session and has not said goodbye, and how
-// many of them are guests: people, that is, not simulated visitors.
+// here returns the number of visitors that were seen within a session and have not left, and how
+// many of them are guests: people, not simulated visitors.
 func (s *stays) here(now time.Time, guest func(id string) bool) (all, guests int) {
 	for id, v := range s.open {
 		if v.busy == 0 && now.Sub(v.to) > s.session {
@@ -142,11 +142,10 @@ func (s *stays) here(now time.Time, guest func(id string) bool) (all, guests int
 	return all, guests
 }
 
-// limitTo changes the limit of users at once from now on.
+// limitTo changes the limit of sessions at once from now on.
 func (s *stays) limitTo(n int, now time.Time) { s.most = append(s.most, limit{now, n}) }
 
-// allowed is the largest limit under which a visitor that came at t may have
-// been let in.
+// allowed returns the largest limit under which a visitor that came at t may have been admitted.
 func allowed(limits []limit, t time.Time) int {
 	n := 0
 	for i, l := range limits {

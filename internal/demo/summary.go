@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// heardWithin is how long after a kill each visitor in the line should have had an
-// answer: its interval, and a try that fails before. Chosen.
+// heardWithin is how long after a kill each visitor in the line should have received an answer: its
+// polling interval, and one failed attempt. Chosen.
 const heardWithin = 10 * time.Second
 
-// What a cluster is held to while enough nodes are up and nobody kills one. Chosen: an
-// election of the records takes 4 to 9 s, and a visitor that met nobody asks again
-// within a minute.
+// These are the promises of a cluster while enough nodes are up and nobody kills one. Chosen: an
+// election of the records takes 4 to 9 s, and a visitor that reached no node polls again within a
+// minute.
 const (
-	servedWithin = 30 * time.Second // somebody is let in, if there is room
-	calmWithin   = 90 * time.Second // everybody in the line has had an answer
+	servedWithin = 30 * time.Second // somebody is admitted, if there is a slot
+	calmWithin   = 90 * time.Second // everybody in the line has received an answer
 )
 
-// A Summary is what the shop and the visitors saw, in the end.
+// A Summary is what the shop and the visitors saw during the whole run.
 type Summary struct {
 	took   time.Duration
 	report report
@@ -39,7 +39,7 @@ func (d *demo) summary() *Summary {
 	return s
 }
 
-// Faults are the promises that were broken, a line each; nil when all held.
+// Faults returns the broken promises, one per line; nil when all held.
 func (s *Summary) Faults() []string {
 	var faults []string
 	fault := func(bad bool, format string, args ...any) {
@@ -71,7 +71,7 @@ func (s *Summary) Faults() []string {
 	return faults
 }
 
-// Write prints the figures, one a line, and what they come to.
+// Write prints the figures, one per line, and the conclusion.
 func (s *Summary) Write(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name, format string, args ...any) {
@@ -128,7 +128,7 @@ func (s *Summary) Write(w io.Writer) error {
 	return err
 }
 
-// outage says how long the room was away.
+// outage returns how long the room was down, as text.
 func (k *kill) outage() string {
 	if k.down == 0 {
 		return fmt.Sprintf("down, %d waiting", k.waiting)
@@ -136,7 +136,7 @@ func (k *kill) outage() string {
 	return fmt.Sprintf("back after %.2f s", k.down.Seconds())
 }
 
-// places says what became of those who were waiting.
+// places returns what happened to the waiting visitors, as text.
 func (k *kill) places() string {
 	if k.who == "" && k.down == 0 {
 		return ""
@@ -151,7 +151,7 @@ func (k *kill) places() string {
 	return text
 }
 
-// printLine is the picture for a log: a line a second.
+// printLine prints the state as a log line, once a second.
 func (d *demo) printLine(s *scene) {
 	if d.world != nil {
 		io.WriteString(d.cfg.Out, worldLine(s, d.begun))

@@ -11,16 +11,16 @@ import (
 	"github.com/headgate/headgate/internal/platform"
 )
 
-// A terminal is one that has been made ready for a picture: keys come one by one
-// and are not echoed, and the picture has a screen of its own.
+// A terminal is a terminal prepared for the picture. Keys arrive one by one and are not echoed, and
+// the picture has a screen of its own.
 type terminal struct {
 	in, out *os.File
 	restore func() error
-	ends    func() // ends the reading of keys, if there is any, and waits for its end
+	ends    func() // stops reading keys, if it runs, and waits for its end
 }
 
-// IsTerminal reports whether both are a terminal, so that there can be a picture
-// and keys.
+// IsTerminal reports whether in and out are both terminals, so that the demo can show a picture and
+// read keys.
 func IsTerminal(in io.Reader, out io.Writer) bool {
 	_, _, ok := both(in, out)
 	return ok
@@ -40,11 +40,11 @@ func both(in io.Reader, out io.Writer) (*os.File, *os.File, bool) {
 	return i, o, true
 }
 
-// keyPatience is how long is waited for a key at a time.
+// keyPatience is the timeout of one read of keys.
 const keyPatience = 100 * time.Millisecond
 
-// openTerminal makes the terminal ready. An interrupt stays one; only what would
-// stop us with the screen in this state (^Z) is off. close must follow.
+// openTerminal prepares the terminal. An interrupt still works. Only ^Z is off, because it would
+// stop the process with the screen in this state. The caller must call close.
 func openTerminal(in io.Reader, out io.Writer) (*terminal, error) {
 	i, o, ok := both(in, out)
 	if !ok {
@@ -58,15 +58,15 @@ func openTerminal(in io.Reader, out io.Writer) (*terminal, error) {
 	return &terminal{in: i, out: o, restore: restore, ends: func() {}}, nil
 }
 
-// close puts the terminal back as it was. Nobody reads it any more by then: a read of one that
-// waits for whole lines does not end.
+// close restores the terminal. Reading must have stopped before: a read in line mode does not
+// return.
 func (t *terminal) close() error {
 	t.ends()
 	io.WriteString(t.out, "\x1b[0m\x1b[?25h\x1b[?1049l")
 	return t.restore()
 }
 
-// size is the terminal's, or the usual one if it does not say.
+// size returns the size of the terminal, or the usual one if it is unknown.
 func (t *terminal) size() (width, height int) {
 	w, err := platform.TerminalSize(t.out)
 	if err != nil || w.Columns == 0 || w.Rows == 0 {
@@ -75,8 +75,7 @@ func (t *terminal) size() (width, height int) {
 	return w.Columns, w.Rows
 }
 
-// listen gives each key until ctx is done or the terminal is closed or gone. spawn runs the
-// reading.
+// listen sends each key until ctx is done or the terminal is closed. spawn runs the reader.
 func (t *terminal) listen(ctx context.Context, spawn func(func() error)) <-chan byte {
 	ctx, stop := context.WithCancel(ctx)
 	to, ended := make(chan byte), make(chan struct{})
@@ -91,8 +90,8 @@ func (t *terminal) listen(ctx context.Context, spawn func(func() error)) <-chan 
 	return to
 }
 
-// keys sends each key until ctx is done or the terminal is gone. An arrow or the like is none,
-// and neither are its letters.
+// keys sends each key until ctx is done or the terminal is closed. It ignores arrow keys and
+// similar sequences, and the letters in them.
 func (t *terminal) keys(ctx context.Context, to chan<- byte) error {
 	var b [16]byte
 	var e escape
@@ -105,7 +104,7 @@ func (t *terminal) keys(ctx context.Context, to chan<- byte) error {
 			return fmt.Errorf("read a key: %w", err)
 		}
 		if n == 0 {
-			e = none // what follows an Escape by so much is a key of its own
+			e = none // a byte this long after an Escape is a key of its own
 		}
 		for _, k := range b[:n] {
 			if !e.key(k) {
@@ -120,8 +119,8 @@ func (t *terminal) keys(ctx context.Context, to chan<- byte) error {
 	return nil
 }
 
-// An escape is how far a control sequence has been read (ECMA-48 §5.4: ESC [, parameters, a
-// final byte from @ to ~; terminals also send ESC O and one byte).
+// An escape is the parser state of a control sequence (ECMA-48 §5.4: ESC [, parameters, a final
+// byte from @ to ~; terminals also send ESC O and one byte).
 type escape int
 
 const (

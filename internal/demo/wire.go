@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// A wire is the way between two data centres: a proxy on loopback whose bytes arrive as
-// late as over a real distance, in order and all of them. It can be cut. Then nothing
-// arrives and nobody is told, as when a cable is cut; what was under way arrives when it
-// is mended, if anybody still listens. It may be used by many goroutines at once.
+// A wire is the connection between two data centers: a proxy on loopback that delays all bytes as a
+// real distance would, and keeps them complete and in order. It can be cut. Then nothing arrives
+// and neither end gets an error, as with a broken cable. What was under way arrives after the
+// repair, if somebody still listens. A wire may be used by many goroutines at once.
 type wire struct {
-	ends  [2]string // the data centres; the first dials
+	ends  [2]string // the data centers; the first one dials
 	delay time.Duration
 	to    string
 	ln    net.Listener
@@ -26,16 +26,17 @@ type wire struct {
 
 	mu    sync.Mutex
 	cut   bool
-	whole chan struct{} // closed while it is not cut
+	whole chan struct{} // closed while the wire works
 }
 
-// How much a wire carries at once. Chosen: the links say a few kilobytes a second.
+// These constants limit how much a wire carries at once. Chosen: the links carry a few kilobytes a
+// second.
 const (
 	wireChunk  = 32 << 10
 	wireChunks = 256 // under way in one direction; then the sender waits
 )
 
-// openWire listens on a free loopback port and carries what comes to an address.
+// openWire listens on a free loopback port and forwards its connections to an address.
 func openWire(ends [2]string, to string, delay time.Duration) (*wire, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -49,7 +50,7 @@ func openWire(ends [2]string, to string, delay time.Duration) (*wire, error) {
 	return w, nil
 }
 
-// close ends all that is under way and waits for it. It may be called again.
+// close ends all connections and waits for them. It may be called again.
 func (w *wire) close() error {
 	err := w.ln.Close()
 	if errors.Is(err, net.ErrClosed) {
@@ -73,10 +74,10 @@ func (w *wire) setCut(cut bool) {
 	w.cut = cut
 }
 
-// joins tells whether the wire ends at a data centre.
+// joins reports whether the wire ends at this data center.
 func (w *wire) joins(name string) bool { return slices.Contains(w.ends[:], name) }
 
-// other is the data centre at the other end.
+// other returns the data center at the other end.
 func (w *wire) other(name string) string {
 	if w.ends[0] == name {
 		return w.ends[1]
@@ -97,18 +98,18 @@ func (w *wire) accept(ctx context.Context) error {
 	}
 }
 
-// carry joins a connection with one to the other end, until either is over.
+// carry forwards a connection to the other end until either side closes.
 func (w *wire) carry(ctx context.Context, near net.Conn) {
 	defer near.Close()
 	d := &net.Dialer{Timeout: dialWithin}
 	far, err := d.DialContext(ctx, "tcp", w.to)
 	if err != nil {
-		return // who dialled finds out and tries again
+		return // the dialing node notices and retries
 	}
 	defer far.Close()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	free := context.AfterFunc(ctx, func() { near.Close(); far.Close() }) // whoever reads
+	free := context.AfterFunc(ctx, func() { near.Close(); far.Close() }) // unblocks both readers
 	defer free()
 	var wg sync.WaitGroup
 	for _, way := range [][2]net.Conn{{near, far}, {far, near}} {
@@ -119,16 +120,16 @@ func (w *wire) carry(ctx context.Context, near net.Conn) {
 	wg.Wait()
 }
 
-// dialWithin is how long the other end may take. Chosen: it is on this machine.
+// dialWithin is the dial timeout. Chosen: the other end is on this machine.
 const dialWithin = time.Second
 
-// A chunk is bytes under way.
+// A chunk is a piece of data under way.
 type chunk struct {
 	due  time.Time
 	text []byte
 }
 
-// take reads what is sent, and says when it is due.
+// take reads data and sets the time at which it is due.
 func (w *wire) take(ctx context.Context, from io.Reader, chunks chan<- chunk) {
 	defer close(chunks)
 	buf := make([]byte, wireChunk)
@@ -147,7 +148,7 @@ func (w *wire) take(ctx context.Context, from io.Reader, chunks chan<- chunk) {
 	}
 }
 
-// bring writes what is due.
+// bring writes data when it is due.
 func (w *wire) bring(ctx context.Context, to io.Writer, chunks <-chan chunk) {
 	for c := range chunks {
 		if !rest(ctx, time.Until(c.due)) {

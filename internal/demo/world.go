@@ -13,24 +13,24 @@ import (
 	"github.com/headgate/headgate/internal/loopback"
 )
 
-// A world is three data centres that are one room: each a process with a store of its
-// own, joined over wires that are as slow as the distances between them.
+// A world is three data centers that are one room. Each is a process with a store of its own. They
+// are joined by wires as slow as the distances between them.
 type world struct {
 	cities []*city
 	wires  []*wire
-	failed chan error // a process that ended by itself
+	failed chan error // a process that ended unexpectedly
 }
 
-// A place is where a data centre is.
+// A place is the location of a data center.
 type place struct {
-	name  string // of the data centre
+	name  string // of the data center
 	title string
 	x, y  int     // on the map
-	noon  float64 // when it is busiest, as a share of a day
+	noon  float64 // its busiest time, as a share of a day
 }
 
-// places are the data centres of the demo from west to east; the first is the home of
-// Anywhere. The day begins in Delhi, as the sun goes.
+// places returns the data centers of the demo from west to east. The first one is the home of
+// Anywhere. The day begins in Delhi, as the sun moves.
 func places() []place {
 	return []place{
 		{name: "sjc", title: "San Jose", x: 10, y: 5, noon: 5. / 6},
@@ -39,7 +39,7 @@ func places() []place {
 	}
 }
 
-// distances are the delays one way. Chosen: about half of the usual round trips over the
+// distances returns the one-way delays. Chosen: about half of the usual round trips over the
 // internet between these cities.
 func distances() map[[2]string]time.Duration {
 	return map[[2]string]time.Duration{
@@ -49,12 +49,11 @@ func distances() map[[2]string]time.Duration {
 	}
 }
 
-// linkPort is by how much the port at which a store node waits for other data centres
-// comes after its first.
+// linkPort is the offset from the first port of a store node to the port for other data centers.
 const linkPort = 2
 
-// newWorld makes the data centres as headgate cluster init does, each by itself, and a
-// configuration for each. The wires are open, and nothing is started.
+// newWorld creates each data center as headgate cluster init does, and a configuration for each.
+// The wires are open, and nothing is started.
 func newWorld(program, folder, origin string, l Limits) (w *world, err error) {
 	w = &world{failed: make(chan error, 1)}
 	defer func() {
@@ -98,8 +97,7 @@ const storeNode = "n1"
 
 func joinsOf(folder, name string) string { return filepath.Join(folder, "join-"+name) }
 
-// openWires opens a wire for each two data centres. Of two, the one whose name sorts
-// first dials.
+// openWires opens a wire between each two data centers. The one whose name sorts first dials.
 func (w *world) openWires(links map[string]string) error {
 	all := distances()
 	byName := func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }
@@ -113,8 +111,8 @@ func (w *world) openWires(links map[string]string) error {
 	return nil
 }
 
-// clusterOf is what a data centre is told of itself and the others: they are at the ends
-// of wires.
+// clusterOf returns the cluster configuration of a data center. It reaches the others through
+// wires.
 func (w *world) clusterOf(name, folder string) map[string]any {
 	others := map[string]any{}
 	for _, wire := range w.wires {
@@ -128,7 +126,7 @@ func (w *world) clusterOf(name, folder string) map[string]any {
 		"datacenters": others, "home": places()[0].name}
 }
 
-// launch starts all data centres and does not wait for them.
+// launch starts all data centers and does not wait for them.
 func (w *world) launch() error {
 	for _, c := range w.cities {
 		if err := c.node.launch(); err != nil {
@@ -138,7 +136,7 @@ func (w *world) launch() error {
 	return nil
 }
 
-// close kills all data centres, for their folders go too, and takes the wires down.
+// close kills all data centers, because their folders are removed anyway, and closes the wires.
 func (w *world) close() error {
 	var errs []error
 	for _, c := range w.cities {
@@ -152,7 +150,7 @@ func (w *world) close() error {
 	return errors.Join(errs...)
 }
 
-// of finds a city by the name of its data centre, nil if there is none.
+// of returns the city of a data center, or nil if there is none.
 func (w *world) of(name string) *city {
 	for _, c := range w.cities {
 		if c.name == name {
@@ -162,17 +160,17 @@ func (w *world) of(name string) *city {
 	return nil
 }
 
-// cutAll cuts the wires of all cities that are cut off, and mends all others.
+// cutAll cuts the wires of all cities that are cut off, and restores all others.
 func (w *world) cutAll() {
 	for _, one := range w.wires {
 		one.setCut(w.of(one.ends[0]).isOff() || w.of(one.ends[1]).isOff())
 	}
 }
 
-// A via sends requests to the data centre of a city, and tells the shop which it was.
+// A via sends requests to the data center of a city, and names it to the shop.
 type via struct{ node *node }
 
-// RoundTrip sends the request under the name of the data centre.
+// RoundTrip sends the request with the name of the data center.
 func (v via) RoundTrip(r *http.Request) (*http.Response, error) {
 	out := r.Clone(r.Context())
 	if out.Host == "" {

@@ -10,28 +10,28 @@ import (
 	"github.com/headgate/headgate/internal/crowd"
 )
 
-// WorldLimits are those of the demo of several data centres. Chosen: so many slots can be
-// drawn, and the stays of its crowd use no more than two thirds of the new users.
+// WorldLimits returns the limits of the demo of several data centers. Chosen: few enough slots to
+// draw them, and the crowd's sessions use no more than two thirds of the limit of new users.
 func WorldLimits() Limits { return Limits{AtOnce: 60, PerMinute: 900, Session: 15 * time.Second} }
 
-// WorldFor is how long the demo of several data centres runs unless it is told, and days
-// how many days go by in that. Chosen: each city is busy for 20 s.
+// WorldFor is the default duration of the demo of several data centers, and days the number of days
+// shown in it. Chosen: each city is busy for 20 s.
 const (
 	WorldFor = 90 * time.Second
 	days     = 1.5
 )
 
-// The crowd of the world. Chosen: in each city some come all day, and most when it is
-// busy there; at each noon more than there are slots, in between less.
+// These constants define the crowd of the world. Chosen: in each city some come all day, and most
+// when it is busy there. At each noon there are more visitors than slots, and fewer in between.
 const (
 	allDay   = 0.06
 	atNoon   = 1 - 3*allDay
-	cityPace = time.Second // between two visits at most
+	cityPace = time.Second // longest pause between two visits
 )
 
-// What is cut when, as shares of a show. Chosen: London, for as long as San Jose takes to
-// want its slots, and later than a minute after the start: then what London used of the
-// limit of new users comes back to it.
+// These constants define which city is cut off when, as shares of a show. Chosen: London, for as
+// long as San Jose takes to need its slots. The cut is later than a minute after the start, when
+// the part of the limit of new users that London has used comes back to it.
 const (
 	cutCity  = "lhr"
 	cutAt    = 0.74
@@ -39,18 +39,18 @@ const (
 	cutLeast = 4 * time.Second
 )
 
-// A cutting is one time a city was cut off.
+// A cutting is one cut of a city.
 type cutting struct {
 	city  *city
 	title string
 	at    time.Time
-	took  time.Duration // 0: it is still
-	held  int           // slots it held then
-	first int           // let in there before
+	took  time.Duration // 0: still cut
+	held  int           // slots held at the cut
+	first int           // admissions there before
 	after int           // and until it was joined again
 }
 
-// show is how long all that there is to see takes.
+// show returns the duration of the whole show.
 func (d *demo) show() time.Duration {
 	if d.cfg.For > 0 {
 		return d.cfg.For
@@ -58,10 +58,10 @@ func (d *demo) show() time.Duration {
 	return WorldFor
 }
 
-// day is what time of day it is, in days since the first began.
+// day returns the time in days since the first day began.
 func (d *demo) day() float64 { return days * float64(d.openFor()) / float64(d.show()) }
 
-// await waits until all data centres have heard of each other.
+// await waits until all data centers have received messages from each other.
 func (w *world) await(ctx context.Context) error {
 	for began := time.Now(); ; {
 		i := slices.IndexFunc(w.cities, func(c *city) bool { return !c.joined() })
@@ -78,7 +78,7 @@ func (w *world) await(ctx context.Context) error {
 	}
 }
 
-// followWorld looks at the data centres, and cuts and mends wires, until ctx is done.
+// followWorld watches the data centers, and cuts and restores wires, until ctx is done.
 func (d *demo) followWorld(ctx context.Context) {
 	for _, c := range d.world.cities {
 		c.judge.slack = clusterSlack
@@ -93,13 +93,13 @@ func (d *demo) followWorld(ctx context.Context) {
 	})
 }
 
-// A director lets happen what happens by itself. It lives in one goroutine.
+// A director causes the events that happen without a key. It is used by one goroutine.
 type director struct {
 	demo  *demo
 	ready map[string]bool
-	noon  *city // where it is busiest
+	noon  *city // the busiest city
 	cuts  int
-	cut   *city // what was cut by itself; nil: nothing
+	cut   *city // the city cut by the demo; nil: none
 	until time.Duration
 }
 
@@ -138,7 +138,7 @@ func (p *director) look(now time.Time) {
 	}
 }
 
-// worldKey does what a key says: 1, 2 and 3 cut a city off, or join it again.
+// worldKey acts on a key: 1, 2 and 3 cut a city off, or join it again.
 func (d *demo) worldKey(k byte) {
 	if d.openFor() == 0 || k < '1' || int(k-'1') >= len(d.world.cities) {
 		return
@@ -177,14 +177,13 @@ func (d *demo) mend(c *city, now time.Time) {
 	d.tell("%s is joined with the others again", c.title)
 }
 
-// people brings a crowd to each city until ctx is done. How many come goes with the time
-// of day.
+// people sends a crowd to each city until ctx is done. Its size follows the time of day.
 func (d *demo) people(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for i, c := range d.world.cities {
 		most := float64(d.cfg.Visitors)
 		f := newFlock(d.front.URL, via{c.node}, int(most*(allDay+atNoon))+1, c.judge)
-		f.next.Store(int64(i+1) * 1_000_000) // the shop tells all visitors apart
+		f.next.Store(int64(i+1) * 1_000_000) // visitor numbers are unique across cities
 		f.failed, f.came = d.fail, c.newcomer
 		f.manners = manners{arrivals: cityPace, stayMin: 3 * time.Second, stayMax: 8 * time.Second,
 			awayMin: cityPace / 5, awayMax: cityPace}
@@ -199,7 +198,7 @@ func (d *demo) people(ctx context.Context) error {
 	return nil
 }
 
-// newcomer notes how long the first answer to a visitor takes.
+// newcomer records how long the first answer to a visitor takes.
 func (c *city) newcomer() func(*crowd.Poll) {
 	had := c.takeUnused()
 	return func(p *crowd.Poll) {
@@ -212,7 +211,7 @@ func (c *city) newcomer() func(*crowd.Poll) {
 	}
 }
 
-// finding is what all visitors saw.
+// finding returns what all visitors saw.
 func (d *demo) finding() finding {
 	if d.world == nil {
 		return d.judge.finding()
@@ -232,7 +231,7 @@ func (d *demo) finding() finding {
 	return all
 }
 
-// worldScene adds the data centres to a scene. Its caller holds mu.
+// worldScene adds the data centers to a scene. The caller holds mu.
 func (d *demo) worldScene(s *scene) {
 	home := d.world.cities[0]
 	s.World = &worldScene{Home: home.name}

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// A worldScene is what the picture shows of data centres.
+// A worldScene is what the picture shows of the data centers.
 type worldScene struct {
-	Home     string // where Anywhere lives
-	Free     int    // slots that belong to no data centre
-	Presumed int    // slots lent to whom nobody hears
+	Home     string // the data center that hosts Anywhere
+	Free     int    // slots that no data center holds
+	Presumed int    // slots lent to unreachable data centers
 	Cities   []cityScene
 }
 
@@ -24,18 +24,18 @@ type cityScene struct {
 	Waiting int
 	Held    int
 	Unused  int
-	Flow    int           // slots it got of late; below 0: gave back
-	Age     float64       // of its picture in the home of Anywhere, in seconds; -1: none
-	Off     time.Duration // it is cut off for so long; 0: it is not
-	Mended  time.Duration // it was joined again so long ago; 0: never cut off
-	LetIn   int           // through it, as the shop saw it
+	Flow    int           // slots received recently; below 0: returned
+	Age     float64       // of its snapshot in the home of Anywhere, in seconds; -1: none
+	Off     time.Duration // time since it was cut off; 0: not cut
+	Mended  time.Duration // time since it was joined again; 0: never cut off
+	LetIn   int           // through it, counted by the shop
 }
 
-// used is how many of its slots somebody uses.
+// used returns how many of its slots are in use.
 func (c *cityScene) used() int { return max(0, c.Held-c.Unused) }
 
-// worldMap is the north of the earth from Alaska to the Pacific again, 4.55 degrees a
-// column and ten a row, and what of it is land.
+// worldMap returns the north of the earth from Alaska to the Pacific, 4.55 degrees a column and ten
+// a row, and marks the land.
 func worldMap() []string {
 	return []string{
 		" ░░░░░░ ░░░░░░░░░ ░░░░░  ░░░░░░░░░       ░░░░   ░░░░░░░░░░░░░░░░░░░░░░░░░░░░░",
@@ -60,7 +60,7 @@ const (
 	worldFacts  = 18
 )
 
-// narrow is below how many columns the three cities are a triangle, and no map.
+// narrow is the width in columns below which the picture is a triangle and not a map.
 const narrow = columns
 
 func (s *scene) isNarrow() bool { return s.Width > 0 && s.Width < narrow }
@@ -94,7 +94,7 @@ func (s *scene) drawWorld(c *canvas) {
 	s.drawWorldFoot(c)
 }
 
-// drawWays draws how the cities are joined, and what flows there.
+// drawWays draws the connections between the cities, and what flows there.
 func (s *scene) drawWays(c *canvas) {
 	all := s.World.Cities
 	for i := range all {
@@ -120,8 +120,8 @@ func (s *scene) drawWays(c *canvas) {
 	}
 }
 
-// bend is by how many rows the way between two cities hangs through: the longest goes
-// round the others.
+// bend returns by how many rows the connection of two cities is curved. The longest one goes around
+// the others.
 func bend(a, b *cityScene) int {
 	if b.x-a.x > columns/2 {
 		return 7
@@ -129,7 +129,7 @@ func bend(a, b *cityScene) int {
 	return 0
 }
 
-// way is a curve from one point to another that does not touch them.
+// way returns a curve between two points that does not touch them.
 func way(x0, y0, x1, y1, bend int) (path [][2]int) {
 	for x := x0 + 2; x <= x1-2; x++ {
 		t := float64(x-x0) / float64(x1-x0)
@@ -139,13 +139,13 @@ func way(x0, y0, x1, y1, bend int) (path [][2]int) {
 	return path
 }
 
-// drawFlowOn lets marks move along the way from Anywhere to a city, or back: one for each
-// two slots, and at most so many as can be told apart.
+// drawFlowOn draws moving marks on the way from Anywhere to a city, or back: one for two slots, and
+// no more than a reader can tell apart.
 func (s *scene) drawFlowOn(c *canvas, path [][2]int, a, b *cityScene) {
 	if len(path) == 0 || a.name != s.World.Home && b.name != s.World.Home {
 		return
 	}
-	flow, east := a.Flow, false // of the city at the other end
+	flow, east := a.Flow, false // at the other end
 	if a.name == s.World.Home {
 		flow, east = b.Flow, true
 	}
@@ -204,7 +204,7 @@ func (s *scene) drawCity(c *canvas, x, y int, one *cityScene) {
 	c.put(x, y+4, tint, text)
 }
 
-// flowText says what a city got or gave of late.
+// flowText returns the slots that a city received or returned recently, as text.
 func flowText(n int) string {
 	if n == 0 {
 		return ""
@@ -212,7 +212,7 @@ func flowText(n int) string {
 	return fmt.Sprintf(" %+d", n)
 }
 
-// seen says how old the picture of a city is in the home of Anywhere.
+// seen returns the age of the city's snapshot in the home of Anywhere, as text.
 func (c *cityScene) seen(home string) (string, style) {
 	switch {
 	case c.Off > 0:
@@ -227,18 +227,19 @@ func (c *cityScene) seen(home string) (string, style) {
 	return fmt.Sprintf("seen %.1f s ago", c.Age), soft
 }
 
-// freshFor is how old, in seconds, a picture is that is told apart. Chosen: they come
-// twice a second or so, and the way is long.
+// freshFor is the age in seconds above which a snapshot counts as old. Chosen: they arrive about
+// twice a second, and the distance is long.
 const freshFor = 3
 
-// A part is some slots in a bar.
+// A part is a section of a bar.
 type part struct {
 	n    int
 	tint style
 	mark string
 }
 
-// drawBar draws parts of so many, in so many columns; each part that is some has a mark.
+// drawBar draws parts of a total in width columns. Each part that is not empty has at least one
+// mark.
 func drawBar(c *canvas, x, y, of, width int, parts []part) int {
 	sum, col := 0, 0
 	for _, p := range parts {
@@ -254,7 +255,7 @@ func drawBar(c *canvas, x, y, of, width int, parts []part) int {
 	return x
 }
 
-// drawAll draws the limit of the world: used, lent and not used, and nobody's.
+// drawAll draws the limit of the world: used, lent but unused, and free.
 func (s *scene) drawAll(c *canvas, x, y, width int) {
 	used, unused := 0, 0
 	for i := range s.World.Cities {
@@ -265,7 +266,7 @@ func (s *scene) drawAll(c *canvas, x, y, width int) {
 	c.put(x+1, y, bold, fmt.Sprintf("%d of %d used", used, s.Limits.AtOnce))
 }
 
-// worldWords says in one line what happens now.
+// worldWords returns one line on what happens now.
 func (s *scene) worldWords() (string, style) {
 	w := s.World
 	var off, back, most, waits *cityScene
@@ -316,8 +317,8 @@ func (s *scene) worldWords() (string, style) {
 	return "The first people come …", soft
 }
 
-// When what is told. Chosen: the ends of a link find out after some seconds that it is
-// cut, and a few slots move all the time.
+// These constants define when an event is shown. Chosen: the ends of a link detect a cut after some
+// seconds, and a few slots move all the time.
 const (
 	tellCut  = 1500 * time.Millisecond
 	tellBack = 4 * time.Second
@@ -341,7 +342,7 @@ func (s *scene) drawWorldFoot(c *canvas) {
 	c.keys(keys)
 }
 
-// worldLine is the picture for a log: what happened, and how it stands.
+// worldLine returns the state as a log line: what happened, and what holds now.
 func worldLine(s *scene, begun time.Time) string {
 	var b strings.Builder
 	for _, n := range s.News {

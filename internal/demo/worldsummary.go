@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// newcomers are the first answers to visitors, by what their data centre could do when
-// they came.
+// newcomers are the times of first answers, grouped by what the data center could do when the
+// visitor came.
 type newcomers struct {
-	slots []time.Duration // let in; it had an unused slot for them at the last look
-	lent  []time.Duration // let in; it had none then
-	line  []time.Duration // told to wait
+	slots []time.Duration // admitted; an unused slot was known
+	lent  []time.Duration // admitted; no unused slot was known
+	line  []time.Duration // had to wait
 }
 
 func (n *newcomers) note(had, in bool, took time.Duration) {
@@ -26,20 +26,20 @@ func (n *newcomers) note(had, in bool, took time.Duration) {
 	}
 }
 
-// add takes the answers in another city in.
+// add adds the answers of another city.
 func (n *newcomers) add(o *newcomers) {
 	n.slots = append(n.slots, o.slots...)
 	n.lent = append(n.lent, o.lent...)
 	n.line = append(n.line, o.line...)
 }
 
-// A worldSummary is what a Summary says of data centres beside the rest.
+// A worldSummary is the part of a Summary about data centers.
 type worldSummary struct {
-	letIn []string // through each city
+	letIn []string // admissions through each city
 	cuts  []cutting
 	came  newcomers
-	doubt time.Duration // of the order between cities, as they measured; 0: not told
-	sent  []string      // messages a second, by who sends
+	doubt time.Duration // uncertainty of the order between cities, measured; 0: unknown
+	sent  []string      // messages a second, by sender
 }
 
 func (d *demo) worldSummary(now time.Time) *worldSummary {
@@ -60,7 +60,7 @@ func (d *demo) worldSummary(now time.Time) *worldSummary {
 	return s
 }
 
-// sum adds what one city saw.
+// sum adds the results of one city.
 func (c *city) sum(s *worldSummary) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,7 +79,7 @@ func (c *city) sum(s *worldSummary) {
 	}
 }
 
-// write prints the lines of data centres.
+// write prints the lines about data centers.
 func (s *worldSummary) write(line func(name, format string, args ...any)) {
 	line("let in through", "%s", strings.Join(s.letIn, ", "))
 	for _, k := range s.cuts {
@@ -110,7 +110,7 @@ func (s *worldSummary) write(line func(name, format string, args ...any)) {
 	line("", "chosen: about half of usual round trips")
 }
 
-// distanceList says how far apart the cities are.
+// distanceList returns the distances between the cities, as text.
 func distanceList() string {
 	var all []string
 	ps := places()
@@ -123,10 +123,10 @@ func distanceList() string {
 	return strings.Join(all, ", ")
 }
 
-// endsOf are the ends of the wire between two data centres.
+// endsOf returns the ends of the wire between two data centers.
 func endsOf(a, b string) [2]string { return [2]string{min(a, b), max(a, b)} }
 
-// median is the middle one; there must be some.
+// median returns the median; all must not be empty.
 func median(all []time.Duration) time.Duration {
 	all = slices.Sorted(slices.Values(all))
 	return all[len(all)/2]

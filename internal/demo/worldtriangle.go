@@ -13,14 +13,14 @@ const (
 	triangleBase  = 9
 )
 
-// drawTriangle is the picture for a narrow terminal: the city of the middle above, the
-// others below it to the left and the right.
+// drawTriangle draws the picture for a narrow terminal: the middle city above, the others below it
+// on the left and the right.
 func (s *scene) drawTriangle(c *canvas) {
 	c.put(1, 0, bold, "headgate demo --datacenters")
 	s.drawClock(c, triangleWidth-1)
 	c.put(1, 1, you, s.URL)
 	keys := s.Keys
-	s.Keys = false // they are below
+	s.Keys = false // drawn below
 	at := [][2]int{{1, triangleBase}, {11, triangleTop}, {22, triangleBase}}
 	for i := range s.World.Cities {
 		if i < len(at) {
@@ -59,7 +59,7 @@ func (s *scene) drawSides(c *canvas) {
 	}
 }
 
-// drawShortVerdict says in three lines what the shop and the visitors saw.
+// drawShortVerdict draws in three lines what the shop and the visitors saw.
 func (s *scene) drawShortVerdict(c *canvas, y int) {
 	t, v := s.Shop.Tight, &s.Seen
 	tint := good

@@ -33,12 +33,11 @@ const (
 	keysDir      = "keys/"
 )
 
-// backupFormat is the format of the backups this program makes and takes.
+// backupFormat is the format of the backups that this program writes and reads.
 const backupFormat = 1
 
-// Bounds on what is read, so that a file that is no backup cannot ask for all
-// memory. Chosen: a record is at most 1 MB and in practice 5 KB, a thousand
-// tokens are 300 KB.
+// These constants limit what is read, so that a file that is not a backup cannot use up the memory.
+// Chosen: a record is at most 1 MB and in practice 5 KB, and a thousand tokens are 300 KB.
 const (
 	maxMember  = 2 << 20
 	maxMembers = 20_000
@@ -46,12 +45,12 @@ const (
 	maxPadding = 1 << 20 // tar ends with blocks of zeros
 )
 
-// A manifest says what is in a backup.
+// A manifest lists what is in a backup.
 type manifest struct {
 	Format  int       `json:"backup_format"`
-	Version string    `json:"version"` // of the headgate that made it
+	Version string    `json:"version"` // the headgate that made it
 	MadeAt  time.Time `json:"made_at"`
-	Running bool      `json:"running"` // a headgate worked in the folder
+	Running bool      `json:"running"` // a headgate was running in the folder
 	Members []member  `json:"members"`
 }
 
@@ -88,7 +87,7 @@ func (m *manifest) find(name string) *member {
 	return &m.Members[at]
 }
 
-// write writes the backup. The time of a member is that of the backup.
+// write writes the backup. All members get the time of the backup.
 func (m *manifest) write(w io.Writer) error {
 	for i := range m.Members {
 		m.Members[i].seal()
@@ -121,8 +120,8 @@ func (m *manifest) write(w io.Writer) error {
 
 var errNoBackup = errors.New("it is no backup of headgate")
 
-// readManifest reads a whole backup and checks that it is what was written: all
-// that the manifest lists and nothing else, each member by its hash.
+// readManifest reads a whole backup and checks it against the manifest. It must contain all listed
+// members and nothing else, and the hash of each member must match.
 func readManifest(r io.Reader) (*manifest, error) {
 	z, err := gzip.NewReader(r)
 	if err != nil {
@@ -158,14 +157,14 @@ func readManifest(r io.Reader) (*manifest, error) {
 	if _, err := t.Next(); err != io.EOF {
 		return nil, errors.New("there is more in it than the manifest says")
 	}
-	// To the end of the stream, where its own checksum is.
+	// Read to the end of the stream, where its checksum is.
 	if n, err := io.Copy(io.Discard, io.LimitReader(left, maxPadding)); err != nil || n == maxPadding {
 		return nil, errors.New("its end is damaged")
 	}
 	return m, nil
 }
 
-// cut says in plain words that there is no more.
+// cut returns a clear error for a truncated file.
 func cut(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.New("the backup is cut off")
@@ -173,7 +172,7 @@ func cut(err error) error {
 	return err
 }
 
-// next reads the next plain file.
+// next reads the next regular file.
 func next(t *tar.Reader) (name string, b []byte, err error) {
 	h, err := t.Next()
 	if err != nil {
@@ -186,7 +185,7 @@ func next(t *tar.Reader) (name string, b []byte, err error) {
 	return h.Name, b, err
 }
 
-// check holds that nothing but what belongs into a data folder is listed.
+// check returns an error if the manifest lists a file that does not belong in a data folder.
 func (m *manifest) check() error {
 	if len(m.Members) > maxMembers {
 		return errors.New("it lists too many files")

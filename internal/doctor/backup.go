@@ -19,7 +19,7 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// An Error says what is wrong with a folder or a backup, and what to do.
+// An Error describes what is wrong with a folder or a backup, and what to do.
 type Error struct {
 	Text string
 	Do   string
@@ -33,35 +33,35 @@ func (e *Error) Error() string {
 	return e.Text
 }
 
-// Unwrap gives the reason.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Hint says what to do.
+// Hint returns what to do.
 func (e *Error) Hint() string { return e.Do }
 
-// A Backup is what was taken out of a data folder.
+// A Backup is the content read from a data folder.
 type Backup struct {
-	Rooms    []string // whose records are in it
+	Rooms    []string // rooms whose records are included
 	Keys     int      // sealing keys
 	Tokens   bool
 	Running  bool
-	Queues   []string // whose jobs are not in it
+	Queues   []string // queues; their jobs are not included
 	Bytes    int      // of all members
-	Damaged  []Loss   // what is not in it, and should be
+	Damaged  []Loss   // what should be included, but is not
 	Warnings []string
 
 	manifest manifest
 }
 
-// A Loss is a record of which no whole copy is there.
+// A Loss is a record without an intact copy.
 type Loss struct{ Key, Files string }
 
-// counterKey begins the keys of the rooms' records (package counter).
+// counterKey is the prefix of the keys of the rooms' records (package counter).
 const counterKey = "counter."
 
-// Take reads what belongs into a backup from a data folder, whether a headgate
-// works in it or not, and changes nothing there. Each record is of the moment
-// when it was read: what is in it was confirmed, and told after that.
+// Take reads what belongs in a backup from a data folder and changes nothing there. A headgate may
+// be running in it. Each record has the state of the moment when it was read. headgate confirms
+// nothing before it is in a record, so a record includes everything confirmed up to then.
 func Take(dir, version string) (*Backup, error) {
 	v, err := datadir.Format(dir)
 	switch {
@@ -92,7 +92,7 @@ func Take(dir, version string) (*Backup, error) {
 			b.Queues = append(b.Queues, name)
 		}
 	}
-	// The keys come last: what is in the records was sealed by one of them.
+	// The keys are read last: everything in the records was sealed by one of them.
 	if err := b.keys(dir); err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ func (b *Backup) records(dir string) error {
 		bad := strings.Join(c.Damaged(), ", ")
 		switch {
 		case !c.Whole() && bad == "":
-			continue // made and not written yet
+			continue // created, but not yet written
 		case !c.Whole():
 			b.Damaged = append(b.Damaged, Loss{c.Key, bad})
 			continue
@@ -169,7 +169,7 @@ func (b *Backup) keys(dir string) error {
 		}
 		err := b.file(dir, keysDir+e.Name())
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // rotated out meanwhile
+			continue // removed by a rotation meanwhile
 		}
 		if err != nil {
 			return err
@@ -200,8 +200,8 @@ func (b *Backup) WriteTo(w io.Writer) (int64, error) {
 	return buf.WriteTo(w)
 }
 
-// Save writes the backup into a file for its owner alone, and returns when it is
-// on the disk: after a crash the file is whole or not there.
+// Save writes the backup to a file that only its owner can read, and returns when it is on the
+// disk. After a crash the file is complete or does not exist.
 func (b *Backup) Save(file string, force bool) error {
 	if _, err := os.Lstat(file); err == nil && !force {
 		return &Error{Text: file + " is there already", Do: "name another file, or add --force"}
@@ -231,9 +231,9 @@ func (b *Backup) Save(file string, force bool) error {
 	return nil
 }
 
-// rename replaces a file only when told to: somebody may have made it since it
-// was looked for. A link fails when the name is taken. On a file system without links, that file is
-// overwritten.
+// rename replaces an existing file only if force is set. Somebody may have created it since the
+// caller looked, so rename uses a link, which fails if the name exists. On a file system without
+// links, it overwrites that file.
 func rename(old, file string, force bool) error {
 	if !force {
 		err := os.Link(old, file)

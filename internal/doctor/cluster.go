@@ -14,20 +14,20 @@ import (
 	"github.com/headgate/headgate/internal/config"
 )
 
-// A cluster is what one examination finds of the nodes.
+// A cluster is what one examination finds about the nodes.
 type cluster struct {
 	*config.Cluster
 	tls    *tls.Config
-	domain string // what all names in certificates end in
+	domain string // suffix of all names in certificates
 
-	here   []*door // this node's own ports, when it is a store node and they are taken
-	doors  []*door // of the store nodes, this one too when it answers here
+	here   []*door // this node's own ports, if it is a store node and they are in use
+	doors  []*door // of the store nodes; this one only if it answers
 	heard  []heard // processes, by name
 	kept   kept
-	server string // of this node, when it runs
+	server string // server id of this node, if it runs
 }
 
-// cluster looks at the nodes that are one room with this one.
+// cluster checks the nodes that form the room together with this one.
 func (x *examiner) cluster(ctx context.Context) {
 	switch {
 	case x.cfg.Config == nil:
@@ -64,12 +64,11 @@ func (x *examiner) cluster(ctx context.Context) {
 	x.check("clocks", func() { x.clocks(c) })
 }
 
-// anyStore is what the names of all store nodes in certificates begin with
-// (package join).
+// anyStore is the prefix of the names of all store nodes in certificates (package join).
 const anyStore = "store"
 
-// ports looks whether this node has the ports it needs: free while it is stopped,
-// its own while it runs.
+// ports checks whether this node has the ports it needs: free while it is stopped, in use by itself
+// while it runs.
 func (x *examiner) ports(ctx context.Context, c *cluster) {
 	if !c.IsStore() {
 		x.ok("a worker needs none but those of visitors and operators")
@@ -101,7 +100,7 @@ func (x *examiner) ports(ctx context.Context, c *cluster) {
 
 // bind opens a port and closes it again.
 func bind(ctx context.Context, addr string) error {
-	ctx, stop := context.WithTimeout(ctx, knockWait) // a name is looked up
+	ctx, stop := context.WithTimeout(ctx, knockWait) // a name must be resolved
 	defer stop()
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	if err != nil {
@@ -110,7 +109,7 @@ func bind(ctx context.Context, addr string) error {
 	return l.Close()
 }
 
-// free says what came of opening a port.
+// free reports the result of opening a port.
 func (x *examiner) free(addr string, err error) {
 	do := "write an address of this machine as cluster.listen, or the port alone, such as :7422"
 	switch {
@@ -126,14 +125,14 @@ func (x *examiner) free(addr string, err error) {
 	x.say(Fault, fmt.Sprintf("%s cannot be opened: %v", addr, err), do)
 }
 
-// ownPort says who answers at a port of this node that is taken.
+// ownPort reports who answers at a port of this node that is in use.
 func (x *examiner) ownPort(c *cluster, d *door) {
 	_, port, _ := net.SplitHostPort(d.addr) // the configuration has been checked
 	find := "see who has the port (ss -ltnp 'sport = :" + port + "') and stop it, or give " +
 		"cluster.listen another"
 	mine := d.leaf() != nil && slices.Contains(d.leaf().DNSNames, c.Node+c.domain)
 	if d.link && mine && (d.why == refusesCA || d.why == refusesUs) {
-		d.why = "" // as it should: nobody of this data centre comes in there
+		d.why = "" // as expected: no node of this data center connects there
 	}
 	switch {
 	case d.why == refused && x.running:
@@ -162,7 +161,7 @@ func orElse(why reason) string {
 	return string(why)
 }
 
-// dialable is how this machine reaches its own listen address.
+// dialable returns the address under which this machine reaches its own listen address.
 func dialable(listen string) string {
 	host, port, _ := net.SplitHostPort(listen) // the configuration has been checked
 	ip, err := netip.ParseAddr(host)
@@ -175,8 +174,8 @@ func dialable(listen string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// list lists the doors of the store nodes as this one reaches them. Workers use no
-// routes, and this node itself is knocked at only while it answers here.
+// list collects the doors of the store nodes as seen from this node. Workers use no routes. This
+// node itself is checked only while it answers here.
 func (c *cluster) list() {
 	for _, name := range c.Store {
 		if name == c.Node && c.server == "" {
@@ -189,8 +188,7 @@ func (c *cluster) list() {
 	}
 }
 
-// of are the doors of a store node: that of workers, and that of store nodes or
-// nil.
+// of returns the doors of a store node: the one for workers, and the one for store nodes or nil.
 func (c *cluster) of(node string) (front, route *door) {
 	for _, d := range c.doors {
 		switch {
@@ -203,7 +201,7 @@ func (c *cluster) of(node string) (front, route *door) {
 	return front, route
 }
 
-// peers says which of the store nodes can be reached from here.
+// peers reports which of the store nodes can be reached from here.
 func (x *examiner) peers(c *cluster) {
 	for _, name := range c.Store {
 		front, route := c.of(name)
@@ -233,8 +231,8 @@ func (x *examiner) peers(c *cluster) {
 	x.twice(c)
 }
 
-// shut says why a door does not open, and what to do. That one node of three is
-// away is for quorum to judge.
+// shut reports why a door does not open, and what to do. The check quorum decides whether one
+// missing node of three matters.
 func (x *examiner) shut(c *cluster, d *door, at string) {
 	what := fmt.Sprintf("%s at %s: %s", d.node, at, d.why)
 	if d.node == c.Node {
@@ -288,7 +286,7 @@ func onLoopback(addr string) bool {
 	return err == nil && ip.Unmap().IsLoopback() || strings.EqualFold(host, "localhost")
 }
 
-// twice finds addresses that lead to one process, or to that of another node.
+// twice finds addresses that lead to the same process, or to another node than expected.
 func (x *examiner) twice(c *cluster) {
 	seen := map[string]string{}
 	for _, d := range c.doors {

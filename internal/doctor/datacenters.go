@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// isDialled tells whether another data centre connects to this store node.
+// isDialled reports whether another data center connects to this store node.
 func (c *cluster) isDialled() bool {
 	if c.Leaf() == "" {
 		return false
@@ -21,8 +21,8 @@ func (c *cluster) isDialled() bool {
 	return false
 }
 
-// datacenters says which of the other data centres can be reached from here. Those that
-// connect to us cannot be seen from here.
+// datacenters reports which of the other data centers can be reached from here. It cannot check the
+// ones that connect to this one.
 func (x *examiner) datacenters(ctx context.Context, c *cluster) {
 	if !c.IsStore() {
 		x.ok("a worker connects to none")
@@ -42,7 +42,7 @@ func (x *examiner) datacenters(ctx context.Context, c *cluster) {
 	}
 }
 
-// datacenter knocks at all addresses of another data centre.
+// datacenter tries all addresses of another data center.
 func (x *examiner) datacenter(ctx context.Context, c *cluster, name string) {
 	t, err := c.LinkTLS(name)
 	if err != nil {
@@ -55,7 +55,7 @@ func (x *examiner) datacenter(ctx context.Context, c *cluster, name string) {
 		doors = append(doors, &door{node: name, addr: addr, link: true})
 	}
 	knockAll(ctx, doors, t)
-	bad := Warning // one answers: the link is there
+	bad := Warning // one address answers: the link works
 	if !slices.ContainsFunc(doors, func(d *door) bool { return d.why == "" }) {
 		bad = Fault
 	}
@@ -68,7 +68,7 @@ func (x *examiner) datacenter(ctx context.Context, c *cluster, name string) {
 	}
 }
 
-// mendLink says what to do about an address of another data centre.
+// mendLink returns what to do about an address of another data center.
 func (d *door) mendLink() string {
 	switch d.why {
 	case refused:

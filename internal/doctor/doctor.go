@@ -1,26 +1,25 @@
-// Package doctor looks at a data folder and says what is wrong with it, takes
-// backups of it, and fills a new one from a backup.
+// Package doctor examines a data folder and reports what is wrong with it, takes backups of it, and
+// restores a backup into a new folder.
 //
 // # The promise
 //
-// Examine changes nothing: what it must write to find something out, it writes
-// elsewhere or takes away again. A backup is consistent room by room at any
-// moment, also while headgate runs. Restore reads and checks the whole backup
-// before it writes, never writes into a folder that holds anything, and leaves a
-// folder in which a headgate lets nobody in whom an older record might not know.
+// Examine changes nothing: when it must write to check something, it writes elsewhere or removes it
+// again. A backup is consistent for each room at any time, also while headgate runs. Restore reads
+// and checks the whole backup before it writes, and never writes into a folder that holds anything.
+// A headgate that starts in a restored folder admits nobody that an older record might not know.
 // Every fault comes with what to do.
 //
 // # Concurrency and cost
 //
-// Nothing here is for use by several goroutines. A backup is held in memory, a
-// few KB a room. Examine copies the engine's folder, up to a gigabyte. Of a cluster
-// it knocks at all store nodes at once and listens: 10 s at the most.
+// Nothing here may be used by several goroutines at once. A backup is held in memory, a few KB per
+// room. Examine copies the engine's folder, up to a gigabyte. In a cluster it connects to all store
+// nodes at once and listens, for 10 s at most.
 //
 // # What it does not do
 //
-// It repairs nothing: headgate does that itself when it starts, and an operator
-// the rest. It does not look into the engine of a headgate that runs, nor into the
-// folders of other nodes: of these it sees what they show to any node.
+// It repairs nothing: headgate repairs what it can when it starts, and the operator must do the
+// rest. It does not read the engine of a running headgate, nor the folders of other nodes. Of these
+// it sees what any node can see.
 package doctor
 
 import (
@@ -34,10 +33,10 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// A State says how bad what a check has found is.
+// A State is the severity of a result.
 type State string
 
-// The states. Skipped is what could not be looked at.
+// These are the states. Skipped means that the check could not run.
 const (
 	OK      State = "ok"
 	Skipped State = "skipped"
@@ -60,40 +59,40 @@ type Report struct {
 	Checks []Check `json:"checks"`
 }
 
-// Running is what a headgate that runs tells of itself.
+// A Running is what a running headgate reports about itself.
 type Running struct {
 	About   api.About
 	Rooms   []headgate.Status
-	Cluster *api.Cluster // nil: not asked, or Alone
-	Alone   bool         // it is not part of a cluster
+	Cluster *api.Cluster // nil: not requested, or Alone
+	Alone   bool         // not part of a cluster
 }
 
-// Config says what to look at.
+// A Config defines what to examine.
 type Config struct {
-	Data     string         // the data folder, "" if it is not known
-	Config   *config.Config // nil: none, or it could not be read
-	ConfErr  error          // why
+	Data     string         // the data folder, "" if unknown
+	Config   *config.Config // nil: none, or not readable
+	ConfErr  error          // why it is not readable
 	Ask      func(context.Context) (*Running, error)
-	Temp     string           // where the engine is copied to; "": the system's
+	Temp     string           // parent of the engine's copy; "": the system's
 	Now      func() time.Time // default time.Now
 	maxCopy  int64
 	lowSpace uint64
 }
 
-// examiner is one examination.
+// An examiner is one examination.
 type examiner struct {
 	cfg    Config
 	report Report
-	name   string // of the check under way
+	name   string // of the current check
 
-	pid     int // of the headgate that works in the folder; 0: not known
+	pid     int // of the headgate in the folder; 0: unknown
 	running bool
 	fresh   bool     // there is no folder, and none is needed yet
-	heard   *Running // by the headgate that runs
+	heard   *Running // from the running headgate
 	copies  []store.Copy
 }
 
-// Examine looks at everything and returns what it has found.
+// Examine runs all checks and returns the results.
 func Examine(ctx context.Context, cfg Config) *Report {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -136,7 +135,7 @@ func (x *examiner) check(name string, look func()) bool {
 	return true
 }
 
-// say adds a line to the check under way.
+// say adds a result to the current check.
 func (x *examiner) say(s State, what, do string) {
 	x.report.Checks = append(x.report.Checks, Check{Name: x.name, State: s, What: what, Do: do})
 	x.report.OK = x.report.OK && s != Fault
@@ -144,7 +143,7 @@ func (x *examiner) say(s State, what, do string) {
 
 func (x *examiner) ok(format string, args ...any) { x.say(OK, fmt.Sprintf(format, args...), "") }
 
-// err says what an error says, with its hint or another.
+// err adds an error as a result, with its own hint or the given one.
 func (x *examiner) err(err error, do string) {
 	if h, ok := err.(interface{ Hint() string }); ok {
 		do = h.Hint()

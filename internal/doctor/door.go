@@ -18,26 +18,26 @@ import (
 )
 
 const (
-	knockWait = 2 * time.Second // for a port to answer, all at once; chosen
-	maxHello  = 64 << 10        // a hello of nats-server is 1 KB; chosen
+	knockWait = 2 * time.Second // for all ports together; chosen
+	maxHello  = 64 << 10        // a greeting of nats-server is 1 KB; chosen
 )
 
 // A door is a port at which a store node should answer.
 type door struct {
-	node  string // whose it should be
+	node  string // the expected node
 	addr  string
-	route bool // for store nodes alone
-	link  bool // for those of other data centres alone
+	route bool // for store nodes only
+	link  bool // for those of other data centers only
 
-	rtt    time.Duration // of the connection, with the look-up of its name
-	local  bool          // it was reached without leaving this machine
+	rtt    time.Duration // of the connection, including name resolution
+	local  bool          // reached without leaving this machine
 	certs  []*x509.Certificate
-	server string // drawn by the engine at its start
-	why    reason // "": all is well
+	server string // random id of the engine, new at each start
+	why    reason // "": no fault
 	err    error
 }
 
-// A reason says why a door does not open.
+// A reason is why a door does not open.
 type reason string
 
 const (
@@ -57,7 +57,7 @@ const (
 	refusesUs   reason = "it refuses our certificate"
 )
 
-// reached tells whether something answered at all.
+// reached reports whether something answered at all.
 func (d *door) reached() bool {
 	switch d.why {
 	case refused, silent, noWay, noName:
@@ -66,7 +66,7 @@ func (d *door) reached() bool {
 	return true
 }
 
-// leaf is the certificate that was shown, or nil.
+// leaf returns the certificate of the other end, or nil.
 func (d *door) leaf() *x509.Certificate {
 	if len(d.certs) == 0 {
 		return nil
@@ -85,8 +85,8 @@ func knockAll(ctx context.Context, doors []*door, t *tls.Config) {
 	wg.Wait()
 }
 
-// knock connects as a node does and hears what the engine says first. It sends
-// nothing but the handshake.
+// knock connects as a node does and reads the engine's greeting. It sends nothing but the
+// handshake.
 func (d *door) knock(ctx context.Context, t *tls.Config) {
 	began := time.Now()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", d.addr)
@@ -111,8 +111,8 @@ func (d *door) knock(ctx context.Context, t *tls.Config) {
 			return
 		}
 	}
-	// In TLS 1.3 the handshake is over for us before the other end has seen our
-	// certificate: whether it takes it shows when it speaks.
+	// In TLS 1.3 the handshake completes for the client before the server has checked the client's
+	// certificate. Only the server's first data shows whether it accepts the certificate.
 	line, err := bufio.NewReader(io.LimitReader(secure, maxHello)).ReadString('\n')
 	if err != nil {
 		d.unproved(err, t)
@@ -129,7 +129,7 @@ func (d *door) knock(ctx context.Context, t *tls.Config) {
 	d.server = hello.ID
 }
 
-// unreached says why there is no connection.
+// unreached returns why there is no connection.
 func unreached(err error) reason {
 	_, dns := errors.AsType[*net.DNSError](err)
 	switch {
@@ -148,7 +148,7 @@ func isTimeout(err error) bool {
 		errors.Is(err, syscall.ETIMEDOUT)
 }
 
-// unproved says which end does not take the other's certificate, and why.
+// unproved reports which end rejects the other's certificate, and why.
 func (d *door) unproved(err error, t *tls.Config) {
 	d.err = err
 	if bad, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
@@ -160,7 +160,7 @@ func (d *door) unproved(err error, t *tls.Config) {
 		d.why = noTLS
 		return
 	}
-	// crypto/tls has no types for alerts: only their texts (alert.go).
+	// crypto/tls has no types for alerts, only their texts (alert.go).
 	alert := ""
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" {
 		alert = op.Err.Error()
@@ -179,8 +179,8 @@ func (d *door) unproved(err error, t *tls.Config) {
 	}
 }
 
-// distrust says why we do not take a certificate. Whose it is comes first: when
-// another CA has signed it, its names and its end tell nothing.
+// distrust returns why this node rejects a certificate. It checks the CA first: if another CA has
+// signed the certificate, its names and dates prove nothing.
 func (d *door) distrust(err error, t *tls.Config) reason {
 	if leaf := d.leaf(); leaf != nil {
 		_, why := leaf.Verify(x509.VerifyOptions{Roots: t.RootCAs, CurrentTime: leaf.NotBefore})
@@ -201,5 +201,5 @@ func (d *door) distrust(err error, t *tls.Config) reason {
 	return over
 }
 
-// about says which door it is.
+// about returns a description of the door.
 func (d *door) about() string { return fmt.Sprintf("%s at %s", d.node, d.addr) }

@@ -18,21 +18,21 @@ import (
 )
 
 const (
-	noSpace  = 10 << 20  // with less the next block of the engine may not fit
+	noSpace  = 10 << 20  // below this the next block of the engine may not fit
 	lowSpace = 100 << 20 // a day of a busy room and its logs; both chosen
-	trial    = 64 << 10  // what is written to see whether it can be
+	trial    = 64 << 10  // size of the test file
 )
 
-// A part is what a folder is there for.
+// A part is what a data folder is used for.
 type part uint8
 
 const (
-	alone     part = iota // all that outlives this process
+	alone     part = iota // everything that outlives this process
 	inCluster             // the records of a store node
-	nothing               // tokens and the audit log: the records are elsewhere
+	nothing               // only tokens and the audit log: no records
 )
 
-// keeps says what the folder is there for.
+// keeps returns what the folder is used for.
 func (x *examiner) keeps() part {
 	switch c := x.cfg.Config; {
 	case c == nil || c.Cluster == nil && c.Engine == nil:
@@ -43,10 +43,10 @@ func (x *examiner) keeps() part {
 	return nothing
 }
 
-// oneStore tells whether no other node has the records.
+// oneStore reports whether no other node has the records.
 func (x *examiner) oneStore() bool { return len(x.cfg.Config.Cluster.Store) == 1 }
 
-// disk is where the records grow: the engine's folder may be a mount of its own.
+// disk returns the folder where the records grow: the engine's folder may be a separate mount.
 func (x *examiner) disk() string {
 	dir := filepath.Join(x.cfg.Data, "engine")
 	if _, err := os.Stat(dir); err != nil {
@@ -55,7 +55,7 @@ func (x *examiner) disk() string {
 	return dir
 }
 
-// configuration says what headgate check would say.
+// configuration reports what headgate check would report.
 func (x *examiner) configuration() {
 	c := x.cfg.Config
 	switch {
@@ -72,7 +72,7 @@ func (x *examiner) configuration() {
 	}
 }
 
-// folder looks whether there is one that this headgate takes.
+// folder checks whether there is a folder that this headgate can use.
 func (x *examiner) folder() {
 	dir := x.cfg.Data
 	info, err := os.Stat(dir)
@@ -120,8 +120,8 @@ func (x *examiner) folder() {
 	}
 }
 
-// writable writes a little and takes it away again, and looks for files that
-// another user owns: root has run a command in it, and headgate cannot write them.
+// writable writes a small file and removes it. It also looks for files that another user owns: they
+// appear when root runs a command in the folder, and headgate cannot write them.
 func (x *examiner) writable() {
 	dir := x.cfg.Data
 	if err := tryWrite(dir); err != nil {
@@ -166,7 +166,7 @@ func tryWrite(dir string) error {
 	return errors.Join(err, f.Close(), os.Remove(f.Name()))
 }
 
-// ignoreGone forgives a file that headgate has removed meanwhile.
+// ignoreGone drops the error for a file that headgate has removed meanwhile.
 func ignoreGone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -179,7 +179,7 @@ func uidOf(path string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	uid, _, _ := platform.Owner(info) // where there are no owners, all files have the same
+	uid, _, _ := platform.Owner(info) // without owners, all files have the same
 	return uid, nil
 }
 
@@ -205,7 +205,7 @@ func whyNot(err error) string {
 	return "see what the kernel says of the disk (dmesg)"
 }
 
-// space looks how much there is left for this user.
+// space checks how much disk space this user has left.
 func (x *examiner) space() {
 	free, _, err := platform.Space(x.disk())
 	if err != nil {
@@ -238,7 +238,7 @@ func size(n int64) string {
 	return fmt.Sprintf("%.1f GB", float64(n)/(1<<30))
 }
 
-// process looks whether a headgate works in the folder, and asks it.
+// process checks whether a headgate runs in the folder, and requests its state.
 func (x *examiner) process(ctx context.Context) {
 	pid, used, err := datadir.InUse(x.cfg.Data)
 	if err != nil {
@@ -273,7 +273,7 @@ func (x *examiner) process(ctx context.Context) {
 	x.rooms(r)
 }
 
-// rooms passes on what the process says is wrong.
+// rooms reports the faults that the running process reports.
 func (x *examiner) rooms(r *Running) {
 	if e := r.About.LastReload.Error; e != "" {
 		x.say(Warning, "its last reload failed: "+e, "headgate check --config FILE says more")
@@ -312,7 +312,7 @@ func hintOf(err error) string {
 	return ""
 }
 
-// keys looks at the sealing keys.
+// keys checks the sealing keys.
 func (x *examiner) keys() {
 	if x.keeps() != alone {
 		x.ok("in the records, the same for all nodes")
@@ -355,7 +355,7 @@ func days(d time.Duration) string {
 	return fmt.Sprintf("%d days", int(d.Hours()/24))
 }
 
-// tokens looks at the hashes of API tokens.
+// tokens checks the hashes of API tokens.
 func (x *examiner) tokens() {
 	path := filepath.Join(x.cfg.Data, tokensName)
 	info, err := os.Stat(path)
@@ -403,9 +403,9 @@ func escapeGlob(s string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(s)
 }
 
-// bytesIn is the size of all files below a folder, as far as it can be read.
+// bytesIn returns the size of all files in a folder and its subfolders, as far as they can be read.
 func bytesIn(dir string) (n int64) {
-	// What cannot be read is not counted: the size is only shown, or bounds a copy.
+	// Unreadable files are not counted: the size is only shown, or limits a copy.
 	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return nil

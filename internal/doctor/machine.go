@@ -14,8 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/platform"
 )
 
-// certificates looks at the files that the configuration names, and at those
-// that an ACME issuer has given.
+// certificates checks the certificate files of the configuration, and those from an ACME issuer.
 func (x *examiner) certificates() {
 	found := false
 	if c := x.cfg.Config; c != nil && c.TLS.Certificate != "" {
@@ -32,7 +31,7 @@ func (x *examiner) certificates() {
 		for _, e := range entries {
 			path := filepath.Join(dir, e.Name())
 			b, err := os.ReadFile(path)
-			// The key of the account is not a certificate's, nor is a file half made.
+			// The account key is not a certificate's key. A file with a leading dot is incomplete.
 			if err == nil && (strings.HasPrefix(e.Name(), ".") ||
 				!strings.Contains(string(b), "BEGIN CERTIFICATE")) {
 				continue
@@ -67,14 +66,14 @@ func (x *examiner) certificate(file, key string) {
 	}
 }
 
-// Each visitor whose request is under way takes two files (package server).
+// Each visitor with a request in flight uses two files (package server).
 const (
 	fewestFiles = 256
 	enoughFiles = 8192
 )
 
-// files looks at the limit of open files: that of the process if it runs, else
-// that of this one, which a service manager may set otherwise.
+// files checks the limit of open files: that of headgate if it runs, else that of this process, for
+// which a service manager may set another limit.
 func (x *examiner) files() {
 	const do = "raise it: ulimit -n 65536, or LimitNOFILE=65536 in the systemd unit"
 	n, of := uint64(0), "this shell"
@@ -99,7 +98,7 @@ func (x *examiner) files() {
 	}
 }
 
-// clock looks at the two clocks: the one that decides, and the one that is shown.
+// clock checks the two clocks: the one used for decisions, and the one that is shown.
 func (x *examiner) clock() {
 	if err := boot.Check(); err != nil {
 		x.say(Fault, err.Error(), "headgate needs this clock: run it in a sandbox that allows it")

@@ -13,11 +13,11 @@ import (
 	"github.com/headgate/headgate/internal/join"
 )
 
-// endsSoon is how long before its end a certificate is warned of, as headgate run
-// and headgate check do (package join).
+// endsSoon is how long before its expiry a certificate causes a warning, as in headgate run and
+// headgate check (package join).
 const endsSoon = 30 * 24 * time.Hour
 
-// proofs says whose certificates this node and the others have, and until when.
+// proofs reports which certificates this node and the others have, and when they expire.
 func (x *examiner) proofs(c *cluster) {
 	x.authority(c)
 	own := c.tls.Certificates[0].Leaf
@@ -42,7 +42,7 @@ func (x *examiner) proofs(c *cluster) {
 	}
 }
 
-// authority looks at the CA itself.
+// authority checks the CA itself.
 func (x *examiner) authority(c *cluster) {
 	const do = "make a new cluster in another folder (headgate cluster init), stop all nodes, " +
 		"bring each its new file, start all; the data folders stay"
@@ -57,7 +57,7 @@ func (x *examiner) authority(c *cluster) {
 	}
 }
 
-// lasts says until when a certificate is good.
+// lasts reports when a certificate expires.
 func (x *examiner) lasts(cert *x509.Certificate, what, do string) {
 	now := x.cfg.Now()
 	switch {
@@ -73,7 +73,8 @@ func (x *examiner) lasts(cert *x509.Certificate, what, do string) {
 	}
 }
 
-// shown says what a store node shows, and what it says of ours.
+// shown reports the certificate of a store node, and the store node's answer to this node's
+// certificate.
 func (x *examiner) shown(c *cluster, d *door) {
 	const files = "bring both nodes files of one headgate cluster init: they trust what its ca.key " +
 		"has signed"
@@ -111,7 +112,7 @@ func (x *examiner) shown(c *cluster, d *door) {
 	}
 }
 
-// renewal says how to make a certificate of this node anew.
+// renewal returns how to renew the certificate of this node.
 func renewal(c *cluster, own *x509.Certificate) string {
 	switch {
 	case own == nil:
@@ -127,8 +128,8 @@ func renewalOf(node string) string {
 		"new file to its machine and restart headgate there", node, node)
 }
 
-// whose is the name of the node that a certificate is of. What is no name of this
-// data centre is quoted: others wrote it.
+// whose returns the name of the node that a certificate is for. It quotes names that are not from
+// this data center, because others wrote them.
 func whose(leaf *x509.Certificate, domain string) string {
 	for _, name := range leaf.DNSNames {
 		label, ok := strings.CutSuffix(name, domain)

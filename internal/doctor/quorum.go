@@ -22,23 +22,23 @@ import (
 const (
 	// listenFor is three heartbeats and a little: two may be lost or late.
 	listenFor = 3*counter.HeartbeatInterval + 100*time.Millisecond
-	lookWait  = 2 * time.Second // for the store to say where the records are; chosen
+	lookWait  = 2 * time.Second // for the store's answer about the records; chosen
 )
 
-// A heard is a process of the cluster, by its heartbeats.
+// A heard is a process of the cluster, known from its heartbeats.
 type heard struct {
 	counter.Member
 	first, last time.Time
 }
 
-// kept is what the store says of the records.
+// A kept is what the store reports about the records.
 type kept struct {
 	store.Placement
 	asked bool
 	err   error
 }
 
-// up are the store nodes that answer here, down the others.
+// up returns the store nodes that answer here, and those that do not.
 func (c *cluster) up() (up, down []string) {
 	for _, name := range c.Store {
 		front, _ := c.of(name)
@@ -51,8 +51,8 @@ func (c *cluster) up() (up, down []string) {
 	return up, down
 }
 
-// listen hears all heartbeats for a moment and asks where the records are, over a
-// connection like a worker's. It is no node itself and writes nothing.
+// listen receives heartbeats for a short time and requests where the records are, over a connection
+// like a worker's. It does not act as a node and writes nothing.
 func (c *cluster) listen(ctx context.Context) {
 	var servers []string
 	for _, d := range slices.Concat(c.doors, c.here) {
@@ -79,8 +79,8 @@ func (c *cluster) listen(ctx context.Context) {
 		if now := time.Now(); !ok {
 			h = heard{Member: m, first: now, last: now}
 		} else {
-			// The way of a heartbeat only ever makes a clock seem behind: the
-			// fastest one is nearest to the truth.
+			// The delay of a heartbeat can only make a clock appear behind. The fastest heartbeat
+			// gives the best estimate.
 			m.Skew = max(m.Skew, h.Skew)
 			h.Member, h.last = m, now
 		}
@@ -107,7 +107,7 @@ func (c *cluster) listen(ctx context.Context) {
 	})
 }
 
-// quorum says whether enough of the store nodes answer for anybody to be let in.
+// quorum reports whether enough store nodes answer to admit anybody.
 func (x *examiner) quorum(c *cluster) {
 	up, down := c.up()
 	n := len(c.Store)
@@ -143,7 +143,7 @@ func (x *examiner) quorum(c *cluster) {
 	x.leads(c)
 }
 
-// leads says who orders the writes.
+// leads reports which node orders the writes.
 func (x *examiner) leads(c *cluster) {
 	const do = "an election takes up to 10 s: look again; if it stays so, see the logs of the store nodes"
 	switch {
@@ -158,10 +158,10 @@ func (x *examiner) leads(c *cluster) {
 	}
 }
 
-// keptWhere says whether each record is on as many store nodes as there are.
+// keptWhere reports whether each record is on as many store nodes as there are.
 func (x *examiner) keptWhere(c *cluster) {
 	k, n := &c.kept, len(c.Store)
-	// A leader that has just lost the others does not know it yet.
+	// A leader that has just lost the others may not have noticed it yet.
 	if up, _ := c.up(); !k.asked || k.err != nil || len(up)*2 <= n {
 		x.say(Skipped, "where the records are kept cannot be told: see quorum", "")
 		return
@@ -182,7 +182,7 @@ func (x *examiner) keptWhere(c *cluster) {
 	x.ok("%d of %d store nodes have all records", n, n)
 }
 
-// late says of each store node that has not all records why not.
+// late returns, for each store node that lacks records, the reason.
 func (c *cluster) late() (all []string) {
 	up, _ := c.up()
 	for _, name := range c.Store {
@@ -199,7 +199,7 @@ func (c *cluster) late() (all []string) {
 	return all
 }
 
-// nodes says who is there, and holds their versions and names together.
+// nodes reports which nodes are there, and compares their versions and names.
 func (x *examiner) nodes(c *cluster) {
 	x.asHeardHere(c)
 	versions := map[string][]string{}
@@ -208,7 +208,8 @@ func (x *examiner) nodes(c *cluster) {
 		if h.Leaving {
 			continue
 		}
-		// Of one that has just been started again both are heard, one after the other.
+		// After a restart, heartbeats of the old and the new process are received, one after the
+		// other.
 		if h.Name == last.Name && last.last.After(h.first) {
 			x.say(Fault, fmt.Sprintf("two processes are called %s: neither knows of the other", h.Name),
 				"stop one, or give it a join file of its own: headgate cluster node NAME")
@@ -234,16 +235,16 @@ func (x *examiner) nodes(c *cluster) {
 	}
 }
 
-// few lists names, and of many only the first.
+// few lists names, and only the first ones if there are many.
 func few(names []string) string {
-	const most = 12 // fills a line; chosen
+	const most = 12 // one line; chosen
 	if len(names) <= most {
 		return strings.Join(names, " ")
 	}
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], " "), len(names)-most)
 }
 
-// asHeardHere says what the headgate that runs here knows of the others.
+// asHeardHere reports what the running headgate knows of the others.
 func (x *examiner) asHeardHere(c *cluster) {
 	r := x.heard
 	switch {
@@ -272,21 +273,21 @@ func (x *examiner) asHeardHere(c *cluster) {
 	}
 }
 
-// How far apart clocks may be. Chosen: heartbeats and the eye forgive half a
-// second, and time services keep machines within milliseconds.
+// These constants limit the difference between clocks. Chosen: half a second does not matter for
+// heartbeats or for people, and time services keep machines within milliseconds.
 const (
 	oddClock = 500 * time.Millisecond
 	badClock = 2 * time.Second
 )
 
-// A skew is how far the clock of a node is ahead of this machine's.
+// A skew is how far the clock of a node is ahead of this machine's clock.
 type skew struct {
 	node string
 	by   time.Duration
 }
 
-// skews are the clocks of the nodes by heartbeats; where none is heard, as the
-// headgate that runs here tells them, in tenths of a second.
+// skews returns the clock differences from heartbeats. Without heartbeats it returns those that the
+// running headgate reports, in tenths of a second.
 func (x *examiner) skews(c *cluster) (all []skew) {
 	for _, h := range c.heard {
 		if h.Name != c.Node {
@@ -303,8 +304,8 @@ func (x *examiner) skews(c *cluster) (all []skew) {
 	return all
 }
 
-// clocks holds the clocks of the nodes together. Of three and more the one in the
-// middle is taken for right, of two nobody can tell.
+// clocks compares the clocks of the nodes. With three or more, it takes the median as correct. With
+// two, it cannot decide which is wrong.
 func (x *examiner) clocks(c *cluster) {
 	all := x.skews(c)
 	if len(all) == 0 {

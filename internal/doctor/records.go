@@ -21,12 +21,12 @@ import (
 )
 
 const (
-	maxCopy    = 1 << 30 // a larger engine is not copied to be opened; chosen
+	maxCopy    = 1 << 30 // a larger engine is not copied; chosen
 	engineWait = 30 * time.Second
 )
 
-// records looks at the second copies. What a copy cannot tell any more the
-// engine may: that is the next check.
+// records checks the second copies. What a damaged copy lacks may still be in the engine, which is
+// the next check.
 func (x *examiner) records() {
 	switch x.keeps() {
 	case inCluster:
@@ -72,7 +72,7 @@ func (x *examiner) records() {
 	}
 }
 
-// decode reads the record of a room as headgate would.
+// decode decodes the record of a room as headgate would.
 func decode(key string, value []byte) error {
 	if value == nil || !strings.HasPrefix(key, counterKey) {
 		return nil
@@ -80,7 +80,7 @@ func decode(key string, value []byte) error {
 	return new(slot.Record).UnmarshalBinary(value)
 }
 
-// about says whose record a key is.
+// about returns the owner of the record with this key, as text.
 func about(key string) string {
 	if room, ok := strings.CutPrefix(key, counterKey); ok {
 		return "the record of room " + room
@@ -91,8 +91,7 @@ func about(key string) string {
 	return "record " + key
 }
 
-// engine opens a copy of the engine and compares what it holds with the second
-// copies.
+// engine opens a copy of the engine and compares its content with the second copies.
 func (x *examiner) engine(ctx context.Context) {
 	dir := filepath.Join(x.cfg.Data, "engine")
 	switch keeps := x.keeps(); {
@@ -141,8 +140,7 @@ func (x *examiner) engine(ctx context.Context) {
 	}
 }
 
-// onlyEngine looks at an engine that nobody has a copy of: that of a cluster with
-// one store node.
+// onlyEngine checks an engine that has no second copies: that of a cluster with one store node.
 func (x *examiner) onlyEngine(held map[string]value, damage string) {
 	const do = "keep the folder as it is, and look at the disk (dmesg, smartctl); no other node has the records"
 	if damage != "" {
@@ -158,13 +156,13 @@ func (x *examiner) onlyEngine(held map[string]value, damage string) {
 	x.ok("it opens, records: %d", len(held))
 }
 
-// A value is what the engine has of a key.
+// A value is what the engine stores under a key.
 type value struct {
 	revision uint64
 	body     []byte
 }
 
-// compare says what the next start will repair, and what is lost.
+// compare reports what the next start will repair, and what is lost.
 func (x *examiner) compare(held map[string]value) (good bool) {
 	good = true
 	for i := range x.copies {
@@ -179,7 +177,7 @@ func (x *examiner) compare(held map[string]value) (good bool) {
 	return x.lost(held) && good
 }
 
-// lost says which records nobody has.
+// lost reports the records that exist nowhere.
 func (x *examiner) lost(held map[string]value) (none bool) {
 	none = true
 	for i := range x.copies {
@@ -198,7 +196,7 @@ func (x *examiner) lost(held map[string]value) (none bool) {
 	return none
 }
 
-// copyEngine copies the engine to a place where it may be written.
+// copyEngine copies the engine to a folder where it may be written.
 func (x *examiner) copyEngine(dir string) (string, error) {
 	n := bytesIn(dir)
 	if n > x.cfg.maxCopy {
@@ -256,8 +254,8 @@ func copyFile(from, to string) error {
 	return errors.Join(err, w.Close())
 }
 
-// open starts an engine in a copy of its folder and reads what it holds. damage
-// says what it could not read.
+// open starts an engine in a copy of its folder and reads its content. damage describes what it
+// could not read.
 func open(ctx context.Context, dir string) (held map[string]value, damage string, err error) {
 	ctx, stop := context.WithTimeout(ctx, engineWait)
 	defer stop()
@@ -277,7 +275,7 @@ func open(ctx context.Context, dir string) (held map[string]value, damage string
 	return held, said.first(), nil
 }
 
-// hearing keeps what an engine complains of.
+// A hearing is a log handler that stores the warnings of an engine.
 type hearing struct {
 	mu   sync.Mutex
 	said []string
@@ -305,8 +303,8 @@ func (h *hearing) WithAttrs([]slog.Attr) slog.Handler { return h }
 // WithGroup implements slog.Handler.
 func (h *hearing) WithGroup(string) slog.Handler { return h }
 
-// first is the first complaint. That its index is not there or is empty is what a
-// kill leaves behind: it is made anew from the blocks.
+// first returns the first warning. It skips warnings about a missing or empty index: a kill causes
+// them, and the engine rebuilds the index from its blocks.
 func (h *hearing) first() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

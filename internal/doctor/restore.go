@@ -19,56 +19,57 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// What was told to visitors between the backup and the end of the old process is
-// not in the backup. Four things make up for that, room by room:
+// Everything that visitors received between the backup and the end of the old process is missing
+// from the backup. Four changes to each room make up for that:
 //
-//   - Quiet: nobody new is let in before whoever was let in meanwhile has left.
-//   - Next: numbers that were given to visitors meanwhile are not given again.
-//     Whoever comes with one has its place; the others are nobody.
-//   - Time: counter time went on meanwhile. A stay that began meanwhile would else
-//     last for the age of the backup, and Quiet would be too short for it.
-//   - Epoch: what passes say of the epochs meanwhile must not be taken for what the
-//     record now knows.
+//   - Quiet: nobody new is admitted until all sessions that began meanwhile
+//     have ended.
+//   - Next: ticket numbers issued meanwhile are not issued again. A visitor with
+//     such a ticket keeps its place; unused numbers are skipped.
+//   - Time: counter time went on meanwhile. Otherwise a session that began
+//     meanwhile would last longer by the age of the backup, and Quiet would be
+//     too short for it.
+//   - Epoch: epochs named by passes issued meanwhile must differ from the
+//     epochs that the record will know.
 const (
-	// mostSkipped is more tickets than a room issues between two backups: 2,000
-	// joins a second for nine minutes, or 12 a second for a day. A ticket beyond
-	// makes the room quiet by itself (package counter). Chosen: a million places
-	// that nobody holds take 10 MB for some minutes, so many rooms get fewer.
+	// mostSkipped is more tickets than a room issues between two backups: 2,000 joins a second for
+	// nine minutes, or 12 a second for a day. A ticket with a higher number makes the room quiet by
+	// itself (package counter). Chosen: a million empty places use 10 MB for some minutes, so with
+	// many rooms each one gets fewer.
 	mostSkipped  = 1 << 20
 	leastSkipped = 1 << 14
 	allSkipped   = 1 << 24
-	// skipEpochs is more starts than between two backups.
+	// skipEpochs is more than the number of starts between two backups.
 	skipEpochs = 1 << 16
 )
 
-// A Restored is what a restore has done.
+// A Restored is the result of a restore.
 type Restored struct {
 	MadeAt  time.Time // of the backup
-	Version string    // of the headgate that made it
+	Version string    // the headgate that made it
 	Rooms   []RestoredRoom
 	Keys    int
 	Tokens  bool
-	Aside   string // where the old folder is now, or ""
-	Owner   string // user id that owns the folder if it is not this user's, or ""
+	Aside   string // the old folder's new place, or ""
+	Owner   string // user id of the folder's owner, if not this user; or ""
 }
 
-// A RestoredRoom is what will happen to a room at the next start.
+// A RestoredRoom is what happens to a room at the next start.
 type RestoredRoom struct {
 	Name   string
-	Inside int64         // stays that have not ended
-	Quiet  time.Duration // nobody new is let in for so long
+	Inside int64         // sessions that have not ended
+	Quiet  time.Duration // how long nobody new is admitted
 }
 
-// A RestoreConfig says where a backup goes.
+// A RestoreConfig defines where a backup is restored.
 type RestoreConfig struct {
 	Dir   string
-	Aside bool // an old folder is put aside
+	Aside bool // move an old folder aside
 	Now   time.Time
 }
 
-// Restore fills a data folder from a backup. The folder must be empty or not
-// there, or else is put aside; nothing is written before the whole backup was
-// read and found good.
+// Restore fills a data folder from a backup. The folder must be empty or missing, or it is moved
+// aside. Restore writes nothing before it has read and checked the whole backup.
 func Restore(r io.Reader, cfg RestoreConfig) (*Restored, error) {
 	m, err := readManifest(r)
 	if err != nil {
@@ -98,7 +99,7 @@ func Restore(r io.Reader, cfg RestoreConfig) (*Restored, error) {
 	return got, err
 }
 
-// understood decodes all that a headgate will read.
+// understood decodes everything that a headgate will read.
 func (m *manifest) understood() error {
 	fault := func(name string, err error) error {
 		return &Error{Text: "the backup's " + name + " cannot be taken", Err: err,
@@ -130,7 +131,7 @@ func (m *manifest) understood() error {
 	return nil
 }
 
-// clearWay holds that the folder can be filled, and puts an old one aside.
+// clearWay checks that the folder can be filled, and moves an old one aside.
 func clearWay(cfg RestoreConfig) (aside string, err error) {
 	entries, err := os.ReadDir(cfg.Dir)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && empty(entries) {
@@ -171,7 +172,7 @@ func clearWay(cfg RestoreConfig) (aside string, err error) {
 	return aside, nil
 }
 
-// empty takes what a fresh file system has for nothing.
+// empty reports whether a folder counts as empty. It ignores what a new file system contains.
 func empty(entries []fs.DirEntry) bool {
 	for _, e := range entries {
 		if e.Name() != "lost+found" {
@@ -181,7 +182,7 @@ func empty(entries []fs.DirEntry) bool {
 	return true
 }
 
-// holdOld keeps a headgate from starting in a folder that is about to move.
+// holdOld prevents a headgate from starting in a folder that is about to be moved.
 func holdOld(dir string) (*os.File, error) {
 	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -196,9 +197,8 @@ func holdOld(dir string) (*os.File, error) {
 	return lock, nil
 }
 
-// lastRun is the latest moment at which a headgate can have told a visitor
-// anything: of an old folder that is there still, when it was written last, else
-// now.
+// lastRun returns the latest time at which a headgate can have sent a visitor anything: the last
+// write to the old folder if it still exists, else now.
 func lastRun(aside string, now time.Time) time.Time {
 	last := time.Time{}
 	for _, part := range []string{"engine", "records"} {
@@ -241,8 +241,8 @@ func (m *manifest) age(got *Restored, now, ran time.Time) ([]store.Copy, error) 
 			if err := rec.UnmarshalBinary(x.body); err != nil {
 				return nil, err
 			}
-			// While nobody ran, counter time stood still: the clock went on from the
-			// last write of a headgate that ran, else from the backup.
+			// While no headgate ran, counter time stood still. It continues from the last write of
+			// a headgate that ran, else from the backup.
 			since := x.Written
 			if !m.Running || since.IsZero() || since.After(m.MadeAt) {
 				since = m.MadeAt
@@ -260,7 +260,7 @@ func (m *manifest) age(got *Restored, now, ran time.Time) ([]store.Copy, error) 
 	return all, nil
 }
 
-// late makes a record one that missed what happened within the last d, and skips
+// late changes a record into one that has missed what happened within the last d, and skips
 // numbers.
 func late(rec *slot.Record, d time.Duration, skip uint64) {
 	rec.Quiet = true
@@ -272,11 +272,11 @@ func late(rec *slot.Record, d time.Duration, skip uint64) {
 		rec.Lanes[i].Next += skip
 	}
 	rec.Name.Epoch += skipEpochs
-	// The old process's clock may have gone faster than this one's.
+	// The old process's clock may have run faster than this one.
 	rec.Time = rec.Time.Add(slot.DefaultDrift.Stretch(d))
 }
 
-// fill writes the folder. Before the end no headgate starts in it.
+// fill writes the folder. No headgate can start in it before fill returns.
 func fill(dir string, m *manifest, copies []store.Copy) error {
 	w, err := datadir.Fill(dir)
 	if err != nil {
@@ -302,8 +302,8 @@ func fill(dir string, m *manifest, copies []store.Copy) error {
 	return platform.SyncDir(filepath.Dir(filepath.Clean(dir)))
 }
 
-// giveBack gives what root has written to the owner of the folder, who else could
-// not read it.
+// giveBack gives the files that root has written to the owner of the folder, who could not read
+// them otherwise.
 func giveBack(dir, aside string) (owner string, err error) {
 	like := dir
 	if aside != "" {

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// complaintsPage says which test holds the cure of which complaint.
+// complaintsPage lists which test covers the fix of which complaint.
 const complaintsPage = "docs/complaints.md"
 
-// Complaints wants each row of the page to name tests that there are, and each subtest of
-// TestComplaints to be in a row.
+// Complaints requires that each row of the page names existing tests, and that each subtest of
+// TestComplaints is in a row.
 func Complaints(t *Tree) []Fault {
 	src := t.Text[complaintsPage]
 	if src == nil {
-		return nil // a tree of a test
+		return nil // the tree is a test's
 	}
 	there := map[string]bool{}
 	names := regexp.MustCompile(`(?m)^func (Test\w+)\(|(?:bubble\(t|\bt\.Run\(|b\.Run\(),? ?"([^"]+)"`)

@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// Operations is the page that lists what operators hold on to.
+// Operations is the page that lists the interfaces that operators depend on.
 const Operations = "docs/operations.md"
 
 func markdown(name string) bool {
 	return path.Ext(name) == ".md" && !strings.Contains(name, "testdata/")
 }
 
-// Links wants every relative link of a page to lead to a file, and to a
-// heading where it names one.
+// Links requires that every relative link of a page leads to a file, and to a heading if it names
+// one.
 func Links(t *Tree) []Fault {
 	var faults []Fault
 	link := regexp.MustCompile(`\]\(([^()\s]+)\)`)
@@ -26,7 +26,7 @@ func Links(t *Tree) []Fault {
 		for _, m := range link.FindAllSubmatchIndex(src, -1) {
 			target := string(src[m[2]:m[3]])
 			if strings.Contains(target, ":") {
-				continue // an address
+				continue // an absolute URL
 			}
 			file, anchor, _ := strings.Cut(target, "#")
 			full := name
@@ -45,7 +45,7 @@ func Links(t *Tree) []Fault {
 	return faults
 }
 
-// prose blanks out fenced code, keeping the lines.
+// prose blanks out fenced code but keeps the lines.
 func prose(src []byte) []byte {
 	out, fenced := make([]byte, 0, len(src)), false
 	for line := range strings.Lines(string(src)) {
@@ -59,7 +59,7 @@ func prose(src []byte) []byte {
 	return out
 }
 
-// anchors are the headings of a page, in the form of its links.
+// anchors returns the headings of a page, in the form used by links.
 func anchors(src []byte) []string {
 	drop := regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 	var list []string
@@ -72,14 +72,13 @@ func anchors(src []byte) []string {
 	return list
 }
 
-// PagesNamed wants every page of docs that Go code or another page names to be
-// there.
+// PagesNamed requires that every page of docs named by Go code or another page exists.
 func PagesNamed(t *Tree) []Fault {
 	var faults []Fault
 	page := regexp.MustCompile(`\bdocs/[a-z0-9/_-]+\.md\b`)
 	for _, name := range t.texts(func(string) bool { return true }) {
 		if strings.HasPrefix(name, "internal/house/") || name == "docs/design.md" {
-			continue // bad trees of the tests; the plan, which names what is to come
+			continue // bad trees of the tests; the plan names future pages
 		}
 		for _, at := range page.FindAllIndex(t.Text[name], -1) {
 			if named := string(t.Text[name][at[0]:at[1]]); !t.Files[named] {
@@ -91,7 +90,7 @@ func PagesNamed(t *Tree) []Fault {
 	return faults
 }
 
-// Changelog wants a place for what is not released yet.
+// Changelog requires a section for unreleased changes.
 func Changelog(t *Tree) []Fault {
 	if !regexp.MustCompile(`(?m)^## \[?Unreleased\]?\s*$`).Match(t.Text["CHANGELOG.md"]) {
 		return []Fault{{Path: "CHANGELOG.md", Text: `no heading "## [Unreleased]"`}}
@@ -99,7 +98,7 @@ func Changelog(t *Tree) []Fault {
 	return nil
 }
 
-// Targets wants every `make x` of the pages to be a target of the Makefile.
+// Targets requires that every `make x` in the pages is a target of the Makefile.
 func Targets(t *Tree) []Fault {
 	var faults []Fault
 	call := regexp.MustCompile("(?m)(?:^|`)make ([a-z-]+)")
@@ -110,7 +109,7 @@ func Targets(t *Tree) []Fault {
 	}
 	for _, name := range t.texts(markdown) {
 		if name == "docs/design.md" {
-			continue // the plan names what is to come
+			continue // the plan names future targets
 		}
 		for _, m := range call.FindAllSubmatchIndex(t.Text[name], -1) {
 			if verb := string(t.Text[name][m[2]:m[3]]); !slices.Contains(have, verb) {
@@ -122,8 +121,8 @@ func Targets(t *Tree) []Fault {
 	return faults
 }
 
-// Pinned wants the Makefile to fetch source by commit: whoever can move a tag or a branch would
-// choose what `make` runs.
+// Pinned requires that the Makefile fetches source by commit. Otherwise anyone who can move a tag
+// or a branch could change what `make` runs.
 func Pinned(t *Tree) []Fault {
 	var faults []Fault
 	text := t.Text["Makefile"]
@@ -140,7 +139,7 @@ func Pinned(t *Tree) []Fault {
 	return faults
 }
 
-// Decisions wants each decision record to be whole and numbered without gaps.
+// Decisions requires that each decision record is complete, and that the numbers have no gaps.
 func Decisions(t *Tree) []Fault {
 	var faults []Fault
 	sections := []string{"Status", "Context", "Decision", "Consequences", "What we gave up",

@@ -1,6 +1,6 @@
 package house
 
-// waiters says of each file that starts goroutines who waits for them.
+// waiters returns, for each file that starts goroutines, what waits for them.
 func waiters() map[string]string {
 	return map[string]string{
 		"embedded/embedded.go":               "start waits for the engine's start, or shuts it down",

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// Monitored are the alert rules, the page that says what each means, and the dashboard.
+// These are the files that Monitoring checks: the alert rules, the page that explains them, and the
+// dashboard.
 const (
 	alertRules = "monitoring/alerts.yaml"
 	alertTests = "monitoring/alerts_test.yaml"
@@ -16,9 +17,9 @@ const (
 	grafana    = "monitoring/grafana.json"
 )
 
-// Monitoring wants every metric that the alert rules and the dashboard ask for in the table of
-// docs/operations.md; of every alert a test, a place in docs/monitoring.md, and all that it
-// says to who is woken by it; and of every place that it names that it is there.
+// Monitoring requires that every metric used by the alert rules and the dashboard is in the table
+// of docs/operations.md. Every alert needs a test, a section in docs/monitoring.md, and all
+// annotations that the person on call needs. Every page that it names must exist.
 func Monitoring(t *Tree) []Fault {
 	var faults []Fault
 	page := cells(t.Text[Operations])
@@ -47,7 +48,7 @@ func Monitoring(t *Tree) []Fault {
 	return append(faults, t.anchorsNamed(alertRules)...)
 }
 
-// alertFaults are what is missing of one alert, whose rule is body.
+// alertFaults returns what an alert lacks; body is its rule.
 func (t *Tree) alertFaults(name string, body []byte) (faults []string) {
 	anchor := strings.ToLower(name)
 	if !bytes.Contains(t.Text[alertTests], []byte(`alertname="`+name+`", alertstate="firing", `)) {
@@ -63,7 +64,7 @@ func (t *Tree) alertFaults(name string, body []byte) (faults []string) {
 	return faults
 }
 
-// anchorsNamed wants each heading of a page that a file names to be there.
+// anchorsNamed requires that each heading named by a file exists.
 func (t *Tree) anchorsNamed(name string) (faults []Fault) {
 	src := t.Text[name]
 	for _, m := range regexp.MustCompile(`\b(docs/[a-z/]+\.md)#([a-z0-9-]+)`).FindAllSubmatchIndex(src, -1) {

@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// Names bans the names that say nothing, of files and folders of any kind. The linter knows
-// the names of packages only.
+// Names bans meaningless names of files and folders. The linter only knows the names of packages.
 func Names(t *Tree) []Fault {
 	var faults []Fault
 	empty := regexp.MustCompile(
@@ -26,10 +25,11 @@ func Names(t *Tree) []Fault {
 	return faults
 }
 
-// The root package is the room's own face: what grows beyond it is a package of its own.
+// rootFiles and rootLines limit the root package. It is the public face of the room; anything
+// beyond that belongs in its own package.
 const rootFiles, rootLines = 25, 5100
 
-// RootSize caps the root package.
+// RootSize limits the size of the root package.
 func RootSize(t *Tree) []Fault {
 	files, lines := 0, 0
 	t.code(func(f *File) {

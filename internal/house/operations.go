@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Metrics wants every metric of the code in the table of docs/operations.md,
-// and every metric of the table in the code.
+// Metrics requires that every metric of the code is in the table of docs/operations.md, and every
+// metric of the table in the code.
 func Metrics(t *Tree) []Fault {
 	metric := regexp.MustCompile(`\bheadgate_[a-z0-9_]*[a-z0-9]`)
 	page := cells(t.Text[Operations])
@@ -34,7 +34,7 @@ func Metrics(t *Tree) []Fault {
 	return faults
 }
 
-// series strips what a histogram adds to its name.
+// series removes the suffix that a histogram adds to its name.
 func series(name string) string {
 	for _, part := range []string{"_bucket", "_sum"} {
 		name = strings.TrimSuffix(name, part)
@@ -42,8 +42,7 @@ func series(name string) string {
 	return name
 }
 
-// literals calls yield for each string in code that is part of the product. The
-// tag of a field is none.
+// literals calls yield for each string in product code, except field tags.
 func (t *Tree) literals(yield func(f *File, lit *ast.BasicLit, text string)) {
 	t.code(func(f *File) {
 		if match([]string{"internal/house/...", "tests/..."}, f.Dir) {
@@ -64,8 +63,8 @@ func (t *Tree) literals(yield func(f *File, lit *ast.BasicLit, text string)) {
 	})
 }
 
-// Flags wants every flag in docs/operations.md, written --name: those that a
-// command defines, and those that its help text lists.
+// Flags requires that every flag is in docs/operations.md, written --name: flags defined by a
+// command, and flags listed in its help text.
 func Flags(t *Tree) []Fault {
 	var faults []Fault
 	page := string(t.Text[Operations])
@@ -77,7 +76,7 @@ func Flags(t *Tree) []Fault {
 	}
 	t.code(func(f *File) {
 		if !importsFlag(f) || match([]string{"examples/..."}, f.Dir) {
-			return // an example's own flags are told by its own page
+			return // an example documents its flags on its own page
 		}
 		ast.Inspect(f.AST, func(n ast.Node) bool {
 			if name := flagName(n); name != "" {
@@ -102,8 +101,8 @@ func importsFlag(f *File) bool {
 	})
 }
 
-// flagName is the name in a call such as flags.String("name", …) or
-// flags.StringVar(&v, "name", …).
+// flagName returns the name in a call such as flags.String("name", …) or flags.StringVar(&v,
+// "name", …).
 func flagName(n ast.Node) string {
 	_, kind := callee(n)
 	kind, toVar := strings.CutSuffix(kind, "Var")
@@ -121,7 +120,7 @@ func flagName(n ast.Node) string {
 	return literal(args[0])
 }
 
-// literal is the value of a plain string, else "".
+// literal returns the value of a plain string, else "".
 func literal(e ast.Expr) string {
 	lit, ok := e.(*ast.BasicLit)
 	if !ok || lit.Kind != token.STRING {
@@ -131,8 +130,8 @@ func literal(e ast.Expr) string {
 	return text
 }
 
-// Keys wants every configuration key in docs/operations.md. The keys are the
-// names in the field tables of internal/config.
+// Keys requires that every configuration key is in docs/operations.md. The keys are the names in
+// the field tables of internal/config.
 func Keys(t *Tree) []Fault {
 	var faults []Fault
 	page := cells(t.Text[Operations])
@@ -150,8 +149,8 @@ func Keys(t *Tree) []Fault {
 	return faults
 }
 
-// fieldKey is the key in one("key", …) and its kin, or in a literal field{name:
-// "key"} of internal/config.
+// fieldKey returns the key in one("key", …) and similar calls, or in a literal field{name: "key"}
+// of internal/config.
 func fieldKey(n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.CallExpr:
@@ -167,8 +166,8 @@ func fieldKey(n ast.Node) string {
 	return ""
 }
 
-// cells are the words in backquotes in a page's tables. Of a path such as
-// rooms[].name or a metric with labels the plain words are cells too.
+// cells returns the words in backquotes in a page's tables. For a path such as rooms[].name, or a
+// metric with labels, it also returns the plain words.
 func cells(page []byte) []string {
 	var words []string
 	quoted := regexp.MustCompile("`([^`]+)`")

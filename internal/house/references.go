@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// A reference is one way to name something of the repository. It captures the name, which have must
-// know; have gets the page or file of the reference too.
+// A reference is a way to name something in the repository. It captures the name. have reports
+// whether that name exists; it also receives the page or file of the reference.
 type reference struct {
 	kind    string
 	pattern *regexp.Regexp
 	have    func(from string, name []string) bool
 }
 
-// References wants what pages and comments name to be there: decision records, sections of pages,
-// files, tests, and exported names of packages in backquotes.
+// References requires that everything named by pages and comments exists: decision records,
+// sections of pages, files, tests, and exported names of packages in backquotes.
 func References(t *Tree) []Fault {
 	var faults []Fault
 	all := t.references()
@@ -36,7 +36,7 @@ func References(t *Tree) []Fault {
 		}
 	}
 	for _, name := range t.texts(markdown) {
-		if name != "docs/design.md" && name != "CHANGELOG.md" { // what is to come, and what was
+		if name != "docs/design.md" && name != "CHANGELOG.md" { // future and past names
 			look(name, 1, string(prose(t.Text[name])))
 		}
 	}
@@ -72,7 +72,7 @@ func (t *Tree) references() []reference {
 					t.Files[path.Join("internal", m[0])] || t.Files[path.Join("docs", m[0])]
 			}},
 		{"test", regexp.MustCompile(`\b((?:Test|Fuzz|Benchmark)[A-Z]\w+)`), func(_ string, m []string) bool {
-			return strings.Contains(tests, "\n"+m[0]) // the beginning of a name is what -run takes
+			return strings.Contains(tests, "\n"+m[0]) // -run accepts a prefix
 		}},
 		{"declaration", regexp.MustCompile("`([a-z]+)\\.([A-Z]\\w*[a-z]\\w*)"), func(_ string, m []string) bool {
 			return names[m[0]] == nil || names[m[0]][m[1]]

@@ -12,12 +12,12 @@ import (
 	"strings"
 )
 
-// A Tree is the repository as the rules see it: every text file, and every Go
-// file parsed. Paths are relative to the root, with slashes.
+// A Tree is the repository as the rules see it: every text file, and every parsed Go file. Paths
+// are relative to the root, with slashes.
 type Tree struct {
-	Text  map[string][]byte // every file that is text, Go files included
+	Text  map[string][]byte // every text file, including Go files
 	Go    []*File           // by path
-	Files map[string]bool   // every file and folder that is there, binary ones too
+	Files map[string]bool   // every file and folder, including binary files
 	Set   *token.FileSet
 }
 
@@ -44,11 +44,11 @@ func (f Fault) String() string {
 	return fmt.Sprintf("%s:%d: %s", f.Path, f.Line, f.Text)
 }
 
-// maxText bounds what is read as text: lock files and pages are far smaller.
+// maxText limits what is read as text: lock files and pages are far smaller.
 const maxText = 4 << 20
 
-// Read reads a tree. Folders of tools, fetched packages and built binaries are
-// left out; a Go file that does not parse is an error.
+// Read reads a tree. It skips folders of tools, fetched packages and built binaries. A Go file that
+// does not parse is an error.
 func Read(fsys fs.FS) (*Tree, error) {
 	t := &Tree{Text: map[string][]byte{}, Files: map[string]bool{}, Set: token.NewFileSet()}
 	err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
@@ -66,7 +66,7 @@ func Read(fsys fs.FS) (*Tree, error) {
 		if err != nil {
 			return err
 		}
-		if bytes.IndexByte(src, 0) >= 0 { // a picture or a font
+		if bytes.IndexByte(src, 0) >= 0 { // an image or a font
 			return nil
 		}
 		t.Text[name] = src
@@ -78,7 +78,7 @@ func Read(fsys fs.FS) (*Tree, error) {
 	return t, err
 }
 
-// skipped are folders of tools, of fetched packages and of what was built.
+// skipped reports whether a folder holds tools, fetched packages or build output.
 func skipped(folder string) bool {
 	return slices.Contains(strings.Fields(".git node_modules bin coverage headgate-data"), folder)
 }
@@ -96,7 +96,7 @@ func (t *Tree) parse(name string, src []byte) error {
 	return nil
 }
 
-// line is the line of a node.
+// line returns the line of a node.
 func (t *Tree) line(p token.Pos) int { return t.Set.Position(p).Line }
 
 // fault reports a rule broken at p.
@@ -125,7 +125,7 @@ func (t *Tree) texts(match func(string) bool) []string {
 	return names
 }
 
-// lineAt is the line of a byte offset in a text file.
+// lineAt returns the line of a byte offset in a text file.
 func lineAt(src []byte, off int) int { return 1 + bytes.Count(src[:off], []byte("\n")) }
 
 // callee splits a call such as time.Sleep(d) into "time" and "Sleep".

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Goroutines wants someone to wait for every goroutine: a file that starts one
-// is on the list, and the list says who waits.
+// Goroutines requires that something waits for every goroutine. A file that starts one must be on
+// the list, and the list names what waits for it.
 func Goroutines(t *Tree, waiters map[string]string) []Fault {
 	var faults []Fault
 	used := map[string]bool{}
@@ -36,10 +36,10 @@ func Goroutines(t *Tree, waiters map[string]string) []Fault {
 	return faults
 }
 
-// Sleeps finds time.Sleep in tests, outside the bubbles of testing/synctest and tests/virtual: a
-// test that sleeps is slow when it passes and wrong when the machine is busy.
-// A call whose name says bubble makes one, a function whose comment says bubble
-// is called in bubbles only, and so are the helpers of a file of bubble tests.
+// Sleeps finds time.Sleep in tests, outside the bubbles of testing/synctest and tests/virtual. A
+// test that sleeps is slow when it passes, and wrong on a busy machine. A call whose name contains
+// bubble creates one. A function whose comment contains bubble is called only in bubbles, and so
+// are the helpers in a file of bubble tests.
 func Sleeps(t *Tree) []Fault {
 	var faults []Fault
 	for _, f := range t.Go {

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// CheckCA checks the PEM of the CA of another data centre; nil is a good one. It must
-// be limited to the names of that data centre, as headgate cluster init makes it, so
-// that who trusts it trusts it about nothing else.
+// CheckCA checks the PEM of the CA of another data center; nil means it is valid. It must be
+// limited to the names of that data center, as headgate cluster init makes it, so that it is
+// trusted for nothing else.
 func CheckCA(b []byte, datacenter string, now time.Time) *Fault {
 	hint := "copy the ca.pem that headgate cluster init has made for " + datacenter
 	some := false

@@ -12,21 +12,21 @@ import (
 	"time"
 )
 
-// A Fault is one thing that is wrong with a plan or a join file.
+// A Fault is one fault of a plan or a join file.
 type Fault struct {
-	Field   string // as JSON has it: datacenter, node, listen, peers, store, ca, cert or key
+	Field   string // JSON name: datacenter, node, listen, peers, store, ca, cert or key
 	Problem string
 	Hint    string
 }
 
 func (f *Fault) Error() string { return f.Field + ": " + f.Problem }
 
-// fault makes a fault; the hint comes first because it needs no arguments.
+// fault returns a fault; the hint comes first because it needs no arguments.
 func fault(hint, format string, args ...any) *Fault {
 	return &Fault{Problem: fmt.Sprintf(format, args...), Hint: hint}
 }
 
-// in says which field a fault is of.
+// in sets the field of a fault.
 func (f *Fault) in(field string) *Fault {
 	if f != nil {
 		f.Field = field
@@ -34,22 +34,22 @@ func (f *Fault) in(field string) *Fault {
 	return f
 }
 
-// collect keeps the faults that are there.
+// collect returns the faults that are not nil.
 func collect(faults ...*Fault) []*Fault {
 	return slices.DeleteFunc(faults, func(f *Fault) bool { return f == nil })
 }
 
 const (
-	longestName = 32 // the longest name of a node or a data centre; chosen: a label of DNS has 63
+	longestName = 32 // the longest name of a node or a data center; chosen: a DNS label has 63
 
-	// sharedWorker is the name in the certificate that all workers without a name
-	// of their own share.
+	// sharedWorker is the name in the certificate shared by all workers without a name of their
+	// own.
 	sharedWorker = "worker"
-	// anyStore is the name that the certificates of all store nodes carry.
+	// anyStore is the common name in the certificates of all store nodes.
 	anyStore = "store"
 )
 
-// CheckName checks the name of a data centre; nil is a good one.
+// CheckName checks the name of a data center; nil means it is valid.
 func CheckName(s string) *Fault {
 	const hint = "use 1 to 32 of the letters a-z, digits and -, not first or last"
 	if s == "" || len(s) > longestName {
@@ -66,7 +66,7 @@ func CheckName(s string) *Fault {
 	return nil
 }
 
-// CheckNode checks the name of a node; nil is a good one.
+// CheckNode checks the name of a node; nil means it is valid.
 func CheckNode(s string) *Fault {
 	switch s {
 	case anyStore:
@@ -77,21 +77,20 @@ func CheckNode(s string) *Fault {
 	return CheckName(s)
 }
 
-// CheckAddress checks where a store node can be reached; nil is a good address.
+// CheckAddress checks the address at which others reach a store node; nil means it is valid.
 func CheckAddress(s string) *Fault {
 	const hint = "write host:port as others reach it, such as 10.0.0.1:7422"
 	return checkMachine(s, hint, 1)
 }
 
-// CheckLink checks where the store node of another data centre can be reached; nil is a
-// good address.
+// CheckLink checks the address of a store node of another data center; nil means it is valid.
 func CheckLink(s string) *Fault {
 	return checkMachine(s, "write host:port, such as 10.1.0.1:7424: the port is by two above "+
 		"that of the store node there", 0)
 }
 
-// checkMachine checks the address of one machine. So many ports after the one that it
-// names are used too.
+// checkMachine checks the address of one machine. more is the number of ports used after the named
+// one.
 func checkMachine(s, hint string, more int) *Fault {
 	host, f := checkHostPort(s, hint, more)
 	if f != nil {
@@ -103,14 +102,14 @@ func checkMachine(s, hint string, more int) *Fault {
 	return nil
 }
 
-// CheckListen checks where a store node listens; nil is a good address.
+// CheckListen checks the listen address of a store node; nil means it is valid.
 func CheckListen(s string) *Fault {
 	_, f := checkHostPort(s, "write host:port, such as 10.0.0.1:7422 or :7422", 1)
 	return f
 }
 
-// checkHostPort returns the host of an address. So many ports after the one that it
-// names must be ports too: 0 or 1.
+// checkHostPort returns the host of an address. more is the number of further ports after the named
+// one that must be valid too: 0 or 1.
 func checkHostPort(s, hint string, more int) (string, *Fault) {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
@@ -137,7 +136,7 @@ func checkHostPort(s, hint string, more int) (string, *Fault) {
 	return host, nil
 }
 
-// quote shows a value in a message: quoted, and cut when it is long.
+// quote returns a value for a message: quoted, and shortened when it is long.
 func quote(s string) string {
 	const most = 60 // chosen: with file and field it still fits on two lines
 	if r := []rune(s); len(r) > most {
@@ -146,7 +145,7 @@ func quote(s string) string {
 	return fmt.Sprintf("%q", s)
 }
 
-// Faults says all that is wrong with a plan.
+// Faults returns all faults of a plan.
 func (p *Plan) Faults() []*Fault {
 	faults := []*Fault{CheckName(p.Datacenter).in("datacenter"), p.checkStore().in("store")}
 	for _, name := range slices.Sorted(maps.Keys(p.Peers)) {
@@ -159,7 +158,7 @@ func (p *Plan) Faults() []*Fault {
 	return faults
 }
 
-// checkStore wants one store node or three, each with an address.
+// checkStore requires one store node or three, each with an address.
 func (p *Plan) checkStore() *Fault {
 	switch n := len(p.Store); n {
 	case 1, 3:
@@ -186,8 +185,7 @@ func (p *Plan) checkStore() *Fault {
 	return nil
 }
 
-// checkPorts refuses addresses that two nodes would need: each takes a port and
-// the next one.
+// checkPorts rejects addresses that collide: each node uses a port and the next one.
 func (p *Plan) checkPorts() *Fault {
 	type place struct {
 		node, host string
@@ -195,7 +193,7 @@ func (p *Plan) checkPorts() *Fault {
 	}
 	var places []place
 	for _, name := range slices.Sorted(maps.Keys(p.Peers)) {
-		host, port, _ := net.SplitHostPort(p.Peers[name]) // CheckAddress has seen it
+		host, port, _ := net.SplitHostPort(p.Peers[name]) // validated by CheckAddress
 		n, _ := strconv.Atoi(port)
 		places = append(places, place{name, strings.ToLower(host), n})
 	}
@@ -212,17 +210,17 @@ func (p *Plan) checkPorts() *Fault {
 	return nil
 }
 
-// Faults says all that is wrong with a join file at a time: first with its names
-// and addresses, and when these are good, with its certificate.
+// Faults returns all faults of a join file at a given time. It checks names and addresses first,
+// and only if they are valid the certificate.
 func (f *File) Faults(now time.Time) []*Fault {
 	if faults := f.Layout(); len(faults) > 0 {
-		return faults // the certificate is held against the names
+		return faults // the certificate is compared with the names
 	}
 	_, faults := f.prove(now)
 	return faults
 }
 
-// Layout says all that is wrong with names and addresses.
+// Layout returns all faults of names and addresses.
 func (f *File) Layout() []*Fault {
 	faults := f.Plan.Faults()
 	if f.Node != "" {

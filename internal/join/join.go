@@ -1,27 +1,24 @@
-// Package join makes and reads the files by which a process joins a cluster:
-// who it is, where the store nodes are, and how it proves itself.
+// Package join writes and reads the files with which a process joins a cluster: its identity, the
+// addresses of the store nodes, and its certificate.
 //
 // # The promise
 //
-// Who holds a join file of a cluster is one of its nodes, and nobody else is:
-// both ends of each connection show a certificate that the cluster's own CA has
-// signed. The name in it says what its holder may be. A store node is known by
-// the name store.DATACENTER.headgate; the certificate of a worker does not carry
-// it, so that a worker cannot pose as a store node. Addresses prove nothing and
-// may change.
+// Anyone who holds a join file of a cluster can act as that node, and nobody else can: both ends of
+// each connection present a certificate signed by the cluster's own CA. The name in it defines the
+// role of its holder. Certificates of store nodes carry the name store.DATACENTER.headgate. The
+// certificate of a worker does not, so a worker cannot act as a store node. Addresses prove nothing
+// and may change.
 //
-// What [Read] returns has been read, and nothing more: [File.Faults] says what is
-// wrong with it.
+// [Read] only reads a file; [File.Faults] checks it.
 //
 // # Concurrency and cost
 //
-// The package has no state. A certificate takes less than a millisecond to make.
+// The package has no state. Creating a certificate takes less than a millisecond.
 //
 // # What it does not do
 //
-// It opens no connection and copies no file to another machine. It knows no
-// revocations: the store nodes refuse certificates by their serial numbers
-// (headgate cluster revoke).
+// It opens no connection and copies no file to another machine. It does not handle revocation: the
+// store nodes reject certificates by their serial numbers (headgate cluster revoke).
 package join
 
 import (
@@ -34,10 +31,10 @@ import (
 	"github.com/headgate/headgate/internal/smallfile"
 )
 
-// Version is the format of join files, and of the plan beside the CA.
+// Version is the format of join files, and of the plan stored with the CA.
 const Version = 1
 
-// A Plan is what all nodes of a cluster have in common.
+// A Plan holds what all nodes of a cluster have in common.
 type Plan struct {
 	Datacenter string            `json:"datacenter"` // 1 to 32 of a-z, 0-9 and -
 	Peers      map[string]string `json:"peers"`      // host:port of each store node, by name
@@ -48,15 +45,14 @@ type Plan struct {
 type File struct {
 	Version int `json:"headgate_join"`
 	Plan
-	Node   string `json:"node"`   // who this is; "" is a worker whose name is drawn at start
-	Listen string `json:"listen"` // where a store node waits for workers; "" for a worker
-	CA     string `json:"ca"`     // PEM: whom to trust
+	Node   string `json:"node"`   // this node; "": a worker that draws its name at start
+	Listen string `json:"listen"` // where a store node listens for workers; "" for a worker
+	CA     string `json:"ca"`     // PEM: the trusted CA
 	Cert   string `json:"cert"`   // PEM: the certificate of this node
 	Key    string `json:"key"`    // PEM: its private key
 }
 
-// IsStore tells whether the node keeps the records, together with the others of
-// Store.
+// IsStore reports whether the node stores the records, together with the others of Store.
 func (f *File) IsStore() bool { return slices.Contains(f.Store, f.Node) }
 
 // Read reads a join file. The error is an [*smallfile.Error].
@@ -81,8 +77,7 @@ func Read(file string) (*File, error) {
 
 const notOne = "name a file that headgate cluster init has made"
 
-// decode reads one JSON object. Nothing of what is read stands in an error: it
-// may be a key.
+// decode reads one JSON object. Errors never quote the input, which may contain a key.
 func decode(file string, b []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()

@@ -19,41 +19,39 @@ import (
 	"github.com/headgate/headgate/internal/smallfile"
 )
 
-// How long certificates are good, in years. Chosen: a CA that outlives its
-// cluster, and nodes that are made anew before anybody forgets how.
+// These are the lifetimes of certificates in years. Chosen: a CA that outlives its cluster, and
+// nodes that are renewed before the procedure is forgotten.
 const (
 	yearsOfCA   = 10
 	yearsOfNode = 2
 
-	// early lets a certificate begin before it was made, for machines whose clocks
-	// are behind.
+	// early makes a certificate valid before it was created, for machines whose clocks are slow.
 	early = time.Hour
 )
 
-// The files beside the join files.
+// These are the files beside the join files.
 const (
 	caFile   = "ca.pem"
-	keyFile  = "ca.key" // who has it can make nodes
+	keyFile  = "ca.key" // allows its holder to create nodes
 	planFile = "cluster.json"
 )
 
-// A written is a file that is about to be.
+// A written is a file to be written.
 type written struct {
 	name string
 	mode fs.FileMode
 	b    []byte
 }
 
-// plan is a Plan as its file has it.
+// A plan is a Plan with the format version, as stored in its file.
 type plan struct {
 	Version int `json:"headgate_cluster"`
 	Plan
 }
 
-// Init makes a cluster in dir, which it creates: the CA, a join file for each
-// store node, and one that all workers may share. The plan must be without
-// faults. It returns the names of the files, and overwrites none. The error is an
-// [*smallfile.Error].
+// Init creates a cluster in dir, which it creates: the CA, a join file for each store node, and one
+// that all workers may share. The plan must have no faults. It returns the names of the files, and
+// overwrites none. The error is an [*smallfile.Error].
 func Init(dir string, p Plan, now time.Time) ([]string, error) {
 	ca, err := newCA(p, now)
 	if err != nil {
@@ -81,9 +79,9 @@ func Init(dir string, p Plan, now time.Time) ([]string, error) {
 	return writeAll(dir, files)
 }
 
-// Node makes another join file in the dir of Init: of a store node of the plan,
-// of the shared worker, or of a worker with a name of its own. It returns the
-// name of the file, and overwrites none. The error is an [*smallfile.Error] or a [*Fault].
+// Node creates another join file in the dir of Init: for a store node of the plan, for the shared
+// worker, or for a worker with its own name. It returns the name of the file, and overwrites none.
+// The error is an [*smallfile.Error] or a [*Fault].
 func Node(dir, name string, now time.Time) (string, error) {
 	ca, err := openCA(dir, now)
 	if err != nil {
@@ -129,7 +127,7 @@ func newCA(p Plan, now time.Time) (*authority, error) {
 		BasicConstraintsValid: true,
 		MaxPathLenZero:        true,
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
-		// It is good for nothing but this data centre, wherever it is trusted.
+		// The CA is valid only for this data center, wherever it is trusted.
 		PermittedDNSDomains:         []string{p.domain()[1:]},
 		PermittedDNSDomainsCritical: true,
 	}
@@ -146,7 +144,7 @@ func newCA(p Plan, now time.Time) (*authority, error) {
 	return ca, err
 }
 
-// openCA reads what Init has left.
+// openCA reads the files that Init wrote.
 func openCA(dir string, now time.Time) (*authority, error) {
 	const hint = "name the folder that headgate cluster init has made with --dir"
 	ca := &authority{}
@@ -175,7 +173,7 @@ func openCA(dir string, now time.Time) (*authority, error) {
 	return ca, ca.parse(dir, now)
 }
 
-// lost gives the error of a file that is not there a better hint.
+// lost adds a better hint to the error of a missing file.
 func lost(err error, hint string) error {
 	if e, ok := errors.AsType[*smallfile.Error](err); ok && errors.Is(e.Err, fs.ErrNotExist) {
 		return smallfile.From(e.Err, e.File, e.Problem, hint)
@@ -214,7 +212,7 @@ func (ca *authority) parse(dir string, now time.Time) error {
 	return nil
 }
 
-// joinFile makes the join file of a node with a fresh key.
+// joinFile creates the join file of a node with a new key.
 func (ca *authority) joinFile(name string, now time.Time) (written, error) {
 	domain := ca.plan.domain()
 	names := []string{name + domain}

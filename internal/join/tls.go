@@ -11,20 +11,19 @@ import (
 	"time"
 )
 
-// soon is how long before its end a certificate is warned of. Chosen: time
-// enough to bring a new file to each machine.
+// soon is how long before its expiry a certificate causes a warning. Chosen: enough time to bring a
+// new file to each machine.
 const soon = 30 * 24 * time.Hour
 
-// A proof is a certificate that fits the names and the CA of its file.
+// A proof is a certificate that matches the names and the CA of its file.
 type proof struct {
 	cert  tls.Certificate
 	roots *x509.CertPool
 }
 
-// TLS makes the configuration of all connections of the node. It serves both
-// ends: whoever connects must show a certificate of the same data centre, and
-// whoever is connected to must be a store node. It does not look at the clock:
-// a certificate that is over is refused by the other end.
+// TLS returns the configuration of all connections of the node, for both ends. A client must
+// present a certificate of the same data center, and a server must be a store node. TLS ignores the
+// clock: the other end rejects an expired certificate.
 func (f *File) TLS() (*tls.Config, error) {
 	p, faults := f.pair()
 	if len(faults) > 0 {
@@ -38,15 +37,15 @@ func (f *File) TLS() (*tls.Config, error) {
 		ClientCAs:              p.roots,
 		ClientAuth:             tls.RequireAndVerifyClientCert,
 		ServerName:             anyStore + domain,
-		SessionTicketsDisabled: true, // connections live for days: nothing is saved by them
+		SessionTicketsDisabled: true, // connections live for days: resumption would save nothing
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			return ofDomain(cs, domain)
 		},
 	}, nil
 }
 
-// ofDomain wants the other end to have a name in the data centre. The CA should
-// have signed no other, but several clusters may share one.
+// ofDomain checks that the other end has a name in the data center. Its CA should sign no others,
+// but several clusters may share one.
 func ofDomain(cs tls.ConnectionState, domain string) error {
 	if len(cs.PeerCertificates) == 0 {
 		return errors.New("the other end shows no certificate")
@@ -60,13 +59,12 @@ func ofDomain(cs tls.ConnectionState, domain string) error {
 	return fmt.Errorf("the certificate of %q is not of *%s", leaf.Subject.CommonName, domain)
 }
 
-// domain is what all names in certificates end in.
+// domain returns the suffix of all names in certificates.
 func (p *Plan) domain() string { return domainOf(p.Datacenter) }
 
 func domainOf(datacenter string) string { return "." + datacenter + ".headgate" }
 
-// StoreName is the name that the certificates of all store nodes of a data centre
-// carry, and no others.
+// StoreName returns the common name in the certificates of all store nodes of a data center.
 func StoreName(datacenter string) string { return anyStore + domainOf(datacenter) }
 
 // pair reads the certificate, its key and the CA.
@@ -89,7 +87,7 @@ func (f *File) pair() (*proof, []*Fault) {
 	return p, faults
 }
 
-// prove holds the certificate against the CA, the clock and the names.
+// prove checks the certificate against the CA, the clock and the names.
 func (f *File) prove(now time.Time) (*proof, []*Fault) {
 	p, faults := f.pair()
 	if len(faults) > 0 {
@@ -146,10 +144,10 @@ func (f *File) Serial() (serial, name string, err error) {
 	return SerialText(p.cert.Leaf.SerialNumber), p.cert.Leaf.Subject.CommonName, nil
 }
 
-// SerialText writes a serial number as it is revoked: hexadecimal, lower case.
+// SerialText formats a serial number as it is revoked: hexadecimal, lower case.
 func SerialText(n *big.Int) string { return fmt.Sprintf("%x", n) }
 
-// EndsSoon says when the certificate ends, if that is within a month.
+// EndsSoon returns when the certificate expires, and whether that is within a month.
 func (f *File) EndsSoon(now time.Time) (time.Time, bool) {
 	p, faults := f.pair()
 	if len(faults) > 0 {

@@ -72,14 +72,14 @@ func appendJSON(dst []byte, s string) []byte {
 	return append(append(dst, s[start:]...), '"')
 }
 
-// isPlain is true for the bytes that stay as they are in HTML and in JSON: nearly all.
+// isPlain reports whether a byte needs no escape in HTML and in JSON. Nearly all bytes are plain.
 func isPlain(c byte) bool {
 	return c >= ' ' && c < 0x7f &&
 		c != '&' && c != '<' && c != '>' && c != '"' && c != '\'' && c != '\\'
 }
 
-// appendFilled appends text with {key} replaced by what with appends. The text is the
-// package's own and is escaped; what with appends is not.
+// appendFilled appends text and replaces each {key} by what with appends. It escapes text, which is
+// the package's own, but not the output of with.
 func appendFilled(dst []byte, text string, with func(dst []byte, key byte) []byte) []byte {
 	for {
 		i := strings.IndexByte(text, '{')
@@ -92,8 +92,8 @@ func appendFilled(dst []byte, text string, with func(dst []byte, key byte) []byt
 	}
 }
 
-// wholeSeconds rounds d up, to at least 2 s: what a page without JavaScript may ask for
-// without reloading in a tight loop.
+// wholeSeconds rounds d up to whole seconds, and to at least 2 s. A page without JavaScript must
+// not reload in a tight loop.
 func wholeSeconds(d time.Duration) int64 { return max(2, ceilDiv(int64(d), int64(time.Second))) }
 
 func ceilDiv(a, b int64) int64 {

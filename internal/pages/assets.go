@@ -19,14 +19,15 @@ import (
 	"github.com/headgate/headgate/internal/route"
 )
 
-// Bounds of the files of a page, which are held in memory. Chosen: ten times what a page needs.
+// These constants limit the files of a page, which are held in memory. Chosen: ten times what a
+// page needs.
 const (
 	maxFiles = 200
-	maxAsset = 16 << 20 // bytes of all files
+	maxAsset = 16 << 20 // bytes of all files together
 )
 
-// assetTypes are the files that a page can have. No HTML: it would be a page of the site that
-// nobody waits before.
+// assetTypes lists the file types that a page may have. HTML is not allowed: it would be a page of
+// the site without a waiting room.
 var assetTypes = map[string]string{
 	".avif": "image/avif", ".gif": "image/gif", ".ico": "image/x-icon", ".jpeg": "image/jpeg",
 	".jpg": "image/jpeg", ".png": "image/png", ".svg": "image/svg+xml", ".webp": "image/webp",
@@ -37,8 +38,8 @@ var assetTypes = map[string]string{
 	".webm": "video/webm",
 }
 
-// Assets are the files of a room's own page, as they were when they were read: headgate has
-// them while the origin is down, and no request reaches the disk.
+// Assets are the files of a room's own page, as they were when read. headgate serves them from
+// memory: they are available while the origin is down, and no request reads the disk.
 type Assets struct{ files map[string]*asset }
 
 type asset struct {
@@ -47,8 +48,8 @@ type asset struct {
 	etag string
 }
 
-// ReadAssets reads the files of a folder and of those below it. Names that begin with a dot
-// are left out; a link that leads out of the folder is an error.
+// ReadAssets reads the files of a folder and its subfolders. It skips names that begin with a dot.
+// A link that leads out of the folder is an error.
 func ReadAssets(folder string) (*Assets, error) {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
@@ -88,7 +89,7 @@ func ReadAssets(folder string) (*Assets, error) {
 	return a, nil
 }
 
-// CheckAsset reports why a page can have no file of a name.
+// CheckAsset returns an error if a page cannot have a file with this name.
 func CheckAsset(name string) error {
 	for part := range strings.SplitSeq(name, "/") {
 		if part == "" || strings.HasPrefix(part, ".") || strings.ContainsFunc(part, func(r rune) bool {
@@ -104,7 +105,7 @@ func CheckAsset(name string) error {
 	return nil
 }
 
-// NewAssets has files by name, each of which CheckAsset has nothing against.
+// NewAssets returns Assets with these files by name. Each name must pass CheckAsset.
 func NewAssets(files map[string][]byte) *Assets {
 	a := &Assets{files: map[string]*asset{}}
 	for name, body := range files {
@@ -118,10 +119,10 @@ func (a *Assets) add(name, kind string, body []byte) {
 	a.files[name] = &asset{body, kind, `"` + hex.EncodeToString(sum[:12]) + `"`}
 }
 
-// readAtMost reads a plain file, and one byte more than may be.
+// readAtMost reads a regular file, at most one byte more than the limit.
 func readAtMost(root *os.Root, name string, most int) ([]byte, error) {
 	info, err := root.Stat(name)
-	if err == nil && !info.Mode().IsRegular() { // a pipe would never end
+	if err == nil && !info.Mode().IsRegular() { // reading a pipe would never end
 		err = errors.New("it is not a plain file")
 	}
 	if err != nil {
@@ -135,7 +136,7 @@ func readAtMost(root *os.Root, name string, most int) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, int64(most)+1))
 }
 
-// Same tells whether two sets of files are the same; nil is none.
+// Equal reports whether two sets of files are the same; nil is an empty set.
 func (a *Assets) Equal(x *Assets) bool {
 	if a == nil || x == nil {
 		return a == x
@@ -143,8 +144,8 @@ func (a *Assets) Equal(x *Assets) bool {
 	return maps.EqualFunc(a.files, x.files, func(a, x *asset) bool { return a.etag == x.etag })
 }
 
-// Before answers GET and HEAD of .headgate/assets in a folder of the room with the files; all
-// else goes to next.
+// Before answers GET and HEAD requests for .headgate/assets in a folder of the room with the files.
+// It passes all other requests to next.
 func (a *Assets) Before(places *route.Set, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, ok := places.Own(r)
@@ -172,7 +173,7 @@ func (a *Assets) serve(w http.ResponseWriter, r *http.Request, name string) {
 	}
 	h := w.Header()
 	h.Set("Content-Type", f.kind)
-	h.Set("Cache-Control", "public, max-age=300") // so long an old picture may stand. Chosen
+	h.Set("Cache-Control", "public, max-age=300") // how long an old file may be shown. Chosen
 	h.Set("ETag", f.etag)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; sandbox")

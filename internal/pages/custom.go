@@ -12,28 +12,28 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Bounds of a page of the room's own. The first is Cloudflare's; the others are chosen: ten
-// times what a page needs, and what a machine can write to everyone who waits.
+// These constants limit a room's own page. The first is Cloudflare's. The others are chosen: ten
+// times what a page needs, and what a machine can send to everyone in the line.
 const (
 	MaxCustom  = 1 << 20 // bytes of a template
 	maxTags    = 2_000
 	maxDepth   = 16
 	maxOutput  = 2 << 20 // bytes of a page
-	maxMistake = 20      // nobody mends more in one go
+	maxMistake = 20      // more errors than anyone fixes at once
 )
 
-// CustomPolicy is the Content-Security-Policy of a page of the room's own, unless the room
-// says another. Its inline styles and scripts run: their text changes with the values in it,
-// so hashes cannot name them, and no visitor has a say in a value. Scripts of other hosts do
-// not, nor can the page be framed or send a form.
+// CustomPolicy is the Content-Security-Policy of a room's own page, unless the room sets another
+// one. Inline styles and scripts run. Hashes cannot name them because their text changes with the
+// values in it, and visitors have no influence on a value. Scripts of other hosts do not run. The
+// page cannot be framed and cannot send a form.
 const CustomPolicy = "default-src 'self' data:; style-src 'self' 'unsafe-inline'; " +
 	"script-src 'self' 'unsafe-inline'; img-src 'self' data: https:; font-src 'self' data: https:; " +
 	"media-src 'self' data: https:; object-src 'none'; base-uri 'none'; form-action 'self'" +
 	notFramed
 
-// A Mistake says what is wrong with a template, and where.
+// A TemplateError describes an error in a template, and its position.
 type TemplateError struct {
-	Line    int // from 1 on, 0 for the whole
+	Line    int // from 1; 0: the whole template
 	Problem string
 	Hint    string
 }
@@ -45,14 +45,14 @@ func (m *TemplateError) Error() string {
 	return "line " + strconv.Itoa(m.Line) + ": " + m.Problem
 }
 
-// Custom is a checked template.
+// A Custom is a checked template.
 type Custom struct {
 	source string
 	pieces []piece
 }
 
-// ParseCustom checks a page of the room's own. The error joins one *Mistake for each mistake;
-// Mistakes takes it apart.
+// ParseCustom checks a room's own page. The error joins one *TemplateError for each fault;
+// TemplateErrors returns them as a list.
 func ParseCustom(html []byte) (*Custom, error) {
 	if len(html) > MaxCustom {
 		return nil, &TemplateError{Problem: fmt.Sprintf("the page has %d bytes, more than %d",
@@ -69,7 +69,7 @@ func ParseCustom(html []byte) (*Custom, error) {
 	return c, nil
 }
 
-// tryLongest renders the page with texts as long as a configuration can have them.
+// tryLongest renders the page with the longest texts that a configuration can have.
 func (c *Custom) tryLongest() error {
 	long := strings.Repeat("<", 500)
 	values := map[string]any{}
@@ -83,7 +83,7 @@ func (c *Custom) tryLongest() error {
 	return write(&out, c.pieces, values)
 }
 
-// Mistakes takes the error of ParseCustom apart.
+// TemplateErrors returns the single errors that ParseCustom has joined.
 func TemplateErrors(err error) []*TemplateError {
 	if m, ok := err.(*TemplateError); ok { //nolint:errorlint // it takes the tree of err apart itself
 		return []*TemplateError{m}
@@ -97,20 +97,20 @@ func TemplateErrors(err error) []*TemplateError {
 	return all
 }
 
-// Same tells whether two templates are the same; nil is the default page.
+// Equal reports whether two templates are the same; nil is the default page.
 func (c *Custom) Equal(x *Custom) bool {
 	return c == x || c != nil && x != nil && c.source == x.source
 }
 
 // A tag is one {{tag}} of a template.
 type tag struct {
-	kind byte // 0 for a variable, else # ^ / { & and what is not allowed
+	kind byte // 0: a variable; else # ^ / { & or a kind that is not allowed
 	name string
 	line int
 }
 
-// check finds tags that are wrong, with their lines: names that stand for nothing, sections that
-// do not end, files, and other delimiters.
+// check finds invalid tags and their lines: unknown names, sections without an end, included files,
+// and changed delimiters.
 func check(source string) error {
 	var errs []error
 	wrong := func(line int, hint, problem string, args ...any) {
@@ -163,7 +163,7 @@ func check(source string) error {
 	return errors.Join(errs...)
 }
 
-// closeSection takes the section off that t ends, and those in it that should have ended
+// closeSection removes the section that t ends, and the sections in it that should have ended
 // before.
 func closeSection(open []tag, t tag, wrong wronger) []tag {
 	for i, o := range slices.Backward(open) {
@@ -181,7 +181,7 @@ func closeSection(open []tag, t tag, wrong wronger) []tag {
 	return open
 }
 
-// A wronger notes a mistake.
+// A wronger records an error.
 type wronger func(line int, hint, problem string, args ...any)
 
 func newTag(text string, line int) tag {
@@ -209,7 +209,7 @@ func checkName(t tag, wrong wronger) {
 	wrong(t.line, "docs/pages.md lists the variables", "there is no variable %s", quoted(t.name))
 }
 
-// quoted shows a name of a template in a message.
+// quoted formats a name of a template for a message.
 func quoted(name string) string { return strconv.Quote(fmt.Sprintf("%.40s", firstLine(name))) }
 
 func firstLine(s string) string {
@@ -217,8 +217,8 @@ func firstLine(s string) string {
 	return s
 }
 
-// escape makes a value safe as text, in a quoted attribute, and in a string of a script:
-// there, what it escapes stays as it is, and neither ends the string nor the script.
+// escape makes a value safe as text, in a quoted attribute, and in a string of a script. In a
+// script the escapes are not decoded, and the value can end neither the string nor the script.
 func escape(s string) string {
 	return scriptEscaper.Replace(string(appendHTML(nil, s)))
 }
@@ -228,7 +228,7 @@ var scriptEscaper = strings.NewReplacer(`\`, "&#92;", "`", "&#96;", "\n", "&#10;
 
 // A customSet is a room's own page in all its languages.
 type customSet struct {
-	pages   []customPage // the first in the room's language
+	pages   []customPage // the first is in the room's language
 	chooser *chooser
 }
 
@@ -269,8 +269,8 @@ func (s *customSet) choose(v *headgate.View) *customPage {
 	return &s.pages[max(0, s.chooser.choose(v.AcceptLanguage))]
 }
 
-// header gives the headers, with Refresh as Cloudflare has it: a page of the room's own
-// brings no script of ours. Who is refused for good is not asked to come again.
+// header returns the headers, with Refresh as Cloudflare sets it, because a room's own page does
+// not contain our script. A visitor that is rejected for good gets no Refresh.
 func (s *customSet) header(v *headgate.View) http.Header {
 	h := maps.Clone(s.choose(v).header)
 	if refreshes(v) {
@@ -288,7 +288,7 @@ func (s *customSet) append(dst []byte, v *headgate.View) ([]byte, error) {
 	return out.dst, nil
 }
 
-// bounded appends, up to a size.
+// A bounded is a buffer with a maximum size.
 type bounded struct {
 	dst  []byte
 	left int

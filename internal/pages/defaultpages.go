@@ -14,16 +14,16 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// A Book holds the default pages of all languages, those of one put together when the first
-// visitor wants them, which takes some milliseconds: 30 KB each, compressed too. It may be used
-// by many goroutines at once.
+// A DefaultPages holds the default pages of all languages. It builds the pages of a language at the
+// first request for it, which takes some milliseconds. A language uses 30 KB, including the
+// compressed pages. It may be used by many goroutines at once.
 type DefaultPages struct {
 	tags    []string
 	sets    []func() (*pageSet, error)
 	chooser *chooser
 }
 
-// A pageSet is the default pages of one language.
+// A pageSet holds the default pages of one language.
 type pageSet struct {
 	words   *words
 	waiting both[headgate.View]
@@ -32,7 +32,7 @@ type pageSet struct {
 	header  [2]http.Header // plain, gzip
 }
 
-// both is a template as it is, and packed.
+// A both holds a template uncompressed and compressed.
 type both[T any] struct {
 	plain  template[T]
 	packed packed[T]
@@ -54,10 +54,12 @@ func newBoth[T any](
 	return b, err
 }
 
-// defaultRetry is long enough for an origin to restart, and short enough to wait for. Chosen.
+// defaultRetry is the reload interval of the error page: long enough for an origin to restart, and
+// short enough to wait for. Chosen.
 const defaultRetry = 10 * time.Second
 
-// NewBook makes a book. The error page asks again after errorRetry, or after 10 s when that is 0.
+// NewDefaultPages returns the default pages. The error page reloads after errorRetry, or after 10 s
+// when that is 0.
 func NewDefaultPages(errorRetry time.Duration) (*DefaultPages, error) {
 	if errorRetry <= 0 {
 		errorRetry = defaultRetry
@@ -80,7 +82,7 @@ func NewDefaultPages(errorRetry time.Duration) (*DefaultPages, error) {
 	return b, err
 }
 
-// shared is what the pages of all languages have.
+// shared holds what the pages of all languages have in common.
 type shared struct{ style, script, again, short, policy string }
 
 func newShared() *shared {
@@ -90,7 +92,7 @@ func newShared() *shared {
 	return s
 }
 
-// newSet puts the pages of one language together.
+// newSet builds the pages of one language.
 func newSet(w *words, s *shared, retry int64) (*pageSet, error) {
 	set := &pageSet{words: w, header: headers(w.tag, s.policy)}
 	fixed := map[string]string{
@@ -115,7 +117,7 @@ func newSet(w *words, s *shared, retry int64) (*pageSet, error) {
 	return set, nil
 }
 
-// find is the language of a tag, or an error that lists those there are.
+// find returns the pages for a language tag, or an error that lists the available tags.
 func (b *DefaultPages) find(tag string) (*pageSet, error) {
 	for i := range b.tags {
 		if strings.EqualFold(b.tags[i], tag) {
@@ -127,12 +129,12 @@ func (b *DefaultPages) find(tag string) (*pageSet, error) {
 }
 
 const (
-	longestAccept = 200   // of an Accept-Language header; what is after it is not read. Chosen
-	mostKnown     = 1_000 // headers that are remembered, then they are forgotten. Chosen
+	longestAccept = 200   // bytes read of an Accept-Language header. Chosen
+	mostKnown     = 1_000 // remembered headers; then the memory is cleared. Chosen
 )
 
-// A chooser finds the language for an Accept-Language header, and remembers what it found:
-// matching costs some microseconds, and browsers send few different headers.
+// A chooser finds the language for an Accept-Language header, and caches the result. Matching costs
+// some microseconds, and browsers send few different headers.
 type chooser struct {
 	matcher language.Matcher
 
@@ -150,8 +152,8 @@ func newChooser(tags []string) (*chooser, error) {
 	return &chooser{matcher: language.NewMatcher(all), known: map[string]int{}}, errors.Join(errs...)
 }
 
-// choose gives the index of the language for a header, -1 when the header asks for none of
-// those there are.
+// choose returns the index of the language for a header, or -1 when no requested language is
+// available.
 func (c *chooser) choose(accept string) int {
 	if accept == "" {
 		return -1
@@ -163,7 +165,7 @@ func (c *chooser) choose(accept string) int {
 		return i
 	}
 	i = c.match(accept)
-	if len(accept) > longestAccept { // not worth its memory
+	if len(accept) > longestAccept { // too long to cache
 		return i
 	}
 	c.mu.Lock()
@@ -181,7 +183,7 @@ func (c *chooser) match(accept string) int {
 		accept = accept[:max(0, strings.LastIndexByte(accept, ','))]
 	}
 	tags, _, err := language.ParseAcceptLanguage(accept)
-	if err != nil { // a language that nobody knows does not take the others with it
+	if err != nil { // one unknown language must not invalidate the others
 		tags, _, _ = language.ParseAcceptLanguage(readable(accept))
 	}
 	_, i, sure := c.matcher.Match(tags...)
@@ -191,7 +193,7 @@ func (c *chooser) match(accept string) int {
 	return i
 }
 
-// readable has the languages of a header that can be read.
+// readable returns those languages of a header that can be parsed.
 func readable(accept string) string {
 	all := strings.Split(accept, ",")
 	return strings.Join(slices.DeleteFunc(all, func(s string) bool {

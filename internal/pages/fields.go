@@ -10,17 +10,18 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Measures of scene.svg: ducks swim 40 units apart, the visitor's is the sixth from the
-// gate or nearer, and once called it has swum through.
+// These are the measures of scene.svg. Ducks swim 40 units apart. The visitor's duck is at most the
+// sixth from the gate, and has swum through once it is called.
 const (
 	farthest  = 80
 	spacing   = 40
 	inSight   = 5
 	throughIt = 342              // between the gate and the edge
-	noRefresh = 20 * time.Second // Cloudflare's refresh interval, where none is given
+	noRefresh = 20 * time.Second // Cloudflare's refresh interval, used when none is given
 )
 
-// viewFields are the values of page.html. show in page.js does the same for each answer.
+// viewFields returns the values of page.html. The function show in page.js does the same for each
+// answer.
 func viewFields(w *words) map[string]value[headgate.View] {
 	return map[string]value[headgate.View]{
 		"title":    w.title,
@@ -58,7 +59,7 @@ func viewFields(w *words) map[string]value[headgate.View] {
 	}
 }
 
-// failureFields are the values of error.html.
+// failureFields returns the values of error.html.
 func failureFields(w *words) map[string]value[Failure] {
 	return map[string]value[Failure]{
 		"title": func(dst []byte, f *Failure) []byte { return appendHTML(dst, f.Title) },
@@ -82,7 +83,7 @@ func hasPlace(v *view) bool { return v.Position > 0 }
 
 func isNext(v *view) bool { return hasPlace(v) && v.State == headgate.StateWaiting && v.Ahead <= 0 }
 
-// showsAhead says whether the large number is the people ahead.
+// showsAhead reports whether the large number is the number of people ahead.
 func showsAhead(v *view) bool {
 	switch v.State {
 	case headgate.StateWaiting, headgate.StateQueueAll, headgate.StateDown:
@@ -91,10 +92,10 @@ func showsAhead(v *view) bool {
 	return false
 }
 
-// showsLine says whether the large number is the length of the line.
+// showsLine reports whether the large number is the length of the line.
 func showsLine(v *view) bool { return v.State == headgate.StateFull && v.Waiting > 0 }
 
-// howKey names the text that says how the order comes about; how in page.js does the same.
+// howKey returns the key of the text that explains the order; how in page.js does the same.
 func howKey(v *view) string {
 	switch e := &v.Event; {
 	case e.Prequeue && e.Shuffle:
@@ -107,7 +108,8 @@ func howKey(v *view) string {
 	return v.Method
 }
 
-// method returns the method in words. Where places are drawn, the first to come are not the first served.
+// method returns the queueing method in words. Where the order is drawn, the first visitors to come
+// are not the first to enter.
 func (w *words) method(v *view) string {
 	if v.Method == "fifo" && strings.HasPrefix(howKey(v), "shuffle") {
 		return ""
@@ -115,8 +117,8 @@ func (w *words) method(v *view) string {
 	return w.Method[v.Method]
 }
 
-// appendDraw shows what anybody can check the draw by: once the order is drawn with the number of the
-// visitor's ticket, which nothing else on the page says.
+// appendDraw shows the values that anybody can check the draw with. Once the order is drawn, they
+// include the number of the visitor's ticket, which the page shows nowhere else.
 func appendDraw(dst []byte, v *view) []byte {
 	dst = appendHTML(dst, v.Event.Draw)
 	if strings.Contains(v.Event.Draw, "/") && v.Number > 0 {
@@ -182,8 +184,8 @@ func (w *words) reloads(dst []byte, v *view) []byte {
 	})
 }
 
-// eta says the expected time as a range in words, rounded outwards: to whole minutes, to
-// five of them above 20 minutes, to half hours above 90. Finer would be a false promise.
+// eta returns the expected time as a range in words, rounded outwards: to whole minutes, to five
+// minutes above 20 minutes, to half hours above 90 minutes. A finer range would promise too much.
 func (w *words) eta(dst []byte, v *view) []byte {
 	if !v.ETAKnown {
 		return appendHTML(dst, w.ETANone)
@@ -236,7 +238,7 @@ func appendRefresh(dst []byte, v *view) []byte {
 	return strconv.AppendInt(dst, refreshSeconds(v), 10)
 }
 
-// refreshSeconds is when a page without JavaScript asks again.
+// refreshSeconds returns the reload interval of a page without JavaScript.
 func refreshSeconds(v *view) int64 {
 	after := v.PollAfter
 	if after <= 0 {
@@ -260,8 +262,8 @@ func appendFlock(dst []byte, v *view) []byte {
 	return strconv.AppendInt(dst, at, 10)
 }
 
-// appendBar appends how far the visitor has come since joining. The bar has one step more
-// than people, so that it moves at once and is full only behind the gate.
+// appendBar appends the progress of the visitor since it joined. The bar has one step more than
+// there are people, so that it moves at once and is full only behind the gate.
 func appendBar(dst []byte, v *view) []byte {
 	dst = strconv.AppendInt(append(dst, `max="`...), max(0, v.JoinedPosition)+1, 10)
 	dst = append(dst, '"')
@@ -276,8 +278,8 @@ func appendTime(dst []byte, t time.Time) []byte {
 	return t.UTC().AppendFormat(dst, time.RFC3339)
 }
 
-// appendView appends the keys of the JSON answer's "headgate" object that page.js reads,
-// but for the message, which can be long and stands in the page already.
+// appendView appends those keys of the JSON answer's "headgate" object that page.js reads. It
+// leaves out the message, which can be long and is already on the page.
 func appendView(dst []byte, v *view) []byte {
 	dst = appendJSON(append(dst, `{"state":`...), string(v.State))
 	dst = strconv.AppendInt(append(dst, `,"position":`...), v.Position, 10)
@@ -305,8 +307,8 @@ func appendView(dst []byte, v *view) []byte {
 	return append(dst, `"}`...)
 }
 
-// pollSeconds is the time to the first question. A View without one gets the refresh
-// interval, since zero would be a loop.
+// pollSeconds returns the time until the first poll. A View without one gets the refresh interval,
+// because zero would be a loop.
 func pollSeconds(v *view) float64 {
 	if v.PollAfter <= 0 {
 		return noRefresh.Seconds()

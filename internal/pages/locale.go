@@ -10,26 +10,27 @@ import (
 	"unicode/utf8"
 )
 
-// cldrJSON is written by tests/browser/cldr.mjs. Not golang.org/x/text: it has no dates, and its numbers are
-// of an older CLDR than that of the browser, whose script writes them again a moment later.
+// cldrJSON is written by tests/browser/cldr.mjs. It replaces golang.org/x/text, which has no dates
+// and uses an older CLDR than browsers. The page's script formats the numbers again a moment later,
+// and both must agree.
 //
 //go:embed cldr.json
 var cldrJSON []byte
 
-// A locale is how a language writes numbers, times and dates.
+// A locale defines how a language writes numbers, times and dates.
 type locale struct {
 	Dir      string   `json:"dir"`
 	Group    string   `json:"group"`
 	Decimal  string   `json:"decimal"`
-	Digits   string   `json:"digits"` // the ten of them, "" for 0 to 9
-	Least    int      `json:"least"`  // digits of the shortest number that has groups
-	Pairs    bool     `json:"pairs"`  // above 1,000 the groups are of two digits
+	Digits   string   `json:"digits"` // the ten digits, "" for 0 to 9
+	Least    int      `json:"least"`  // digits of the shortest number with groups
+	Pairs    bool     `json:"pairs"`  // groups above 1,000 have two digits
 	Date     string   `json:"date"`
 	Clock    string   `json:"clock"`
 	Months   []string `json:"months"`
-	Weekdays []string `json:"weekdays"` // from Sunday on
+	Weekdays []string `json:"weekdays"` // from Sunday
 	Minutes  forms    `json:"minute"`   // "{n} minutes"
-	Periods  []string `json:"periods"`  // "AM" or "PM" for each hour, where hours go to 12
+	Periods  []string `json:"periods"`  // "AM" or "PM" for each hour, for 12-hour clocks
 
 	digits [10]string
 }
@@ -76,7 +77,7 @@ func (l *locale) number(dst []byte, n int64) []byte {
 	return dst
 }
 
-// groups tells whether a group begins where so many digits are left.
+// groups reports whether a group begins when this number of digits is left.
 func (l *locale) groups(left int) bool {
 	if l.Pairs {
 		return left == 3 || left > 3 && left%2 == 1
@@ -84,17 +85,17 @@ func (l *locale) groups(left int) bool {
 	return left%3 == 0
 }
 
-// half appends what makes n and a half of n.
+// half appends the text that turns n into n and a half.
 func (l *locale) half(dst []byte) []byte {
 	return append(append(dst, l.Decimal...), l.digits[5]...)
 }
 
-// clock appends the time of day, date the day and the time, both in UTC and as HTML.
+// clock appends the time of day, in UTC and as HTML. date appends the day and the time.
 func (l *locale) clock(dst []byte, t time.Time) []byte { return l.moment(dst, l.Clock, t) }
 
 func (l *locale) date(dst []byte, t time.Time) []byte { return l.moment(dst, l.Date, t) }
 
-// moment fills in a pattern of cldr.mjs.
+// moment fills in a pattern from cldr.mjs.
 func (l *locale) moment(dst []byte, pattern string, t time.Time) []byte {
 	t = t.UTC()
 	hour := t.Hour()

@@ -5,21 +5,21 @@ import (
 	"strings"
 )
 
-// A piece of a template is text, and the tag behind it (mustache(5)).
+// A piece is a part of a template: text, and the tag after it (mustache(5)).
 type piece struct {
 	text   string
-	kind   byte // of a tag; 0 is a value, '!' nothing
+	kind   byte // of a tag; 0 a value, '!' no output
 	name   string
 	inside []piece // of a section
 }
 
-// compile makes pieces of a template that check has found right.
+// compile splits a template that check has accepted into pieces.
 func compile(source string) []piece {
 	all, _ := compileUntilEnd(source)
 	return all
 }
 
-// compileUntilEnd stops behind the tag that ends the section, and gives what is after it.
+// compileUntilEnd stops after the tag that ends the section, and returns the rest of the source.
 func compileUntilEnd(source string) (all []piece, rest string) {
 	for {
 		before, inner, found := strings.Cut(source, "{{")
@@ -47,7 +47,7 @@ func compileUntilEnd(source string) (all []piece, rest string) {
 	}
 }
 
-// alone takes the line away on which nothing but a tag stands.
+// alone removes a line that contains only a tag.
 func alone(before, after string) (string, string) {
 	const blank = " \t"
 	left, right := strings.TrimRight(before, blank), strings.TrimLeft(after, blank)
@@ -58,7 +58,7 @@ func alone(before, after string) (string, string) {
 	return before, after
 }
 
-// write writes pieces with values: text, numbers, and what is true or false.
+// write writes pieces with values, which are texts, numbers and bools.
 func write(out *bounded, pieces []piece, values map[string]any) error {
 	for i := range pieces {
 		p := &pieces[i]
@@ -84,5 +84,5 @@ func write(out *bounded, pieces []piece, values map[string]any) error {
 	return nil
 }
 
-// holds tells whether the section of a value stands.
+// holds reports whether a section with this value is shown.
 func holds(v any) bool { return v != nil && v != false && v != "" && v != int64(0) && v != 0 }

@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// leastPacked is the shortest fixed text that is worth a block of its own. Measured.
+// leastPacked is the shortest fixed text that is compressed into a block of its own. Measured.
 const leastPacked = 256
 
-// A packed template appends its page as gzip (RFC 1952) at the price of copying: the long
-// fixed texts were compressed once, and all else, the values among it, stands in stored
-// blocks (RFC 1951, section 3.2.4). As no value is ever compressed beside another, the length
-// tells nothing of one.
+// A packed is a template that appends its page as gzip (RFC 1952) at the cost of copying. Long
+// fixed texts are compressed once. Everything else, including the values, is in stored blocks (RFC
+// 1951, section 3.2.4). No value is ever compressed together with another one, so the length of the
+// page leaks nothing about a value.
 type packed[T any] []part[T]
 
 // A part is one compressed text, or the segments of a stored block.
@@ -60,12 +60,12 @@ func packText[T any](text string) (part[T], error) {
 	if _, err := w.Write([]byte(text)); err != nil {
 		return part[T]{}, err
 	}
-	if err := w.Flush(); err != nil { // to the end of a byte: another block may follow
+	if err := w.Flush(); err != nil { // to a byte boundary, so that a block can follow
 		return part[T]{}, err
 	}
 	p := part[T]{block: b.Bytes(), size: len(text), sum: crc32.ChecksumIEEE([]byte(text))}
-	// A CRC is linear: that of a||text is that of a||zeros, changed by the CRC of text. What
-	// the zeros do is known for each bit, so no byte of the text is read again.
+	// A CRC is linear: the CRC of a||text is the CRC of a||zeros, changed by the CRC of text. The
+	// effect of the zeros is known for each bit, so no byte of the text is read again.
 	zeros := make([]byte, len(text))
 	none := crc32.Update(0, crc32.IEEETable, zeros)
 	for i := range p.shift {
@@ -76,7 +76,7 @@ func packText[T any](text string) (part[T], error) {
 
 var gzipHeader = [...]byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255}
 
-const mostStored = 65535 // of a stored block, by its format
+const mostStored = 65535 // limit of a stored block in the format
 
 func (t packed[T]) append(dst []byte, x *T) []byte {
 	dst = append(dst, gzipHeader[:]...)
@@ -117,7 +117,7 @@ func putLength(block []byte, n int) {
 	binary.LittleEndian.PutUint16(block[3:], ^uint16(n))
 }
 
-// takesGzip reads an Accept-Encoding header (RFC 9110, section 12.5.3).
+// takesGzip reports whether an Accept-Encoding header allows gzip (RFC 9110, section 12.5.3).
 func takesGzip(accept string) bool {
 	_, after, ok := strings.Cut(accept, "gzip")
 	if !ok {

@@ -1,23 +1,24 @@
-// Package pages renders what a visitor sees while waiting: the waiting page, default or of
-// the room's own, in 38 languages, and the page for an origin that does not answer.
+// Package pages renders what a visitor sees while waiting: the waiting page in 38 languages, which
+// is the default page or the room's own, and the page for an origin that does not answer.
 //
-// The promise of the default pages: one self-contained response of at most 14 KB on the wire
-// for a browser that takes gzip, without fonts, images or scripts from elsewhere; whole
-// without JavaScript; WCAG 2.2 AA; and nothing that a View holds can become markup or script.
-// The Content-Security-Policy names the inline style and scripts by their hashes, so that
-// even a hole in the escaping could not run anything.
+// The default pages are one self-contained response of at most 14 KB on the wire for a browser that
+// accepts gzip. They load no fonts, images or scripts from elsewhere, are complete without
+// JavaScript, and conform to WCAG 2.2 AA. No value of a View can become markup or script. The
+// Content-Security-Policy names the inline style and scripts by their hashes, so that nothing
+// injected could run even if the escaping had a hole.
 //
-// A page of the room's own is a mustache template with the variables of Cloudflare's. It is
-// checked once, when it is read. Each value is escaped, for text, attributes and strings of
-// scripts alike; there are no loops and no files in it, and what comes out is bounded.
+// A room's own page is a mustache template with the variables of Cloudflare's. It is checked once,
+// when it is read. Each value is escaped for text, attributes and strings of scripts alike.
+// Templates have no loops and cannot include files, and their output is limited.
 //
-// The HTML, CSS and JavaScript are files of their own, put together by a Book.
-// Render copies the fixed parts and the escaped values into one buffer and writes it
-// with a single Write: about 2 µs, of which most is copying; no allocation once the
-// buffers are warm. A page of the room's own costs some ten times as much.
-// A Page does not change after New and serves any number of goroutines.
+// The HTML, CSS and JavaScript are separate files that a DefaultPages puts together. Render copies
+// the fixed parts and the escaped values into one buffer and writes it with a single Write. That
+// takes about 2 µs, most of it copying, and allocates nothing once the buffers are warm. A room's
+// own page costs about ten times as much. A Page does not change after New and may be used by any
+// number of goroutines.
 //
-// The package knows no visitors: status, cookies and caching headers belong to the room.
+// The package does not know visitors: the room is responsible for status, cookies and caching
+// headers.
 package pages
 
 import (
@@ -58,33 +59,34 @@ var shortJS string
 //go:embed scene.svg
 var sceneSVG string
 
-// Config says how the pages of one room look. The zero value is a working default.
+// A Config defines how the pages of one room look. The zero value is a working default.
 type Config struct {
-	// Book holds the default pages. Rooms share one; nil makes one for this room.
+	// Book holds the default pages. Rooms share one; nil creates one for this room.
 	Book *DefaultPages
 
-	// Language is what those read who ask for no language that there is: one of Languages.
+	// Language is the language for visitors that request no available language: one of Languages.
 	// Empty means "en-US".
 	Language string
 
 	// Custom is the room's own page, in Language; nil is the default page.
 	Custom *Custom
 
-	// Translations are the own page in other languages.
+	// Translations are the room's own page in other languages.
 	Translations map[string]*Custom
 
-	// Events are the pages of events, by name, while they are on: nil is the default page. They
-	// have no translations.
+	// Events are the pages of events, by name, shown while the event is on; nil is the default
+	// page. They have no translations.
 	Events map[string]*Custom
 
-	// Policy is the Content-Security-Policy of the own page. Empty means CustomPolicy. Directives
-	// that CheckPolicy rejects have no effect.
+	// Policy is the Content-Security-Policy of the room's own page. Empty means CustomPolicy.
+	// Directives that CheckPolicy rejects have no effect.
 	Policy string
 
-	// Framed lets pages of other sites show these in a frame.
+	// Framed allows pages of other sites to show these pages in a frame.
 	Framed bool
 
-	// Path is the folder of the room, for previews: visitors have that of their View.
+	// Path is the folder of the room, for previews. Pages for visitors use the folder of their
+	// View.
 	Path string
 }
 
@@ -94,11 +96,11 @@ type Page struct {
 	book    *DefaultPages
 	own     *pageSet              // of Config.Language
 	custom  *customSet            // nil: the default page
-	events  map[string]*customSet // of those that have a page of their own; the same
-	buffers sync.Pool             // *[]byte; the waiting page of one answer
+	events  map[string]*customSet // events with their own page; nil: default page
+	buffers sync.Pool             // *[]byte; each holds one rendered page
 }
 
-// New makes the pages of a room. It fails on an unknown language.
+// New returns the pages of a room. It fails for an unknown language.
 func New(c Config) (*Page, error) {
 	if c.Language == "" {
 		c.Language = "en-US"
@@ -127,7 +129,7 @@ func New(c Config) (*Page, error) {
 	return p, nil
 }
 
-// Same tells whether two pages look the same.
+// Equal reports whether two pages look the same.
 func (p *Page) Equal(x *Page) bool {
 	a, b := &p.config, &x.config
 	return a.Language == b.Language && a.Policy == b.Policy && a.Path == b.Path && a.Framed == b.Framed &&
@@ -135,7 +137,8 @@ func (p *Page) Equal(x *Page) bool {
 		maps.EqualFunc(a.Events, b.Events, (*Custom).Equal)
 }
 
-// ownOf is the own page for v: of the event that is on, or of the room; nil is the default page.
+// ownOf returns the own page for v: that of the event that is on, or that of the room; nil is the
+// default page.
 func (p *Page) ownOf(v *view) *customSet {
 	if isShort(v) {
 		return nil
@@ -146,17 +149,17 @@ func (p *Page) ownOf(v *view) *customSet {
 	return p.custom
 }
 
-// choose gives the default pages in the language for a header.
+// choose returns the default pages in the language for a header.
 func (p *Page) choose(accept string) *pageSet {
 	if i := p.book.chooser.choose(accept); i >= 0 {
-		if set, err := p.book.sets[i](); err == nil { // a test has made them all
+		if set, err := p.book.sets[i](); err == nil { // a test has built all of them
 			return set
 		}
 	}
 	return p.own
 }
 
-// Header gives the headers of the waiting page of v. The caller must not change them.
+// Header returns the headers of the waiting page of v. The caller must not change them.
 func (p *Page) Header(v *headgate.View) http.Header {
 	if own := p.ownOf(v); own != nil {
 		return p.framed(own.header(v))
@@ -164,7 +167,7 @@ func (p *Page) Header(v *headgate.View) http.Header {
 	return p.framed(p.choose(v.AcceptLanguage).header[side(v.AcceptEncoding)])
 }
 
-// framed is a header with which the page may stand in a frame, where it may.
+// framed returns the header without the restriction on frames, if frames are allowed.
 func (p *Page) framed(header http.Header) http.Header {
 	if !p.config.Framed {
 		return header
@@ -175,7 +178,7 @@ func (p *Page) framed(header http.Header) http.Header {
 	return h
 }
 
-// side is the index of a header: 1 where gzip is taken.
+// side returns the index of a header: 1 if gzip is accepted.
 func side(accept string) int {
 	if takesGzip(accept) {
 		return 1
@@ -183,8 +186,8 @@ func side(accept string) int {
 	return 0
 }
 
-// Render writes the waiting page of v to w in one Write. A page of the room's own that grows
-// too large is an error, and the default page is written: nobody stands before nothing.
+// Render writes the waiting page of v to w in one Write. If a room's own page grows too large,
+// Render writes the default page and returns an error, so that no visitor sees an empty page.
 func (p *Page) Render(w io.Writer, v *headgate.View) error {
 	buf := p.buffers.Get().(*[]byte)
 	defer p.buffers.Put(buf)
@@ -195,7 +198,7 @@ func (p *Page) Render(w io.Writer, v *headgate.View) error {
 	}
 	if gzip := own == nil && takesGzip(v.AcceptEncoding); isShort(v) {
 		*buf = set.short.append((*buf)[:0], v, gzip)
-	} else if own == nil || failed != nil { // then the header says that it is not by gzip
+	} else if own == nil || failed != nil { // the header then says "no gzip"
 		*buf = set.waiting.append((*buf)[:0], v, gzip)
 	}
 	if _, err := w.Write(*buf); err != nil {
@@ -204,22 +207,22 @@ func (p *Page) Render(w io.Writer, v *headgate.View) error {
 	return failed
 }
 
-// A Failure is what the page shows for an origin that does not answer.
+// A Failure holds what the page for a failed origin shows.
 type Failure struct {
 	Title     string // of the room
 	Code      int    // 502 or 504
-	RequestID string // what the log names the request by, or ""
+	RequestID string // the request's name in the log, or ""
 
-	AcceptLanguage, AcceptEncoding string // what the visitor's headers say
+	AcceptLanguage, AcceptEncoding string // headers of the visitor
 }
 
-// FailureHeader gives the headers of the page of f. The caller must not change them.
+// FailureHeader returns the headers of the page of f. The caller must not change them.
 func (p *Page) FailureHeader(f *Failure) http.Header {
 	return p.framed(p.choose(f.AcceptLanguage).header[side(f.AcceptEncoding)])
 }
 
-// RenderFailure writes the page of f. It loads its address again by itself, with GET: answer
-// only GET and HEAD with it.
+// RenderFailure writes the page of f. The page reloads its address with GET, so use it only to
+// answer GET and HEAD.
 func (p *Page) RenderFailure(w io.Writer, f *Failure) error {
 	page := p.choose(f.AcceptLanguage).failed.append(nil, f, takesGzip(f.AcceptEncoding))
 	if _, err := w.Write(page); err != nil {
@@ -228,8 +231,8 @@ func (p *Page) RenderFailure(w io.Writer, f *Failure) error {
 	return nil
 }
 
-// policyOf is the policy under which only the given style and scripts run. Data
-// blocks (script elements of type application/json) are not run, so need no hash.
+// policyOf returns the policy under which only the given style and scripts run. Data blocks (script
+// elements of type application/json) do not run and need no hash.
 func policyOf(style string, scripts ...string) string {
 	hashes := make([]string, len(scripts))
 	for i, s := range scripts {
@@ -246,10 +249,10 @@ func policyOf(style string, scripts ...string) string {
 	}, "; ") + notFramed
 }
 
-// notFramed ends the policies of pages that no other site may have in a frame.
+// notFramed ends the policy of pages that no other site may show in a frame.
 const notFramed = "; frame-ancestors 'none'"
 
-// headers are those of pages in a language, plain and by gzip.
+// headers returns the headers of pages in one language, uncompressed and as gzip.
 func headers(tag, policy string) [2]http.Header {
 	plain := http.Header{
 		"Content-Language":        {tag},
@@ -262,7 +265,8 @@ func headers(tag, policy string) [2]http.Header {
 	return [2]http.Header{plain, gzip}
 }
 
-// hashSource names an inline element by its content (Content Security Policy 3, §2.3.1).
+// hashSource returns the hash that names an inline element by its content (Content Security Policy
+// 3, §2.3.1).
 func hashSource(content string) string {
 	sum := sha256.Sum256([]byte(content))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"

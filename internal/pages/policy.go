@@ -7,9 +7,9 @@ import (
 )
 
 // reserved lists the directives that the policy of a room's own page may not have. Browsers obey
-// the first sandbox of a policy: one that allows scripts and the origin would open the origin of
-// the management API to every page that is previewed there. headgate writes frame-ancestors itself.
-// Reports would tell another host who waits.
+// the first sandbox directive of a policy. One that allows scripts and the same origin would open
+// the origin of the management API to every page that is previewed there. headgate writes
+// frame-ancestors itself. Report directives would tell another host who waits.
 func reserved() []string { return []string{"sandbox", "frame-ancestors", "report-uri", "report-to"} }
 
 // CheckPolicy rejects a Content-Security-Policy with a directive that an own page may not have.
@@ -24,8 +24,8 @@ func CheckPolicy(policy string) error {
 	return nil
 }
 
-// CleanPolicy returns a policy without the directives that CheckPolicy rejects. Rooms that were
-// made before there was the check keep the rest.
+// CleanPolicy returns a policy without the directives that CheckPolicy rejects. Rooms created
+// before the check existed keep the rest of their policy.
 func CleanPolicy(policy string) string {
 	if CheckPolicy(policy) == nil {
 		return policy
@@ -45,8 +45,8 @@ func CleanPolicy(policy string) string {
 	return strings.Join(policies, ", ")
 }
 
-// directiveName reads a name as browsers do (Content Security Policy 3, §2.2.1): without regard to
-// case, up to the first white space; "" for none.
+// directiveName reads a name as browsers do (Content Security Policy 3, §2.2.1): case does not
+// matter, and the name ends at the first white space. It returns "" if there is none.
 func directiveName(directive string) string {
 	fields := strings.Fields(directive)
 	if len(fields) == 0 {

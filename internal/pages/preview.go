@@ -15,18 +15,18 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// welcome stands for the origin in a preview of a room that lets everyone in.
+// welcome replaces the origin's page in a preview of a room that admits everyone.
 const welcome = "<!doctype html>\n<html lang=\"en\"><title>Welcome</title><h1>Welcome</h1>\n"
 
-// A Preview is a page as a visitor would get it.
+// A Preview is a page as a visitor would receive it.
 type Preview struct {
 	Header http.Header
 	Body   []byte
 }
 
-// Preview renders the page with made-up values. The parameters are those of Cloudflare's
-// preview: force_queue, queue_is_full, queueing_method, event, shuffle_at_event_start and
-// waitTime; and ours: event_name, state, language, title, message and position. title is the room's.
+// Preview renders the page with example values. The parameters are those of Cloudflare's preview:
+// force_queue, queue_is_full, queueing_method, event, shuffle_at_event_start and waitTime. headgate
+// adds event_name, state, language, title, message and position. title is the room's title.
 func (p *Page) Preview(title string, q url.Values) (*Preview, error) {
 	v := headgate.View{
 		Room: title, State: headgate.StateWaiting, Method: "fifo", Position: 1205, Waiting: 3410,
@@ -60,7 +60,7 @@ func (p *Page) Preview(title string, q url.Values) (*Preview, error) {
 		v.Event.Active, v.Event.Prequeue = true, event == "prequeueing"
 		v.Event.StartsAt, v.Event.EndsAt = v.UpdatedAt.Add(10*time.Minute), v.UpdatedAt.Add(time.Hour)
 	}
-	if v.Event.Shuffle { // of a seed of zeros
+	if v.Event.Shuffle { // from a seed of zeros
 		v.Number, v.Event.Draw = 2310, strings.Repeat("0", 64)+"/1001/4411"
 		if v.Event.Prequeue {
 			v.Event.Draw = "66687aadf862bd776c8fc18b8e9f8e20089714856ee233b3902a591d0d5f2925"
@@ -80,11 +80,11 @@ func (p *Page) Preview(title string, q url.Values) (*Preview, error) {
 	return &Preview{previewHeader(p.Header(&v), p.ownOf(&v) != nil), b.Bytes()}, nil
 }
 
-// previewHeader takes away what a page could do at the address of the management API, where
-// operators have sessions. A preview is foreign markup: whoever may write a room wrote it. Its own
-// policy comes first and is a policy apart, so that nothing in the page's can weaken it: the page
-// has an origin of its own (never allow-same-origin), sends nothing, and only the dashboard may
-// frame it. The default page's script has nobody to ask there and does not run.
+// previewHeader restricts what a page can do at the address of the management API, where operators
+// have sessions. A preview is untrusted markup, written by anyone who may edit the room. The header
+// adds a separate policy before the page's own, so that the page's policy cannot weaken it. The
+// page gets an origin of its own (never allow-same-origin), sends nothing, and only the dashboard
+// may frame it. The script of the default page cannot poll there and does not run.
 func previewHeader(page http.Header, scripts bool) http.Header {
 	const policy = "Content-Security-Policy"
 	h := maps.Clone(page)
@@ -97,16 +97,17 @@ func previewHeader(page http.Header, scripts bool) http.Header {
 	if rest := strings.TrimSuffix(page.Get(policy), notFramed); rest != "" {
 		h[policy] = append(h[policy], rest)
 	}
-	h.Set("Referrer-Policy", "no-referrer") // who has the address of a preview may see it
+	h.Set("Referrer-Policy", "no-referrer") // the address gives access to the preview
 	h.Set("X-Content-Type-Options", "nosniff")
 	return h
 }
 
-// previewed ends the policy of a preview: it asks nobody but for what it shows.
+// previewed ends the policy of a preview: the preview sends no requests except to load what it
+// shows.
 const previewed = "; connect-src 'none'; form-action 'none'; worker-src 'none'; object-src 'none'; " +
 	"base-uri 'none'; frame-ancestors 'self'"
 
-// previewState is the state that a room of such values would be in.
+// previewState returns the state that a room with these values would be in.
 func previewState(v *headgate.View, asked headgate.State) headgate.State {
 	var s headgate.State
 	switch {
@@ -130,7 +131,7 @@ func previewState(v *headgate.View, asked headgate.State) headgate.State {
 	return s
 }
 
-// A reader reads query parameters, each once, and keeps the first mistake.
+// A reader reads query parameters, each once, and keeps the first error.
 type reader struct {
 	q    url.Values
 	read []string
@@ -156,7 +157,7 @@ func (r *reader) truth(name string) bool {
 	return b
 }
 
-// word reads one of some words; the first is the default.
+// word reads a parameter with a fixed set of values; the first one is the default.
 func (r *reader) word(name string, words ...string) string {
 	w := r.text(name, words[0])
 	if !slices.Contains(words, w) {
@@ -173,7 +174,7 @@ func (r *reader) number(name string, otherwise int64) int64 {
 	return n
 }
 
-// end tells of the first mistake, and of parameters that nothing has read.
+// end returns the first error, which may be a parameter that nothing has read.
 func (r *reader) end() error {
 	for name := range r.q {
 		if r.err == nil && !slices.Contains(r.read, name) {

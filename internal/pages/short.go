@@ -7,8 +7,8 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// isShort tells whether v is about a place that moves to another device, or a request that is
-// refused. It has a default page always: no page of a room's own has the link or the form.
+// isShort reports whether v is about a place that moves to another device, or a rejected request.
+// These always use a default page: a room's own page has neither the link nor the form.
 func isShort(v *view) bool {
 	switch v.State {
 	case headgate.StateMoved, headgate.StateMoveHere, headgate.StateMoveAgain, headgate.StateMoveOver,
@@ -18,7 +18,7 @@ func isShort(v *view) bool {
 	return v.MoveLink != ""
 }
 
-// shortFields are the values of short.html.
+// shortFields returns the values of short.html.
 func shortFields(w *words) map[string]value[headgate.View] {
 	return map[string]value[headgate.View]{
 		"room":    func(dst []byte, v *view) []byte { return appendHTML(dst, v.Room) },
@@ -38,7 +38,7 @@ func shortFields(w *words) map[string]value[headgate.View] {
 	}
 }
 
-// shortKey names the heading.
+// shortKey returns the key of the heading.
 func shortKey(v *view) string {
 	switch v.State {
 	case headgate.StateDenied:
@@ -67,7 +67,7 @@ func (w *words) shortLead(dst []byte, v *view) []byte {
 	return dst
 }
 
-// shortBody is the link, the form, or the way back into the line.
+// shortBody appends the link, the form, or the way back into the line.
 func (w *words) shortBody(dst []byte, v *view) []byte {
 	put := func(parts ...string) {
 		for i, s := range parts {
@@ -94,7 +94,8 @@ func (w *words) shortBody(dst []byte, v *view) []byte {
 	return dst
 }
 
-// appendShortRefresh keeps the place of a visitor without JavaScript, while the link is shown.
+// appendShortRefresh makes the page of a visitor without JavaScript reload, which keeps its place
+// while the link is shown.
 func appendShortRefresh(dst []byte, v *view) []byte {
 	if shortKey(v) != "move" {
 		return dst

@@ -6,20 +6,20 @@ import (
 	"strings"
 )
 
-// A value appends one escaped value of x.
+// A value is a function that appends one escaped value of x.
 type value[T any] func(dst []byte, x *T) []byte
 
-// A segment is fixed text and the value that follows it; the last one has none.
+// A segment is fixed text and the value after it; the last segment has no value.
 type segment[T any] struct {
 	text  string
 	value value[T]
 }
 
-// A template is a page in the order in which it is sent.
+// A template is a page as a list of segments, in output order.
 type template[T any] []segment[T]
 
-// parse cuts source at its {{marks}}. A mark "v:name" stands for a value of that name,
-// any other for a fixed text, which may hold marks itself.
+// parse splits source at its {{marks}}. A mark "v:name" is replaced by the value of that name. Any
+// other mark is replaced by a fixed text, which may contain marks itself.
 func parse[T any](
 	source string, fixed map[string]string, values map[string]value[T],
 ) (template[T], error) {
@@ -75,8 +75,8 @@ func (t template[T]) append(dst []byte, x *T) []byte {
 	return dst
 }
 
-// squeezeCSS drops comments, line ends and the spaces that CSS does not need. It knows
-// only what page.css uses: no strings, comments that fill their lines.
+// squeezeCSS removes comments, line ends and unneeded spaces. It supports only what page.css uses:
+// no strings, and comments that fill their lines.
 func squeezeCSS(source string) string {
 	text := strings.Join(codeLines(source, "/*"), " ")
 	text = dropSpaces(text, func(before, after byte) bool {
@@ -85,10 +85,10 @@ func squeezeCSS(source string) string {
 	return strings.ReplaceAll(text, ";}", "}")
 }
 
-// squeezeJS drops comments and the spaces beside punctuation, but keeps all that stands
-// in quotes, and the line ends where a statement may end without a semicolon. It knows only
-// what the scripts here use: comments that fill their lines, no text over several lines, no
-// empty statement, no regular expression with spaces or quotes.
+// squeezeJS removes comments and the spaces beside punctuation. It keeps everything in quotes, and
+// line ends where a statement may end without a semicolon. It supports only what the scripts here
+// use: comments that fill their lines, no text over several lines, no empty statement, no regular
+// expression with spaces or quotes.
 func squeezeJS(source string) string {
 	text := strings.Join(codeLines(source, "//"), "\n")
 	text = strings.NewReplacer(";\n}", "}", "\n}", "}", ";\n", ";", "{\n", "{", ",\n", ",").Replace(text)
@@ -98,7 +98,7 @@ func squeezeJS(source string) string {
 	})
 }
 
-// codeLines gives the lines of source, trimmed, without empty ones and comments.
+// codeLines returns the lines of source, trimmed, without empty lines and comments.
 func codeLines(source, comment string) []string {
 	var out []string
 	for line := range strings.Lines(source) {
@@ -110,7 +110,7 @@ func codeLines(source, comment string) []string {
 	return out
 }
 
-// dropSpaces drops each single space outside quotes for whose neighbours useless is true.
+// dropSpaces removes each single space outside quotes if useless is true for its neighbors.
 func dropSpaces(text string, useless func(before, after byte) bool) string {
 	out := make([]byte, 0, len(text))
 	quote := byte(0)

@@ -7,9 +7,9 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// variables are the names that a page of the room's own may use. The first 27 are Cloudflare's
-// (the keys of cfWaitingRoom, waitTimeHours and waitTimeHourMinutes); the rest is ours. Text
-// that an operator wrote is own: it is never unescaped.
+// variables are the names that a room's own page may use. The first 27 are Cloudflare's (the keys
+// of cfWaitingRoom, waitTimeHours and waitTimeHourMinutes); the rest is headgate's. own marks text
+// that an operator wrote: it is always escaped.
 var variables = []struct {
 	name string
 	own  bool
@@ -73,7 +73,7 @@ var variables = []struct {
 	}},
 }
 
-// values are what the variables stand for in v.
+// values returns the values of the variables for v.
 func (w *words) values(v *headgate.View) map[string]any {
 	all := make(map[string]any, len(variables))
 	for i := range variables {
@@ -86,7 +86,7 @@ func isMethod(name string) func(*words, *view) any {
 	return func(_ *words, v *view) any { return v.Method == name }
 }
 
-// refreshes tells whether asking again may help: not where everybody is refused.
+// refreshes reports whether polling again may help. It does not help where everybody is rejected.
 func refreshes(v *view) bool {
 	return v.Method != "reject" || v.QueueAll || v.Event.Prequeue
 }
@@ -100,7 +100,8 @@ func waitTime(v *view) int64 {
 	return minutes(v.ETA)
 }
 
-// percentile is a wait where the draw makes it a matter of luck, else 0.
+// percentile returns a percentile of the waiting time if the draw makes the wait a matter of
+// chance, else 0.
 func percentile(v *view, d time.Duration) int64 {
 	if !v.ETAKnown || v.Method != "random" {
 		return 0
@@ -130,7 +131,7 @@ func (w *words) waitTimeFormatted(v *view) any {
 	return w.formatted(v.ETAKnown, waitTime(v))
 }
 
-// formatted says a number of minutes, if it is known.
+// formatted returns a number of minutes as text, if it is known.
 func (w *words) formatted(known bool, n int64) string {
 	if !known {
 		return w.text["unavailable"]

@@ -14,31 +14,31 @@ import (
 	"golang.org/x/text/language"
 )
 
-// languageFiles has one file for each language, named by its tag: what a translator edits.
+// languageFiles has one file for each language, named after its tag. Translators edit these files.
 //
 //go:embed languages/*.json
 var languageFiles embed.FS
 
-// words are the texts of one language. In its file "page" holds what only the server writes,
-// "live" what the script rewrites too and therefore gets as a data block.
+// words are the texts of one language. In the file, "page" holds texts that only the server writes.
+// "live" holds texts that the script also writes; it receives them as a data block.
 type words struct {
 	tag  string
 	lang language.Tag
 	text map[string]string // "page"
-	live string            // "live" as JSON that is safe inside a script element
+	live string            // "live" as JSON, safe inside a script element
 	liveWords
 	*locale
 }
 
 // A wordFile is a file of languages/.
 type wordFile struct {
-	Reviewed bool              `json:"reviewed"` // as a whole, for sense and tone
+	Reviewed bool              `json:"reviewed"` // reviewed as a whole, for sense and tone
 	Page     map[string]string `json:"page"`
 	Live     json.RawMessage   `json:"live"`
 }
 
-// liveWords are the texts that the server and the script share. {n}, {t}, {a} and {b}
-// stand for a number, a time and the ends of a range.
+// liveWords are the texts that the server and the script share. {n}, {t}, {a} and {b} are replaced
+// by a number, a time and the ends of a range.
 type liveWords struct {
 	H        map[string]string `json:"h"`
 	Lead     map[string]string `json:"lead"`
@@ -57,8 +57,8 @@ type liveWords struct {
 	BellOn   string            `json:"bell_on"`
 }
 
-// forms are the plural forms of a text by the names of the CLDR: zero, one, two, few, many
-// and other. In the file a plain string is all of them.
+// forms are the plural forms of a text, by the CLDR names zero, one, two, few, many and other. In
+// the file, a plain string stands for all forms.
 type forms map[string]string
 
 // UnmarshalJSON reads the forms, or one string for all.
@@ -71,19 +71,19 @@ func (f *forms) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*map[string]string)(f))
 }
 
-// A unit is the ways to say an expected time: at most, nearly, between.
+// A unit holds the texts for an expected time: at most, nearly, between.
 type unit struct {
 	Most  forms `json:"most"`
 	Near  forms `json:"near"`
 	Range forms `json:"range"`
 }
 
-// Languages are the tags of all languages there are, in order: those that Cloudflare's
-// default_template_language takes.
+// Languages returns the tags of all languages, sorted: those of Cloudflare's
+// default_template_language.
 func Languages() []string {
 	entries, err := languageFiles.ReadDir("languages")
 	if err != nil {
-		return nil // it is embedded
+		return nil // embedded: cannot fail
 	}
 	var tags []string
 	for _, e := range entries {
@@ -129,14 +129,14 @@ func loadWords(tag string, locales map[string]*locale) (*words, error) {
 	return w, nil
 }
 
-// plural picks the form for n whole ones, and a half more if half. Where a form is missing
-// it is "other", as in the script.
+// plural returns the form for n, or for n and a half if half is set. If a form is missing, it
+// returns "other", as the script does.
 func (w *words) plural(f forms, n int64, half bool) string {
 	digits, fraction := 0, 0
 	if half {
 		digits, fraction = 1, 5
 	}
-	// The rules look at the last six digits, and at whether there are more.
+	// The plural rules use the last six digits, and whether there are more digits.
 	i := int(n)
 	if n >= 10_000_000 {
 		i = int(10_000_000 + n%1_000_000)
@@ -153,12 +153,12 @@ var formNames = [...]string{
 	plural.Few: "few", plural.Many: "many",
 }
 
-// fill gives the page text key with {n} filled in. For New, not for each answer.
+// fill returns the page text key with {n} replaced. New uses it; answers do not.
 func (w *words) fill(key, n string) string {
 	return strings.ReplaceAll(w.text[key], "{n}", n)
 }
 
-// each calls yield with every text and where it stands: the plural forms too.
+// each calls yield with every text and its path, including the plural forms.
 func (f *wordFile) each(yield func(key, text string)) error {
 	for _, key := range slices.Sorted(maps.Keys(f.Page)) {
 		yield("page."+key, f.Page[key])

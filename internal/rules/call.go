@@ -2,7 +2,7 @@ package rules
 
 import "strings"
 
-// call reads what stands in parentheses after the name of a function.
+// call reads the parenthesized arguments after the name of a function.
 func (p *parser) call(f function, word string) (*node, error) {
 	if err := p.deeper(); err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func (p *parser) call(f function, word string) (*node, error) {
 	return n, nil
 }
 
-// argument checks what a function is given.
+// argument checks an argument of a function.
 func (p *parser) argument(f function, arg *node, word string, from int) error {
 	what := strings.TrimSpace(p.src[from:p.at])
 	switch {
@@ -72,7 +72,7 @@ func (p *parser) argument(f function, arg *node, word string, from int) error {
 	return p.since(from, word+"() takes text, and "+what+" is "+arg.kind.String(), "")
 }
 
-// through reads the comparison that any or all makes for each element.
+// through reads the comparison that any or all evaluates for each element.
 func (p *parser) through(f function, word string) (*node, error) {
 	from := p.at
 	if p.each {

@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// A Crawler is one that says who it is, and can prove it by the names of its addresses.
+// A Crawler is a robot that names itself and can be verified by the DNS names of its addresses.
 type Crawler struct {
 	Name    string
-	Agents  []string // parts of its User-Agent, one is enough; case matters
+	Agents  []string // parts of its User-Agent; one suffices; case matters
 	Domains []string // its addresses have names in one of these
 }
 
-// KnownCrawlers are search engines that say in public how to verify them by DNS. Left out is
-// googleusercontent.com: whoever rents a machine from Google has a name in it.
+// KnownCrawlers returns the search engines that publish how to verify them by DNS. It leaves out
+// googleusercontent.com, because anyone who rents a machine from Google has a name in it.
 func KnownCrawlers() []Crawler {
 	return []Crawler{
 		{"google", []string{"Googlebot", "Google-InspectionTool", "GoogleOther", "Storebot-Google",
@@ -34,7 +34,7 @@ func KnownCrawlers() []Crawler {
 	}
 }
 
-// A Resolver looks names up. *net.Resolver is one. Both methods block.
+// A Resolver resolves names. *net.Resolver is one. Both methods block.
 type Resolver interface {
 	LookupAddr(ctx context.Context, addr string) (names []string, err error)
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
@@ -42,32 +42,32 @@ type Resolver interface {
 
 const (
 	verifiedFor = 24 * time.Hour  // chosen: addresses of crawlers change within weeks
-	renewBefore = 12 * time.Hour  // of that, then it is looked up again while it still counts
-	refusedFor  = time.Hour       // chosen: a new crawler waits in line as long at most
-	unknownFor  = time.Minute     // DNS has not answered
-	lookupFor   = 5 * time.Second // one verification, chosen: that of the resolver of libc
+	renewBefore = 12 * time.Hour  // time left when it is looked up again
+	refusedFor  = time.Hour       // chosen: the longest a new crawler waits in line
+	unknownFor  = time.Minute     // when DNS has not answered
+	lookupFor   = 5 * time.Second // one verification; chosen: as in libc's resolver
 	lookups     = 8               // at once
-	maxPending  = 256             // that wait for a lookup; who comes then is asked about later
-	maxNames    = 4               // of one address that are looked at; real crawlers have one
-	maxKnown    = 10_000          // of those verified, and of those refused: 1 MB each
+	maxPending  = 256             // waiting for a lookup; later claims are ignored for now
+	maxNames    = 4               // names checked per address; real crawlers have one
+	maxKnown    = 10_000          // verified, and rejected: 1 MB each
 )
 
-// Crawlers verifies crawlers: the address of a visitor who claims to be one must have a name
-// of that crawler's, and that name that address. What was found is kept, in bounded memory.
+// A Crawlers verifies crawlers. The address of a visitor that claims to be a crawler must have a
+// name of that crawler, and that name must have that address. Results are cached in bounded memory.
 // Its methods may be called by many goroutines.
 type Crawlers struct {
 	known    []Crawler
-	begins   [256][]agent // by their first byte
+	begins   [256][]agent // by first byte
 	resolver Resolver
 	asked    chan claim
 
 	mu       sync.Mutex
 	pending  map[claim]bool
 	verified generations // until when
-	refused  generations // apart, so that a flood of liars forgets nobody who was verified
+	refused  generations // separate, so that a flood of false claims evicts no verified one
 }
 
-// A claim is an address that says it is known[crawler].
+// A claim is an address that claims to be known[crawler].
 type claim struct {
 	from    netip.Addr
 	crawler int
@@ -79,7 +79,7 @@ type agent struct {
 	crawler int
 }
 
-// NewCrawlers verifies those known with the resolver, nil being that of this machine.
+// NewCrawlers returns a Crawlers for these crawlers. A nil resolver is that of this machine.
 func NewCrawlers(known []Crawler, resolver Resolver) (*Crawlers, error) {
 	if resolver == nil {
 		resolver = &net.Resolver{PreferGo: true}
@@ -105,7 +105,7 @@ func NewCrawlers(known []Crawler, resolver Resolver) (*Crawlers, error) {
 	return c, nil
 }
 
-// minAgent keeps a part of a User-Agent from being in that of every visitor. Chosen.
+// minAgent is the shortest part of a User-Agent. A shorter one could match every visitor. Chosen.
 const minAgent = 4
 
 func (c *Crawler) check() error {
@@ -125,9 +125,8 @@ func (c *Crawler) check() error {
 	return nil
 }
 
-// Verified reports whether who comes from an address with this User-Agent is a crawler that
-// was verified. It does not block: whoever claims it for the first time is looked up by Run, and
-// is no crawler until then.
+// Verified reports whether a visitor with this address and User-Agent is a verified crawler. It
+// does not block: Run looks up a new claim, and the visitor does not count as a crawler until then.
 func (c *Crawlers) Verified(from netip.Addr, userAgent string) bool {
 	i := c.claimed(userAgent)
 	if i < 0 || !from.IsValid() {
@@ -147,7 +146,8 @@ func (c *Crawlers) Verified(from netip.Addr, userAgent string) bool {
 	return false
 }
 
-// claimed is which crawler a User-Agent claims to be, or -1. It reads the text once.
+// claimed returns the index of the crawler that a User-Agent claims to be, or -1. It reads the text
+// once.
 func (c *Crawlers) claimed(text string) int {
 	for i := range len(text) {
 		for _, a := range c.begins[text[i]] {
@@ -159,7 +159,7 @@ func (c *Crawlers) claimed(text string) int {
 	return -1
 }
 
-// ask has a claim looked up, unless it was of late or there are too many. c.mu is held.
+// ask queues a claim for a lookup, unless that happened recently or too many wait. c.mu is held.
 func (c *Crawlers) ask(who claim, now time.Time) {
 	if until, ok := c.refused.get(who); ok && now.Before(until) || c.pending[who] {
 		return
@@ -171,7 +171,7 @@ func (c *Crawlers) ask(who claim, now time.Time) {
 	}
 }
 
-// Run looks up what Verified has not known, until ctx is done.
+// Run looks up the claims that Verified could not decide, until ctx is done.
 func (c *Crawlers) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	for range lookups {
@@ -190,7 +190,7 @@ func (c *Crawlers) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// settle looks a claim up and keeps what came of it.
+// settle looks a claim up and caches the result.
 func (c *Crawlers) settle(ctx context.Context, who claim) {
 	within, cancel := context.WithTimeout(ctx, lookupFor)
 	defer cancel()
@@ -201,19 +201,19 @@ func (c *Crawlers) settle(ctx context.Context, who claim) {
 	delete(c.pending, who)
 	switch {
 	case err != nil:
-		c.refused.put(who, now.Add(unknownFor)) // who was verified stays so, as long as that is good
+		c.refused.put(who, now.Add(unknownFor)) // a verified crawler stays verified until it expires
 	case proven:
 		c.verified.put(who, now.Add(verifiedFor))
 	default:
-		if _, ok := c.verified.get(who); ok { // no more
+		if _, ok := c.verified.get(who); ok { // no longer verified
 			c.verified.put(who, now)
 		}
 		c.refused.put(who, now.Add(refusedFor))
 	}
 }
 
-// prove asks the names of an address, and the addresses of those that are the crawler's. An
-// error is that DNS did not answer.
+// prove looks up the names of an address, and the addresses of those names that belong to the
+// crawler. It returns an error if DNS did not answer.
 func (c *Crawlers) prove(ctx context.Context, who claim) (bool, error) {
 	names, err := c.resolver.LookupAddr(ctx, who.from.String())
 	if len(names) == 0 {
@@ -228,7 +228,8 @@ func (c *Crawlers) prove(ctx context.Context, who claim) (bool, error) {
 		if !c.known[who.crawler].owns(name) {
 			continue
 		}
-		// With a dot at its end the name is whole: no search domain of this machine is added.
+		// The dot at the end makes the name absolute, so that no search domain of this machine is
+		// added.
 		found, err := c.resolver.LookupNetIP(ctx, network, strings.TrimSuffix(name, ".")+".")
 		for _, a := range found {
 			if a.Unmap() == who.from {
@@ -242,7 +243,7 @@ func (c *Crawlers) prove(ctx context.Context, who claim) (bool, error) {
 	return false, failed
 }
 
-// unanswered is err unless it says that there is no such name.
+// unanswered returns err, or nil if err says that the name does not exist.
 func unanswered(err error) error {
 	if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound {
 		return nil
@@ -250,7 +251,7 @@ func unanswered(err error) error {
 	return err
 }
 
-// owns reports whether a name is in one of the crawler's domains: evilgooglebot.com is in none.
+// owns reports whether a name is in one of the crawler's domains. evilgooglebot.com is in none.
 func (c *Crawler) owns(name string) bool {
 	name = lower(strings.TrimSuffix(name, "."))
 	for _, domain := range c.Domains {
@@ -261,8 +262,9 @@ func (c *Crawler) owns(name string) bool {
 	return false
 }
 
-// generations is a map of at most 2 × size: when the young are size, the old are forgotten and
-// the young become the old. What is asked for is young again.
+// A generations is a map of at most 2 × size entries. When the young generation has size entries,
+// the old one is dropped and the young one becomes the old one. An entry that is read moves to the
+// young generation.
 type generations struct {
 	size       int
 	young, old map[claim]time.Time

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// An Error says what is wrong with an expression, and where.
+// An Error describes what is wrong with an expression, and its position.
 type Error struct {
 	Line, Column int    // of the first character, from 1
 	Length       int    // characters, at least 1
@@ -15,10 +15,11 @@ type Error struct {
 	Source       string // the line, without its end
 }
 
-// wide is how much of a long line is shown on each side of a fault. Chosen: it fits 100 columns.
+// wide is how many characters of a long line are shown on each side of a fault. Chosen: it fits 100
+// columns.
 const wide = 45
 
-// Error is the place and the problem, the line, carets below it, and the hint.
+// Error returns the position and the problem, the line, carets below it, and the hint.
 func (e *Error) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d:%d: %s\n", e.Line, e.Column, e.Problem)
@@ -36,7 +37,7 @@ func (e *Error) Error() string {
 		b.WriteByte(' ')
 	}
 	for _, r := range line[from:min(at, len(line))] {
-		if r != '\t' { // a tab stays one: it is as wide here as above
+		if r != '\t' { // a tab is kept: it is as wide here as above
 			r = ' '
 		}
 		b.WriteRune(r)
@@ -48,7 +49,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// fault is an Error about src[from:to].
+// fault returns an Error about src[from:to].
 func fault(src string, from, to int, problem, hint string) *Error {
 	begin := strings.LastIndexByte(src[:from], '\n') + 1
 	line, _, _ := strings.Cut(src[begin:], "\n")

@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// truth is whether what n says is so. What compares something that is not there is not so, not
-// even with !=.
+// truth evaluates n. A comparison with a missing value is false, even with !=.
 func (in *input) truth(n *node) bool {
 	switch n.op {
 	case opTrue:
@@ -54,7 +53,7 @@ func (in *input) truth(n *node) bool {
 	return ok && n.fits(text)
 }
 
-// fits is what the comparison n says of a text.
+// fits reports whether the comparison n holds for a text.
 func (n *node) fits(text string) bool {
 	switch n.op {
 	case opStarts:
@@ -74,7 +73,7 @@ func (n *node) fits(text string) bool {
 	}
 }
 
-// text is the text that n stands for; false if there is none.
+// text returns the text value of n, and false if there is none.
 func (in *input) text(n *node) (string, bool) {
 	switch n.op {
 	case opElement:
@@ -93,7 +92,7 @@ func (in *input) text(n *node) (string, bool) {
 	}
 }
 
-// int is the number that n stands for; false if there is none.
+// int returns the number value of n, and false if there is none.
 func (in *input) int(n *node) (int64, bool) {
 	if n.op == opLenArray {
 		_, count := in.scan(n.src, search{stop: -1})
@@ -105,13 +104,13 @@ func (in *input) int(n *node) (int64, bool) {
 
 func (in *input) address() netip.Addr { return in.From.Unmap() }
 
-// lower makes small letters of A to Z, and of nothing else.
+// lower converts A to Z to lower case, and nothing else.
 func lower(text string) string { return swap(text, 'A') }
 
-// upper makes capitals of a to z, and of nothing else.
+// upper converts a to z to upper case, and nothing else.
 func upper(text string) string { return swap(text, 'a') }
 
-// swap changes the case of the 26 letters from first on.
+// swap changes the case of the 26 letters that start at first.
 func swap(text string, first byte) string {
 	const letters, other = 26, 'a' - 'A'
 	for i := range len(text) {

@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/internal/suggest"
 )
 
-// kind is what a part of an expression is worth.
+// A kind is the type of a part of an expression.
 type kind uint8
 
 const (
@@ -24,7 +24,7 @@ func (k kind) String() string {
 	return [...]string{"", "true or false", "text", "a number", "an address", "an array", "a map"}[k]
 }
 
-// field is something that is known of a request.
+// A field is a property of a request.
 type field uint8
 
 const (
@@ -59,7 +59,7 @@ type spec struct {
 	kind  kind
 }
 
-// fields are the names that can be asked for.
+// fields are the names that an expression may use.
 var fields = map[string]spec{
 	"http.host":                       {fieldHost, isText},
 	"http.request.method":             {fieldMethod, isText},
@@ -87,7 +87,7 @@ var fields = map[string]spec{
 	"http.request.cookies":            {fieldCookies, isMap},
 }
 
-// foreign are names of Cloudflare's that cannot be known here, by their beginning, and why.
+// foreign lists prefixes of Cloudflare's names that are not available here, and why.
 var foreign = [][3]string{
 	{"cf.client.bot", "only Cloudflare has its list of bots",
 		"headgate.verified_crawler is true for search engines"},
@@ -117,7 +117,7 @@ var foreign = [][3]string{
 	{"ip.", "of fields that begin with ip. there is ip.src", ""},
 }
 
-// function is what can be called.
+// A function is a function of the expression language.
 type function uint8
 
 const (
@@ -135,13 +135,13 @@ var functions = map[string]function{
 	"ends_with": callEnds, "any": callAny, "all": callAll,
 }
 
-// otherFunctions are Cloudflare's that are not ours.
+// otherFunctions are Cloudflare's functions that this package does not have.
 const otherFunctions = ` bit_slice cidr cidr6 concat decode_base64 encode_base64 has_key has_value
 	is_timed_hmac_valid_v0 join lookup_json_integer lookup_json_string regex_replace remove_bytes
 	remove_query_args sha256 split substring to_string url_decode uuidv4 wildcard_replace `
 
-// operators are the words between a field and what it is compared with, and what else
-// somebody may write in that place.
+// operators returns the words between a field and its operand, and what else people may write
+// there.
 func operators() []string {
 	return []string{"eq", "ne", "lt", "le", "gt", "ge", "contains", "matches", "wildcard", "strict", "in"}
 }
@@ -173,7 +173,7 @@ func unknownFunction(name string) (problem, hint string) {
 	return "unknown function " + name, hint
 }
 
-// operatorsOf are the operators that make sense for a kind.
+// operatorsOf returns the operators that are valid for a kind.
 func operatorsOf(k kind) string {
 	switch k {
 	case isText:

@@ -2,8 +2,8 @@ package rules
 
 import "regexp"
 
-// foldPaths returns an expression that compares paths without telling the cases of A to Z apart, for
-// origins that do not. It is n itself if n compares no path.
+// foldPaths returns an expression that compares paths without regard to the case of A to Z, for
+// origins that ignore it. It returns n itself if n compares no path.
 func foldPaths(n *node) *node {
 	if len(n.args) == 0 {
 		return n
@@ -25,7 +25,7 @@ func foldPaths(n *node) *node {
 	return &x
 }
 
-// isPath reports whether n is a field with a path in it, or its letters in one case.
+// isPath reports whether n is a field that contains a path, or lower or upper of one.
 func (n *node) isPath() bool {
 	switch n.op {
 	case opLower, opUpper:
@@ -38,7 +38,7 @@ func (n *node) isPath() bool {
 
 func (n *node) comparesText() bool { return n.op >= opStarts && n.op <= opInTexts }
 
-// foldLiterals writes what a text is compared with in lower case. n is a copy.
+// foldLiterals converts the operands of a comparison to lower case. n is a copy.
 func (n *node) foldLiterals() {
 	n.text = lower(n.text)
 	if n.pattern != nil {

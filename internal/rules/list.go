@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// maxList is how many items a list may have. Chosen: 5 MB of addresses.
+	// maxList is the maximum number of items of a list. Chosen: 5 MB of addresses.
 	maxList = 100_000
-	// maxListName is Cloudflare's bound.
+	// maxListName is Cloudflare's limit.
 	maxListName = 50
 )
 
-// A List is a named list of addresses or of texts that expressions ask by in $name.
+// A List is a named list of addresses or of texts, which expressions refer to by $name.
 type List struct {
-	texts     map[string]bool // nil in a list of addresses
+	texts     map[string]bool // nil for a list of addresses
 	addresses spans[netip.Addr]
 }
 
@@ -31,7 +31,7 @@ func (l *List) holds() string {
 	return "texts"
 }
 
-// NewAddressList makes a list of addresses, networks and ranges: 192.0.2.1, 192.0.2.0/24,
+// NewAddressList returns a list of addresses, networks and ranges: 192.0.2.1, 192.0.2.0/24,
 // 192.0.2.3..192.0.2.7.
 func NewAddressList(items []string) (*List, error) {
 	if err := tooMany(len(items)); err != nil {
@@ -51,7 +51,7 @@ func NewAddressList(items []string) (*List, error) {
 	return l, errors.Join(errs...)
 }
 
-// NewTextList makes a list of texts, such as hosts.
+// NewTextList returns a list of texts, such as hosts.
 func NewTextList(items []string) (*List, error) {
 	if err := tooMany(len(items)); err != nil {
 		return nil, err
@@ -70,8 +70,8 @@ func tooMany(n int) error {
 	return nil
 }
 
-// CheckListName says whether a list can have a name: Cloudflare's lower-case letters, digits
-// and _.
+// CheckListName returns an error if a list cannot have this name. Names consist of lower-case
+// letters, digits and _, as at Cloudflare.
 func CheckListName(name string) error {
 	ok := name != "" && len(name) <= maxListName
 	for _, c := range []byte(name) {
@@ -94,8 +94,7 @@ func nearList(name string, lists map[string]*List) string {
 	return "there are $" + strings.Join(known[:min(len(known), 10)], ", $")
 }
 
-// network reads an address, a network or a range, and says which is the first address and
-// which the last.
+// network parses an address, a network or a range, and returns its first and last address.
 func network(text string) (lo, hi netip.Addr, problem, hint string) {
 	if first, last, ok := strings.Cut(text, ".."); ok {
 		lo, err := netip.ParseAddr(first)
@@ -127,7 +126,8 @@ func network(text string) (lo, hi netip.Addr, problem, hint string) {
 	return p.Addr(), lastOf(p), "", ""
 }
 
-// plain refuses zones and IPv4 in IPv6: the address of a visitor has neither.
+// plain reports whether an address has no zone and is not IPv4 in IPv6. The address of a visitor
+// has neither.
 func plain(a netip.Addr) bool { return a.Zone() == "" && !a.Is4In6() }
 
 func lastOf(p netip.Prefix) netip.Addr {
@@ -139,7 +139,7 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return a
 }
 
-// spans are ranges with both their ends. After sort they are in order and none meets another.
+// A spans is a set of ranges, including both ends. After sort they are in order and do not overlap.
 type spans[T any] struct {
 	order func(a, b T) int
 	all   [][2]T
@@ -161,7 +161,7 @@ func (s *spans[T]) sort(order func(a, b T) int) {
 	s.all = slices.Clip(kept)
 }
 
-// has finds x by halving.
+// has finds x by binary search.
 func (s *spans[T]) has(x T) bool {
 	lo, hi := 0, len(s.all)
 	for lo < hi {

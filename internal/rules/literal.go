@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// compared reads an operator and what stands behind it.
+// compared reads an operator and its operand.
 func (p *parser) compared(left *node, what string) (*node, error) {
 	p.space()
 	from := p.at
@@ -54,7 +54,7 @@ func (p *parser) compared(left *node, what string) (*node, error) {
 	return n, nil
 }
 
-// operator takes the operator that comes next, by its name in words, or "".
+// operator reads the next operator and returns its name in words, or "".
 func (p *parser) operator() string {
 	for _, s := range symbols {
 		if p.symbol(s[0]) {
@@ -90,7 +90,7 @@ func (p *parser) text(regexp bool) (string, error) {
 	return "", p.wrong("a text is missing", hint)
 }
 
-// literal takes what stands before the next space or bracket.
+// literal reads up to the next space or bracket.
 func (p *parser) literal() string {
 	p.space()
 	text := bare(p.rest())
@@ -98,7 +98,7 @@ func (p *parser) literal() string {
 	return text
 }
 
-// back is an error about the literal that was just taken.
+// back returns an error about the literal that was just read.
 func (p *parser) back(text, problem, hint string) error {
 	if p.at -= len(text); text == "" {
 		return p.wrong(problem, hint)
@@ -245,7 +245,7 @@ func (p *parser) regexp() (*regexp.Regexp, error) {
 	return re, nil
 }
 
-// stars reads the text of wildcard, which has stars.
+// stars reads the operand of wildcard, which contains stars.
 func (p *parser) stars(fold bool) (*wildcard, error) {
 	p.space()
 	from := p.at

@@ -5,7 +5,7 @@ import (
 	"regexp"
 )
 
-// op is what a node does.
+// An op is the operation of a node.
 type op uint8
 
 const (
@@ -31,7 +31,7 @@ const (
 	opInAddresses
 
 	opTextField
-	opElement // of the array that any or all goes through
+	opElement // the current element in any or all
 	opIndex   // element n of src
 	opLower
 	opUpper
@@ -40,21 +40,21 @@ const (
 	opLenArray
 
 	opAddressField
-	opArray // a field, or what a map has for text
+	opArray // a field, or the values that a map has for text
 )
 
-// A node is a part of a compiled expression. Which of its fields count depends on op.
+// A node is a part of a compiled expression. op determines which of its fields are used.
 type node struct {
 	op    op
 	kind  kind
-	args  []*node // of and, or, xor, not; what is compared, or given to a function
+	args  []*node // of and, or, xor, not; compared values, or a function's arguments
 	src   *node   // an opArray
 	field field
 	want  compare
 
 	text      string
-	keyed     bool   // an array that a map has for text
-	header    string // text as Go spells a header
+	keyed     bool   // the array that a map has for text
+	header    string // text in Go's canonical header form
 	number    int64
 	address   netip.Addr
 	pattern   *regexp.Regexp
@@ -64,12 +64,12 @@ type node struct {
 	addresses spans[netip.Addr]
 	crawlers  *Crawlers
 
-	// Of the checker: the node is worth something for each element, and is an array again
-	// that needs another [*].
+	// The checker sets these. mapped: the node has a value for each element. packed: that value is
+	// again an array, which needs another [*].
 	mapped, packed bool
 }
 
-// compare says which outcomes of a comparison are wanted.
+// A compare is the set of outcomes for which a comparison is true.
 type compare uint8
 
 const (
@@ -78,14 +78,14 @@ const (
 	more
 )
 
-// holds tells of a -1, 0 or +1 whether it is wanted.
+// holds reports whether an outcome of -1, 0 or +1 is in the set.
 func (c compare) holds(outcome int) bool { return c>>(outcome+1)&1 == 1 }
 
 var comparisons = map[string]compare{
 	"eq": same, "ne": less | more, "lt": less, "le": less | same, "gt": more, "ge": more | same,
 }
 
-// symbols are what else operators are called, the longer before the shorter.
+// symbols are the symbols for operators, longer ones before their prefixes.
 var symbols = [][2]string{
 	{"==", "eq"}, {"!=", "ne"}, {"<=", "le"}, {">=", "ge"}, {"<", "lt"}, {">", "gt"}, {"~", "matches"},
 }

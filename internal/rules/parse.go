@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// maxLength is how long an expression may be, in characters: Cloudflare's bound.
+	// maxLength is the maximum length of an expression in characters: Cloudflare's limit.
 	maxLength = 4096
-	// maxDepth is how deep parentheses, nots and calls may be nested. Chosen.
+	// maxDepth is the maximum nesting of parentheses, nots and calls. Chosen.
 	maxDepth = 50
-	// maxIndex is the last element of an array that can be asked for. Chosen.
+	// maxIndex is the largest index of an array element. Chosen.
 	maxIndex = 999
 )
 
@@ -23,7 +23,7 @@ type parser struct {
 	env   Env
 	depth int
 	each  bool  // within any() or all()
-	array *node // what [*] stands for in there, nil before the first
+	array *node // the array that [*] refers to; nil before the first
 }
 
 // parse reads all of src.
@@ -49,17 +49,17 @@ func parse(src string, env Env) (*node, error) {
 	return nil, p.noOperator("and, or, xor or the end is missing before " + p.sight())
 }
 
-// wrong is an error about what comes next.
+// wrong returns an error about the next token.
 func (p *parser) wrong(problem, hint string) error {
 	return fault(p.src, p.at, p.at+len(p.sight()), problem, hint)
 }
 
-// since is an error about what has been read since from.
+// since returns an error about the text read since from.
 func (p *parser) since(from int, problem, hint string) error {
 	return fault(p.src, from, p.at, problem, hint)
 }
 
-// noOperator explains what stands where an operator should.
+// noOperator returns an error about what is in the place of an operator.
 func (p *parser) noOperator(problem string) error {
 	word := name(p.rest())
 	low := strings.ToLower(word)
@@ -83,7 +83,7 @@ func (p *parser) noOperator(problem string) error {
 	return p.wrong(problem, "")
 }
 
-// levels are the logical operators, those that bind least first.
+// levels are the logical operators, lowest precedence first.
 var levels = [...]struct {
 	word, symbol string
 	op           op
@@ -111,7 +111,7 @@ func (p *parser) logical(level int) (*node, error) {
 	return &node{op: l.op, kind: isBool, args: args}, nil
 }
 
-// deeper counts the nesting, which is the depth of this parser's own calls.
+// deeper counts the nesting. It limits the recursion of the parser.
 func (p *parser) deeper() error {
 	if p.depth++; p.depth > maxDepth {
 		return p.wrong("nested deeper than "+strconv.Itoa(maxDepth), "make several rules of it")
@@ -148,7 +148,7 @@ func (p *parser) unary() (*node, error) {
 	return p.comparison()
 }
 
-// comparison reads a field or a call, and what it is compared with.
+// comparison reads a field or a call, and its operator and operand.
 func (p *parser) comparison() (*node, error) {
 	p.space()
 	from := p.at
@@ -184,7 +184,7 @@ func (p *parser) comparison() (*node, error) {
 	return p.compared(n, what)
 }
 
-// boolCompared says what to write when something true or false is compared.
+// boolCompared returns what to write instead of comparing a boolean.
 func (p *parser) boolCompared(what string) string {
 	p.space()
 	for _, s := range [...]string{"==", "!=", "eq", "ne"} {
@@ -195,7 +195,7 @@ func (p *parser) boolCompared(what string) string {
 	return ""
 }
 
-// operand reads a field or a call, with what stands in brackets behind it.
+// operand reads a field or a call, and the brackets after it.
 func (p *parser) operand() (*node, error) {
 	p.space()
 	from, rest := p.at, p.rest()
@@ -289,7 +289,7 @@ func (p *parser) brackets(n *node, from int) (*node, error) {
 	}
 }
 
-// key reads the name that something has in a map.
+// key reads the name of a map entry.
 func (p *parser) key(n *node) (*node, error) {
 	from := p.at
 	text, err := p.quoted(false)
@@ -305,7 +305,7 @@ func (p *parser) key(n *node) (*node, error) {
 	return n, nil
 }
 
-// star reads what stands for each element of an array.
+// star reads [*], which stands for each element of an array.
 func (p *parser) star(n *node, open int) (*node, error) {
 	switch {
 	case !p.each:
@@ -318,7 +318,7 @@ func (p *parser) star(n *node, open int) (*node, error) {
 	return &node{op: opElement, kind: isText, mapped: true}, nil
 }
 
-// index reads the number of an element.
+// index reads the index of an element.
 func (p *parser) index(n *node) (*node, error) {
 	p.space()
 	from, digits := p.at, bare(p.rest())

@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// maxProgram is how many steps a regexp may have. RE2 takes at most this many steps for each
-// byte of a text; with headers of 64 KB that was measured to be half a second at worst. Chosen.
+// maxProgram is the maximum number of steps of a regexp. RE2 takes at most this many steps for each
+// byte of a text. With headers of 64 KB the measured worst case is half a second. Chosen.
 const maxProgram = 1000
 
-// compilePattern compiles a regexp that cannot blow up.
+// compilePattern compiles a regexp whose cost is bounded.
 func compilePattern(text string) (re *regexp.Regexp, problem string) {
 	tree, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
 		return nil, strings.TrimPrefix(err.Error(), "error parsing regexp: ")
 	}
-	if n := steps(tree); n > maxProgram { // before it is compiled: that is what would blow up
+	if n := steps(tree); n > maxProgram { // checked before compiling, which could use up the memory
 		return nil, fmt.Sprintf("a regexp of more than %d steps", maxProgram)
 	}
 	if re, err = regexp.Compile(text); err != nil {
@@ -26,7 +26,7 @@ func compilePattern(text string) (re *regexp.Regexp, problem string) {
 	return re, ""
 }
 
-// steps is about how long the program of a regexp is, or more than maxProgram.
+// steps estimates the length of a regexp's program, or returns more than maxProgram.
 func steps(re *syntax.Regexp) int {
 	n := 1
 	if re.Op == syntax.OpLiteral {
@@ -41,10 +41,10 @@ func steps(re *syntax.Regexp) int {
 	return min(n, maxProgram+1)
 }
 
-// A wildcard is a text with stars, each of which stands for any text.
+// A wildcard is a text with stars, each of which matches any text.
 type wildcard struct {
-	parts []string // what is between the stars
-	fold  bool     // upper and lower case are the same; the parts are in lower case
+	parts []string // the texts between the stars
+	fold  bool     // ignore case; parts are then in lower case
 }
 
 // compileWildcard reads stars and the escapes \* and \\.
@@ -77,8 +77,8 @@ func compileWildcard(text string, fold bool) (w *wildcard, problem string) {
 	return w, ""
 }
 
-// match reports whether all of text is as the wildcard says. The first place of each part is
-// as good as any later one, so nothing is tried twice.
+// match reports whether the wildcard matches all of text. Taking the first occurrence of each part
+// is always as good as a later one, so there is no backtracking.
 func (w *wildcard) match(text string) bool {
 	if w.fold {
 		text = lower(text)

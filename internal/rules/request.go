@@ -8,27 +8,27 @@ import (
 	"github.com/headgate/headgate/internal/paths"
 )
 
-// A Request is what a rule is asked about.
+// A Request is the request that a rule is evaluated for.
 type Request struct {
 	*http.Request
-	// Path is a reading of the path, decoded: see package paths. Whoever asks asks about
-	// each of them.
+	// Path is one reading of the path, decoded: see package paths. The caller evaluates the rules
+	// for each reading.
 	Path string
-	// From is the address of the visitor, behind the proxies that are trusted.
+	// From is the address of the visitor, as reported by the trusted proxies.
 	From netip.Addr
-	// Secure says that the visitor came by https.
+	// Secure reports whether the visitor used https.
 	Secure bool
 }
 
-// An input is a Request while rules are asked about it.
+// An input is a Request while rules are evaluated.
 type input struct {
 	Request
-	element string // of the array that is gone through
-	path    string // encoded, once somebody has asked
-	uri     string // likewise
+	element string // the current array element
+	path    string // encoded; computed at first use
+	uri     string // the same
 }
 
-// field is the text of a field. What a request does not have is empty.
+// field returns the text of a field. A missing one is empty.
 func (in *input) field(f field) string {
 	switch f {
 	case fieldHost:
@@ -76,7 +76,7 @@ func (in *input) bool(n *node) bool {
 	return n.crawlers.Verified(in.address(), in.field(fieldUserAgent))
 }
 
-// lines are the lines of a header as one.
+// lines joins the lines of a header.
 func lines(all []string, by string) string {
 	if len(all) == 1 {
 		return all[0]
@@ -84,8 +84,8 @@ func lines(all []string, by string) string {
 	return strings.Join(all, by)
 }
 
-// hostname is a host in lower case, without its port and a dot at its end. An IPv6 address keeps its
-// brackets, as in a URL.
+// hostname returns a host in lower case, without its port and trailing dot. An IPv6 address keeps
+// its brackets, as in a URL.
 func hostname(host string) string {
 	name := lower(paths.Hostname(host))
 	if strings.Contains(name, ":") {
@@ -108,7 +108,8 @@ func (in *input) fullPath() string {
 	return in.uri
 }
 
-// encoded is the path with % where RFC 3986 wants it and nowhere else: one path has one spelling.
+// encoded returns the path with percent-encoding exactly where RFC 3986 requires it, so that each
+// path has one spelling.
 func (in *input) encoded() string {
 	if in.path == "" {
 		in.path = encode(in.Path)
@@ -136,14 +137,14 @@ func encode(path string) string {
 	return string(b)
 }
 
-// inPath is pchar of RFC 3986, and the slash.
+// inPath reports whether c is a pchar of RFC 3986 or a slash.
 func inPath(c byte) bool {
 	return c >= 'a' && c <= 'z' || c == '/' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
 		strings.IndexByte("-._~!$&'()*+,;=:@", c) >= 0
 }
 
-// extension is what follows the last dot of a path's last part, in lower case; a dot at its
-// beginning begins none.
+// extension returns the text after the last dot of the last path segment, in lower case. A leading
+// dot does not count.
 func extension(path string) string {
 	path = path[strings.LastIndexByte(path, '/')+1:]
 	i := strings.LastIndexByte(path, '.')
@@ -155,14 +156,14 @@ func extension(path string) string {
 
 // A search goes through an array.
 type search struct {
-	body *node // until it is want; nil:
+	body *node // search until body is want; nil:
 	want bool
-	stop int // until the element with this number
+	stop int // search until this index
 }
 
-// scan goes through the array that src stands for and leaves the last element it looked at.
-// found says that the search came to its end before the array did; count is how many elements
-// it saw. There is no array of the elements: a header may have thousands.
+// scan goes through the array of src and keeps the last element it looked at. found reports whether
+// the search ended before the array did; count is the number of elements seen. scan never builds
+// the array, because a header may have thousands of elements.
 func (in *input) scan(src *node, s search) (found bool, count int) {
 	switch src.field {
 	case fieldHeaders, fieldHeaderNames, fieldHeaderValues:
@@ -179,7 +180,7 @@ func (in *input) scan(src *node, s search) (found bool, count int) {
 	}
 }
 
-// at looks at one element.
+// at processes one element.
 func (in *input) at(element string, s search, count *int) bool {
 	in.element = element
 	*count++
@@ -189,7 +190,7 @@ func (in *input) at(element string, s search, count *int) bool {
 	return in.truth(s.body) == s.want
 }
 
-// scanHeaders goes through the lines of a header, or of all. Go keeps Host apart.
+// scanHeaders goes through the lines of one header, or of all headers. Go stores Host separately.
 func (in *input) scanHeaders(src *node, s search) (found bool, count int) {
 	if src.field == fieldHeaders {
 		if src.text == "host" {

@@ -8,18 +8,18 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// An Action is what becomes of a request.
+// An Action is what happens to a request.
 type Action uint8
 
-// The actions of rules. None is what Match says when no rule matches.
+// These are the actions of rules. Match returns None when no rule matches.
 const (
 	None   Action = iota
-	Bypass        // it passes by the room and is not counted, whatever the room's state
-	Deny          // it is refused
-	Lane          // it waits in a lane of its own
+	Bypass        // bypasses the room uncounted, in every state of the room
+	Deny          // is rejected
+	Lane          // waits in a lane
 )
 
-// ParseAction reads an action by its name: bypass, deny or lane.
+// ParseAction parses the name of an action: bypass, deny or lane.
 func ParseAction(name string) (Action, error) {
 	for a := Bypass; a <= Lane; a++ {
 		if name == a.String() {
@@ -32,40 +32,40 @@ func ParseAction(name string) (Action, error) {
 func (a Action) String() string { return [...]string{"none", "bypass", "deny", "lane"}[a] }
 
 const (
-	// maxRules is how many rules a room may have. Chosen: 200 short ones cost some 5 µs.
+	// maxRules is the maximum number of rules of a room. Chosen: 200 short ones cost about 5 µs.
 	maxRules = 200
-	// maxDescription is in bytes. Chosen.
+	// maxDescription is the maximum length in bytes. Chosen.
 	maxDescription = 500
 )
 
-// A Rule says what becomes of the requests that its expression matches.
+// A Rule defines what happens to the requests that its expression matches.
 type Rule struct {
 	Action      Action
 	Expression  string
 	Description string
-	Disabled    bool // checked, and asked about nothing
-	// Lane is the lane in which who must wait waits: at most 32 of A-Z, a-z, 0-9, _ and -. Several
-	// rules may lead into one. With other actions it is empty.
+	Disabled    bool // checked, but never matches
+	// Lane is the name of the lane for visitors that must wait: at most 32 of A-Z, a-z, 0-9, _ and
+	// -. Several rules may use the same lane. With other actions it is empty.
 	Lane string
-	// Share is how many of a hundred calls may go to the lane while others wait: 1 to 99, and
-	// at most 99 for all lanes of a Set together. With other actions it is 0.
+	// Share is the percentage of calls that go to the lane while others wait: 1 to 99, and at most
+	// 99 for all lanes of a Set together. With other actions it is 0.
 	Share int
 }
 
-// Env is what expressions may refer to.
+// An Env holds what expressions may refer to.
 type Env struct {
 	Lists    map[string]*List // by name, without the $
-	Crawlers *Crawlers        // nil: headgate.verified_crawler is not known
+	Crawlers *Crawlers        // nil: no headgate.verified_crawler
 }
 
-// A Verdict is what rules say about a request.
+// A Verdict is the result of the rules for a request.
 type Verdict struct {
 	Action Action
-	Rule   int // which one, from 0; -1 with None
-	Lane   int // which one of Lanes, with Lane
+	Rule   int // index from 0; -1 with None
+	Lane   int // index into Lanes, with Lane
 }
 
-// A Set is a list of rules, compiled. Its zero value matches nothing.
+// A Set is a compiled list of rules. The zero value matches nothing.
 type Set struct {
 	rules []compiled
 	lanes []slot.Lane
@@ -74,11 +74,11 @@ type Set struct {
 
 type compiled struct {
 	expression *node
-	folded     *node // the same for paths whose cases are not told apart
+	folded     *node // the same, ignoring the case of paths
 	verdict    Verdict
 }
 
-// New compiles rules. Its error has all faults, each with the number of its rule from 1.
+// New compiles rules. Its error lists all faults, each with the number of its rule, from 1.
 func New(rules []Rule, env Env) (*Set, error) {
 	if len(rules) > maxRules {
 		return nil, fmt.Errorf("%d rules; %d are the most: join some with or", len(rules), maxRules)
@@ -113,7 +113,7 @@ func New(rules []Rule, env Env) (*Set, error) {
 	return s, nil
 }
 
-// lane is the lane of a rule, which may be one of a rule before.
+// lane returns the index of the rule's lane, which an earlier rule may have added.
 func (s *Set) lane(r *Rule) (int, error) {
 	i := slices.IndexFunc(s.lanes, func(x slot.Lane) bool { return x.Name == r.Lane })
 	switch {
@@ -127,10 +127,10 @@ func (s *Set) lane(r *Rule) (int, error) {
 	return i, nil
 }
 
-// Lanes are those that the rules lead into.
+// Lanes returns the lanes of all rules.
 func (s *Set) Lanes() []slot.Lane { return s.lanes }
 
-// LaneName reports whether a lane may be named so.
+// LaneName reports whether name is valid for a lane.
 func LaneName(name string) bool {
 	ok := name != "" && len(name) <= slot.MaxLaneName
 	for i := range len(name) {
@@ -140,7 +140,7 @@ func LaneName(name string) bool {
 	return ok
 }
 
-// A FieldError says what is wrong with a rule beside its expression.
+// A FieldError describes a fault of a rule outside its expression.
 type FieldError struct {
 	Field   string // action, description, lane or share
 	Problem string
@@ -170,7 +170,7 @@ func (r *Rule) check() error {
 	return nil
 }
 
-// Match says what the first rule that matches wants. It does not block.
+// Match returns the action of the first rule that matches. It does not block.
 func (s *Set) Match(r Request) Verdict {
 	in := input{Request: r}
 	for i := range s.rules {
@@ -181,7 +181,7 @@ func (s *Set) Match(r Request) Verdict {
 	return Verdict{Rule: -1}
 }
 
-// MatchAnyCase is Match for an origin that does not tell the cases of a path apart.
+// MatchAnyCase is Match for an origin that ignores the case of paths.
 func (s *Set) MatchAnyCase(r Request) Verdict {
 	in := input{Request: r}
 	for i := range s.rules {
@@ -195,7 +195,7 @@ func (s *Set) MatchAnyCase(r Request) Verdict {
 // ComparesPaths reports whether MatchAnyCase can differ from Match.
 func (s *Set) ComparesPaths() bool { return s.paths }
 
-// An Expression is one that has been compiled.
+// An Expression is a compiled expression.
 type Expression struct{ root *node }
 
 // Compile compiles an expression; its error is an *Error.

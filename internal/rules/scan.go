@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// A scanner reads the words of an expression. What a literal looks like depends on what it is
-// compared with, so the parser asks for what it expects.
+// A scanner reads the words of an expression. The syntax of a literal depends on what it is
+// compared with, so the parser requests the kind it expects.
 type scanner struct {
 	src string
 	at  int
@@ -21,7 +21,7 @@ func (s *scanner) space() {
 
 func (s *scanner) rest() string { return s.src[s.at:] }
 
-// symbol takes t if it is next.
+// symbol reads t if it is next, and reports whether it was.
 func (s *scanner) symbol(t string) bool {
 	s.space()
 	if !strings.HasPrefix(s.rest(), t) {
@@ -31,7 +31,7 @@ func (s *scanner) symbol(t string) bool {
 	return true
 }
 
-// word takes the word w if it is next, and no longer word.
+// word reads w if it is next as a whole word, and reports whether it was.
 func (s *scanner) word(w string) bool {
 	s.space()
 	if name(s.rest()) != w {
@@ -41,7 +41,7 @@ func (s *scanner) word(w string) bool {
 	return true
 }
 
-// name is the name at the beginning of text: letters, digits, _ and dots, no digit first.
+// name returns the name at the beginning of text: letters, digits, _ and dots, with no digit first.
 func name(text string) string {
 	n := 0
 	for n < len(text) {
@@ -55,7 +55,7 @@ func name(text string) string {
 	return text[:n]
 }
 
-// bare is what stands before the next space, bracket, quote or operator: a number, an address.
+// bare returns the text up to the next space, bracket, quote or operator: a number or an address.
 func bare(text string) string {
 	if n := strings.IndexAny(text, " \t\r\n(){}[]\",;&|^!<>=~$#"); n >= 0 {
 		return text[:n]
@@ -63,7 +63,7 @@ func bare(text string) string {
 	return text
 }
 
-// sight is what an error points at: a name, a bare literal, or one character.
+// sight returns what an error points at: a name, a bare literal, or one character.
 func (s *scanner) sight() string {
 	s.space()
 	rest := s.rest()
@@ -77,15 +77,15 @@ func (s *scanner) sight() string {
 	return rest[:n]
 }
 
-// quotes says whether text begins as a literal in quotes.
+// quotes reports whether text begins with a quoted literal.
 func quotes(text string) bool {
 	after, raw := strings.CutPrefix(text, "r")
 	return strings.HasPrefix(text, `"`) ||
 		raw && (strings.HasPrefix(after, `"`) || strings.HasPrefix(after, "#"))
 }
 
-// quoted reads a literal in quotes. In one for a regexp the escapes are left to the regexp, to
-// which \" is a quote, and a quote within brackets ends nothing.
+// quoted reads a literal in quotes. In a regexp literal the escapes are left to the regexp, for
+// which \" is a quote, and a quote within brackets does not end the literal.
 func (s *scanner) quoted(regexp bool) (string, error) {
 	s.space()
 	switch {
@@ -142,7 +142,7 @@ func (s *scanner) escape() (byte, error) {
 	return byte(n), nil
 }
 
-// maxHashes is how many # a raw literal may have, as in Cloudflare's language.
+// maxHashes is the maximum number of # around a raw literal, as in Cloudflare's language.
 const maxHashes = 255
 
 func (s *scanner) raw() (string, error) {

@@ -1,17 +1,15 @@
-// Package sim plays traffic against strategies of admission in virtual time: the
-// algorithms of the documents that headgate learned from, and headgate itself,
-// by its own code.
+// Package sim runs traffic against admission strategies in virtual time. The strategies are the
+// algorithms of the documents that headgate is based on, and headgate itself with its own code.
 //
-// A [Scenario] says who comes when and where, a [Strategy] decides who is let in,
-// and the [World] between them is the judge: it alone counts who is inside, in
-// whole and in any minute, who was made to wait while there was room, and who was
-// overtaken. Strategies are told nothing that their messages do not carry.
+// A [Scenario] defines when and where visitors arrive, and a [Strategy] decides who is admitted.
+// The [World] between them is the judge. It alone counts the visitors inside, in total and in any
+// minute, those that had to wait while there was a slot, and those that were overtaken. A strategy
+// knows only what its messages carry.
 //
-// All of it is one goroutine, an event queue and a seeded random source: the same
-// scenario, strategy and seed give the same result on every machine. Memory is
-// bounded by who is inside and who waits, time by events: about 0.4 µs for a
-// visitor of a plain counter.
+// Everything runs in one goroutine, with an event queue and a seeded random source. The same
+// scenario, strategy and seed give the same result on every machine. Memory grows with the visitors
+// inside and waiting, and time with the events: about 0.4 µs per visitor of a plain counter.
 //
-// What it does not do: it sends nothing over a network, and no strategy but
-// headgate's runs its authors' code; each says what it is modelled on.
+// The package sends nothing over a network. Except for headgate, it does not run the original code
+// of a strategy; each strategy names its source.
 package sim

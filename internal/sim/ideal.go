@@ -2,9 +2,9 @@ package sim
 
 import "time"
 
-// Ideal is the central counter that knows everything at once and costs nothing:
-// the next in line is let in at the very moment when a slot has come back and the
-// spread allows it. No system of more than one machine can be as good.
+// Ideal returns the ideal central counter. It knows everything immediately and costs nothing: it
+// admits the next in line at the very moment when a slot is free and the spread allows it. No
+// system of more than one machine can be better.
 func Ideal() Strategy {
 	return Strategy{
 		Name: "ideal", About: "one counter that knows everything at once: the measure of the others",
@@ -18,7 +18,7 @@ type ideal struct {
 	l     Limits
 	line  []ID
 	head  int
-	at    time.Duration // the next admission of the line is due
+	at    time.Duration // when the next admission is due
 	alarm time.Duration
 }
 
@@ -27,7 +27,7 @@ func (m *ideal) room() bool {
 	return active < m.l.Active && fresh < m.l.New
 }
 
-// Arrive lets a newcomer in, or makes it wait.
+// Arrive admits a newcomer, or makes it wait.
 func (m *ideal) Arrive(v ID) {
 	m.w.Decided(v, 0)
 	if m.head == len(m.line) && m.room() {
@@ -42,7 +42,7 @@ func (m *ideal) Arrive(v ID) {
 // Left calls the next.
 func (m *ideal) Left(ID) { m.call() }
 
-// Event calls the next: a window has passed, or a step of the spread.
+// Event calls the next: a window has passed, or a step of the spread is due.
 func (m *ideal) Event(_, _ int32, _ int64) {
 	m.alarm = 0
 	m.call()
@@ -73,7 +73,7 @@ func (m *ideal) call() {
 	}
 }
 
-// oldest is the first admission that the window still counts.
+// oldest returns the time of the first admission that the window still counts.
 func (w *World) oldest() time.Duration {
 	for i := range w.recent.n {
 		if t := w.recent.get(i); t > w.now-w.scenario.Limits.Window {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A judge counts what the promises are measured by.
+// A judge counts the figures for the promises.
 type judge struct {
 	admitted, waited, early int64
 	messages                int64
@@ -16,25 +16,25 @@ type judge struct {
 	overtaken               int64
 	worst                   time.Duration
 	latency, waits          histogram
-	errors                  histogram // |waited − told| / waited, in millionths
-	swings                  histogram // (last − first instant of entry that was told) / waited, in millionths
+	errors                  histogram // |waited − expected| / waited, in millionths
+	swings                  histogram // (last − first expected time of entry) / waited, in millionths
 	within, expects         int64
-	by                      int64 // admitted until the mark
+	by                      int64 // admitted before the mark
 	mark                    time.Duration
 	series                  Series
 	sampled                 int64 // arrivals at the last sample
 	lastWait                time.Duration
 }
 
-// counts holds a new admission against both limits.
+// counts checks a new admission against both limits.
 func (j *judge) counts(active, fresh int64, l *Limits) {
 	j.overActive = max(j.overActive, active-l.Active)
 	j.overNew = max(j.overNew, fresh-l.New)
 	j.peakActive = max(j.peakActive, active)
 }
 
-// someoneWaits moves the end of the last time that somebody waits: up to there the
-// ideal counter counts, if no other run has set a mark.
+// someoneWaits moves the end of the period in which somebody waits. The ideal counter counts up to
+// there if no other run has set a mark.
 func (j *judge) someoneWaits(now time.Duration) {
 	j.lastWait = now
 	if j.mark == 0 {
@@ -42,8 +42,8 @@ func (j *judge) someoneWaits(now time.Duration) {
 	}
 }
 
-// told judges a visitor who is made to wait: early if more slots were free and due
-// than there are people waiting before it.
+// told judges a visitor that has to wait. The wait is early if more slots were free and due than
+// people waited before it.
 func (j *judge) told(w *World, x *Visitor) {
 	j.waited++
 	j.someoneWaits(w.now)
@@ -59,12 +59,12 @@ func (j *judge) told(w *World, x *Visitor) {
 	j.peakWaiting = max(j.peakWaiting, w.waiting+1)
 }
 
-// sameMoment is how much later one may have arrived without overtaking: what the
-// way of a message may differ by. Chosen: nobody sees less.
+// sameMoment is how much later a visitor may have arrived without counting as overtaking, since
+// message delays differ. Chosen: nobody notices less.
 const sameMoment = 100 * time.Millisecond
 
-// order judges one who waited and is let in, or still waits at the end: overtaken
-// if one who arrived later than it was let in before.
+// order judges a visitor that waited and is admitted, or still waits at the end. It was overtaken
+// if a visitor that arrived later than it was admitted before it.
 func (j *judge) order(x *Visitor, latest time.Duration) {
 	if d := latest - x.Arrival.At; d > sameMoment {
 		j.overtaken++
@@ -72,7 +72,7 @@ func (j *judge) order(x *Visitor, latest time.Duration) {
 	}
 }
 
-// expected holds the wait of an admitted visitor against what it was told first.
+// expected compares the wait of an admitted visitor with its first estimate.
 func (j *judge) expected(x *Visitor, now time.Duration) {
 	e := x.expect
 	if e.low > e.high {
@@ -87,19 +87,18 @@ func (j *judge) expected(x *Visitor, now time.Duration) {
 	j.errors.add(time.Duration(off * 1e6))
 }
 
-// longWait is from when on a wait is judged by how steady its expected end was. Chosen: of less, a page
-// shows seconds, and a single poll decides.
+// longWait is the shortest wait that is judged by how steady its estimate was. Chosen: below it,
+// the page shows seconds, and a single poll decides.
 const longWait = time.Minute
 
-// steady judges whether a visitor who waited was told about the same instant of entry all along.
+// steady judges how much the estimated time of entry of a waiting visitor has changed.
 func (j *judge) steady(e entry, waited time.Duration) {
 	if waited >= longWait {
 		j.swings.add(time.Duration(float64(e.last-e.first) / float64(waited) * 1e6))
 	}
 }
 
-// A histogram counts durations in buckets of 1/32 of their size: a percentile is
-// right to 3 %.
+// A histogram counts durations in buckets of 1/32 of their size. Percentiles are accurate to 3 %.
 type histogram struct {
 	n     int64
 	count [64 * 32]int64
@@ -120,7 +119,7 @@ func bucket(x uint64) int {
 	return (e+1)*32 + int(x>>e) - 32
 }
 
-// at is the p-quantile, 0 ≤ p ≤ 1; 0 of nothing.
+// at returns the p-quantile, 0 ≤ p ≤ 1, or 0 if the histogram is empty.
 func (h *histogram) at(p float64) time.Duration {
 	rank, sum := int64(math.Ceil(p*float64(h.n))), int64(0)
 	for i, c := range h.count {

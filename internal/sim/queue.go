@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// An event is something that happens at a time. Events at one time happen in the
-// order in which they were asked for.
+// An event is something that happens at a given time. Events of the same time happen in the order
+// in which they were added.
 type event struct {
 	at   time.Duration
 	seq  uint64
 	b    int64
 	kind int32
 	a    int32
-	next int32 // in the list of its slot
+	next int32 // next in the list of its slot
 }
 
-// The wheel: four rings of 256 slots, the first of 2^20 ns (about a millisecond)
-// a slot, each further one 256 times coarser: 143 years in all. Chosen.
+// These are the sizes of the wheel: four rings of 256 slots. A slot of the first ring is 2^20 ns
+// (about a millisecond), and each further ring is 256 times coarser: 143 years in all. Chosen.
 const (
 	tickBits  = 20
 	ringBits  = 8
@@ -25,15 +25,15 @@ const (
 	rings     = 5
 )
 
-// A queue gives events in order of time. Asking for one and taking it cost the
-// same however many there are: a hashed hierarchical timing wheel (Varghese and
-// Lauck, SOSP 1987), with the events of the present slot in a small heap.
+// A queue returns events in order of time. Adding and taking have constant cost for any number of
+// events. It is a hashed hierarchical timing wheel (Varghese and Lauck, SOSP 1987), with the events
+// of the current slot in a small heap.
 type queue struct {
 	slab  []event
-	free  int32 // list of unused places of slab
+	free  int32 // list of unused entries of slab
 	seq   uint64
 	n     int
-	tick  int64 // the present slot of the first ring: events up to its end are in heap
+	tick  int64 // current slot of the first ring: events up to its end are in heap
 	heap  []int32
 	slots [rings][ringSlots]int32
 	used  [rings][ringSlots / 64]uint64
@@ -49,7 +49,7 @@ func newQueue() *queue {
 	return q
 }
 
-// put asks for an event.
+// put adds an event.
 func (q *queue) put(at time.Duration, kind, a int32, b int64) {
 	i := q.free
 	if i >= 0 {
@@ -64,7 +64,7 @@ func (q *queue) put(at time.Duration, kind, a int32, b int64) {
 	q.place(i)
 }
 
-// place puts an event into the heap or the slot that its time belongs to.
+// place puts an event into the heap or the slot of its time.
 func (q *queue) place(i int32) {
 	tick := int64(q.slab[i].at) >> tickBits
 	if tick <= q.tick {
@@ -78,7 +78,7 @@ func (q *queue) place(i int32) {
 	q.used[ring][slot>>6] |= 1 << (slot & 63)
 }
 
-// peek is the time of the next event.
+// peek returns the time of the next event.
 func (q *queue) peek() (time.Duration, bool) {
 	for len(q.heap) == 0 {
 		if q.n == 0 {
@@ -89,7 +89,7 @@ func (q *queue) peek() (time.Duration, bool) {
 	return q.slab[q.heap[0]].at, true
 }
 
-// take removes the next event; peek must have found one.
+// take removes and returns the next event; peek must have found one.
 func (q *queue) take() event {
 	i := q.heap[0]
 	last := len(q.heap) - 1
@@ -102,7 +102,7 @@ func (q *queue) take() event {
 	return e
 }
 
-// advance turns the wheel to the next slot that holds anything.
+// advance moves the wheel to the next slot that is not empty.
 func (q *queue) advance() {
 	for ring := range rings {
 		shift := ring * ringBits
@@ -124,7 +124,7 @@ func (q *queue) advance() {
 	}
 }
 
-// following is the next slot of a ring after now that holds anything.
+// following returns the next slot of a ring after now that is not empty.
 func (q *queue) following(ring int, now int64) (int64, bool) {
 	for at := now + 1; at < ringSlots; at = (at | 63) + 1 {
 		if word := q.used[ring][at>>6] >> (at & 63); word != 0 {

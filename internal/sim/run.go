@@ -8,62 +8,61 @@ import (
 	"time"
 )
 
-// Options are those of one run.
+// Options are the options of one run.
 type Options struct {
 	Seed     uint64
-	Progress func(done float64) // called now and then, may be nil
+	Progress func(done float64) // called at intervals, may be nil
 	Ideal    *Result            // of the ideal counter on the same traffic, may be nil
 }
 
-// A Result is what the judge counted. Shares are of all visitors where nothing
-// else is said, times of visitors in seconds, latencies in milliseconds.
+// A Result holds what the judge counted. Unless noted otherwise, shares are of all visitors, times
+// of visitors are in seconds, and latencies in milliseconds.
 type Result struct {
 	Name               string   `json:"name"`
 	Visitors           int64    `json:"visitors"`
 	Admitted           int64    `json:"admitted"`
-	WaitedShare        float64  `json:"waited_share"` // told to wait at least once
-	EarlyShare         float64  `json:"early_share"`  // made to wait while a slot was free and due
+	WaitedShare        float64  `json:"waited_share"` // had to wait at least once
+	EarlyShare         float64  `json:"early_share"`  // had to wait while a slot was free and due
 	FirstWaitUse       *float64 `json:"first_wait_use"`
 	OvershootActive    int64    `json:"overshoot_active"`
 	OvershootRate      int64    `json:"overshoot_rate"`
 	LatencyP50         float64  `json:"latency_p50_ms"` // added to the first decision
 	LatencyP99         float64  `json:"latency_p99_ms"`
 	MessagesPerVisitor float64  `json:"messages_per_visitor"`
-	OvertakenShare     float64  `json:"overtaken_share"` // of those who waited
+	OvertakenShare     float64  `json:"overtaken_share"` // of those that waited
 	OvertakenWorst     float64  `json:"overtaken_worst_seconds"`
-	WaitP50            float64  `json:"wait_p50_seconds"` // of those who waited and were let in
+	WaitP50            float64  `json:"wait_p50_seconds"` // of those that waited and were admitted
 	WaitP90            float64  `json:"wait_p90_seconds"`
 	WaitP99            float64  `json:"wait_p99_seconds"`
 	WaitMax            float64  `json:"wait_max_seconds"`
-	ExpectError        *float64 `json:"expect_error_p50"` // |waited − told| ÷ waited; null: nothing was told
-	ExpectWithin       *float64 `json:"expect_within"`    // waits that lay in the told range
-	ExpectSwing        *float64 `json:"expect_swing_p90"` // the told entry moved by so much of the wait
+	ExpectError        *float64 `json:"expect_error_p50"` // |waited − expected| ÷ waited; null: no estimates
+	ExpectWithin       *float64 `json:"expect_within"`    // share of waits within the estimated range
+	ExpectSwing        *float64 `json:"expect_swing_p90"` // change of the expected entry, as a share of the wait
 	AdmittedOfIdeal    *float64 `json:"admitted_of_ideal"`
 	PeakActive         int64    `json:"peak_active"`
 	PeakWaiting        int64    `json:"peak_waiting"`
 	Series             Series   `json:"series"`
 
 	mark time.Duration // the last time somebody waited
-	by   int64         // admitted until then
+	by   int64         // admissions until then
 }
 
-// A Series is sampled: number i is at i·Step.
+// A Series holds samples: sample i is at i·Step.
 type Series struct {
 	Step     time.Duration `json:"step"`
 	Active   []float64     `json:"active"`
 	Waiting  []float64     `json:"waiting"`
-	New      []float64     `json:"new"`      // in the window before
-	Arrivals []float64     `json:"arrivals"` // a minute
+	New      []float64     `json:"new"`      // in the preceding window
+	Arrivals []float64     `json:"arrivals"` // per minute
 }
 
-// samples is how many points a run gives: one for each pixel of a small plot.
-// Chosen.
+// samples is the number of samples of a run: one for each pixel of a small plot. Chosen.
 const samples = 600
 
-// ErrNobody says that a scenario has no visitors.
+// ErrNobody means that a scenario has no visitors.
 var ErrNobody = errors.New("no visitors")
 
-// NewWorld makes the world of one run, with nobody there yet.
+// NewWorld returns the world of one run, without visitors.
 func NewWorld(s *Scenario, st Strategy, seed uint64) *World {
 	w := &World{ends: st.Ends, scenario: s, rand: rand.New(rand.NewPCG(seed, 1)), queue: newQueue(),
 		entries: map[ID]entry{}}
@@ -76,7 +75,7 @@ func NewWorld(s *Scenario, st Strategy, seed uint64) *World {
 	return w
 }
 
-// Run plays a scenario against a strategy, to its end or that of ctx.
+// Run runs a scenario against a strategy, until its end or until ctx is done.
 func Run(ctx context.Context, s *Scenario, st Strategy, o Options) (*Result, error) {
 	w := NewWorld(s, st, o.Seed)
 	if o.Ideal != nil {
@@ -102,7 +101,7 @@ func Run(ctx context.Context, s *Scenario, st Strategy, o Options) (*Result, err
 	return w.result(st.Name, o.Ideal), nil
 }
 
-// until lets everything happen that is due up to t.
+// until runs all events that are due up to t.
 func (w *World) until(ctx context.Context, t time.Duration, progress func(float64)) error {
 	for {
 		at, ok := w.queue.peek()

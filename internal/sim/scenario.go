@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Limits are those of one room. A visitor counts as active from its admission
-// until Session after its last request.
+// Limits are the limits of one room. A visitor counts as active from its admission until Session
+// after its last request.
 type Limits struct {
 	Active  int64         // total active users
 	Session time.Duration // session duration
@@ -15,11 +15,11 @@ type Limits struct {
 	Window  time.Duration // a minute
 }
 
-// A Delay is how long a message takes one way: Least, and exponentially
-// distributed more, on average Mean in all.
+// A Delay is the one-way delay of a message: Least plus an exponentially distributed part, with a
+// mean of Mean in total.
 type Delay struct{ Least, Mean time.Duration }
 
-// Draw draws one delay.
+// Draw returns a random delay.
 func (d Delay) Draw(r *rand.Rand) time.Duration {
 	if d.Mean <= d.Least {
 		return d.Least
@@ -27,23 +27,23 @@ func (d Delay) Draw(r *rand.Rand) time.Duration {
 	return d.Least + time.Duration(r.ExpFloat64()*float64(d.Mean-d.Least))
 }
 
-// A Site is a data centre.
+// A Site is a data center.
 type Site struct {
 	Name    string
 	Workers int
-	Local   Delay // between a worker and its data centre's counter
-	Home    Delay // between the data centre and where Anywhere lives
+	Local   Delay // between a worker and its data center's counter
+	Home    Delay // between the data center and the home of Anywhere
 }
 
 // An Arrival is the first request of one visitor.
 type Arrival struct {
 	At     time.Duration // since the start
-	Site   int32         // index of the data centre
-	Worker int32         // of that site, that the first request reaches
+	Site   int32         // index of the data center
+	Worker int32         // worker of that site for the first request
 	Dwell  time.Duration // from the admission to the last request
 }
 
-// A Scenario is traffic before one room, and the world it meets.
+// A Scenario is the traffic of one room, and the environment.
 type Scenario struct {
 	Name     string
 	About    string // one line for people
@@ -51,33 +51,33 @@ type Scenario struct {
 	Limits   Limits
 	Sites    []Site
 	Length   time.Duration
-	StateLag time.Duration // until a change has reached every data centre's picture
-	// Arrivals are in order of time and the same for the same seed.
+	StateLag time.Duration // until a change has reached the snapshots of all data centers
+	// Arrivals returns the arrivals in order of time. They are the same for the same seed.
 	Arrivals func(seed uint64) iter.Seq[Arrival]
 	Faults   Faults
 }
 
-// A Strategy makes a model for a scenario. Source names what it is modelled on.
+// A Strategy creates a model for a scenario. Source names what it is based on.
 type Strategy struct {
 	Name   string
 	About  string
 	Source string
-	Spread bool // while anyone waits it spaces admissions Window/New apart
+	Spread bool // spaces admissions Window/New apart while anyone waits
 	Ends   bool // its model ends sessions itself, by World.Leave
 	Make   func(s *Scenario, w *World) Model
 }
 
-// A Model decides. Its methods are called in order of virtual time by the world
-// that it was made for; it calls back with Admit and Wait, then or later.
+// A Model makes decisions. The World that it was created for calls its methods in order of virtual
+// time. The model calls back with Admit and Wait, immediately or later.
 type Model interface {
-	// Arrive is the first request of a visitor at its worker.
+	// Arrive handles the first request of a visitor at its worker.
 	Arrive(v ID)
-	// Left tells that the session of a visitor is over: its last request is a
-	// session ago. A strategy that keeps its own books may ignore it.
+	// Left reports that the session of a visitor has ended, one session duration after its last
+	// request. A strategy with its own accounting may ignore it.
 	Left(v ID)
-	// Event is one that the model has asked for with At or After.
+	// Event handles an event that the model has requested with At or After.
 	Event(kind, a int32, b int64)
 }
 
-// An ID names a visitor while it waits or is inside; then it is used again.
+// An ID names a visitor while it waits or is inside. After that it is reused.
 type ID = int32

@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// Where the parameters of the scenarios come from.
+// These are the sources of the scenarios' parameters.
 const (
 	cloudflare2023 = `Cloudflare, "How Waiting Room makes queueing decisions" (2023)`
 	chosen         = "chosen"
 )
 
-// Delays as in the document of 2023: a counter costs under 10 ms inside a data
-// centre, Anywhere 60 to 70 ms.
+// near returns the delay within a data center. Delays are as in the document of 2023: a counter
+// costs under 10 ms inside a data center, Anywhere 60 to 70 ms.
 func near() Delay { return Delay{Least: time.Millisecond, Mean: 3 * time.Millisecond} }
 func far() Delay  { return Delay{Least: 25 * time.Millisecond, Mean: 32 * time.Millisecond} }
 
-// ThreeSites are San Jose, London and Delhi, ten workers in all as in the document.
+// ThreeSites returns San Jose, London and Delhi, with ten workers in total, as in the document.
 func ThreeSites() []Site {
 	atHome := Delay{Least: time.Millisecond, Mean: 2 * time.Millisecond} // chosen
 	return []Site{
@@ -32,15 +32,15 @@ func oneSite(workers int) []Site {
 	return []Site{{Name: "sjc", Workers: workers, Local: near()}}
 }
 
-// Limits200 are the limits of the document's customer, sessions chosen.
+// Limits200 returns the limits of the document's customer. The session duration is chosen.
 func Limits200() Limits {
 	return Limits{Active: 200, Session: 5 * time.Minute, New: 200, Window: time.Minute}
 }
 
-// stateLag: "within seconds" in the document of 2023.
+// stateLag is "within seconds" in the document of 2023.
 const stateLag = 3 * time.Second
 
-// Scenarios are the general ones, in the order of --list.
+// Scenarios returns the general scenarios, in the order of --list.
 func Scenarios() []Scenario {
 	return []Scenario{
 		worldSpike(), steady(), ramp(), flashCrowd(), twoDays(), hotSite(), hotWorker(),
@@ -48,7 +48,7 @@ func Scenarios() []Scenario {
 	}
 }
 
-// Find gives the scenario of a name; the error names the nearest.
+// Find returns the scenario with this name. The error names the nearest one.
 func Find(list []Scenario, name string) (*Scenario, error) {
 	names := make([]string, len(list))
 	for i := range list {
@@ -59,16 +59,16 @@ func Find(list []Scenario, name string) (*Scenario, error) {
 	return nil, &UnknownError{Kind: "scenario", Name: name, Known: names}
 }
 
-// An UnknownError says that there is no scenario or strategy of that name.
+// An UnknownError means that there is no scenario or strategy with this name.
 type UnknownError struct {
 	Kind, Name string
 	Known      []string
 }
 
-// Error names the fault and what is nearest.
+// Error returns the fault.
 func (e *UnknownError) Error() string { return fmt.Sprintf("unknown %s %q", e.Kind, e.Name) }
 
-// Hint names those that there are, the nearest alone if one is near.
+// Hint returns the valid names, or only the nearest one if one is near.
 func (e *UnknownError) Hint() string {
 	best, least := "", math.MaxInt
 	for _, k := range e.Known {
@@ -82,7 +82,7 @@ func (e *UnknownError) Hint() string {
 	return "there are " + strings.Join(e.Known, ", ")
 }
 
-// distance is Levenshtein's.
+// distance returns the Levenshtein distance.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for k := range row {
@@ -103,12 +103,12 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// constant is the same rate always.
+// constant returns a constant rate.
 func constant(perMinute float64) func(time.Duration) float64 {
 	return func(time.Duration) float64 { return perMinute }
 }
 
-// between is a rate from one time to another, and another elsewhere.
+// between returns one rate between two times, and another outside.
 func between(from, to time.Duration, inside, outside float64) func(time.Duration) float64 {
 	return func(t time.Duration) float64 {
 		if t >= from && t < to {
@@ -118,11 +118,11 @@ func between(from, to time.Duration, inside, outside float64) func(time.Duration
 	}
 }
 
-// dwell is how long visitors look around, on average. Chosen.
+// dwell is the mean time that visitors spend on the site. Chosen.
 const dwell = 2 * time.Minute
 
-// worldSpike: 10 % of what the room takes, then everybody everywhere at once. The
-// document says that adaptive split overshoots here.
+// worldSpike is 10 % of the room's limit, then everybody everywhere at once. According to the
+// document, adaptive split overshoots here.
 func worldSpike() Scenario {
 	s := Scenario{
 		Name: "world-spike", About: "low use, then a spike everywhere at once",
@@ -158,7 +158,7 @@ func ramp() Scenario {
 	return s
 }
 
-// flashCrowd has 10,000 inside and far more before the door.
+// flashCrowd has 10,000 visitors inside and many more in the line.
 func flashCrowd() Scenario {
 	s := Scenario{
 		Name: "flash-crowd", About: "100,000 people in eight minutes want what 10,000 can have at once", Source: chosen,
@@ -171,8 +171,8 @@ func flashCrowd() Scenario {
 	return s
 }
 
-// twoDays has the shape that the document shows: quiet nights, a first spike at
-// 11:45 of the second day that is over about 12:30, a second one about 15:00.
+// twoDays has the shape shown in the document: quiet nights, a first spike at 11:45 of the second
+// day until about 12:30, and a second one at about 15:00.
 func twoDays() Scenario {
 	s := Scenario{
 		Name: "two-days", About: "two days with two spikes, 200 at once and 200 a minute",

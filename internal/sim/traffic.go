@@ -6,29 +6,29 @@ import (
 	"time"
 )
 
-// Traffic is how many come when and where: a Poisson process whose rate is
-// constant for each second.
+// A Traffic defines how many visitors come when and where. It is a Poisson process whose rate is
+// constant within each second.
 type Traffic struct {
-	Rate   func(t time.Duration) float64       // arrivals a minute, all sites
-	Sites  func(t time.Duration) []float64     // weights of the sites; nil: by their workers
-	Worker func(t time.Duration, site int) Hot // nil: all alike
-	Dwell  time.Duration                       // mean of an exponential; 0: one request each
+	Rate   func(t time.Duration) float64       // arrivals per minute, all sites
+	Sites  func(t time.Duration) []float64     // weights of the sites; nil: by number of workers
+	Worker func(t time.Duration, site int) Hot // nil: all workers alike
+	Dwell  time.Duration                       // mean of an exponential distribution; 0: one request each
 }
 
-// Hot is a worker that gets a share of its site's traffic, all others the rest.
+// A Hot is a worker that receives a fixed share of its site's traffic. The others share the rest.
 type Hot struct {
 	Worker int
 	Share  float64
 }
 
-// Over gives the arrivals at the sites until a time.
+// Over returns the arrivals at the sites until a given time.
 func (t Traffic) Over(sites []Site, length time.Duration) func(uint64) iter.Seq[Arrival] {
 	return func(seed uint64) iter.Seq[Arrival] {
 		return func(yield func(Arrival) bool) { t.play(sites, length, seed, yield) }
 	}
 }
 
-// warmUp is how long nobody comes: processes have started before. Chosen.
+// warmUp is how long nobody comes, because processes start first. Chosen.
 const warmUp = 5 * time.Second
 
 func (t Traffic) play(sites []Site, length time.Duration, seed uint64, yield func(Arrival) bool) {
@@ -39,7 +39,7 @@ func (t Traffic) play(sites []Site, length time.Duration, seed uint64, yield fun
 	}
 	for at := warmUp; at < length; {
 		second := at.Truncate(time.Second)
-		rate := t.Rate(second) / float64(time.Minute) // a nanosecond
+		rate := t.Rate(second) / float64(time.Minute) // per nanosecond
 		end := second + time.Second
 		if rate <= 0 {
 			at = end
@@ -55,7 +55,7 @@ func (t Traffic) play(sites []Site, length time.Duration, seed uint64, yield fun
 		}
 		for {
 			at += time.Duration(r.ExpFloat64() / rate)
-			if at >= end { // a Poisson process begins anew at any moment
+			if at >= end { // a Poisson process is memoryless: it may restart any time
 				at = end
 				break
 			}

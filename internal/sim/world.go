@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// A Visitor is one who waits or is inside. It is 64 bytes, a line of a cache: most of
-// the time of a run is spent fetching them.
+// A Visitor is a visitor that waits or is inside. It has 64 bytes, the size of a cache line,
+// because a run spends most of its time on fetching visitors.
 type Visitor struct {
 	Arrival
 	N int64 // in order of arrival, from 0
 
-	fair   time.Duration // who had been let in when it last asked: their latest arrival
-	told   time.Duration // when it was first told to wait
-	expect expectation   // and what
+	fair   time.Duration // latest arrival of those admitted before its last poll
+	told   time.Duration // when it first had to wait
+	expect expectation   // the estimate it received
 	state  state
-	asked  bool // it has asked since it waits
+	asked  bool // has polled since it waits
 }
 
-// expectation is an Expect in milliseconds; low > high: nothing was told.
+// An expectation is a WaitEstimate in milliseconds; low > high means no estimate.
 type expectation struct{ expect, low, high int32 }
 
 func (e *WaitEstimate) short() expectation {
@@ -30,7 +30,7 @@ func (e *WaitEstimate) short() expectation {
 	return expectation{ms(e.Expect), ms(e.Low), ms(max(e.Low, e.High))}
 }
 
-// A page holds visitors: a slice of all would be copied whenever it grows.
+// A page holds visitors. A single slice would be copied whenever it grows.
 type page [1 << pageBits]Visitor
 
 const pageBits = 10
@@ -41,17 +41,17 @@ const (
 	asking state = iota
 	waiting
 	inside
-	outside // was inside, its pass is over and is being asked about
+	outside // was inside; its pass has lapsed, and a new answer is pending
 	gone
 )
 
-// Expect is the wait that a visitor is told, and its honest range.
+// A WaitEstimate is the expected wait that a visitor receives, and its range.
 type WaitEstimate struct {
 	Known             bool
 	Expect, Low, High time.Duration
 }
 
-// The world's own events.
+// These are the world's own events.
 const (
 	kindLeft int32 = math.MinInt32 + iota
 	kindSample
@@ -64,61 +64,61 @@ type World struct {
 	queue    *queue
 	now      time.Duration
 	model    Model
-	spread   time.Duration // between admissions while anyone waits; 0 none
+	spread   time.Duration // between admissions while anyone waits; 0: none
 	ends     bool          // the model ends sessions
 	stopped  bool
 
 	visitors []*page // by ID
-	known    int     // IDs that were ever used
+	known    int     // number of IDs ever used
 	unused   []ID
 	arrived  int64
 
 	inside, waiting, reserved int64
-	recent                    ring          // admissions of the last window and a little more
-	away                      ring          // ends of sessions a moment ago
-	last                      time.Duration // admission
-	latest                    time.Duration // arrival of all who were admitted
-	entries                   map[ID]entry  // what those who wait were told, and when they would come in
+	recent                    ring          // admissions of slightly more than the last window
+	away                      ring          // recent ends of sessions
+	last                      time.Duration // last admission
+	latest                    time.Duration // latest arrival of all admitted visitors
+	entries                   map[ID]entry  // estimates of entry of waiting visitors
 	judge                     judge
 }
 
-// Now is the virtual time since the start.
+// Now returns the virtual time since the start.
 func (w *World) Now() time.Duration { return w.now }
 
-// Rand is the seeded random source of this run.
+// Rand returns the seeded random source of this run.
 func (w *World) Rand() *rand.Rand { return w.rand }
 
-// Scenario is what is played.
+// Scenario returns the scenario of this run.
 func (w *World) Scenario() *Scenario { return w.scenario }
 
-// At asks for a call of the model's Event at t.
+// At schedules a call of the model's Event at t.
 func (w *World) At(t time.Duration, kind, a int32, b int64) { w.queue.put(max(t, w.now), kind, a, b) }
 
-// After asks for a call of the model's Event d from now.
+// After schedules a call of the model's Event d from now.
 func (w *World) After(d time.Duration, kind, a int32, b int64) { w.At(w.now+max(0, d), kind, a, b) }
 
-// Visitor gives the visitor of an ID, until its Left has returned.
+// Visitor returns the visitor with this ID. It is valid until the visitor's Left has returned.
 func (w *World) Visitor(v ID) *Visitor { return &w.visitors[v>>pageBits][v&(1<<pageBits-1)] }
 
-// Messages notes that n messages were sent between parts of the system.
+// Messages records that n messages were sent between parts of the system.
 func (w *World) Messages(n int) { w.judge.messages += int64(n) }
 
-// Stop ends the run now: a hunt has seen all it wants to see.
+// Stop ends the run now. A hunt uses it when it has seen enough.
 func (w *World) Stop() { w.stopped = true }
 
-// Served is how many were let in, of how many who have come.
+// Served returns how many visitors were admitted, and how many have arrived.
 func (w *World) Served() (admitted, arrived int64) { return w.judge.admitted, w.arrived }
 
-// Reserve notes that n slots more are held for visitors who were called.
+// Reserve records that n more slots are held for called visitors.
 func (w *World) Reserve(n int64) { w.reserved += n }
 
-// Called notes that somebody was called a moment ago: the spread is of calls.
+// Called records that a visitor was called now. The spread applies to calls.
 func (w *World) Called() { w.last = w.now }
 
-// Decided notes how long the first decision about a visitor took.
+// Decided records how long the first decision about a visitor took.
 func (w *World) Decided(_ ID, took time.Duration) { w.judge.latency.add(took) }
 
-// Admit lets a visitor in.
+// Admit admits a visitor.
 func (w *World) Admit(v ID) {
 	x := w.Visitor(v)
 	if x.state == inside || x.state == gone {
@@ -148,8 +148,8 @@ func (w *World) Admit(v ID) {
 	}
 }
 
-// Leave ends the session of a visitor who is inside, for a strategy with Ends: the
-// visitor's pass would not be honoured any more.
+// Leave ends the session of a visitor inside, for a strategy with Ends: the visitor's pass is no
+// longer valid.
 func (w *World) Leave(v ID) {
 	switch w.Visitor(v).state {
 	case outside:
@@ -160,8 +160,8 @@ func (w *World) Leave(v ID) {
 	}
 }
 
-// Lapse notes that the pass of a visitor who is inside is not honoured now, Renew that
-// it is again.
+// Lapse records that the pass of a visitor inside is not accepted now. Renew records that it is
+// accepted again.
 func (w *World) Lapse(v ID) {
 	if x := w.Visitor(v); x.state == inside {
 		x.state = outside
@@ -169,7 +169,7 @@ func (w *World) Lapse(v ID) {
 	}
 }
 
-// Renew notes that a pass that had lapsed is honoured again.
+// Renew records that a lapsed pass is accepted again.
 func (w *World) Renew(v ID) {
 	if x := w.Visitor(v); x.state == outside {
 		x.state = inside
@@ -179,7 +179,7 @@ func (w *World) Renew(v ID) {
 	}
 }
 
-// Wait tells a visitor to wait, for the first time or again.
+// Wait makes a visitor wait, for the first time or again.
 func (w *World) Wait(v ID, e WaitEstimate) {
 	x := w.Visitor(v)
 	if x.state != asking {
@@ -190,10 +190,10 @@ func (w *World) Wait(v ID, e WaitEstimate) {
 	w.waiting++
 }
 
-// An entry is between which instants a visitor was told that it would come in.
+// An entry holds the first and the last estimate of a visitor's time of entry.
 type entry struct{ first, last time.Duration }
 
-// Told notes what a visitor who waits was told, each time that it asks.
+// Told records the estimate that a waiting visitor receives, at each poll.
 func (w *World) Told(v ID, e WaitEstimate) {
 	if !e.Known {
 		return
@@ -206,15 +206,15 @@ func (w *World) Told(v ID, e WaitEstimate) {
 	w.entries[v] = entry{min(x.first, at), max(x.last, at)}
 }
 
-// Asked notes that a visitor who waits has asked whether it is its turn, and it was
-// not. Who is called and does not ask overtakes nobody and is not overtaken: with
-// Asked the order is judged by who was let in when the visitor last asked.
+// Asked records that a waiting visitor polled and was not called. A called visitor that does not
+// poll overtakes nobody and is not overtaken. With Asked, the order is judged by who was admitted
+// before the visitor's last poll.
 func (w *World) Asked(v ID) {
 	x := w.Visitor(v)
 	x.asked, x.fair = true, w.latest
 }
 
-// passed is the latest arrival of all who were let in before a visitor's turn.
+// passed returns the latest arrival of all visitors admitted before this one.
 func (w *World) passed(x *Visitor) time.Duration {
 	if x.asked {
 		return x.fair
@@ -222,8 +222,8 @@ func (w *World) passed(x *Visitor) time.Duration {
 	return w.latest
 }
 
-// Inside is the truth: how many are inside, and how many came in within the last
-// window. It is for the ideal counter and for tests; a strategy must not look.
+// Inside returns the true number of visitors inside, and of those admitted within the last window.
+// It is for the ideal counter and for tests; other strategies must not use it.
 func (w *World) Inside() (active, fresh int64) {
 	w.recent.drop(w.now - w.grain(w.scenario.Limits.Window))
 	fresh = int64(w.recent.n)
@@ -233,11 +233,11 @@ func (w *World) Inside() (active, fresh int64) {
 	return w.inside, fresh
 }
 
-// Idle reports whether somebody waits who is not called while a slot is free and due.
+// Idle reports whether a visitor waits without a call while a slot is free and due.
 func (w *World) Idle() bool { return w.waiting > w.reserved && min(w.free(), w.due()) > 0 }
 
-// grain is a time and the half of a percent by which a slot may come back later:
-// ends are kept in buckets (docs/design.md §3).
+// grain returns a duration plus the half percent by which a slot may come back later, because the
+// ends of sessions are stored in buckets (docs/design.md §3).
 func (w *World) grain(d time.Duration) time.Duration { return d + d/200 }
 
 func (w *World) arrive(a Arrival) ID {
@@ -264,8 +264,8 @@ func (w *World) left(v ID) {
 	w.unused = append(w.unused, v)
 }
 
-// free is how many slots have surely come back, are used by nobody and are held for
-// nobody, in truth.
+// free returns the true number of slots that have certainly come back and are neither used nor
+// held.
 func (w *World) free() int64 {
 	l := &w.scenario.Limits
 	active, _ := w.Inside()
@@ -273,8 +273,8 @@ func (w *World) free() int64 {
 	return min(l.Active-active-int64(w.away.n), l.New-int64(w.recent.n)) - w.reserved
 }
 
-// due is how many admissions are due by the spread, in truth: with nobody waiting
-// any number, else one each step since the last.
+// due returns the true number of admissions due by the spread: unlimited with nobody waiting, else
+// one per step since the last one.
 func (w *World) due() int64 {
 	if w.spread == 0 || w.waiting == 0 {
 		return math.MaxInt64
@@ -302,7 +302,7 @@ func (r *ring) push(t time.Duration) {
 
 func (r *ring) get(i int) time.Duration { return r.at[(r.head+i)&(len(r.at)-1)] }
 
-// drop forgets what is not later than t.
+// drop removes all times that are not later than t.
 func (r *ring) drop(t time.Duration) {
 	for r.n > 0 && r.at[r.head] <= t {
 		r.head = (r.head + 1) & (len(r.at) - 1)

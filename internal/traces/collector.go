@@ -18,13 +18,13 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// maxAnswer is how much of an answer is read. Chosen: it is a few words.
+// maxAnswer limits how much of an answer is read. Chosen: answers are a few words.
 const maxAnswer = 64 << 10
 
 const protobuf = "application/x-protobuf"
 
-// A collector takes spans by OTLP over HTTP. It implements otlptrace.Client; that of otlptracehttp
-// would bring gRPC, and does not tell of how many spans were rejected.
+// A collector is a client that sends spans by OTLP over HTTP. It implements otlptrace.Client. The
+// standard client otlptracehttp depends on gRPC, and does not report how many spans were rejected.
 type collector struct {
 	endpoint string
 	header   http.Header
@@ -44,22 +44,22 @@ func newCollector(c *Config) *collector {
 			TLSHandshakeTimeout: tryFor / 2, IdleConnTimeout: time.Minute, ForceAttemptHTTP2: true,
 			MaxResponseHeaderBytes: maxAnswer,
 		},
-		// Spans and headers belong to the collector that was named.
+		// A redirect would send spans and headers to a host that the operator did not name.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return l
 }
 
-// A refusal is a batch that was not taken.
+// A refusal is the error for a rejected batch.
 type refusal struct {
 	why   string
-	again bool // the same may be taken later
+	again bool // a retry may succeed
 	after time.Duration
 }
 
 func (r *refusal) Error() string { return r.why }
 
-// A partial is a batch of which not all was taken.
+// A partial is the error for a batch that was accepted in part.
 type partial struct {
 	rejected uint64
 	message  string // the collector's
@@ -77,7 +77,7 @@ func (l *collector) Stop(context.Context) error { return nil }
 
 // UploadTraces implements otlptrace.Client. The error is a *refusal or a *partial.
 func (l *collector) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
-	// On the wire this is an ExportTraceServiceRequest, whose package compiles gRPC.
+	// On the wire this is an ExportTraceServiceRequest, but its package depends on gRPC.
 	body, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: spans})
 	if err != nil {
 		return &refusal{why: "spans cannot be encoded: " + err.Error()}
@@ -99,7 +99,7 @@ func (l *collector) UploadTraces(ctx context.Context, spans []*tracepb.ResourceS
 	switch code := res.StatusCode; {
 	case code/100 != 2:
 		again := code == http.StatusTooManyRequests || code == http.StatusBadGateway ||
-			code == http.StatusServiceUnavailable || code == http.StatusGatewayTimeout // as OTLP says
+			code == http.StatusServiceUnavailable || code == http.StatusGatewayTimeout // as OTLP requires
 		return &refusal{why: fmt.Sprintf("the collector answered %d %s", code, http.StatusText(code)),
 			again: again, after: retryAfter(res.Header)}
 	case err != nil:
@@ -108,7 +108,7 @@ func (l *collector) UploadTraces(ctx context.Context, spans []*tracepb.ResourceS
 	return judge(res.Header.Get("Content-Type"), answer)
 }
 
-// retryAfter reads how long to wait, in whole seconds; it is bounded by who waits.
+// retryAfter reads the delay in whole seconds; the caller limits it.
 func retryAfter(h http.Header) time.Duration {
 	n, err := strconv.ParseUint(h.Get("Retry-After"), 10, 16)
 	if err != nil {
@@ -117,8 +117,8 @@ func retryAfter(h http.Header) time.Duration {
 	return time.Duration(n) * time.Second
 }
 
-// judge reads what a collector says with 2xx: ExportTraceServiceResponse of OTLP 1.x. Something
-// else than protobuf says nothing.
+// judge reads the body of a 2xx answer: ExportTraceServiceResponse of OTLP 1.x. It ignores anything
+// but protobuf.
 func judge(contentType string, answer []byte) error {
 	if kind, _, _ := mime.ParseMediaType(contentType); kind != protobuf {
 		return nil
@@ -144,8 +144,8 @@ func judge(contentType string, answer []byte) error {
 	return nil
 }
 
-// eachField goes through the fields of a message: bytes have a value, numbers an x. It tells
-// whether the message is whole and f was content with all.
+// eachField calls f for the fields of a message: bytes have a value, numbers an x. It reports
+// whether the message is complete and f accepted all fields.
 func eachField(b []byte, f func(n protowire.Number, value []byte, x uint64) bool) bool {
 	for len(b) > 0 {
 		n, kind, size := protowire.ConsumeTag(b)

@@ -17,9 +17,9 @@ import (
 	"github.com/headgate/headgate/queue"
 )
 
-// Transport records what next sends on behalf of what is recorded, and names the span to the other
-// side. It changes the headers of its requests, which must be those of a copy. A span ends with
-// the head of the answer.
+// Transport records the requests that next sends while handling a recorded request, and passes the
+// trace context on. It changes the headers of its requests, so these must be copies. A span ends
+// when the response headers arrive.
 func (t *Tracer) Transport(next http.RoundTripper) http.RoundTripper {
 	if t == nil {
 		return next
@@ -84,7 +84,7 @@ func withPort(u *url.URL) string {
 	return net.JoinHostPort(u.Hostname(), "80")
 }
 
-// kind names an error by one of a few words: its own may hold addresses.
+// kind maps an error to one of a few words, because its own text may contain addresses.
 func kind(ctx context.Context, err error) string {
 	op, dial := errors.AsType[*net.OpError](err)
 	slow, timed := errors.AsType[net.Error](err)
@@ -99,20 +99,20 @@ func kind(ctx context.Context, err error) string {
 	return "_OTHER"
 }
 
-// A LimitAnswer is what limits said of a call.
+// A LimitAnswer is the result of checking the limits of a call.
 type LimitAnswer struct {
-	Refused []string // of those that were asked
-	Shadow  []string // those that let pass in shadow mode alone
+	Refused []string // limits that rejected the call
+	Shadow  []string // limits that only shadow mode let pass
 	Wait    time.Duration
-	Err     string // why they could not be asked, "" they were: one of a few words
+	Err     string // why the check failed, one of a few words; "": it did not
 }
 
-// Records tells whether the request of ctx is recorded.
+// Records reports whether the request of ctx is recorded.
 func (t *Tracer) Records(ctx context.Context) bool {
 	return t != nil && trace.SpanFromContext(ctx).IsRecording()
 }
 
-// Limits begins to record that limits are asked together for the request of ctx, by their names.
+// Limits starts to record a joint check of limits, by their names, for the request of ctx.
 func (t *Tracer) Limits(ctx context.Context, names []string) (end func(*LimitAnswer)) {
 	_, span := t.tracer.Start(ctx, "limit "+strings.Join(names, " "),
 		trace.WithAttributes(attribute.StringSlice("headgate.limits", names)))
@@ -134,8 +134,8 @@ func (t *Tracer) Limits(ctx context.Context, names []string) (end func(*LimitAns
 	}
 }
 
-// ParentIn is the traceparent of who sends a request of an API, whom its token has made known. It
-// is "" unless traces are on and it is recorded there.
+// ParentIn returns the traceparent of an API request whose sender was authenticated by a token. It
+// returns "" unless traces are on and the sender records the trace.
 func (t *Tracer) ParentIn(h http.Header) string {
 	if t == nil || !parentOf(h).IsSampled() {
 		return ""
@@ -143,8 +143,8 @@ func (t *Tracer) ParentIn(h http.Header) string {
 	return h.Get(parentHeader)
 }
 
-// Deliveries records jobs of a queue on their way to its target. A job that its producer's trace
-// put, by a header traceparent, is recorded too, in a trace of its own that is linked to it: it may
+// Deliveries records the delivery of jobs to the target of a queue. If the job was put with a
+// traceparent header, the delivery is recorded in its own trace, linked to that one: the job may
 // have waited for hours.
 func (t *Tracer) Deliveries(next queue.Handler) queue.Handler {
 	if t == nil {
@@ -193,7 +193,7 @@ func (d *deliveries) Deliver(ctx context.Context, j *queue.Job) queue.Outcome {
 	return out
 }
 
-// putBy is the span that has put a job; it is not valid if none is known.
+// putBy returns the span that put a job; it is invalid if none is known.
 func putBy(j *queue.Job) trace.SpanContext {
 	for name, value := range j.Headers {
 		if len(name) == len(parentHeader) && strings.EqualFold(name, parentHeader) {

@@ -13,7 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Request records requests to a room that next answers.
+// Request records the requests to a room that next handles.
 func (t *Tracer) Request(room string, next http.Handler) http.Handler {
 	if t == nil {
 		return next
@@ -27,8 +27,8 @@ type requests struct {
 	next http.Handler
 }
 
-// ServeHTTP implements http.Handler. What the origin is told by the header is what was decided
-// here: a stranger must not make it record either.
+// ServeHTTP implements http.Handler. The origin receives headgate's decision in the header, so that
+// a stranger cannot make the origin record either.
 func (q *requests) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	believed := q.t.believes(r)
 	var parent trace.SpanContext
@@ -37,7 +37,7 @@ func (q *requests) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		believed = parent.IsValid()
 	}
 	switch {
-	case believed && !parent.IsSampled(): // it goes on to the origin as it came
+	case believed && !parent.IsSampled(): // it is forwarded to the origin unchanged
 		q.next.ServeHTTP(w, r)
 		return
 	case !believed && !q.t.draws():
@@ -51,7 +51,7 @@ func (q *requests) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
 	if believed {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
-	} else if claimed := parentOf(r.Header); claimed.IsValid() { // ours stands beside it
+	} else if claimed := parentOf(r.Header); claimed.IsValid() { // recorded as a link, not as the parent
 		claimed = claimed.WithTraceState(trace.TraceState{})
 		with = append(with, trace.WithLinks(trace.Link{SpanContext: claimed}))
 	}
@@ -66,7 +66,7 @@ func (q *requests) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v.done = true
 }
 
-// about is what is recorded of a request before it is answered.
+// about returns the attributes of a request that are known before it is answered.
 func (q *requests) about(r *http.Request) []attribute.KeyValue {
 	method, original := methodOf(r.Method)
 	all := make([]attribute.KeyValue, 0, 16)
@@ -109,10 +109,10 @@ func version(major, minor int) string {
 	return strconv.Itoa(major) + "." + strconv.Itoa(minor)
 }
 
-// otherMethod stands for methods that nobody has heard of: a stranger must not make up names.
+// otherMethod replaces unknown methods, so that strangers cannot invent attribute values.
 const otherMethod = "_OTHER"
 
-// methodOf is the method as it is recorded, and as it was if that is another one.
+// methodOf returns the method to record, and the original one if it differs.
 func methodOf(s string) (method, original string) {
 	switch s {
 	case "":
@@ -124,24 +124,24 @@ func methodOf(s string) (method, original string) {
 	return otherMethod, s
 }
 
-// A visit is one request that is recorded, and the way its answer takes.
+// A visit is a recorded request and the writer of its answer.
 type visit struct {
 	http.ResponseWriter
 	span   trace.Span
 	began  time.Time
 	status int
 
-	decided time.Duration // from began until the room had decided; 0 is not yet
+	decided time.Duration // from began until the room decided; 0: not yet
 	state   string        // how it passed, "" if it did not
-	done    bool          // the handler has returned; else it has panicked
+	done    bool          // the handler has returned; else it panicked
 }
 
 type visitKey struct{}
 
-// Unwrap lets http.ResponseController reach the deadlines.
+// Unwrap gives http.ResponseController access to the deadlines.
 func (v *visit) Unwrap() http.ResponseWriter { return v.ResponseWriter }
 
-// WriteHeader notes the status.
+// WriteHeader records the status.
 func (v *visit) WriteHeader(code int) {
 	if code >= 200 || code == http.StatusSwitchingProtocols {
 		v.note(code)
@@ -154,16 +154,16 @@ func (v *visit) Write(b []byte) (int, error) {
 	return v.ResponseWriter.Write(b)
 }
 
-// FlushError sends what there is, the headers at least.
+// FlushError sends the buffered data, at least the headers.
 func (v *visit) FlushError() error {
 	v.note(http.StatusOK)
 	return http.NewResponseController(v.ResponseWriter).Flush()
 }
 
-// Flush is FlushError for handlers that look for a http.Flusher.
+// Flush is FlushError for handlers that use http.Flusher.
 func (v *visit) Flush() { v.FlushError() }
 
-// Hijack hands out the connection.
+// Hijack takes over the connection.
 func (v *visit) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(v.ResponseWriter).Hijack()
 	if err == nil {
@@ -185,10 +185,10 @@ func (v *visit) decide() {
 	}
 }
 
-// end ends the span. Deferred: a proxy panics when an answer breaks off.
+// end ends the span. It is deferred, because a proxy panics when a response breaks off.
 func (v *visit) end(ctx context.Context) {
 	if v.done && v.status == 0 {
-		v.status = http.StatusOK // net/http says so for a handler that says nothing
+		v.status = http.StatusOK // net/http sends it for a silent handler
 	}
 	v.decide()
 	waits := v.Header().Get("Headgate-State")
@@ -197,7 +197,7 @@ func (v *visit) end(ctx context.Context) {
 	case state != "":
 	case waits != "":
 		state = waits
-	default: // what belongs to headgate itself, such as /.headgate/jwks.json
+	default: // headgate's own paths, such as /.headgate/jwks.json
 		state = "own"
 	}
 	v.span.SetAttributes(attribute.String("headgate.state", text(state)),
@@ -208,7 +208,7 @@ func (v *visit) end(ctx context.Context) {
 	switch {
 	case !v.done && ctx.Err() == nil:
 		failed(v.span, "aborted")
-	case v.status >= 500 && (v.state != "" || waits == ""): // who waits has met no error
+	case v.status >= 500 && (v.state != "" || waits == ""): // for waiting visitors this is no error
 		failed(v.span, strconv.Itoa(v.status))
 	}
 	v.span.End()
@@ -219,8 +219,8 @@ func failed(span trace.Span, why string) {
 	span.SetStatus(codes.Error, "")
 }
 
-// Inside stands where the room lets requests through: state says how, from the writer that the
-// room hands on.
+// Inside wraps the handler of admitted requests. state returns how a request was admitted, from the
+// writer that the room passes on.
 func (t *Tracer) Inside(state func(http.ResponseWriter) string, next http.Handler) http.Handler {
 	if t == nil {
 		return next

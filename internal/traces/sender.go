@@ -11,22 +11,22 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// Bounds of sending. Chosen: a span is some 2 KB in memory, so that a collector that is away costs
-// 10 MB; a batch is half a megabyte; a restart of a collector takes seconds.
+// These constants limit sending. Chosen: a span uses about 2 KB of memory, so an unreachable
+// collector costs 10 MB; a batch is half a megabyte; a restart of a collector takes seconds.
 const (
 	maxQueued = 4096
 	maxBatch  = 512
 	sendEvery = 2 * time.Second
-	firstWait = time.Second // before a batch is sent again, and doubled up to
+	firstWait = time.Second // before a retry; doubled each time up to
 	lastWait  = 16 * time.Second
-	maxTries  = 6 // 31 s in all
+	maxTries  = 6 // 31 s in total
 	tryFor    = 10 * time.Second
 	flushFor  = 3 * time.Second
-	sayEvery  = time.Minute // a line in the log at most, for a collector that comes and goes
+	sayEvery  = time.Minute // between log lines, for an unstable collector
 )
 
-// A sender is the way of spans to the collector. It is what the SDK calls a span processor: its
-// own counts nothing that it drops, and cannot be waited for.
+// A sender sends spans to the collector. It is a span processor of the SDK. The SDK's own processor
+// does not count dropped spans, and its end cannot be awaited.
 type sender struct {
 	queue    chan sdk.ReadOnlySpan
 	to       *collector
@@ -35,11 +35,11 @@ type sender struct {
 
 	sent, full, refused, ended atomic.Uint64
 
-	over atomic.Bool // run has returned, or soon will
+	over atomic.Bool // run has returned or will soon
 
-	failing bool      // the last batch was not taken; of run alone
-	told    bool      // and that was said; of run alone
-	said    time.Time // a failure; of run alone
+	failing bool      // the last batch failed; only run uses it
+	told    bool      // the failure was logged; only run uses it
+	said    time.Time // last failure logged; only run uses it
 }
 
 func newSender(c *Config) *sender {
@@ -70,8 +70,8 @@ func (s *sender) Shutdown(context.Context) error { return nil }
 // ForceFlush implements sdk.SpanProcessor.
 func (s *sender) ForceFlush(context.Context) error { return nil }
 
-// run sends until ctx ends. What is on its way then may arrive: to break it off and send it again
-// would bring it twice.
+// run sends spans until ctx ends. A request in flight at that time may complete: canceling and
+// resending it would duplicate its spans.
 func (s *sender) run(ctx context.Context) {
 	life, kill := context.WithCancel(context.WithoutCancel(ctx))
 	defer kill()
@@ -93,8 +93,7 @@ func (s *sender) run(ctx context.Context) {
 	s.flush(life, batch)
 }
 
-// send sends a batch, again and again if that may help. It returns what is left of it when ctx has
-// ended.
+// send sends a batch, with retries if that may help. It returns the rest when ctx has ended.
 func (s *sender) send(ctx, life context.Context, batch []sdk.ReadOnlySpan) []sdk.ReadOnlySpan {
 	for try := 1; len(batch) > 0; try++ {
 		err := s.try(life, batch)
@@ -118,11 +117,11 @@ func (s *sender) send(ctx, life context.Context, batch []sdk.ReadOnlySpan) []sdk
 		case <-wait.C:
 		}
 	}
-	clear(batch) // or the spans would live until others take their places
+	clear(batch) // releases the spans
 	return batch[:0]
 }
 
-// try sends a batch once, and counts what of it was taken.
+// try sends a batch once, and counts the accepted spans.
 func (s *sender) try(ctx context.Context, batch []sdk.ReadOnlySpan) error {
 	ctx, stop := context.WithTimeout(ctx, tryFor)
 	defer stop()
@@ -142,7 +141,7 @@ func (s *sender) try(ctx context.Context, batch []sdk.ReadOnlySpan) error {
 	return err
 }
 
-// flush sends what is left, each batch once, until one fails.
+// flush sends the remaining batches, each once, until one fails.
 func (s *sender) flush(ctx context.Context, batch []sdk.ReadOnlySpan) {
 	s.over.Store(true)
 	for {
@@ -165,7 +164,7 @@ func (s *sender) flush(ctx context.Context, batch []sdk.ReadOnlySpan) {
 	}
 }
 
-// fails says once that spans are not taken, and not with each batch.
+// fails logs the beginning of a failure, not each failed batch.
 func (s *sender) fails(err error) {
 	was := s.failing
 	s.failing = true

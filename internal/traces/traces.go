@@ -1,23 +1,23 @@
-// Package traces says what became of requests and deliveries: it records spans of some of them
-// and sends them to a collector of OpenTelemetry, by OTLP over HTTP.
+// Package traces records what happens to requests and deliveries: it creates spans for some of them
+// and sends them to an OpenTelemetry collector, by OTLP over HTTP.
 //
 // # The promise
 //
-// Whoever asks from outside cannot decide what is recorded: what a stranger's traceparent says is
-// not followed, only that of a peer that is named. No request ever waits for the collector: what
-// does not fit into a bounded queue is dropped and counted. Nothing of a visitor is recorded: no
-// address, cookie, header, query or key of a limit.
+// Outside clients cannot decide what is recorded: the traceparent of a stranger is not followed,
+// only that of a configured peer. No request ever waits for the collector: spans that do not fit
+// into a bounded queue are dropped and counted. Nothing about a visitor is recorded: no address,
+// cookie, header, query or key of a limit.
 //
 // # Concurrency and cost
 //
-// All methods but Run may be called by many goroutines at once. A nil *Tracer is tracing that is
-// off: it gives back what it was to stand in front of, so that nothing is in the way of a request.
-// A request that is not recorded costs a random number and the header that tells the origin so.
-// Run owns the one goroutine that sends.
+// All methods except Run may be called by many goroutines at once. A nil *Tracer means that tracing
+// is off: it returns the wrapped handlers unchanged, so that tracing costs nothing. A request that
+// is not recorded costs a random number and the header that reports this to the origin. Run owns
+// the one goroutine that sends.
 //
 // # What it does not do
 //
-// It has no metrics and no logs, sets no global of OpenTelemetry, and does not follow a request
+// It has no metrics and no logs, sets no OpenTelemetry global, and does not follow a request
 // between nodes of a cluster.
 package traces
 
@@ -38,28 +38,29 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Config says what is recorded, and where it goes. Only Endpoint is needed.
+// A Config defines what is recorded, and where it is sent. Only Endpoint is required.
 type Config struct {
-	// Endpoint is where the collector takes spans: the whole URL, http or https.
+	// Endpoint is the full URL at which the collector accepts spans, http or https.
 	Endpoint string
 
-	// Headers are sent with each batch. They may hold a secret.
+	// Headers are sent with each batch. They may contain a secret.
 	Headers map[string]string
 
-	// Sample is the part that is recorded of what has no parent that is believed: 0 to 1.
+	// Sample is the share, 0 to 1, of requests and jobs without a trusted parent that is recorded.
 	Sample float64
 
-	// Parents are the peers whose traceparent is believed: they have made or checked it.
+	// Parents are the peers whose traceparent is trusted: they have created or checked it.
 	Parents []netip.Prefix
 
-	// Paths lets the paths of addresses be recorded.
+	// Paths records URL paths.
 	Paths bool
 
-	// Service, Version and Node name this process. Service is by default what the environment
-	// says in OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES, else headgate.
+	// Service, Version and Node name this process. Service defaults to OTEL_SERVICE_NAME or
+	// OTEL_RESOURCE_ATTRIBUTES of the environment, else headgate.
 	Service, Version, Node string
 
-	// Log is told when the collector stops and begins again to take spans. Nil: nobody.
+	// Log receives a line when the collector stops and when it resumes accepting spans. Nil: no
+	// log.
 	Log *slog.Logger
 }
 
@@ -72,20 +73,20 @@ type Tracer struct {
 	sender  *sender
 }
 
-// Bounds of a span. Chosen: nothing that is recorded has more, but the text of strangers.
+// These constants limit a span. Chosen: only text from strangers can be longer.
 const (
 	maxAttributes = 32
 	maxText       = 256 // characters of one value
 )
 
-const sampleBits = 53 // a float64 holds so many exactly
+const sampleBits = 53 // a float64 holds this many bits exactly
 
-// New checks c and makes a Tracer. It connects to nothing and starts nothing.
+// New checks c and returns a Tracer. It connects to nothing and starts nothing.
 func New(c Config) (*Tracer, error) {
 	u, err := url.Parse(c.Endpoint)
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return nil, errors.New("traces: the endpoint is not the URL of a collector") // it may hold a secret
+		return nil, errors.New("traces: the endpoint is not the URL of a collector") // it may contain a secret
 	case !(c.Sample >= 0 && c.Sample <= 1):
 		return nil, errors.New("traces: the sample is not between 0 and 1")
 	}
@@ -95,7 +96,7 @@ func New(c Config) (*Tracer, error) {
 	t := &Tracer{sample: uint64(c.Sample * (1 << sampleBits)), parents: c.Parents, paths: c.Paths,
 		sender: newSender(&c)}
 	provider := sdk.NewTracerProvider(
-		sdk.WithSampler(sdk.AlwaysSample()), // what gets there is to be recorded
+		sdk.WithSampler(sdk.AlwaysSample()), // spans are created only for what is recorded
 		sdk.WithSpanProcessor(t.sender),
 		sdk.WithResource(about(&c)),
 		sdk.WithRawSpanLimits(sdk.SpanLimits{AttributeValueLengthLimit: maxText,
@@ -120,7 +121,7 @@ func about(c *Config) *resource.Resource {
 	return resource.NewSchemaless(of...)
 }
 
-// Run sends what is recorded until ctx ends, and then what is left, for at most flushFor.
+// Run sends recorded spans until ctx ends, and then the rest, for at most flushFor.
 func (t *Tracer) Run(ctx context.Context) {
 	if t != nil {
 		t.sender.run(ctx)
@@ -129,13 +130,13 @@ func (t *Tracer) Run(ctx context.Context) {
 
 // Totals count spans since the start.
 type Totals struct {
-	Sent    uint64 // taken by the collector
+	Sent    uint64 // accepted by the collector
 	Full    uint64 // dropped: the queue was full
-	Refused uint64 // dropped: the collector did not take them
+	Refused uint64 // dropped: the collector rejected them
 	Ended   uint64 // dropped: the process ended before they were sent
 }
 
-// Totals tells what became of the spans so far; ok is false if traces are off.
+// Totals returns the counts of spans so far; ok is false if traces are off.
 func (t *Tracer) Totals() (n Totals, ok bool) {
 	if t == nil {
 		return n, false
@@ -144,10 +145,10 @@ func (t *Tracer) Totals() (n Totals, ok bool) {
 	return Totals{s.sent.Load(), s.full.Load(), s.refused.Load(), s.ended.Load()}, true
 }
 
-// draws decides whether something without a parent that is believed is recorded.
+// draws decides at random whether to record something without a trusted parent.
 func (t *Tracer) draws() bool { return rand.Uint64()>>(64-sampleBits) < t.sample }
 
-// believes tells whether the parent that a request names was made or checked by its peer.
+// believes reports whether the parent named by a request was created or checked by a trusted peer.
 func (t *Tracer) believes(r *http.Request) bool {
 	if len(t.parents) == 0 {
 		return false
@@ -165,13 +166,13 @@ func (t *Tracer) believes(r *http.Request) bool {
 	return false
 }
 
-// The headers of W3C Trace Context, as a map of headers spells them.
+// These are the headers of W3C Trace Context, in Go's canonical form.
 const (
 	parentHeader = "Traceparent"
 	stateHeader  = "Tracestate"
 )
 
-// parentOf reads the parent that headers name; it is not valid if there is none, or two.
+// parentOf reads the parent from headers; it is invalid if there is none, or two.
 func parentOf(h http.Header) trace.SpanContext {
 	if len(h[parentHeader]) != 1 {
 		return trace.SpanContext{}
@@ -180,7 +181,7 @@ func parentOf(h http.Header) trace.SpanContext {
 	return trace.SpanContextFromContext(ctx)
 }
 
-// inject names the span of ctx as the parent.
+// inject sets the span of ctx as the parent.
 func inject(ctx context.Context, h http.Header) {
 	delete(h, parentHeader)
 	delete(h, stateHeader)
@@ -189,7 +190,7 @@ func inject(ctx context.Context, h http.Header) {
 
 const hexDigits = "0123456789abcdef"
 
-// unsampled is a traceparent of a trace that nobody records.
+// unsampled returns a traceparent of a trace that is not recorded.
 func unsampled() string {
 	b := [55]byte{}
 	copy(b[:], "00-00000000000000000000000000000000-0000000000000000-00")
@@ -206,6 +207,6 @@ func putHex(b []byte, x uint64) {
 	}
 }
 
-// text makes something that a stranger wrote fit for protobuf, which takes UTF-8 alone: else a
-// whole batch would be lost for one broken byte.
+// text makes a stranger's text valid UTF-8. Protobuf accepts nothing else, and one invalid byte
+// would lose a whole batch.
 func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

@@ -6,7 +6,7 @@ import (
 	"github.com/headgate/headgate/internal/sim"
 )
 
-// asyncCounts has each worker count for itself and tell all others every step.
+// asyncCounts makes each worker count for itself and broadcast its counts every step.
 func asyncCounts() sim.Strategy {
 	return sim.Strategy{
 		Name: "async-counts", About: "workers broadcast their counts and decide on what they last heard",
@@ -16,25 +16,25 @@ func asyncCounts() sim.Strategy {
 	}
 }
 
-// told is what all workers together told at one step.
+// A told holds the counts of all workers at one step.
 type told struct {
 	minute  int32
 	active  int64
 	fresh   int64   // in the minute
-	actives []int64 // of each worker, for those who must not count themselves twice
+	actives []int64 // of each worker, so that a worker can leave out itself
 	freshes []int64
 }
 
-// An async model decides on its own counts and the last that it heard of all
-// others. What a data centre hears is one picture, delayed by the mean way from any
-// worker by where Anywhere lives to its own.
+// An async is a model that decides on a worker's own counts and the last counts received of all
+// others. A data center receives one snapshot, after the mean delay from any worker through the
+// home of Anywhere.
 type async struct {
 	crew
 	now   told
-	sent  []told // the last of them, in a ring
-	sends int    // how many there were
+	sent  []told // the most recent ones, in a ring
+	sends int    // number of broadcasts so far
 	heard []int  // of each site, its index in sent
-	dirty []bool // of each worker: it has something to tell
+	dirty []bool // of each worker: it has changes to send
 }
 
 func newAsync(s *sim.Scenario, w *sim.World) sim.Model {
@@ -54,7 +54,7 @@ func newAsync(s *sim.Scenario, w *sim.World) sim.Model {
 	return m
 }
 
-// way is how long a broadcast takes to a site.
+// way returns the delay of a broadcast to a site.
 func (m *async) way(site int) time.Duration {
 	at := m.s.Sites[site]
 	if len(m.s.Sites) == 1 {
@@ -63,7 +63,7 @@ func (m *async) way(site int) time.Duration {
 	return at.Local.Mean + 2*at.Home.Mean
 }
 
-// room reports whether own counts and those heard of the others leave room.
+// room reports whether the own counts plus the received ones are below the limits.
 func (m *async) room(worker int32) bool {
 	h := &m.sent[m.heard[m.site[worker]]]
 	active := m.now.actives[worker] + h.active - h.actives[worker]
@@ -85,7 +85,7 @@ func (m *async) count(worker int32, _ sim.ID) {
 // Arrive decides on a newcomer.
 func (m *async) Arrive(v sim.ID) { m.arrive(v, m.number(m.w.Visitor(v))) }
 
-// Left counts a session that is over.
+// Left counts the end of a session.
 func (m *async) Left(v sim.ID) {
 	worker := m.number(m.w.Visitor(v))
 	m.now.active--
@@ -107,7 +107,7 @@ func (m *async) Event(kind, site int32, index int64) {
 	m.broadcast()
 }
 
-// broadcast tells all others what has changed; workers with nothing new are silent.
+// broadcast sends the changes to all others. Workers without changes send nothing.
 func (m *async) broadcast() {
 	tell := 0
 	for i := range m.dirty {

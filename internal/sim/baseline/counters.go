@@ -6,9 +6,9 @@ import (
 	"github.com/headgate/headgate/internal/sim"
 )
 
-// counters has one counter for each data centre, and one for Anywhere: the third
-// algorithm of Waiting Room, of 2023. There are several counters in a data centre
-// there, each for some of its workers; one is kinder.
+// counters has one counter for each data center, and one for Anywhere: the third algorithm of
+// Waiting Room, of 2023. There a data center has several counters, each for some of its workers.
+// One counter gives better results.
 func counters() sim.Strategy {
 	return sim.Strategy{
 		Name: "counters", About: "a counter in each data centre and one for Anywhere, by the minute",
@@ -17,11 +17,10 @@ func counters() sim.Strategy {
 	}
 }
 
-// A counted model asks the counter of its data centre for each newcomer, and if
-// that has nothing left, Anywhere's. A counter counts at the moment of the request;
-// the ways there and back are added to the newcomer's latency. Those who wait ask
-// too when they refresh, but no more in a second in which one was refused: what was
-// used up cannot come back before the next picture.
+// A counted is a model that requests a slot from the counter of its data center for each newcomer,
+// and from Anywhere's if that has none left. A counter counts at the moment of the request, and the
+// round trips are added to the newcomer's latency. Waiting visitors request too when they refresh,
+// but not again in a second with a rejection: used slots cannot come back before the next snapshot.
 type counted struct {
 	pipeline
 	line  *line // a lane for each site
@@ -30,7 +29,7 @@ type counted struct {
 	here  []counter
 	world counter
 
-	site int32 // whose line asks
+	site int32 // the site of the line that is tried
 	try  func(v sim.ID) outcome
 }
 
@@ -42,8 +41,8 @@ func newCounters(s *sim.Scenario, w *sim.World) sim.Model {
 	return m
 }
 
-// Arrive asks for a newcomer. One who must let an earlier group go first needs no
-// counter.
+// Arrive requests a slot for a newcomer. A newcomer behind an earlier group waits without a
+// request.
 func (m *counted) Arrive(v sim.ID) {
 	site := m.w.Visitor(v).Site
 	m.arrived(site)
@@ -62,8 +61,8 @@ func (m *counted) Arrive(v sim.ID) {
 	m.line.add(v, site, m.truth.minute, m.beat)
 }
 
-// ask asks the counters for one visitor; a counter that has no slots at all by the
-// state is not asked.
+// ask sends requests to the counters for one visitor. It skips a counter that has no slots at all
+// by the state.
 func (m *counted) ask(site int32) (took time.Duration, pass bool) {
 	if m.parts[site] > 0 {
 		_, pass = m.here[site].ask(m.parts[site])
@@ -76,7 +75,7 @@ func (m *counted) ask(site int32) (took time.Duration, pass bool) {
 	return took, pass
 }
 
-// trip is a message and its answer.
+// trip returns the duration of a request and its answer.
 func (m *counted) trip(d sim.Delay) time.Duration {
 	m.w.Messages(2)
 	r := m.w.Rand()
@@ -92,10 +91,10 @@ func (m *counted) again(v sim.ID) outcome {
 	return enters
 }
 
-// Left counts a session that is over.
+// Left counts the end of a session.
 func (m *counted) Left(v sim.ID) { m.gone(m.w.Visitor(v).Site) }
 
-// Event is the pipeline's.
+// Event handles events of the pipeline.
 func (m *counted) Event(kind, _ int32, _ int64) {
 	if kind == kindShares {
 		m.observe()
@@ -106,10 +105,10 @@ func (m *counted) Event(kind, _ int32, _ int64) {
 		m.world = counter{}
 	}
 	n, l := len(m.parts), m.s.Limits
-	m.w.Messages(n) // the pipeline's, to each data centre
+	m.w.Messages(n) // from the pipeline to each data center
 	m.all = divide(m.parts, budget(l, m.known.active, m.known.fresh), m.shares.seen, l.Active)
 	for i := 0; i < n && m.line.total > 0; i++ {
-		m.site = int32((int64(i) + m.beat) % int64(n)) // nobody is always the first
+		m.site = int32((int64(i) + m.beat) % int64(n)) // rotates the first site, for fairness
 		m.line.ask(m.site, m.beat, m.try)
 	}
 }

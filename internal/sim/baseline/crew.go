@@ -6,12 +6,12 @@ import (
 	"github.com/headgate/headgate/internal/sim"
 )
 
-// step is how often the workers of a crew look at their lines: often enough that
-// those who refresh in one second do not all find the same state. Chosen: the
-// interval at which counts are broadcast.
+// step is how often the workers of a crew process their lines: often enough that visitors that
+// refresh in the same second do not all find the same state. Chosen: the interval at which counts
+// are broadcast.
 const step = 100 * time.Millisecond
 
-// Events of the models that are crews.
+// These are the events of the models that are crews.
 const (
 	kindStep int32 = iota
 	kindHeard
@@ -19,8 +19,8 @@ const (
 	kindScale
 )
 
-// A crew is all workers of all sites, each with a line of its own; the model that
-// embeds it says when a worker may let one in.
+// A crew is all workers of all sites, each with its own line. The model that embeds it decides when
+// a worker may admit a visitor.
 type crew struct {
 	w     *sim.World
 	s     *sim.Scenario
@@ -32,11 +32,11 @@ type crew struct {
 
 	may  func(worker int32) bool
 	let  func(worker int32, v sim.ID)
-	lane int32 // whose line asks
+	lane int32 // the worker whose line is tried
 	try  func(v sim.ID) outcome
 }
 
-// hire makes the crew; lanes is at least the number of workers.
+// hire returns the crew; lanes is at least the number of workers.
 func hire(s *sim.Scenario, w *sim.World, factor int) crew {
 	c := crew{w: w, s: s, beat: -1}
 	c.first, c.site = workers(s)
@@ -66,7 +66,7 @@ func (c *crew) admit(v sim.ID, worker int32) {
 	c.w.Admit(v)
 }
 
-// refresh lets those try whose refresh is this step.
+// refresh tries the visitors whose refresh is in this step.
 func (c *crew) refresh() {
 	c.beat++
 	c.w.After(step, kindStep, 0, 0)
@@ -81,26 +81,26 @@ func (c *crew) refresh() {
 	}
 	n := int64(len(c.met))
 	for i := int64(0); i < n && c.line.total > 0; i++ {
-		c.lane = int32((i + c.beat) % n) // nobody is always the first
+		c.lane = int32((i + c.beat) % n) // rotates the first worker, for fairness
 		c.line.ask(c.lane, c.beat, c.try)
 	}
 }
 
-// part is what one of n has of a whole: what is left over goes to some of them.
+// part returns the share of one of n in a whole. The remainder goes to some of them.
 func part(whole int64, i, n int) int64 {
 	return whole*int64(i+1)/int64(n) - whole*int64(i)/int64(n)
 }
 
-// number is the worker that a visitor came to.
+// number returns the worker that a visitor came to.
 func (c *crew) number(x *sim.Visitor) int32 { return c.first[x.Site] + x.Worker }
 
-// A window keeps the times of the last admissions.
+// A window holds the times of the last admissions.
 type window struct {
 	at      []time.Duration
 	head, n int
 }
 
-// drop forgets what is not later than t.
+// drop removes all times that are not later than t.
 func (r *window) drop(t time.Duration) {
 	for r.n > 0 && r.at[r.head] <= t {
 		r.head = (r.head + 1) % len(r.at)
@@ -108,7 +108,7 @@ func (r *window) drop(t time.Duration) {
 	}
 }
 
-// push notes an admission.
+// push records an admission.
 func (r *window) push(now time.Duration) {
 	if r.n == len(r.at) {
 		at := make([]time.Duration, max(8, 2*r.n))

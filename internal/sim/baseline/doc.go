@@ -1,17 +1,15 @@
-// Package baseline models what others do, so that headgate can be seen beside it
-// on the same traffic: plain models of the algorithms that the documents of
-// [Strategies] describe, each with the flaw that its authors report and with the
-// strength that made them choose it.
+// Package baseline models other systems, for comparison with headgate on the same traffic. They are
+// simple models of the algorithms in the documents of [Strategies], each with the weakness that its
+// authors report and the strength for which they chose it.
 //
-// All of them share one waiting line: a visitor who must wait refreshes every 20
-// seconds and tries again then; where it waits, the group of an earlier minute of
-// arrival goes first, and a newcomer waits too while such a group does. Where a
-// document leaves a choice open, the kinder one is taken and a comment says so.
+// All models share one waiting line. A waiting visitor refreshes every 20 seconds and tries again
+// then. The group with the earliest minute of arrival goes first, and a newcomer waits too while
+// such a group waits. Where a document leaves a choice open, the model takes the better one, and a
+// comment notes it.
 //
-// Their cost is one comparison for a visitor, one look a second (or a tenth of
-// one) at each worker's line, and nothing for a visitor who waits. Nobody leaves
-// the line, and a scenario's faults do not touch them: they are seen at their best.
+// The cost is one comparison for a visitor, one pass a second (or a tenth of one) over each
+// worker's line, and nothing for a waiting visitor. Nobody leaves the line, and the faults of a
+// scenario do not affect the models: they are seen at their best.
 //
-// These are not the programs of their authors, which are not public, and not
-// measurements of them.
+// These are not the original programs, which are not public, and not measurements of them.
 package baseline

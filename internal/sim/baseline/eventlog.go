@@ -6,16 +6,16 @@ import (
 	"github.com/headgate/headgate/internal/sim"
 )
 
-// How far the log lags. Criteo gives no numbers: "usually small", and more under
-// load. Chosen: 200 ms, and one second more for each thousand calls a second.
+// These constants define the delay of the log. Criteo gives no numbers: "usually small", and more
+// under load. Chosen: 200 ms, plus one second for each thousand calls a second.
 const (
 	logBase    = 200 * time.Millisecond
 	logPerCall = time.Millisecond
-	logMost    = 2 * time.Minute // chosen; it only bounds memory
+	logMost    = 2 * time.Minute // chosen; it only limits memory
 )
 
-// eventLog counts through a log such as Kafka: each call is an event, the counts
-// of the last minute come back on another topic.
+// eventLog counts through a log such as Kafka: each call is an event, and the counts of the last
+// minute come back on another topic.
 func eventLog() sim.Strategy {
 	return sim.Strategy{
 		Name: "event-log", About: "calls are counted through a log that lags more under load",
@@ -24,23 +24,23 @@ func eventLog() sim.Strategy {
 	}
 }
 
-// counts are those of one step, as the log publishes them.
+// counts are the counts of one step, as the log publishes them.
 type counts struct {
 	active int64
-	came   int64 // since the beginning
+	came   int64 // since the start
 	fresh  int64 // within the window
 }
 
-// A log model decides on the published counts alone, the same at all workers. A
-// refusal is a call too, and so is the refresh of one who waits.
+// A log is a model that decides only on the published counts, which are the same at all workers. A
+// rejection is a call too, and so is a refresh.
 type log struct {
 	crew
 	now    counts
 	ring   []counts // of each step
 	calls  []int64  // of each step of the last second
 	recent int64    // their sum
-	read   int64    // the step whose counts are published by now
-	window int64    // steps
+	read   int64    // the step whose counts are published now
+	window int64    // in steps
 }
 
 func newLog(s *sim.Scenario, w *sim.World) sim.Model {
@@ -67,17 +67,17 @@ func (m *log) Arrive(v sim.ID) {
 	m.arrive(v, m.number(m.w.Visitor(v)))
 }
 
-// call notes events.
+// call adds events.
 func (m *log) call(n int64) {
 	m.calls[max(0, m.beat)%int64(len(m.calls))] += n
 	m.recent += n
 	m.w.Messages(int(n))
 }
 
-// Left counts a session that is over.
+// Left counts the end of a session.
 func (m *log) Left(sim.ID) { m.now.active-- }
 
-// Event is a step: the log publishes what it has come to.
+// Event handles a step: the log publishes its counts.
 func (m *log) Event(_, _ int32, _ int64) {
 	m.refresh()
 	at := m.beat % int64(len(m.calls))
@@ -100,7 +100,7 @@ func (m *log) publish() {
 	m.w.Messages(len(m.site))
 }
 
-// lagOf is how old the counts are that the log gives at so many calls a second.
+// lagOf returns the age of the published counts at this number of calls a second.
 func lagOf(calls int64) time.Duration {
 	return min(logMost, logBase+time.Duration(calls)*logPerCall)
 }

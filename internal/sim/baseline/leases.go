@@ -7,19 +7,19 @@ import (
 	"github.com/headgate/headgate/internal/sim"
 )
 
-// term is how long a lease holds; it is neither called back nor given back before.
-// Azure's example: two partitions are granted for 10 seconds.
+// term is the duration of a lease. It is neither recalled nor returned early. Azure's example: two
+// partitions are granted for 10 seconds.
 const term = 10 * time.Second
 
-// margin is how many newcomers a worker asks room for, as a multiple of those of its
-// last term; floor is the room that it asks for at least, as a share of an equal
-// share: Azure's small exclusive capacity for each process. Both chosen.
+// margin and floor define how much a worker requests. margin is a multiple of the newcomers of its
+// last term. floor is the minimum, as a share of an equal share: Azure's small exclusive capacity
+// for each process. Both chosen.
 const (
 	margin = 2
 	floor  = 0.25
 )
 
-// rateLeases leases shares of both limits to workers, by what they want.
+// rateLeases leases shares of both limits to workers, by demand.
 func rateLeases() sim.Strategy {
 	return sim.Strategy{
 		Name: "rate-leases", About: "workers lease shares of both limits for ten seconds, by demand",
@@ -29,9 +29,9 @@ func rateLeases() sim.Strategy {
 	}
 }
 
-// proportional is Doorman's rule for one of n who want: all of it if there is
-// enough for all, or if it is no more than an equal share; else an equal share and
-// its part, by need, of what the modest leave over.
+// proportional is Doorman's rule for one of n requests. It grants all of it if there is enough for
+// everyone, or if it is at most an equal share. Else it grants an equal share plus a part, by need,
+// of what the smaller requests leave over.
 func proportional(capacity float64, wants []float64, i int) float64 {
 	sum, equal := 0.0, capacity/float64(len(wants))
 	extra, need := 0.0, 0.0
@@ -46,15 +46,15 @@ func proportional(capacity float64, wants []float64, i int) float64 {
 	return equal + (wants[i]-equal)*extra/need
 }
 
-// A leased resource is one of the two limits. The sum of what is held is never more
-// than its capacity.
+// A leased is one of the two limits as a leased resource. The sum of the leases never exceeds its
+// capacity.
 type leased struct {
 	capacity    float64
-	wants, held []float64 // of each worker, as of its last renewal
-	sum         float64   // held
+	wants, held []float64 // of each worker, at its last renewal
+	sum         float64   // total held
 }
 
-// newLeased begins with an equal share for each.
+// newLeased starts with an equal share for each worker.
 func newLeased(capacity int64, n int) leased {
 	l := leased{capacity: float64(capacity), wants: make([]float64, n), held: make([]float64, n)}
 	for i := range n {
@@ -65,8 +65,7 @@ func newLeased(capacity int64, n int) leased {
 	return l
 }
 
-// renew leases anew to worker i, who uses so much, cannot give it up, and expects
-// that more is coming.
+// renew renews the lease of worker i, which uses used, cannot give it up, and expects coming more.
 func (l *leased) renew(i int32, coming, used float64) {
 	l.wants[i] = used + max(coming, floor*l.capacity/float64(len(l.held)))
 	unused := l.capacity - l.sum + l.held[i]
@@ -75,16 +74,15 @@ func (l *leased) renew(i int32, coming, used float64) {
 	l.held[i] = got
 }
 
-// A leases model has each worker renew its leases when they end, one after the
-// other, with one message and its answer. The leased rate is a number within the
-// window, and what was used of it is given back when the window has passed: so no
-// lease lets a rate be used twice.
+// A leases is a model in which each worker renews its leases when they expire, one after the other,
+// with one message and its answer. The leased rate is a number per window. What was used of it is
+// returned when the window has passed, so no lease allows a rate to be used twice.
 type leases struct {
 	crew
 	slots, rate leased
 	active      []int64 // of each worker
 	recent      []window
-	came        []int64 // of each, newcomers since its last renewal
+	came        []int64 // newcomers at each worker since its last renewal
 }
 
 func newLeases(s *sim.Scenario, w *sim.World) sim.Model {
@@ -104,7 +102,7 @@ func (m *leases) room(worker int32) bool {
 		m.used(worker) < int64(m.rate.held[worker])
 }
 
-// used is how much of its rate a worker has used within the window.
+// used returns how much of its rate a worker has used within the window.
 func (m *leases) used(worker int32) int64 {
 	r := &m.recent[worker]
 	r.drop(m.w.Now() - m.s.Limits.Window)
@@ -123,10 +121,10 @@ func (m *leases) Arrive(v sim.ID) {
 	m.arrive(v, worker)
 }
 
-// Left counts a session that is over.
+// Left counts the end of a session.
 func (m *leases) Left(v sim.ID) { m.active[m.number(m.w.Visitor(v))]-- }
 
-// Event is a step, or the end of a worker's lease.
+// Event handles a step, or the expiry of a worker's lease.
 func (m *leases) Event(kind, worker int32, _ int64) {
 	if kind == kindStep {
 		m.refresh()

@@ -6,33 +6,32 @@ import (
 	"github.com/headgate/headgate/internal/sim"
 )
 
-// refresh is how often a page that waits asks again: cloudflare2022, loop of the
-// sequence diagram, and cloudflare2023.
+// refresh is how often a waiting page polls: cloudflare2022, loop of the sequence diagram, and
+// cloudflare2023.
 const refresh = 20 * time.Second
 
-// A line holds who waits, in lanes: one for each worker, or data centre, that tries
-// for them. A visitor's refreshes are a beat wide, so each lane is a ring of
-// refresh/beat queues in order of arrival, and each beat looks at one of them. A
-// visitor costs nothing until its turn.
+// A line holds the waiting visitors in lanes: one for each worker, or data center, that tries for
+// them. Refreshes happen in beats, so each lane is a ring of refresh/beat queues in order of
+// arrival, and each beat processes one of them. A visitor costs nothing until its turn.
 type line struct {
 	phases int
 	queues []queue  // lane by lane
-	next   []sim.ID // of each visitor, in its queue
-	born   []int32  // its minute of arrival
-	waits  []int64  // of each lane
+	next   []sim.ID // next visitor in the same queue
+	born   []int32  // minute of arrival of each visitor
+	waits  []int64  // waiting visitors of each lane
 	groups []groups // of each lane
 	total  int64
 }
 
 type queue struct{ head, tail sim.ID } // -1: empty
 
-// groups are those of one lane, by minutes of arrival.
+// groups are the visitors of one lane, by minute of arrival.
 type groups struct {
 	size   []int32
-	oldest int32 // all before are empty
+	oldest int32 // all earlier ones are empty
 }
 
-// newLine makes a line of so many lanes.
+// newLine returns a line with this number of lanes.
 func newLine(lanes int, beat time.Duration) *line {
 	l := &line{phases: int(refresh / beat), waits: make([]int64, lanes), groups: make([]groups, lanes)}
 	l.queues = make([]queue, lanes*l.phases)
@@ -42,8 +41,7 @@ func newLine(lanes int, beat time.Duration) *line {
 	return l
 }
 
-// behind reports whether one of that minute must let others go first: the group of
-// an earlier minute waits in the lane.
+// behind reports whether a visitor of that minute must wait for an earlier group in the lane.
 func (l *line) behind(lane, minute int32) bool {
 	g := &l.groups[lane]
 	for g.oldest < minute {
@@ -55,7 +53,7 @@ func (l *line) behind(lane, minute int32) bool {
 	return false
 }
 
-// add lets v wait in a lane; it asks again a refresh after this beat.
+// add puts v into a lane; its first refresh is one refresh interval after this beat.
 func (l *line) add(v sim.ID, lane, minute int32, beat int64) {
 	for int(v) >= len(l.next) {
 		l.next = append(l.next, -1)
@@ -79,17 +77,17 @@ func (l *line) add(v sim.ID, lane, minute int32, beat int64) {
 	l.total++
 }
 
-// What came of one who tried.
+// An outcome is the result of one attempt to enter.
 type outcome uint8
 
 const (
-	stays outcome = iota // the next may try
+	stays outcome = iota // waits; the next one may try
 	enters
-	nobody // nor can any other of the lane
+	nobody // waits; no other of the lane can enter
 )
 
-// ask lets those of a lane whose refresh is this beat try, in order, up to the
-// first of a later minute than the earliest that waits there, or until nobody can.
+// ask tries the visitors of a lane whose refresh is in this beat, in order. It stops at the first
+// visitor of a later minute than the earliest group there, or when nobody can enter.
 func (l *line) ask(lane int32, beat int64, try func(v sim.ID) outcome) {
 	q := &l.queues[int(lane)*l.phases+int(beat%int64(l.phases))]
 	before := sim.ID(-1)
@@ -115,20 +113,20 @@ func (l *line) ask(lane int32, beat int64, try func(v sim.ID) outcome) {
 	}
 }
 
-// forget takes one who waited out of the counts.
+// forget removes a visitor from the counts.
 func (l *line) forget(v sim.ID, lane int32) {
 	l.groups[lane].size[l.born[v]]--
 	l.waits[lane]--
 	l.total--
 }
 
-// A meter tells the wait: place divided by the admissions of the last minute.
+// A meter estimates the wait: position divided by the admissions of the last minute.
 type meter struct {
 	minute    int32
 	now, last int64 // admissions of this minute and the last
 }
 
-// count notes an admission.
+// count counts an admission.
 func (m *meter) count(minute int32) {
 	m.turn(minute)
 	m.now++
@@ -144,9 +142,9 @@ func (m *meter) turn(minute int32) {
 	}
 }
 
-// expect is what one at that place is told: nothing if nobody came in during the
-// last minute. The range is one refresh wide on both sides, chosen: only then does
-// a visitor learn it.
+// expect returns the estimate for a position, or none if nobody was admitted in the last minute.
+// The range is one refresh wide on both sides, because a visitor learns of its turn only at a
+// refresh. Chosen.
 func expect(place, lastMinute int64) sim.WaitEstimate {
 	if lastMinute == 0 {
 		return sim.WaitEstimate{}
@@ -155,11 +153,11 @@ func expect(place, lastMinute int64) sim.WaitEstimate {
 	return sim.WaitEstimate{Known: true, Expect: e, Low: max(0, e-refresh), High: e + refresh}
 }
 
-// minuteOf is the minute of a time.
+// minuteOf returns the minute of a time.
 func minuteOf(t time.Duration) int32 { return int32(t / time.Minute) }
 
-// move puts all who wait into the lanes that to gives them. They keep their place
-// in time and their refresh.
+// move moves all waiting visitors to the lanes that to returns. They keep their order and their
+// refresh.
 func (l *line) move(to func(v sim.ID) int32) {
 	for i := range l.queues {
 		lane, phase := int32(i/l.phases), int64(i%l.phases)

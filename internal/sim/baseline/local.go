@@ -4,7 +4,7 @@ import (
 	"github.com/headgate/headgate/internal/sim"
 )
 
-// static gives each worker its part of both limits for good.
+// static gives each worker a fixed part of both limits.
 func static() sim.Strategy {
 	return sim.Strategy{
 		Name: "static", About: "each worker has limit/N of both limits, for good",
@@ -15,13 +15,12 @@ func static() sim.Strategy {
 	}
 }
 
-// scaleFactor is how many times as many workers a sticky crew has from half of the
-// scenario on. Chosen.
+// scaleFactor is the factor by which a sticky crew grows after half of the scenario. Chosen.
 const scaleFactor = 2
 
-// sticky has each visitor always at the same worker, with local limits, until the
-// number of workers doubles: then the visitors are distributed anew, and no worker
-// knows what those did who come from another.
+// sticky keeps each visitor at the same worker, with local limits, until the number of workers
+// doubles. Then visitors are redistributed, and no worker knows the visitors that come from another
+// one.
 func sticky() sim.Strategy {
 	return sim.Strategy{
 		Name: "sticky", About: "static behind a sticky balancer; workers double half way through",
@@ -34,13 +33,13 @@ func sticky() sim.Strategy {
 	}
 }
 
-// A local is a crew without any messages: each worker holds its part of both limits
-// exactly, over a sliding window.
+// A local is a crew without messages: each worker enforces its part of both limits exactly, over a
+// sliding window.
 type local struct {
 	crew
-	active  []int64 // of each worker, that it knows of
+	active  []int64 // known to each worker
 	recent  []window
-	counted []int32 // by whom each visitor is counted as active; -1 nobody
+	counted []int32 // worker that counts each visitor as active; -1 none
 	n       int     // workers
 }
 
@@ -69,10 +68,10 @@ func (m *local) count(worker int32, v sim.ID) {
 	m.recent[worker].push(m.w.Now())
 }
 
-// Arrive lets a newcomer in if there is room at its worker.
+// Arrive admits a newcomer if its worker has capacity.
 func (m *local) Arrive(v sim.ID) { m.arrive(v, m.stuck(v)) }
 
-// stuck is the worker that a visitor always comes to.
+// stuck returns the worker that a visitor always uses.
 func (m *local) stuck(v sim.ID) int32 {
 	x := m.w.Visitor(v)
 	worker := m.number(x)
@@ -82,7 +81,7 @@ func (m *local) stuck(v sim.ID) int32 {
 	return worker
 }
 
-// Left frees the slot at the worker who counts the visitor.
+// Left frees the slot at the worker that counts the visitor.
 func (m *local) Left(v sim.ID) {
 	if worker := m.counted[v]; worker >= 0 {
 		m.active[worker]--
@@ -90,7 +89,7 @@ func (m *local) Left(v sim.ID) {
 	m.counted[v] = -1
 }
 
-// Event is a step, or the scaling.
+// Event handles a step, or the scaling.
 func (m *local) Event(kind, _ int32, _ int64) {
 	if kind == kindScale {
 		m.scale()
@@ -99,8 +98,8 @@ func (m *local) Event(kind, _ int32, _ int64) {
 	m.refresh()
 }
 
-// scale adds the new workers. Who is inside and now comes to another worker shows
-// its valid cookie there and is counted by nobody; who waits keeps its place.
+// scale adds the new workers. A visitor inside that now reaches another worker presents a valid
+// cookie there and is counted by nobody. Waiting visitors keep their places.
 func (m *local) scale() {
 	m.n *= scaleFactor
 	for v, worker := range m.counted {

@@ -6,46 +6,46 @@ import (
 	"github.com/headgate/headgate/internal/sim"
 )
 
-// A picture is the state of the room, as cloudflare2023 shows it.
+// A picture is the state of the room, as cloudflare2023 describes it.
 type picture struct {
 	minute  int32
 	active  int64
-	fresh   int64 // came in during the minute
+	fresh   int64 // admitted during the minute
 	waiting int64
-	rate    int64 // came in during the minute before
+	rate    int64 // admitted during the minute before
 }
 
-// shares are what the slots are divided by.
+// shares are the values by which slots are divided.
 type shares struct {
-	seen    []int64 // users of each data centre, inside or waiting: trafficHistory
+	seen    []int64 // users seen at each data center, inside or waiting: trafficHistory
 	workers int     // globalWorkersActive
 }
 
-// pulse is how often the pipeline makes a new picture. Chosen; "within seconds".
+// pulse is how often the pipeline publishes a snapshot. Chosen; "within seconds".
 const pulse = time.Second
 
-// Events of the models that have a pipeline. An event of kindShares calls observe.
+// These are the events of the models with a pipeline. An event of kindShares calls observe.
 const (
 	kindPulse int32 = iota
 	kindShares
 )
 
-// A pipeline carries the state to all data centres: each second a picture, each
-// period the shares. Both arrive after the scenario's StateLag, everywhere at once;
-// shares are sent so early that they arrive when the period ends, and hold for the
-// next one. All workers of a data centre are active if anybody was there in it.
+// A pipeline distributes the state to all data centers: a snapshot each second, and the shares each
+// period. Both arrive everywhere at once, after the scenario's StateLag. Shares are sent early
+// enough to arrive at the end of the period, and apply to the next one. All workers of a data
+// center count as active if anybody was there in the period.
 type pipeline struct {
 	w      *sim.World
 	s      *sim.Scenario
 	period int32 // minutes
 
-	truth picture // what happened until now; only the pipeline sees it
+	truth picture // the true state; only the pipeline sees it
 	seen  []int64
-	came  []bool // of each site: somebody, in this period
+	came  []bool // of each site: had visitors in this period
 	sent  []picture
 	beat  int64
 
-	known  picture // what every data centre knows
+	known  picture // the state that every data center knows
 	shares shares
 	coming shares
 }
@@ -61,15 +61,14 @@ func newPipeline(s *sim.Scenario, w *sim.World, period int32) pipeline {
 	return p
 }
 
-// arrived, waits, admitted, called and gone tell the pipeline what happens at a site.
+// arrived, waits, admitted, called and gone report events at a site to the pipeline.
 func (p *pipeline) arrived(site int32) { p.came[site] = true; p.seen[site]++ }
 func (p *pipeline) waits()             { p.truth.waiting++ }
 func (p *pipeline) admitted()          { p.truth.active++; p.truth.fresh++ }
 func (p *pipeline) called()            { p.truth.waiting--; p.admitted() }
 func (p *pipeline) gone(site int32)    { p.truth.active--; p.seen[site]-- }
 
-// pulse makes a picture, delivers the one that is due, and reports whether a minute
-// has begun.
+// pulse creates a snapshot, delivers the one that is due, and reports whether a minute has begun.
 func (p *pipeline) pulse() (turned bool) {
 	p.beat++
 	p.w.After(pulse, kindPulse, 0, 0)
@@ -89,7 +88,7 @@ func (p *pipeline) pulse() (turned bool) {
 	return turned
 }
 
-// observe sends new shares on their way.
+// observe sends new shares.
 func (p *pipeline) observe() {
 	c := &p.coming
 	c.workers = 0
@@ -103,8 +102,8 @@ func (p *pipeline) observe() {
 	p.w.After(time.Duration(p.period)*time.Minute, kindShares, 0, 0)
 }
 
-// ahead is how long before the end of a period its shares are sent.
+// ahead returns how long before the end of a period its shares are sent.
 func (p *pipeline) ahead() time.Duration { return min(p.s.StateLag, time.Minute) }
 
-// expect is what one who begins to wait is told.
+// expect returns the estimate for a visitor that begins to wait.
 func (p *pipeline) expect() sim.WaitEstimate { return expect(p.known.waiting+1, p.known.rate) }

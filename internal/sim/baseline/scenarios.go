@@ -8,13 +8,12 @@ import (
 
 const chosen = "chosen"
 
-// dwell is how long visitors look around on average, as in the general scenarios.
-// With Limits200 and its sessions of five minutes, 28 newcomers a minute fill the
-// room.
+// dwell is the mean time that visitors spend on the site, as in the general scenarios. With
+// Limits200 and its sessions of five minutes, 28 newcomers a minute fill the room.
 const dwell = 2 * time.Minute
 
-// Scenarios show each baseline as its authors report it, and where it is as good
-// as any: for each worst case a best one, in the order of [Strategies].
+// Scenarios returns scenarios that show each baseline as its authors report it, and where it is as
+// good as any: a best case for each worst case, in the order of [Strategies].
 func Scenarios() []sim.Scenario {
 	return []sim.Scenario{
 		earlyQueue(), loneWorker(), spikeAfterLowUse(), gentleRise(), shiftedSites(),
@@ -23,7 +22,7 @@ func Scenarios() []sim.Scenario {
 	}
 }
 
-// play fills in what nearly all have: the document's limits and sites, an hour.
+// play sets the usual values: the document's limits and sites, and an hour.
 func play(s sim.Scenario, t sim.Traffic) sim.Scenario {
 	if s.Limits.Active == 0 {
 		s.Limits = sim.Limits200()
@@ -44,14 +43,14 @@ func constant(perMinute float64) func(time.Duration) float64 {
 	return func(time.Duration) float64 { return perMinute }
 }
 
-// rise goes from one rate to another within the first part of a time.
+// rise is a rate that changes from one value to another within the first part.
 func rise(from, to float64, within time.Duration) func(time.Duration) float64 {
 	return func(t time.Duration) float64 {
 		return from + (to-from)*min(1, float64(t)/float64(within))
 	}
 }
 
-// spike is a low rate, and a high one for some time from ten minutes on.
+// spike is a low rate, with a high one for some time from ten minutes on.
 func spike(low, high float64, length time.Duration) func(time.Duration) float64 {
 	return func(t time.Duration) float64 {
 		if t >= 10*time.Minute && t < 10*time.Minute+length {
@@ -61,7 +60,7 @@ func spike(low, high float64, length time.Duration) func(time.Duration) float64 
 	}
 }
 
-// workersOf is one data centre with so many workers.
+// workersOf returns one data center with this number of workers.
 func workersOf(n int) []sim.Site {
 	s := sim.ThreeSites()[0]
 	s.Workers = n

@@ -8,8 +8,7 @@ import (
 // cloudflare2023; the document draws 2 too.
 const curveFactor = 1.0
 
-// evenSplit divides the slots of a data centre by its workers: what Waiting Room
-// began with.
+// evenSplit divides the slots of a data center by its workers: the first algorithm of Waiting Room.
 func evenSplit() sim.Strategy {
 	return sim.Strategy{
 		Name: "even-split", About: "slots are divided among data centres and their workers",
@@ -19,8 +18,8 @@ func evenSplit() sim.Strategy {
 	}
 }
 
-// adaptiveSplit divides by fewer workers than there are while use is low: the
-// second algorithm of Waiting Room.
+// adaptiveSplit divides by fewer workers than there are while utilization is low: the second
+// algorithm of Waiting Room.
 func adaptiveSplit() sim.Strategy {
 	return sim.Strategy{
 		Name: "adaptive-split", About: "as even-split, but by fewer workers while use is low",
@@ -29,19 +28,19 @@ func adaptiveSplit() sim.Strategy {
 	}
 }
 
-// A split lets each worker admit its part within a minute, by what the pipeline
-// says, without asking anybody. A refresh reaches any worker of the data centre.
+// A split lets each worker admit its part within a minute, from the pipeline's state, without a
+// request. A refresh reaches any worker of the data center.
 type split struct {
 	pipeline
 	line  *line   // a lane for each site
-	curve float64 // 0: by all active workers
+	curve float64 // 0: divide by all active workers
 	first []int32 // worker of each site
 	parts []int64 // of each site
-	may   []int64 // a worker of each site in this minute
-	count []int64 // of each worker in this minute
+	may   []int64 // what each worker of a site may admit in this minute
+	count []int64 // admissions of each worker in this minute
 
-	site int32 // whose line asks
-	left int64 // what all its workers may still let in
+	site int32 // the site of the line that is tried
+	left int64 // what all its workers may still admit
 	try  func(v sim.ID) outcome
 }
 
@@ -55,7 +54,8 @@ func newSplit(s *sim.Scenario, w *sim.World, period int32, curve float64) *split
 	return m
 }
 
-// workers numbers all workers: the first of each site, and the site of each.
+// workers numbers all workers: first is the first worker of each site, site the site of each
+// worker.
 func workers(s *sim.Scenario) (first, site []int32) {
 	for i := range s.Sites {
 		first = append(first, int32(len(site)))
@@ -66,8 +66,7 @@ func workers(s *sim.Scenario) (first, site []int32) {
 	return first, site
 }
 
-// Arrive lets a newcomer in if its worker has some of its part left. The decision
-// needs no message.
+// Arrive admits a newcomer if its worker has some of its part left. The decision needs no message.
 func (m *split) Arrive(v sim.ID) {
 	m.w.Decided(v, 0)
 	x := m.w.Visitor(v)
@@ -84,7 +83,7 @@ func (m *split) Arrive(v sim.ID) {
 	m.line.add(v, x.Site, m.truth.minute, m.beat)
 }
 
-// again is the refresh of one who waits.
+// again handles the refresh of a waiting visitor.
 func (m *split) again(v sim.ID) outcome {
 	if m.left == 0 {
 		return nobody
@@ -100,10 +99,10 @@ func (m *split) again(v sim.ID) outcome {
 	return enters
 }
 
-// Left counts a session that is over.
+// Left counts the end of a session.
 func (m *split) Left(v sim.ID) { m.gone(m.w.Visitor(v).Site) }
 
-// Event is the pipeline's.
+// Event handles events of the pipeline.
 func (m *split) Event(kind, _ int32, _ int64) {
 	if kind == kindShares {
 		m.observe()
@@ -113,10 +112,10 @@ func (m *split) Event(kind, _ int32, _ int64) {
 		clear(m.count)
 	}
 	n := len(m.parts)
-	m.w.Messages(n) // the pipeline's, to each data centre
+	m.w.Messages(n) // from the pipeline to each data center
 	m.allot()
 	for i := 0; i < n && m.line.total > 0; i++ {
-		m.site = int32((int64(i) + m.beat) % int64(n)) // nobody is always the first
+		m.site = int32((int64(i) + m.beat) % int64(n)) // rotates the first site, for fairness
 		m.left = 0
 		for w := range int32(m.s.Sites[m.site].Workers) {
 			m.left += max(0, m.may[m.site]-m.count[m.first[m.site]+w])
@@ -125,19 +124,19 @@ func (m *split) Event(kind, _ int32, _ int64) {
 	}
 }
 
-// allot works out what each worker may let in.
+// allot computes what each worker may admit.
 func (m *split) allot() {
 	l := m.s.Limits
 	all := divide(m.parts, budget(l, m.known.active, m.known.fresh), m.shares.seen, l.Active)
 	use := max(float64(m.known.active)/float64(l.Active), float64(m.known.fresh)/float64(l.New))
 	for i := range m.may {
-		here := m.s.Sites[i].Workers // this one decides, so they are active
+		here := m.s.Sites[i].Workers // this worker decides, so they are active
 		world := max(m.shares.workers, here)
 		m.may[i] = each(m.parts[i], m.by(here, use)) + each(all, m.by(world, use))
 	}
 }
 
-// by is the number of workers that a part is divided by.
+// by returns the number of workers that a part is divided by.
 func (m *split) by(workers int, use float64) float64 {
 	if m.curve == 0 {
 		return float64(workers)

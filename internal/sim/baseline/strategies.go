@@ -2,7 +2,7 @@ package baseline
 
 import "github.com/headgate/headgate/internal/sim"
 
-// The documents that the models are made after.
+// These are the documents on which the models are based.
 const (
 	cloudflare2022 = "Cloudflare Japan, thresholds of Waiting Room (2022)"
 	cloudflare2023 = `Cloudflare, "How Waiting Room makes queueing decisions" (2023)`
@@ -10,8 +10,8 @@ const (
 	azure          = "Azure, rate limiting pattern"
 )
 
-// Strategies are the models of what others do, in the order of their history:
-// Waiting Room's three, then those of distributed rate limiting.
+// Strategies returns the models of other systems, in historical order: Waiting Room's three, then
+// those of distributed rate limiting.
 func Strategies() []sim.Strategy {
 	return []sim.Strategy{
 		evenSplit(), adaptiveSplit(), counters(), static(), sticky(), asyncCounts(), eventLog(),

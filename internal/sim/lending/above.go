@@ -9,22 +9,22 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// above is the host of Anywhere: a desk whose borrowers are the counters of the data
-// centres, and before which nobody stands in line.
+// An above is the host of Anywhere: a core whose borrowers are the counters of the data centers,
+// and which has no line.
 type above struct {
 	process
 	m       *model
 	desk    *counter.Core
 	rev     uint64
 	writing bool
-	more    bool // a round was asked for during the write
+	more    bool // another round was requested during the write
 	lastTry time.Duration
-	timer   int // number of the newest look
+	timer   int // number of the newest wake-up
 	from    map[*slot.Sync]*host
 	n       int
 }
 
-// begin takes Anywhere over, or makes its first record.
+// begin takes Anywhere over, or creates its first record.
 func (a *above) begin() {
 	m := a.m
 	first := m.top.rec == nil
@@ -54,7 +54,7 @@ func (a *above) begin() {
 	})
 }
 
-// put takes a Sync of a counter in.
+// put processes a Sync of a counter.
 func (a *above) put(h *host, x *slot.Sync) {
 	if a.desk == nil || !a.desk.Pool().Serving() {
 		return
@@ -66,7 +66,7 @@ func (a *above) put(h *host, x *slot.Sync) {
 	a.round()
 }
 
-// round builds a write and answers, as docs/protocol.md §5 says.
+// round builds a write and answers, as in docs/protocol.md §5.
 func (a *above) round() {
 	if a.writing || !a.desk.Pool().Serving() {
 		a.more = a.writing
@@ -92,7 +92,7 @@ func (a *above) round() {
 			return
 		}
 		a.writing = false
-		if !ok { // cannot be: it has one host at a time
+		if !ok { // impossible: it has one host at a time
 			a.desk.Pool().Fail()
 			return
 		}
@@ -106,7 +106,7 @@ func (a *above) round() {
 	})
 }
 
-// look asks all counters for what they do not use, if that is due.
+// look requests unused slots from all counters, if that is due.
 func (a *above) look() {
 	recall, next := a.desk.CallNext(a.clk())
 	if recall {
@@ -118,7 +118,7 @@ func (a *above) look() {
 	a.wake(next)
 }
 
-// wake asks for a round in d; only the newest such wish counts.
+// wake requests a round in d; only the newest request counts.
 func (a *above) wake(d time.Duration) {
 	a.timer++
 	n := a.timer

@@ -1,11 +1,10 @@
-// Package lending is headgate itself in the simulator: the pools, shares and lines
-// of package slot and the desk of internal/counter, with real messages between
-// workers, counters and Anywhere, every one of which may be late, lost or repeated,
-// and processes that are stopped, killed and started anew.
+// Package lending runs headgate itself in the simulator: the pools, shares and lines of package
+// slot and the core of internal/counter. Workers, counters and Anywhere exchange real messages,
+// which may be late, lost or repeated, and processes may be paused, killed and restarted.
 //
-// What is headgate's own here is its arithmetic. What is played is what carries it:
-// the network, the clocks, the store that takes a write by compare-and-set, and
-// visitors who poll when they are told to and enter when they are called.
+// The arithmetic is headgate's own code. The simulation replaces what carries it: the network, the
+// clocks, the store with its compare-and-set writes, and visitors that poll when they should and
+// enter when they are called.
 //
-// [Hunt] looks for a world in which a promise of docs/design.md §2 breaks.
+// [Hunt] searches for a world in which a promise of docs/design.md §2 breaks.
 package lending

@@ -2,8 +2,8 @@ package lending
 
 import "time"
 
-// breakThings lets processes crash and stand still and ways be cut, at random
-// moments, until the faults end.
+// breakThings causes crashes, pauses and network cuts at random times, until the period of faults
+// ends.
 func (m *model) breakThings() {
 	f := &m.s.Faults
 	for i, x := range m.sites {
@@ -27,12 +27,12 @@ func (m *model) draw(mean time.Duration) time.Duration {
 	return time.Duration(m.w.Rand().ExpFloat64() * float64(mean))
 }
 
-// lasts draws how long a fault lasts: none goes on after the faults' end.
+// lasts draws the duration of a fault. No fault lasts longer than the period of faults.
 func (m *model) lasts(mean time.Duration) time.Duration {
 	return min(m.draw(mean), m.faultsEnd-m.w.Now())
 }
 
-// every does something at exponentially distributed times, while faults happen.
+// every runs do at exponentially distributed intervals during the period of faults.
 func (m *model) every(mean time.Duration, do func()) {
 	if mean == 0 {
 		return
@@ -49,7 +49,7 @@ func (m *model) pause(p *process) {
 	p.paused = max(p.paused, m.w.Now()+m.lasts(m.s.Faults.Paused))
 }
 
-// kill ends a process. start begins its next life, a while later.
+// kill ends a process. start begins its next life after a while.
 func (m *model) kill(p *process, start func()) {
 	if !p.up {
 		return
@@ -73,7 +73,7 @@ func (m *model) crashWorker(k *worker) {
 	m.kill(&k.process, k.begin)
 }
 
-// crashHost kills the counter of a data centre; another process takes over.
+// crashHost kills the counter of a data center; another process takes over.
 func (m *model) crashHost(i int) {
 	h := m.sites[i].host
 	if !h.up {
@@ -85,7 +85,7 @@ func (m *model) crashHost(i int) {
 	m.replace(i, takeover)
 }
 
-// replace starts another host of a data centre. The old one may still run.
+// replace starts another host of a data center. The old one may still run.
 func (m *model) replace(i int, after time.Duration) {
 	old := m.sites[i].host
 	m.after(after, func() {
@@ -93,15 +93,15 @@ func (m *model) replace(i int, after time.Duration) {
 			return
 		}
 		m.count.takes++
-		m.after(time.Minute, func() { old.up = false }) // it has learnt by now that it is replaced
+		m.after(time.Minute, func() { old.up = false }) // by now it has learned that it is replaced
 		h := &host{process: m.newProcess(i), m: m, disk: &m.sites[i].disk}
 		m.sites[i].host = h
 		h.begin()
 	})
 }
 
-// pauseHost stops a host. If it stays silent for long, another takes over, and the
-// old one wakes up beside it.
+// pauseHost pauses a host. After a long pause another one takes over, and the old one resumes
+// beside it.
 func (m *model) pauseHost(i int) {
 	h := m.sites[i].host
 	m.pause(&h.process)

@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// Strategy is headgate itself.
+// Strategy returns headgate itself as a strategy.
 func Strategy() sim.Strategy {
 	return sim.Strategy{
 		Name: "headgate", About: "slots are lent, recalled and come back; one line in order",
@@ -20,12 +20,12 @@ func Strategy() sim.Strategy {
 
 const never = time.Duration(1<<62 - 1)
 
-// model is headgate in one world.
+// A model is headgate in one world.
 type model struct {
 	w     *sim.World
 	s     *sim.Scenario
 	sites []*site
-	above *above // nil with one data centre
+	above *above // nil with one data center
 	top   disk
 
 	calls  []func()
@@ -33,42 +33,42 @@ type model struct {
 	guests []guest
 
 	faultsEnd time.Duration
-	hosts     int // begun so far
+	hosts     int // number of hosts started
 	fenced    int
 	count     counts
-	reserved  int64 // as told to the judge
+	reserved  int64 // as reported to the judge
 	called    int64
 }
 
-// counts are what a hunt looks at beside the judge's.
+// counts are what a hunt checks in addition to the judge.
 type counts struct {
-	lost    int64 // a ticket that was told is not known any more
-	late    int64 // answers to a claim that were lost for longer than it is remembered
-	thrown  int64 // inside, on time, and refused
-	takes   int64 // hosts that took over
+	lost    int64 // tickets confirmed to visitors and then lost
+	late    int64 // answers to a claim lost for longer than it is remembered
+	thrown  int64 // visitors inside, on time, and rejected
+	takes   int64 // takeovers
 	crashes int64
 }
 
 type site struct {
 	workers  []*worker
-	stays    map[slot.StayID]sim.ID // who is inside
+	stays    map[slot.StayID]sim.ID // visitors inside
 	host     *host
 	disk     disk
 	cutUntil time.Duration
 }
 
-// A guest is a visitor as it knows itself: its ticket or its pass.
+// A guest is what a visitor knows about itself: its ticket or its pass.
 type guest struct {
-	n         int64 // order of arrival: tells who has the ID now
+	n         int64 // order of arrival: tells which visitor has the ID now
 	status    status
 	decided   bool
 	ticket    uint64
-	refused   bool // its last claim was
+	refused   bool // its last claim was rejected
 	confirmed bool // the cookie of its ticket has come back
-	try       int  // number of the newest request: answers to older ones are not heard
+	try       int  // number of the newest request: older answers are ignored
 	id        slot.StayID
 	end       slot.Time // in its pass
-	usable    slot.Time // the latest end that any worker would honour
+	usable    slot.Time // the latest end that any worker would accept
 	until     time.Duration
 }
 
@@ -83,8 +83,8 @@ const (
 	isGone
 )
 
-// Times of the visitors. A page asks again when an answer has not come after
-// giveUp; entering is a round trip after being called. Chosen.
+// These are the times of visitors. A page polls again when an answer has not come after giveUp.
+// Entering takes a round trip after the call. Chosen.
 const (
 	giveUp   = 5 * time.Second
 	entering = 20 * time.Millisecond
@@ -118,10 +118,10 @@ func newModel(s *sim.Scenario, w *sim.World, faultsEnd time.Duration) *model {
 	return m
 }
 
-// pictureEvery is between two pictures (docs/protocol.md §12).
+// pictureEvery is the interval of snapshots (docs/protocol.md §12).
 const pictureEvery = 1500 * time.Millisecond
 
-// pictures shows all data centers how many wait and are inside in the others.
+// pictures sends each data center the numbers of waiting visitors and sessions in the others.
 func (m *model) pictures() {
 	for i, x := range m.sites {
 		if !x.host.serving() {
@@ -149,7 +149,7 @@ func (m *model) limits() []slot.Limit {
 	}
 }
 
-// params are those of docs/protocol.md §12.
+// params returns the parameters of docs/protocol.md §12.
 func (m *model) params(counters bool) slot.Params {
 	p := slot.Params{Counters: counters}
 	if counters {
@@ -160,10 +160,10 @@ func (m *model) params(counters bool) slot.Params {
 	return p.WithDefaults()
 }
 
-// patience is for how long a question may stay open at a counter.
+// patience is how long a request may stay open at a counter.
 func (m *model) patience() time.Duration { return m.params(false).RecallWait }
 
-// roundTrip is how long an answer of Anywhere takes, with a question left open.
+// roundTrip is the duration of a request to Anywhere that may be left open.
 func (m *model) roundTrip(h *host) time.Duration {
 	return m.params(true).RecallWait + 2*m.s.Sites[h.site].Home.Mean
 }
@@ -177,13 +177,13 @@ func (m *model) settings() counter.Settings {
 
 func (m *model) anyInside(site int) bool { return len(m.sites[site].stays) > 0 }
 
-// asks reports whether a wish is still that of its visitor.
+// asks reports whether the visitor of a wish still waits for it.
 func (m *model) asks(q wish) bool {
 	g := &m.guests[q.v]
 	return g.n == q.visit && g.status == asks
 }
 
-// Arrive is the first request of a visitor.
+// Arrive handles the first request of a visitor.
 func (m *model) Arrive(v sim.ID) {
 	for int(v) >= len(m.guests) {
 		m.guests = append(m.guests, guest{})
@@ -198,7 +198,7 @@ func (m *model) Left(v sim.ID) {
 	m.guests[v].status = isGone
 }
 
-// ask is a request without a ticket, first at one worker, later at any.
+// ask is a request without a ticket, first to one worker, later to any.
 func (m *model) ask(v sim.ID, first int) {
 	g := &m.guests[v]
 	k := m.worker(v, first)
@@ -227,7 +227,7 @@ func (m *model) later(v sim.ID, d time.Duration, f func()) {
 	})
 }
 
-// worker is one that runs: the one asked for, else any.
+// worker returns a running worker: the requested one, else any.
 func (m *model) worker(v sim.ID, first int) *worker {
 	all := m.sites[m.w.Visitor(v).Site].workers
 	if first < 0 {
@@ -248,7 +248,7 @@ func (m *model) decided(v sim.ID) {
 	}
 }
 
-// join takes a newcomer whom there is no slot for to the end of the line.
+// join puts a newcomer without a slot at the end of the line.
 func (m *model) join(k *worker, q wish) {
 	if !m.asks(q) {
 		return
@@ -276,10 +276,10 @@ func (m *model) join(k *worker, q wish) {
 	})
 }
 
-// placed is what a ticket was told.
+// placed processes the answer about a ticket.
 func (m *model) placed(v sim.ID, p counter.PlaceInfo) {
 	g := &m.guests[v]
-	g.confirmed = g.confirmed && g.status != joins || // of a ticket that is known here
+	g.confirmed = g.confirmed && g.status != joins || // of a ticket that the visitor has
 		g.status != joins && p.Status != slot.TicketGone && p.Status != slot.TicketUnknown
 	m.decided(v)
 	m.reserve()
@@ -291,10 +291,10 @@ func (m *model) placed(v sim.ID, p counter.PlaceInfo) {
 		m.w.Told(v, told)
 	}
 	g.status = waits
-	g.try++ // the answer has come
+	g.try++ // the answer has arrived
 	switch p.Status {
 	case slot.TicketWaiting, slot.TicketLate:
-		if !g.confirmed { // a file of the page shows at once that cookies come back
+		if !g.confirmed { // loading a file of the page confirms the cookie at once
 			m.later(v, entering, func() { m.poll(v) })
 			return
 		}
@@ -304,7 +304,7 @@ func (m *model) placed(v sim.ID, p counter.PlaceInfo) {
 		m.later(v, max(p.PollAfter, 10*time.Millisecond), func() { m.poll(v) })
 	case slot.TicketCalled:
 		m.later(v, entering, func() { m.enter(v) })
-	case slot.TicketUsed: // the answer to a claim was lost, and it is asked for again
+	case slot.TicketUsed: // the answer to a claim was lost; request it again
 		if g.refused { // for too long: a used ticket never admits again
 			m.count.late++
 			g.status, g.refused = asks, false
@@ -321,7 +321,7 @@ func (m *model) placed(v sim.ID, p counter.PlaceInfo) {
 	}
 }
 
-// reserve tells the judge for how many a slot is held: those who are called.
+// reserve reports to the judge how many slots are held for called visitors.
 func (m *model) reserve() {
 	sum, calls := int64(0), int64(0)
 	for _, x := range m.sites {
@@ -339,8 +339,8 @@ func (m *model) reserve() {
 	m.reserved = sum
 }
 
-// poll asks where the ticket stands. Where nothing can go wrong the way there and
-// back is left out: it would double the events of a run and change nothing.
+// poll requests the state of the ticket. In a world without faults it skips the network delay,
+// which would double the events of a run and change nothing.
 func (m *model) poll(v sim.ID) {
 	if h := m.sites[m.w.Visitor(v).Site].host; m.s.Faults.None() {
 		n := m.guests[v].n
@@ -387,7 +387,7 @@ func (m *model) enter(v sim.ID) {
 	}, func() { m.enter(v) })
 }
 
-// request makes one request of a visitor at any worker, and again if no answer comes.
+// request makes one request of a visitor at any worker, and repeats it if no answer comes.
 func (m *model) request(
 	v sim.ID, as status, do func(k *worker, h *host, mine func() bool), again func(),
 ) {
@@ -413,7 +413,7 @@ func (m *model) claimed(k *worker, v sim.ID, id slot.StayID, r slot.ClaimReply, 
 		m.later(v, time.Second, func() { m.poll(v) })
 	default:
 		hi, known := k.share.Hi(k.clk())
-		if r.End == 0 || !known || hi >= r.End { // no answer has come for a whole session
+		if r.End == 0 || !known || hi >= r.End { // no answer for a whole session
 			m.count.late++
 			m.guests[v].status = asks
 			m.ask(v, -1)
@@ -427,7 +427,7 @@ func (m *model) claimed(k *worker, v sim.ID, id slot.StayID, r slot.ClaimReply, 
 	}
 }
 
-// admitted: a visitor is let in, with a pass to end.
+// admitted records that a visitor is admitted with a pass that ends at end.
 func (m *model) admitted(k *worker, v sim.ID, id slot.StayID, end slot.Time) {
 	g := &m.guests[v]
 	m.decided(v)
@@ -442,8 +442,7 @@ func (m *model) admitted(k *worker, v sim.ID, id slot.StayID, end slot.Time) {
 	}
 }
 
-// lapse notes when no reader of a pass would honour it any more, though its visitor
-// is not done.
+// lapse records when no reader would accept the pass any more, although the visitor is not done.
 func (m *model) lapse(v sim.ID) {
 	g := &m.guests[v]
 	if g.status != isInside {
@@ -456,7 +455,7 @@ func (m *model) lapse(v sim.ID) {
 	m.later(v, max(20*time.Millisecond, min(left, m.s.Limits.Session)), func() { m.lapse(v) })
 }
 
-// confirmed is a later end that a worker may put into a pass from now on.
+// confirmed records a later end that a worker may write into a pass from now on.
 func (m *model) confirmed(v sim.ID, end slot.Time) {
 	g := &m.guests[v]
 	g.usable = max(g.usable, end)
@@ -465,7 +464,7 @@ func (m *model) confirmed(v sim.ID, end slot.Time) {
 	}
 }
 
-// readers is the counter time that the latest of those who read a pass believes in.
+// readers returns the latest counter time among the processes that read a pass.
 func (m *model) readers(v sim.ID) (now slot.Time) {
 	x := m.sites[m.w.Visitor(v).Site]
 	if h := x.host; h.serving() {
@@ -479,8 +478,8 @@ func (m *model) readers(v sim.ID) (now slot.Time) {
 	return now
 }
 
-// browse asks for a page twice in a session, and a last time when the visitor has
-// seen enough.
+// browse requests a page twice per session duration, and a last time when the visitor has seen
+// enough.
 func (m *model) browse(v sim.ID) {
 	g := &m.guests[v]
 	left := g.until - m.w.Now()
@@ -499,7 +498,7 @@ func (m *model) visit(v sim.ID) {
 		return
 	}
 	end, over, ok := k.visit(g.id, g.end)
-	if !ok { // it has just started and knows no time yet
+	if !ok { // it has just started and knows no counter time yet
 		m.later(v, time.Second, func() { m.visit(v) })
 		return
 	}
@@ -521,14 +520,14 @@ func (m *model) visit(v sim.ID) {
 			m.w.Leave(v)
 		}
 	})
-	m.later(v, giveUp, func() { // no answer: the pass is over and nobody renews it
+	m.later(v, giveUp, func() { // no answer: the pass has ended and nobody renews it
 		if x := &m.guests[v]; x.status == isInside && x.end == end {
 			m.leave(v)
 		}
 	})
 }
 
-// leave ends a session when no reader of the pass would honour it any more.
+// leave ends a session when no reader would accept the pass any more.
 func (m *model) leave(v sim.ID) {
 	g := &m.guests[v]
 	if g.status != isInside {

@@ -10,16 +10,16 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// Parameters of the wire (docs/protocol.md §12).
+// These are the parameters of the wire (docs/protocol.md §12).
 const (
 	groupGap    = 2 * time.Millisecond
 	repeatEvery = 250 * time.Millisecond
 	termAbove   = 10 * time.Minute
 	hold        = 15 * time.Minute        // of a ticket
-	takeover    = 2500 * time.Millisecond // a host that is silent is replaced
+	takeover    = 2500 * time.Millisecond // a silent host is replaced after this
 )
 
-// A host is the counter of one data centre: its desk, and who waits for a write.
+// A host is the counter of one data center: its core, and the requests that wait for a write.
 type host struct {
 	process
 	m       *model
@@ -27,18 +27,18 @@ type host struct {
 	disk    *disk
 	rev     uint64
 	writing bool
-	more    bool // a round was asked for during the write
+	more    bool // another round was requested during the write
 	lastTry time.Duration
-	timer   int // number of the newest look
+	timer   int // number of the newest wake-up
 	fenced  bool
 	wait    []func() // for a fresh write
 	syncs   map[*slot.Sync]*worker
 	claims  map[slot.StayID][]func(slot.ClaimReply)
 
-	upTimer int // number of the newest look upward
+	upTimer int // number of the newest wake-up for Anywhere
 }
 
-// begin takes the record of its data centre over.
+// begin takes the record of its data center over.
 func (h *host) begin() {
 	m := h.m
 	h.fenced, h.writing = false, true
@@ -77,13 +77,12 @@ func (h *host) begin() {
 	})
 }
 
-// again asks for a round soon, from within a call of the desk.
+// again requests a round soon, from within a call of the core.
 func (h *host) again() { h.after(0, h.round) }
 
 func (h *host) serving() bool { return !h.fenced && h.desk != nil && h.desk.Pool().Serving() }
 
-// round builds one write, stores it, hands out the answers and calls whoever may be
-// called, like Counter.Run.
+// round builds one write, stores it, sends the answers and calls visitors, like Counter.Run.
 func (h *host) round() {
 	if h.writing || !h.serving() {
 		h.more = h.writing
@@ -109,7 +108,7 @@ func (h *host) round() {
 			return
 		}
 		h.writing = false
-		if !ok { // another host has written: it says nothing more
+		if !ok { // another host has written: this one stops
 			h.desk.Pool().Fail()
 			h.fenced = true
 			h.m.fenced++
@@ -147,7 +146,7 @@ func (h *host) look() {
 	h.upward()
 }
 
-// wake asks for a round in d; only the newest such wish counts.
+// wake requests a round in d; only the newest request counts.
 func (h *host) wake(d time.Duration) {
 	h.timer++
 	n := h.timer
@@ -171,7 +170,7 @@ func (h *host) tell(replies []slot.Reply) {
 	}
 }
 
-// put takes a Sync of a worker in.
+// put processes a Sync of a worker.
 func (h *host) put(k *worker, x *slot.Sync) {
 	if !h.serving() {
 		return
@@ -181,7 +180,7 @@ func (h *host) put(k *worker, x *slot.Sync) {
 	h.round()
 }
 
-// ready calls f as soon as numbers may be issued and positions told.
+// ready calls f as soon as the host may issue numbers and send positions.
 func (h *host) ready(join bool, f func()) {
 	if !h.serving() {
 		return
@@ -203,7 +202,7 @@ func (h *host) join(came time.Duration, answer func(counter.PlaceInfo)) {
 	})
 }
 
-// poll tells a ticket where it stands.
+// poll answers with the place of a ticket.
 func (h *host) poll(number uint64, answer func(counter.PlaceInfo)) {
 	h.ready(false, func() {
 		p := h.desk.Poll(h.clk(), number)
@@ -211,7 +210,7 @@ func (h *host) poll(number uint64, answer func(counter.PlaceInfo)) {
 	})
 }
 
-// claim makes a stay of a called ticket; no answer means it is not called.
+// claim turns a called ticket into a session. It does not answer if the ticket is not called.
 func (h *host) claim(number uint64, answer func(r slot.ClaimReply, ok bool)) {
 	if !h.serving() {
 		return
@@ -225,7 +224,7 @@ func (h *host) claim(number uint64, answer func(r slot.ClaimReply, ok bool)) {
 	h.round()
 }
 
-// upward sends a Sync to Anywhere if one is due, and again until it is answered.
+// upward sends a Sync to Anywhere if one is due, and repeats it until it is answered.
 func (h *host) upward() {
 	if h.m.above == nil || !h.serving() || h.desk.Pool().ParentInFlight() != nil {
 		return
@@ -255,7 +254,7 @@ func (h *host) sendUp(x *slot.Sync) {
 	})
 }
 
-// heard takes an answer of Anywhere in.
+// heard processes an answer of Anywhere.
 func (h *host) heard(a slot.Answer) {
 	if h.serving() {
 		h.desk.ReceiveParent(h.clk(), a)
@@ -264,7 +263,7 @@ func (h *host) heard(a slot.Answer) {
 	}
 }
 
-// recalled: Anywhere asks for what is not used.
+// recalled handles a request of Anywhere for unused slots.
 func (h *host) recalled() {
 	if h.serving() {
 		h.desk.RecallByParent(h.clk())
@@ -273,7 +272,7 @@ func (h *host) recalled() {
 	}
 }
 
-// forget drops a worker that is gone from those who wait for an answer.
+// forget removes an ended worker from those that wait for an answer.
 func (h *host) forget(k *worker) {
 	for x, to := range h.syncs {
 		if to == k {

@@ -20,12 +20,12 @@ type Case struct {
 	Active, New     int64
 	Session, Window time.Duration
 	Visitors        int
-	Length          time.Duration // while people come and things go wrong
+	Length          time.Duration // period with arrivals and faults
 	Dwell           time.Duration // mean
 	Faults          sim.Faults
 }
 
-// field is one number of a case: its name, and where it stands.
+// A field is one number of a case: its name and its location.
 type field struct {
 	name string
 	get  func() int64
@@ -60,7 +60,7 @@ func (c *Case) fields() []field {
 	}
 }
 
-// String is the case as Replay reads it; what is 0 is left out.
+// String returns the case in the form that ParseCase reads. It leaves out zero values.
 func (c Case) String() string {
 	var parts []string
 	for _, f := range c.fields() {
@@ -97,8 +97,8 @@ func ParseCase(text string) (c Case, err error) {
 // was lost is answered again for half a minute.
 const shortest = 40 * time.Second
 
-// RandomCase draws a small world: few slots, so that they are always short, and every
-// kind of fault in some of them.
+// RandomCase draws a small world. It has few slots, so that they are always short, and each kind of
+// fault occurs in some worlds.
 func RandomCase(seed uint64) Case {
 	r := rand.New(rand.NewPCG(seed, 77))
 	between := func(a, b time.Duration) time.Duration {
@@ -137,8 +137,8 @@ func RandomCase(seed uint64) Case {
 	return c
 }
 
-// scenario is the case as the simulator plays it. After Length nothing goes wrong any
-// more and nobody comes, until all who wait must have come in.
+// scenario returns the case as a scenario. After Length there are no faults and no arrivals, and it
+// runs until all waiting visitors must have been admitted.
 func (c Case) scenario() *sim.Scenario {
 	s := &sim.Scenario{
 		Name: "case", Limits: sim.Limits{Active: c.Active, Session: c.Session, New: c.New, Window: c.Window},
@@ -175,11 +175,11 @@ func (c Case) scenario() *sim.Scenario {
 	return s
 }
 
-// idleMost is for how long a slot may be free and due while somebody waits, once
-// nothing goes wrong any more: polls of those at the head who were not there, and with
-// several data centres the turn of one whose next is not there either, each at most
-// queueKept of package slot (chosen). What went wrong before may have left one entry
-// too many, never one too few, for as long as a stay or a window lasts.
+// idleMost is how long a slot may be free and due while somebody waits, after the faults have
+// ended. It allows for the polls of absent visitors at the head of the line, and with several data
+// centers for the turn of one whose next visitor is absent too, each at most queueKept of package
+// slot (chosen). Earlier faults may have left one entry too many, never one too few, for as long as
+// a session or a window.
 func (c *Case) idleMost() time.Duration {
 	most := 6 * time.Second
 	if c.Sites > 1 {
@@ -197,7 +197,7 @@ func (c *Case) calm() bool {
 	return f.Lose == 0 && f.Crash == 0 && f.Pause == 0 && f.Cut == 0
 }
 
-// Try plays a case. The text says which promise broke, empty if none did.
+// Try runs a case. broken names the broken promise, and is empty if all were kept.
 func (c Case) Try(ctx context.Context) (broken string, err error) {
 	s := c.scenario()
 	st := Strategy()
@@ -234,9 +234,9 @@ func (c Case) Try(ctx context.Context) (broken string, err error) {
 	return "", nil
 }
 
-// watch looks for idle slots, once all that faults have left behind is over: shares
-// presumed used for a term and a session, and tickets unheard since a takeover, which
-// hold up the others for three of the longest polling intervals.
+// watch checks for idle slots after all effects of faults are over. These are shares presumed used
+// for a term and a session, and tickets that have not polled since a takeover, which delay the
+// others for three of the longest polling intervals.
 func (m *model) watch(worst *time.Duration, c Case) {
 	const every = 100 * time.Millisecond
 	begin := c.Length + 2*time.Minute + max(c.Session, c.Window)*5/4
@@ -258,22 +258,21 @@ func (m *model) watch(worst *time.Duration, c Case) {
 	m.after(every, look)
 }
 
-// A Finding is a case that breaks a promise, the smallest that was found.
+// A Finding is the smallest case found that breaks a promise.
 type Finding struct {
 	Case   Case
 	Broken string
-	Tried  int // cases until it was found
+	Tried  int // cases tried before it was found
 }
 
-// HuntOptions are those of a hunt.
+// HuntOptions are the options of a hunt.
 type HuntOptions struct {
 	N        int    // random cases
 	Seed     uint64 // of the first
 	Progress func(done int)
 }
 
-// Hunt plays random cases until one breaks a promise, and shrinks it. It returns nil
-// if none does.
+// Hunt runs random cases until one breaks a promise, and shrinks it. It returns nil if none does.
 func Hunt(ctx context.Context, o HuntOptions) (*Finding, error) {
 	for i := range o.N {
 		c := RandomCase(o.Seed + uint64(i))
@@ -292,10 +291,10 @@ func Hunt(ctx context.Context, o HuntOptions) (*Finding, error) {
 	return nil, nil
 }
 
-// shrinkTries bounds how long the smallest case is looked for. Chosen: some seconds.
+// shrinkTries limits the attempts to shrink a case. Chosen: some seconds.
 const shrinkTries = 400
 
-// shrink makes numbers of the case smaller while a promise of the same kind breaks.
+// shrink reduces numbers of the case while a promise of the same kind breaks.
 func (f *Finding) shrink(ctx context.Context) error {
 	kind, _, _ := strings.Cut(f.Broken, ":")
 	tries := 0
@@ -326,7 +325,7 @@ func (f *Finding) shrink(ctx context.Context) error {
 	return nil
 }
 
-// smaller are numbers to try instead of x.
+// smaller returns numbers to try instead of x.
 func smaller(x int64) []int64 {
 	if x <= 0 {
 		return nil

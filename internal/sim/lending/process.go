@@ -6,15 +6,15 @@ import (
 	"github.com/headgate/headgate/internal/sim"
 )
 
-// A process has a clock of its own, and may be stopped and killed.
+// A process has its own clock, and may be paused and killed.
 type process struct {
 	m      *model
-	life   int // +1 each time it is started
+	life   int // +1 at each start
 	up     bool
-	paused time.Duration // until then it is not scheduled
+	paused time.Duration // not scheduled until then
 	rate   float64       // of its clock
 	offset time.Duration
-	site   int // -1: where Anywhere lives
+	site   int // -1: the home of Anywhere
 }
 
 func (m *model) newProcess(site int) process {
@@ -29,15 +29,15 @@ func (m *model) newProcess(site int) process {
 	return p
 }
 
-// clk is its own clock. An hour ahead: a desk takes 0 for "never".
+// clk returns the process's own clock. It starts at one hour, because a core takes 0 for "never".
 func (p *process) clk() time.Duration {
 	return time.Hour + p.offset + time.Duration(float64(p.m.w.Now())*p.rate)
 }
 
-// after calls f when its own clock has gone on by d, if it then still lives.
+// after calls f when the process's clock has advanced by d, if it is still in the same life.
 func (p *process) after(d time.Duration, f func()) {
 	life, wait := p.life, time.Duration(0)
-	if d > 0 { // its own clock has surely gone on by d then, however it is rounded
+	if d > 0 { // rounding must not make it early on its own clock
 		wait = time.Duration(float64(d)/p.rate) + time.Microsecond
 	}
 	p.m.after(wait, func() { p.when(life, f) })
@@ -69,7 +69,7 @@ func (m *model) after(d time.Duration, f func()) {
 	m.w.After(d, 0, i, 0)
 }
 
-// Event runs what was asked for with after.
+// Event runs a function scheduled with after.
 func (m *model) Event(_, i int32, _ int64) {
 	f := m.calls[i]
 	m.calls[i] = nil
@@ -77,14 +77,14 @@ func (m *model) Event(_, i int32, _ int64) {
 	f()
 }
 
-// send carries a message to a process: f runs there when it arrives, in the life
-// that the process has then. It may be lost, come twice, or be cut off.
+// send sends a message to a process: f runs there on arrival, in the life that the process then
+// has. The message may be lost, duplicated, or cut off.
 func (m *model) send(from, to *process, d sim.Delay, f func()) {
 	m.w.Messages(1)
 	m.carry(from, to, d, f)
 }
 
-// carry is send for what is not counted: the polls of those who wait.
+// carry is send without counting: for the polls of waiting visitors.
 func (m *model) carry(from, to *process, d sim.Delay, f func()) {
 	r, x := m.w.Rand(), &m.s.Faults
 	if m.cut(from.site, to.site) || m.faulty() && x.Lose > 0 && r.Float64() < x.Lose {
@@ -97,11 +97,11 @@ func (m *model) carry(from, to *process, d sim.Delay, f func()) {
 	}
 }
 
-// cut reports whether the way between two places is cut now.
+// cut reports whether the connection of two places is cut now.
 func (m *model) cut(a, b int) bool {
 	return a != b && (a >= 0 && m.sites[a].cutUntil > m.w.Now() || b >= 0 && m.sites[b].cutUntil > m.w.Now())
 }
 
-// faulty reports whether things go wrong now: in a hunt they stop going wrong after a
-// while, so that what comes back can be seen.
+// faulty reports whether faults occur now. In a hunt they end after a while, so that the recovery
+// can be checked.
 func (m *model) faulty() bool { return m.w.Now() < m.faultsEnd }

@@ -13,16 +13,16 @@ type disk struct {
 	rev uint64
 }
 
-// writing is how long a synced write takes: measured with SyncAlways, 0.5 to 0.9 ms
-// at the median and 4 ms at the 90th percentile (docs/design.md §4).
+// writing is the duration of a synced write: measured with SyncAlways, 0.5 to 0.9 ms at the median
+// and 4 ms at the 90th percentile (docs/design.md §4).
 func writing() sim.Delay {
 	return sim.Delay{Least: 300 * time.Microsecond, Mean: 1500 * time.Microsecond}
 }
 
-// write stores a record if the revision is still the one it was built on, then tells
-// its writer. The writer may be stopped meanwhile, or dead.
+// write stores a record if the revision is still the one it was built on, and then reports to its
+// writer, which may be paused or dead by then.
 func (m *model) write(p *process, d *disk, expect uint64, wr *slot.Record, done func(ok bool)) {
-	life := p.life // a process that is started anew hears nothing of its writes of before
+	life := p.life // a restarted process gets no result of earlier writes
 	m.after(writing().Draw(m.w.Rand()), func() {
 		ok := d.rev == expect
 		if ok {
@@ -32,7 +32,7 @@ func (m *model) write(p *process, d *disk, expect uint64, wr *slot.Record, done 
 	})
 }
 
-// read gives what a process that starts would read: the bytes, decoded.
+// read returns what a starting process would read: the bytes, decoded.
 func (d *disk) read() *slot.Record {
 	b, err := d.rec.AppendBinary(nil)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// A worker is the borrower of a room among messages, clocks and visitors of the simulation.
+// A worker connects the borrower of a room with the simulated messages, clocks and visitors.
 type worker struct {
 	process
 	m        *model
@@ -21,7 +21,7 @@ type worker struct {
 	order    []slot.StayID             // of seen
 }
 
-// wish is a newcomer who waits for a slot.
+// A wish is a newcomer that waits for a slot.
 type wish struct {
 	v     sim.ID
 	visit int64
@@ -57,7 +57,7 @@ func (k *worker) host() *host { return k.m.sites[k.site].host }
 
 func (k *worker) local() sim.Delay { return k.m.s.Sites[k.site].Local }
 
-// round sends one Sync if there is anything to say.
+// round sends one Sync if there is anything to report.
 func (k *worker) round(flush bool) {
 	if k.share.InFlight() != nil {
 		return
@@ -67,13 +67,13 @@ func (k *worker) round(flush bool) {
 	}
 }
 
-// hurry says at once what there is to say.
+// hurry sends everything to report immediately.
 func (k *worker) hurry() {
 	k.borrower.Hurry()
 	k.round(false)
 }
 
-// send sends a Sync, and again unchanged until it is answered.
+// send sends a Sync, and repeats it unchanged until it is answered.
 func (k *worker) send(x *slot.Sync) {
 	h := k.host()
 	k.m.send(&k.process, &h.process, k.local(), func() { h.put(k, x) })
@@ -84,7 +84,7 @@ func (k *worker) send(x *slot.Sync) {
 	})
 }
 
-// report notes who was seen since the last report.
+// report notes the sessions seen since the last report.
 func (k *worker) report(_ time.Duration, _ slot.Time, note func(slot.Item) bool) (all bool) {
 	for i, id := range k.order {
 		s, ok := k.seen[id]
@@ -101,14 +101,14 @@ func (k *worker) report(_ time.Duration, _ slot.Time, note func(slot.Item) bool)
 	return true
 }
 
-// hear takes an answer in.
+// hear processes an answer.
 func (k *worker) hear(x *slot.Sync, a *slot.Answer) {
 	if k.borrower.Hear(k.clk(), x, a) {
 		k.round(false)
 	}
 }
 
-// learn takes in the ends of an answer.
+// learn stores the ends in an answer.
 func (k *worker) learn(_ time.Duration, a *slot.Answer) {
 	for _, r := range a.Results {
 		if r.End > 0 {
@@ -123,7 +123,7 @@ func (k *worker) learn(_ time.Duration, a *slot.Answer) {
 	}
 }
 
-// open lets one in on the share.
+// open admits one visitor on the share.
 func (k *worker) open(q wish) bool {
 	if !k.m.asks(q) {
 		return true // it has given up
@@ -137,11 +137,11 @@ func (k *worker) open(q wish) bool {
 	return ok
 }
 
-// newcomer is a visitor without a ticket or a pass.
+// newcomer handles a visitor without a ticket or a pass.
 func (k *worker) newcomer(q wish) {
 	clk := k.clk()
 	if k.borrower.Arrived() && k.open(q) {
-		if k.borrower.Opened(clk) { // ask for more before the next one has to wait
+		if k.borrower.Opened(clk) { // request more before the next one has to wait
 			k.round(false)
 		}
 		return
@@ -159,11 +159,11 @@ func (k *worker) newcomer(q wish) {
 	k.round(false)
 }
 
-// recalled: the counter wants to hear of us now.
+// recalled handles a counter's request for a report.
 func (k *worker) recalled() { k.hurry() }
 
-// visit is a request with a pass. It returns the end that the pass now says; over if
-// the pass has ended and must be asked about.
+// visit handles a request with a pass. It returns the new end of the pass; over reports that the
+// pass has ended and the counter must decide.
 func (k *worker) visit(id slot.StayID, end slot.Time) (now slot.Time, over, ok bool) {
 	clk := k.clk()
 	hi, known := k.share.Hi(clk)
@@ -182,7 +182,7 @@ func (k *worker) visit(id slot.StayID, end slot.Time) (now slot.Time, over, ok b
 	return end, false, true
 }
 
-// question asks the counter about a pass that has ended.
+// question sends the counter a request about a pass that has ended.
 func (k *worker) question(id slot.StayID, end slot.Time, answer func(slot.Time)) {
 	lo, _ := k.share.Lo(k.clk())
 	k.borrower.Ask(slot.Item{Op: slot.Ask, ID: id, From: end, At: lo}, answer)

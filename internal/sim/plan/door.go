@@ -6,18 +6,17 @@ import (
 	"github.com/headgate/headgate/internal/sim"
 )
 
-// A door lets visitors in, one after the other, each at the first moment that the
-// limits allow.
+// A door admits visitors one after the other, each at the first moment that the limits allow.
 type door struct {
 	window, session time.Duration
-	step            time.Duration // between two of the line; 0: the limit is lifted
+	step            time.Duration // between two of the line; 0: no such limit
 	out             Outcome
 
 	ends   heap
 	recent queue         // admissions of the last window
 	line   queue         // admissions to come
 	last   time.Duration // the last admission
-	due    time.Duration // the next admission of the line, by the spread
+	due    time.Duration // next admission of the line by the spread
 }
 
 func newDoor(active, fresh int64, l sim.Limits) *door {
@@ -28,7 +27,7 @@ func newDoor(active, fresh int64, l sim.Limits) *door {
 	return d
 }
 
-// visit lets in one who arrives after all before.
+// visit admits a visitor that arrives after all earlier ones.
 func (d *door) visit(a sim.Arrival) {
 	o := &d.out
 	at := max(a.At, d.last)
@@ -44,7 +43,7 @@ func (d *door) visit(a sim.Arrival) {
 				at = max(at, d.recent.first()+d.window)
 			}
 		}
-		// As the ideal strategy: what is late by up to half a second is made up for.
+		// As in the ideal strategy, a delay of up to half a second is made up for.
 		d.due = max(d.due, at-min(d.step, time.Second/2)) + d.step
 	}
 	d.ends.push(at + a.Dwell + d.session)
@@ -64,7 +63,7 @@ func (d *door) visit(a sim.Arrival) {
 	}
 }
 
-// clear takes out who has left, and who came in more than a window ago.
+// clear removes visitors that have left, and admissions older than a window.
 func (d *door) clear(now time.Duration) {
 	for d.ends.len() > 0 && d.ends[0] <= now {
 		d.ends.pop()
@@ -93,7 +92,7 @@ func (q *queue) push(t time.Duration) {
 	q.times = append(q.times, t)
 }
 
-// drop takes out all that are not later than t.
+// drop removes all times that are not later than t.
 func (q *queue) drop(t time.Duration) {
 	for q.head < len(q.times) && q.times[q.head] <= t {
 		q.head++

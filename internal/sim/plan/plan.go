@@ -1,17 +1,16 @@
-// Package plan says which limits a traffic needs: how long people wait at those
-// given, which are the smallest at which nobody waits or nobody waits longer than
-// is bearable, and what a tenth more would buy.
+// Package plan computes which limits a given traffic needs: how long people wait at the given
+// limits, what the smallest limits are at which nobody waits or nobody waits too long, and what a
+// tenth more would change.
 //
-// It lets people in as [sim.Ideal] does, the next in line at the moment when a
-// slot comes back and the spread allows it, by a recurrence over the arrivals
-// that is faster than the world's events and can stop at the first who waits too
-// long. A test holds it against the ideal strategy itself. A real room is a little
-// behind.
+// It admits people as [sim.Ideal] does: the next in line enters at the moment when a slot is free
+// and the spread allows it. It uses a recurrence over the arrivals, which is faster than the events
+// of a World and can stop at the first visitor that waits too long. A test compares it with the
+// ideal strategy itself. A real room is slightly slower.
 //
-// It costs some 0.2 µs a visitor for each limit that is tried, a few dozen in
-// all, and memory for who is inside and who waits. All is one goroutine.
+// It costs about 0.2 µs a visitor for each limits that are tried, a few dozen in all, and memory
+// for visitors inside and waiting. It uses one goroutine.
 //
-// What it does not do: nobody gives up waiting, and nobody stays away.
+// It assumes that nobody gives up waiting, and nobody stays away.
 package plan
 
 import (
@@ -23,7 +22,7 @@ import (
 	"github.com/headgate/headgate/internal/sim"
 )
 
-// An Outcome is what limits do to a traffic, until the last is let in.
+// An Outcome is the effect of limits on a traffic, until the last visitor is admitted.
 type Outcome struct {
 	Active      int64         // total active users
 	New         int64         // new users a window
@@ -33,13 +32,13 @@ type Outcome struct {
 	MostWaiting int64         // at once
 	MostActive  int64         // at once
 	MostNew     int64         // in any window
-	Last        time.Duration // when the last was let in
+	Last        time.Duration // when the last was admitted
 }
 
-// Unlimited is the value of a limit that holds nobody back.
+// Unlimited is the value of a limit that never applies.
 const Unlimited = math.MaxInt64
 
-// MarshalJSON writes null for a limit that is lifted, and times in seconds.
+// MarshalJSON writes null for an unlimited limit, and times in seconds.
 func (o Outcome) MarshalJSON() ([]byte, error) {
 	limit := func(n int64) *int64 {
 		if n == Unlimited {
@@ -55,7 +54,7 @@ func (o Outcome) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// A Goal is the smallest limits at which nobody waits longer.
+// A Goal holds the smallest limits at which nobody waits longer than a given time.
 type Goal struct {
 	Within  time.Duration
 	Outcome Outcome
@@ -66,19 +65,19 @@ func (g Goal) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string]any{"within_seconds": g.Within.Seconds(), "outcome": g.Outcome})
 }
 
-// A Plan is the advice for a traffic and a room.
+// A Plan is the advice on limits for a traffic and a room.
 type Plan struct {
 	Given      Outcome `json:"given"`
-	OnlyActive Outcome `json:"only_active"` // the limit of new users lifted
-	OnlyNew    Outcome `json:"only_new"`    // the limit of active users lifted
+	OnlyActive Outcome `json:"only_active"` // without the limit of new users
+	OnlyNew    Outcome `json:"only_new"`    // without the limit of active users
 	More       Outcome `json:"ten_percent_more"`
 	Goals      []Goal  `json:"goals"`
 }
 
-// waits are the goals: nobody waits; and what is bearable, chosen.
+// waits returns the goals: nobody waits; and acceptable waits, chosen.
 func waits() []time.Duration { return []time.Duration{0, 5 * time.Minute, 15 * time.Minute} }
 
-// Make makes the plan for a scenario's traffic and limits.
+// Make computes the plan for a scenario's traffic and limits.
 func Make(ctx context.Context, s *sim.Scenario, seed uint64, progress func(done float64)) (*Plan, error) {
 	m := &maker{ctx: ctx, s: s, seed: seed, step: progress}
 	p := &Plan{}
@@ -100,16 +99,16 @@ func Make(ctx context.Context, s *sim.Scenario, seed uint64, progress func(done 
 	return p, nil
 }
 
-// Play is what the limits of a scenario do to its traffic.
+// Play computes the effect of a scenario's limits on its traffic.
 func Play(ctx context.Context, s *sim.Scenario, seed uint64) (Outcome, error) {
 	m := &maker{ctx: ctx, s: s, seed: seed}
 	return m.try(s.Limits.Active, s.Limits.New, Unlimited), m.err
 }
 
-// tenth is a tenth more, and at least one.
+// tenth returns n plus a tenth, and at least one more.
 func tenth(n int64) int64 { return n + (n+9)/10 }
 
-// A maker tries limits; after an error all it says is nothing.
+// A maker tries limits. After an error its results are zero.
 type maker struct {
 	ctx   context.Context
 	s     *sim.Scenario
@@ -119,11 +118,10 @@ type maker struct {
 	err   error
 }
 
-// expected is about how often limits are tried: for progress only.
+// expected is the approximate number of tries, for progress only.
 const expected = 70
 
-// try plays limits. It stops at the first wait that is longer than most, which
-// LongestWait then is.
+// try runs limits. It stops at the first wait longer than most, and LongestWait is then that wait.
 func (m *maker) try(active, fresh int64, most time.Duration) Outcome {
 	if m.err != nil {
 		return Outcome{}
@@ -133,7 +131,7 @@ func (m *maker) try(active, fresh int64, most time.Duration) Outcome {
 		m.step(min(1, float64(m.tries)/expected))
 	}
 	d := newDoor(active, fresh, m.s.Limits)
-	const often = 1 << 16 // visitors between two looks at the context, chosen: 10 ms
+	const often = 1 << 16 // visitors between two checks of the context, chosen: 10 ms
 	for a := range m.s.Arrivals(m.seed) {
 		if d.out.Visitors%often == 0 && m.ctx.Err() != nil {
 			m.err = m.ctx.Err()
@@ -146,13 +144,13 @@ func (m *maker) try(active, fresh int64, most time.Duration) Outcome {
 	return d.out
 }
 
-// goal finds the smallest limits at which nobody waits longer than within. free
-// is the traffic without limits.
+// goal finds the smallest limits at which nobody waits longer than within. free is the traffic
+// without limits.
 //
-// Each limit has a least value alone, with the other lifted. Both together make
-// people wait longer, so both grow by the same factor until it is bearable, and
-// then each shrinks as far as it can: neither of the two that come out can be
-// smaller without the other being greater.
+// It first finds the least value of each limit with the other one lifted. Together they make people
+// wait longer, so it raises both by the same factor until the wait is acceptable, and then lowers
+// each as far as possible. Neither of the two resulting limits can be smaller unless the other is
+// larger.
 func (m *maker) goal(within time.Duration, free Outcome) Goal {
 	top := Outcome{Active: max(1, free.MostActive), New: max(1, free.MostNew)}
 	holds := func(active, fresh int64) bool {
@@ -173,14 +171,14 @@ func (m *maker) goal(within time.Duration, free Outcome) Goal {
 	return Goal{Within: within, Outcome: m.try(top.Active, top.New, Unlimited)}
 }
 
-// fine is how finely limits are searched: within a quarter of a percent. Chosen.
+// fine is the precision of the search: a quarter of a percent. Chosen.
 const fine = 400
 
-// factor is how many times n must grow by its part of fine to be most.
+// factor returns how many steps of 1/fine raise n to most.
 func factor(n, most int64) int64 { return (most-n)*fine/n + 1 }
 
-// least is the least number from low to high, to a quarter of a percent, for
-// which ok holds. It is taken to hold for high.
+// least returns the smallest number from low to high, within a quarter of a percent, for which ok
+// holds. It assumes that ok holds for high.
 func (m *maker) least(low, high int64, ok func(int64) bool) int64 {
 	for m.err == nil && high-low > high/fine {
 		if middle := low + (high-low)/2; ok(middle) {

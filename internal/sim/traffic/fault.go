@@ -6,18 +6,18 @@ import (
 	"unicode/utf8"
 )
 
-// An Error says what is wrong with a file or with an option for it, and where.
+// An Error describes what is wrong with a file or one of its options, and where.
 type Error struct {
 	File    string
 	Line    int64  // from 1; 0: the file as a whole
-	Option  string // the flag that is wrong; "" when the file is
+	Option  string // the wrong flag; "" when it is the file
 	Problem string
 	Do      string // what to do about it
 
 	cause error
 }
 
-// Error gives file, line and problem; what to do is not part of it.
+// Error returns file, line and problem, without the hint.
 func (e *Error) Error() string {
 	switch {
 	case e.Option != "":
@@ -28,14 +28,14 @@ func (e *Error) Error() string {
 	return e.File + ": " + e.Problem
 }
 
-// Hint says what to do.
+// Hint returns what to do.
 func (e *Error) Hint() string { return e.Do }
 
 // Unwrap returns why a file could not be read, or nil.
 func (e *Error) Unwrap() error { return e.cause }
 
-// quoted shows what a file holds: quoted and cut, so that neither a long line nor
-// what a terminal would obey reaches one.
+// quoted returns a part of a file quoted and cut, so that neither long lines nor control sequences
+// reach a terminal.
 func quoted(text []byte) string {
 	const most = 60 // chosen: with file and line it still fits on two lines
 	s := strings.ToValidUTF8(string(text[:min(len(text), most*utf8.UTFMax)]), "\uFFFD")

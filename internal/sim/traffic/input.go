@@ -11,14 +11,14 @@ import (
 	"os"
 )
 
-// maxLine is the longest line that is read. Chosen: servers end a request line at
-// some 8 KB, and two of its headers may follow.
+// maxLine is the maximum length of a line. Chosen: servers limit a request line to about 8 KB, and
+// two headers may follow.
 const maxLine = 256 << 10
 
-// An input gives the lines of a file.
+// An input returns the lines of a file.
 type input struct {
 	name   string
-	size   int64 // 0: not known, as of a pipe
+	size   int64 // 0: unknown, as for a pipe
 	taken  int64 // bytes of the file
 	number int64 // of the line
 	lines  *bufio.Scanner
@@ -45,7 +45,7 @@ func openInput(name string) (*input, error) {
 	return in, nil
 }
 
-// begin looks whether the file is compressed.
+// begin checks whether the file is compressed.
 func (in *input) begin(r io.Reader) error {
 	plain := bufio.NewReaderSize(&counting{r, &in.taken}, 1<<16)
 	r = plain
@@ -63,13 +63,13 @@ func (in *input) begin(r io.Reader) error {
 
 func (in *input) close() { _ = in.closer.Close() }
 
-// next gives the next line that is not empty; its bytes stand until the next call.
+// next returns the next line that is not empty. Its bytes are valid until the next call.
 func (in *input) next() ([]byte, bool) {
 	for in.lines.Scan() {
 		in.number++
 		line := in.lines.Bytes()
 		if in.number == 1 {
-			line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf")) // the mark of UTF-8
+			line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf")) // the byte order mark of UTF-8
 		}
 		if len(bytes.TrimSpace(line)) > 0 {
 			return line, true
@@ -78,7 +78,7 @@ func (in *input) next() ([]byte, bool) {
 	return nil, false
 }
 
-// err is why the lines ended, nil at the end of the file.
+// err returns why the lines ended; nil at the end of the file.
 func (in *input) err() error {
 	err := in.lines.Err()
 	switch {
@@ -92,12 +92,12 @@ func (in *input) err() error {
 	return unreadable(in.name, err)
 }
 
-// fault is a mistake on the line that was read last.
+// fault returns an error about the line read last.
 func (in *input) fault(do, problem string, args ...any) *Error {
 	return &Error{File: in.name, Line: in.number, Problem: fmt.Sprintf(problem, args...), Do: do}
 }
 
-// done is the share of the file that has been read, 0 if that is not known.
+// done returns the share of the file that has been read, or 0 if unknown.
 func (in *input) done() float64 {
 	if in.size == 0 {
 		return 0
@@ -122,7 +122,7 @@ func unreadable(name string, err error) *Error {
 	return e
 }
 
-// counting counts the bytes that pass.
+// A counting is a reader that counts bytes.
 type counting struct {
 	io.Reader
 	n *int64

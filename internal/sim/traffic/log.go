@@ -8,26 +8,26 @@ import (
 	"time"
 )
 
-// late is how far a line of a log may lie behind an earlier one: servers stamp a
-// line when the request comes and write it when the answer ends. Such a line
-// counts as of the latest time. Chosen: a log's times are whole seconds.
+// late is how far a line of a log may lie behind an earlier one. Servers stamp a line when the
+// request arrives and write it when the answer ends. Such a line counts as having the latest time.
+// Chosen: a log's times are whole seconds.
 const late = time.Second
 
-// maxOpen bounds the visitors whose sessions are not over. Chosen: some 300 MB.
+// maxOpen limits the number of visitors with a session in progress. Chosen: about 300 MB.
 const maxOpen = 5_000_000
 
-// A log finds visitors in requests: those of one address with no more than a
-// session between two of them are one visit.
+// An accessLog finds visitors in requests: requests of one address with no more than a session
+// duration between them are one visit.
 type accessLog struct {
 	open  map[uint64]session // by a hash of the address
-	sweep int                // how many may be open before the ended ones are looked for
-	many  bool               // there is more than one address
+	sweep int                // number of open sessions at which ended ones are removed
+	many  bool               // more than one address was seen
 	first uint64
 	stamp [logStampSize]byte
 	at    time.Time // of stamp
 }
 
-// A session is a visitor who may come again.
+// A session is a visitor that may make more requests.
 type session struct {
 	visit       int64
 	first, last time.Duration // since the first line
@@ -35,7 +35,7 @@ type session struct {
 
 // readLog reads an access log that begins with line.
 func (r *reader) readLog(ctx context.Context, line []byte) error {
-	const few = 1 << 16 // chosen: below this nothing is worth looking for
+	const few = 1 << 16 // chosen: below this, cleaning up is not worthwhile
 	l := &accessLog{open: map[uint64]session{}, sweep: few}
 	r.t.Dwells = true
 	for ok := true; ok; line, ok = r.in.next() {
@@ -99,7 +99,7 @@ func (r *reader) request(l *accessLog, line []byte) error {
 	return r.bound(l, now)
 }
 
-// bound forgets those who cannot come again, when many are open.
+// bound removes ended sessions when many are open.
 func (r *reader) bound(l *accessLog, now time.Duration) error {
 	if len(l.open) < l.sweep {
 		return nil
@@ -115,7 +115,7 @@ func (r *reader) bound(l *accessLog, now time.Duration) error {
 	return nil
 }
 
-// ended notes the visits of all who were last seen before a time.
+// ended records the visits of all visitors last seen before a given time.
 func (r *reader) ended(l *accessLog, before time.Duration) error {
 	for key, s := range l.open {
 		if s.last < before {
@@ -128,7 +128,7 @@ func (r *reader) ended(l *accessLog, before time.Duration) error {
 	return nil
 }
 
-// stayed notes how long a visit was.
+// stayed records the length of a visit.
 func (r *reader) stayed(s session) error {
 	if s.first == s.last {
 		return nil
@@ -136,8 +136,8 @@ func (r *reader) stayed(s session) error {
 	return r.t.spool.setDwell(s.visit, s.last-s.first)
 }
 
-// logFields finds client and time in a line of the common or combined format. A
-// host may stand before the client, as in Apache's vhost_combined.
+// logFields returns client and time of a line in the common or combined format. A host may precede
+// the client, as in Apache's vhost_combined.
 func logFields(line []byte) (client, stamp []byte, wrong string) {
 	open := bytes.IndexByte(line, '[')
 	for open >= 0 && (len(line) < open+logStampSize+2 || line[open+logStampSize+1] != ']') {
@@ -163,8 +163,8 @@ func logFields(line []byte) (client, stamp []byte, wrong string) {
 	return client, line[open+1 : open+1+logStampSize], ""
 }
 
-// hash is FNV-1a, the same on every machine. Two of maxOpen addresses share one
-// with a probability of 1 in a million.
+// hash is FNV-1a, the same on every machine. The probability that an address shares a hash with
+// another of maxOpen addresses is about 1 in a million.
 func hash(client []byte) uint64 {
 	h := uint64(14695981039346656037)
 	for _, c := range client {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Bounds of what is read. Chosen: a year of traffic, and a spool of 2 GB.
+// These constants limit the input. Chosen: a year of traffic, and a spool of 2 GB.
 const (
 	maxSpan     = 366 * 24 * time.Hour
 	maxVisitors = 100_000_000
@@ -20,8 +20,8 @@ type reader struct {
 	o  Options
 	t  *Traffic
 
-	last  time.Time // the time of the line before
-	group int64     // the first visit that arrived in that second
+	last  time.Time // time of the line before
+	group int64     // the first visit of that second
 	whole bool      // its time has no fraction
 }
 
@@ -62,7 +62,7 @@ func read(ctx context.Context, in *input, o Options) (t *Traffic, err error) {
 	return r.t, err
 }
 
-// guess tells a log from a table by its first line.
+// guess distinguishes a log from a table by the first line.
 func guess(line []byte) Format {
 	if _, _, err := logFields(line); err == "" {
 		return Log
@@ -70,11 +70,10 @@ func guess(line []byte) Format {
 	return CSV
 }
 
-// often is how many lines are read between two looks at the context. Chosen:
-// under a millisecond.
+// often is the number of lines between two checks of the context. Chosen: under a millisecond.
 const often = 1 << 12
 
-// look ends a read that nobody wants any more, and says how far it is.
+// look returns an error if the read was canceled, and reports progress.
 func (r *reader) look(ctx context.Context) error {
 	if r.in.number%often != 0 {
 		return nil
@@ -85,7 +84,7 @@ func (r *reader) look(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// line notes the time of a line, which is in order.
+// line checks and records the time of a line. Lines must be in order.
 func (r *reader) line(at time.Time) error {
 	if r.t.Lines == 0 {
 		r.t.First, r.last = at, at
@@ -105,7 +104,7 @@ func (r *reader) line(at time.Time) error {
 	return nil
 }
 
-// visit adds a visitor who arrives with the line that was noted.
+// visit adds a visitor that arrives at the time of the current line.
 func (r *reader) visit(site int32, dwell time.Duration) (int64, error) {
 	if r.t.Visitors == maxVisitors {
 		return 0, &Error{File: r.in.name, Problem: fmt.Sprintf("has more than %d visitors", maxVisitors),
@@ -116,9 +115,9 @@ func (r *reader) visit(site int32, dwell time.Duration) (int64, error) {
 	return r.t.spool.add(visit{at: r.t.Last, dwell: dwell, site: site})
 }
 
-// spread lets those who arrived in one second arrive evenly within it, or until
-// the next line: a time in whole seconds says no more, and a crowd at its
-// beginning would be one that never was.
+// spread distributes the arrivals of one second evenly within it, or until the next line. A time in
+// whole seconds has no more information, and a crowd at the start of each second would be an
+// artifact.
 func (r *reader) spread(next time.Duration) error {
 	from, n := r.group, r.t.spool.n-r.group
 	r.group = r.t.spool.n
@@ -146,7 +145,7 @@ func (r *reader) end() error {
 
 func show(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.999") }
 
-// pick finds a column: the one that is asked for, or the first name that is there.
+// pick finds a column: the requested one, or the first default name that exists.
 func (r *reader) pick(columns [][]byte, asked, option string, names ...string) (int, error) {
 	wanted := names
 	if asked != "" {
@@ -167,7 +166,7 @@ func (r *reader) pick(columns [][]byte, asked, option string, names ...string) (
 		Do:      "its columns are " + list(columns)}
 }
 
-// list names the columns of a table, the first few of many.
+// list names the columns of a table, or the first few of many.
 func list(columns [][]byte) string {
 	const most = 12 // chosen: some two lines of a terminal
 	var b bytes.Buffer

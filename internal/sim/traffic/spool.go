@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A visit is one visitor as the spool keeps it.
+// A visit is a visitor as stored in the spool.
 type visit struct {
 	at, dwell time.Duration
 	site      int32
@@ -19,17 +19,17 @@ type visit struct {
 // visitSize is that of a visit: two times and a site.
 const visitSize = 8 + 8 + 4
 
-// spoolBuffer is how much is written at once. Chosen: a multiple of a page.
+// spoolBuffer is the size of one write. Chosen: a multiple of a page.
 const spoolBuffer = visitSize << 12
 
-// A space is where the spool writes.
+// A space is the file that the spool writes to.
 type space interface {
 	io.ReaderAt
 	io.WriterAt
 	io.Closer
 }
 
-// temporary makes a file that is gone with the process, whatever ends it.
+// temporary creates a file that disappears with the process, however it ends.
 func temporary() (space, error) {
 	f, err := os.CreateTemp("", "headgate-traffic-")
 	if err != nil {
@@ -41,7 +41,7 @@ func temporary() (space, error) {
 	return f, nil
 }
 
-// A spool is a list of visits: they are added at its end and may be changed later.
+// A spool is a list of visits. Visits are appended, and may be changed later.
 type spool struct {
 	space  space
 	n      int64
@@ -97,10 +97,10 @@ func (s *spool) flush() error {
 	return nil
 }
 
-// setAt changes when a visit begins.
+// setAt changes the start of a visit.
 func (s *spool) setAt(i int64, at time.Duration) error { return s.set(i, 0, at) }
 
-// setDwell changes how long a visit is.
+// setDwell changes the length of a visit.
 func (s *spool) setDwell(i int64, dwell time.Duration) error { return s.set(i, 8, dwell) }
 
 func (s *spool) set(i, field int64, d time.Duration) error {

@@ -9,12 +9,11 @@ import (
 	"time"
 )
 
-// stampHint says what a time of a table may look like.
+// stampHint describes the time formats of a table.
 const stampHint = "write times as 2023-09-11T11:45:54Z, or as Unix seconds or milliseconds"
 
-// stamp reads the time of a table: RFC 3339, with a space instead of the T too,
-// in UTC where no zone is written; or a number of seconds, milliseconds,
-// microseconds or nanoseconds since 1970.
+// stamp parses the time of a table. It is RFC 3339, possibly with a space instead of the T, and UTC
+// without a zone; or a number of seconds, milliseconds, microseconds or nanoseconds since 1970.
 func stamp(text []byte) (t time.Time, ok bool) {
 	text = bytes.TrimSpace(text)
 	if len(text) > 64 {
@@ -26,23 +25,23 @@ func stamp(text []byte) (t time.Time, ok bool) {
 	for _, layout := range []string{time.RFC3339, "2006-01-02 15:04:05Z07:00", time.DateTime,
 		"2006-01-02T15:04:05"} {
 		if t, err := time.Parse(layout, string(text)); err == nil {
-			// What a Duration of nanoseconds since 1970 cannot hold is no time of traffic.
+			// A time that a Duration of nanoseconds since 1970 cannot hold is rejected.
 			return t, t.Year() >= 1970 && t.Year() < 2200
 		}
 	}
 	return t, false
 }
 
-// The greatest numbers that are taken for seconds, milliseconds and microseconds
-// since 1970: each is the year 5138 in its own unit and 1973 in the next.
+// These are the largest numbers taken as seconds, milliseconds and microseconds since 1970. Each is
+// the year 5138 in its own unit and 1973 in the next.
 const (
 	mostSeconds = 1e11
 	mostMillis  = 1e14
 	mostMicros  = 1e17
 )
 
-// number reads a decimal number as a time since 1970. The fraction is read digit
-// by digit: a float64 would round it to parts of a microsecond.
+// number parses a decimal number as a time since 1970. It reads the fraction digit by digit,
+// because a float64 would round it to parts of a microsecond.
 func number(text []byte) (t time.Time, ok bool) {
 	whole, part, _ := bytes.Cut(text, []byte("."))
 	n, err := strconv.ParseInt(string(whole), 10, 64)
@@ -72,8 +71,7 @@ func number(text []byte) (t time.Time, ok bool) {
 	return time.Unix(0, int64(at)).UTC(), true
 }
 
-// span reads how long a visit lasts: 90, 12.5 or 1m30s, all of them seconds
-// where there is no unit.
+// span parses the length of a visit: 90, 12.5 or 1m30s. Without a unit it is in seconds.
 func span(text []byte) (d time.Duration, ok bool) {
 	s := strings.TrimSpace(string(text))
 	if s == "" {
@@ -90,7 +88,7 @@ func span(text []byte) (d time.Duration, ok bool) {
 // logStampSize is that of 11/Sep/2023:11:45:54 +0000.
 const logStampSize = 26
 
-// logStamp reads the time of an access log, which is always written alike.
+// logStamp parses the time of an access log, which has a fixed format.
 func logStamp(b []byte) (t time.Time, ok bool) {
 	if len(b) != logStampSize || b[2] != '/' || b[6] != '/' || b[11] != ':' || b[14] != ':' ||
 		b[17] != ':' || b[20] != ' ' || b[21] != '+' && b[21] != '-' {
@@ -111,7 +109,7 @@ func logStamp(b []byte) (t time.Time, ok bool) {
 	return time.Date(year, time.Month(month), day, hour, minute-zone, second, 0, time.UTC), true
 }
 
-// digits reads a number of digits alone, or −1.
+// digits parses a number of digits only, or returns −1.
 func digits(b []byte) int {
 	n := 0
 	for _, c := range b {

@@ -5,13 +5,13 @@ import (
 	"context"
 )
 
-// maxSites bounds the data centres of a file. Chosen: more than any network has.
+// maxSites is the maximum number of data centers in a file. Chosen: more than any network has.
 const maxSites = 1000
 
-// A table is a CSV file: where its columns are.
+// A table holds the positions of the columns of a CSV file.
 type table struct {
 	comma             byte
-	time, site, dwell int // of the columns; −1: there is none
+	time, site, dwell int // column numbers; −1: none
 	fields            [][]byte
 	sites             map[string]int32
 }
@@ -111,8 +111,7 @@ func (r *reader) row(t *table, line []byte) error {
 
 const quoteHint = "write a quote within quotes twice, and no line break within them"
 
-// comma is what stands between fields: the one of the usual three that the header
-// has most of.
+// comma returns the separator: the most frequent of the usual three in the header.
 func comma(header []byte) byte {
 	best, most := byte(','), 0
 	for _, c := range []byte{',', ';', '\t'} {
@@ -123,9 +122,9 @@ func comma(header []byte) byte {
 	return best
 }
 
-// split takes a line of CSV apart (RFC 4180, but no line breaks in quotes: one
-// that never ends would take in the whole file). The fields stand until the next
-// call; it reports whether all quotes end.
+// split splits a line of CSV (RFC 4180, but without line breaks in quotes: an unclosed quote would
+// swallow the whole file). The fields are valid until the next call. It reports whether all quotes
+// are closed.
 func (t *table) split(line []byte) ([][]byte, bool) {
 	t.fields = t.fields[:0]
 	for {
@@ -152,7 +151,7 @@ func (t *table) split(line []byte) ([][]byte, bool) {
 	}
 }
 
-// unquote reads up to the quote that ends a field. Two quotes are one.
+// unquote reads up to the quote that ends a field. Two quotes stand for one.
 func unquote(line []byte) (field, rest []byte, ok bool) {
 	first := bytes.IndexByte(line, '"')
 	if first < 0 {

@@ -1,20 +1,17 @@
-// Package traffic makes the arrivals of a scenario from a file: a CSV table with
-// a column of times, or the access log of a web server.
+// Package traffic creates the arrivals of a scenario from a file: a CSV table with a column of
+// times, or the access log of a web server.
 //
-// The promise: a file is taken whole or not at all. What cannot be read is told
-// with its line and what to do; the arrivals that come out are in order of time,
-// and the same each time they are asked for.
+// It accepts a file as a whole or not at all. An error names the line and what to do. The arrivals
+// are in order of time, and the same each time they are read.
 //
-// [Open] reads the file once, as a stream, which may be compressed by gzip. What
-// it found lies in a temporary file without a name, 20 bytes for each visitor, so
-// that many runs need neither the file nor memory. Memory is bounded by the
-// visitors of a log whose sessions are not over, at most some 300 MB. A core
+// [Open] reads the file once, as a stream, which may be compressed by gzip. It stores the result in
+// an unnamed temporary file, 20 bytes for each visitor, so that further runs need neither the input
+// file nor memory. Memory grows with the unfinished sessions of a log, at most about 300 MB. A core
 // reads two to five million lines a second.
 //
-// It belongs to one goroutine at a time.
+// A Traffic may be used by one goroutine at a time.
 //
-// What it does not do: it does not tell robots from people, nor people behind one
-// address from each other.
+// The package cannot distinguish robots from people, nor people behind the same address.
 package traffic
 
 import (
@@ -27,44 +24,44 @@ import (
 	"github.com/headgate/headgate/internal/sim"
 )
 
-// A Format is how a file is written.
+// A Format is the format of a file.
 type Format string
 
-// The formats. Auto looks at the first line.
+// These are the formats. Auto detects the format from the first line.
 const (
 	Auto Format = ""
 	CSV  Format = "csv"
 	Log  Format = "log"
 )
 
-// Options say how a file is to be read.
+// Options define how to read a file.
 type Options struct {
 	Format     Format
 	TimeColumn string                // of CSV; "": the first of time, timestamp, ts, date, at
 	SiteColumn string                // of CSV; "": the first of site, colo, datacenter, if any
-	Session    time.Duration         // after this long without a line an address is a new visitor
-	Progress   func(done float64)    // called now and then, may be nil
+	Session    time.Duration         // a longer gap between lines starts a new visit
+	Progress   func(done float64)    // called at intervals, may be nil
 	Space      func() (space, error) // for tests; nil: a temporary file
 }
 
-// A Traffic is what a file held.
+// A Traffic is the content of a file.
 type Traffic struct {
 	Name     string
 	Format   Format
-	Lines    int64 // with a visitor's request in them
+	Lines    int64 // lines that contain a request
 	Visitors int64
 	First    time.Time
-	Last     time.Duration // the last arrival, after the first
-	Sites    []string      // empty: the file says none
-	Dwells   bool          // the file says how long visitors stay
+	Last     time.Duration // the last arrival, relative to the first
+	Sites    []string      // empty: not in the file
+	Dwells   bool          // the file contains the length of visits
 
 	spool      *spool
 	err        error
 	oneAddress bool
 }
 
-// Open reads a file. Its error is an *Error when the file or an option is wrong.
-// Close must follow.
+// Open reads a file. Its error is an *Error when the file or an option is wrong. The caller must
+// call Close.
 func Open(ctx context.Context, name string, o Options) (*Traffic, error) {
 	in, err := openInput(name)
 	if err != nil {
@@ -74,25 +71,24 @@ func Open(ctx context.Context, name string, o Options) (*Traffic, error) {
 	return read(ctx, in, o)
 }
 
-// Close gives back the temporary file.
+// Close removes the temporary file.
 func (t *Traffic) Close() error { return t.spool.close() }
 
-// Err is what went wrong with the temporary file since Open: the arrivals ended
-// early if it is not nil.
+// Err returns the first error of the temporary file since Open. If it is not nil, the arrivals
+// ended early.
 func (t *Traffic) Err() error { return t.err }
 
-// The workers of a data centre, one way of a message to its counter and to where
-// Anywhere lives. The numbers of workers are those of Cloudflare's example of
-// 2023 (3 of a data centre, 10 in all), the delays halves of its "under 10 ms" and
-// "60 to 70 ms" for the way there and back.
+// These are the workers of a data center, and the one-way delays to its counter and to the home of
+// Anywhere. The numbers of workers are those of Cloudflare's example of 2023 (3 per data center, 10
+// in all). The delays are half of its round trips of "under 10 ms" and "60 to 70 ms".
 const (
 	siteWorkers = 3
 	allWorkers  = 10
 	stateLag    = 5 * time.Second // "within seconds", chosen
 )
 
-// Scenario is the traffic before a room with these limits. It ends a window after
-// the last arrival; who wants to see the line drain makes it longer.
+// Scenario returns the traffic in front of a room with these limits. It ends a window after the
+// last arrival. To see the line drain, make it longer.
 func (t *Traffic) Scenario(l sim.Limits) sim.Scenario {
 	local := sim.Delay{Least: time.Millisecond, Mean: 3 * time.Millisecond}
 	home := sim.Delay{Least: 30 * time.Millisecond, Mean: 33 * time.Millisecond}
@@ -111,7 +107,7 @@ func (t *Traffic) Scenario(l sim.Limits) sim.Scenario {
 	}
 }
 
-// arrivals gives the visitors again; the seed draws their workers.
+// arrivals returns the visitors; the seed determines their workers.
 func (t *Traffic) arrivals(seed uint64, sites []sim.Site) iter.Seq[sim.Arrival] {
 	return func(yield func(sim.Arrival) bool) {
 		r := rand.New(rand.NewPCG(seed, 2))
@@ -132,7 +128,7 @@ func amount(n int64, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// String says in a sentence what the file held.
+// String returns a sentence on what the file contains.
 func (t *Traffic) String() string {
 	s := fmt.Sprintf("%s: %s from %s UTC, over %s", t.Name, amount(t.Visitors, "visitor"), show(t.First),
 		t.Last.Round(time.Second))
@@ -145,6 +141,6 @@ func (t *Traffic) String() string {
 	return s
 }
 
-// OneAddress reports whether a log has many requests and one visitor: that of a
-// proxy before the server.
+// OneAddress reports whether a log has many requests but only one address. The log then probably
+// shows a proxy in front of the server.
 func (t *Traffic) OneAddress() bool { return t.Format == Log && t.oneAddress && t.Lines >= 10 }
