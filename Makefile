@@ -111,10 +111,9 @@ waits:
 	$(MAKE) -j3 -Otarget three cloudflare browser
 
 # Judged by counts and in virtual time: they take what waits leaves of the processors, and no more.
-# Seeds by number, since a minute plays more of them on a faster machine.
 .PHONY: computes
 computes:
-	nice -n 19 $(MAKE) -j2 -Otarget walk fuzz twins explore mutants SEEDS=1-3 FOR=0 MUTANT='/calls_by_chance$$$$'
+	nice -n 19 $(MAKE) -j2 -Otarget walk fuzz mutants MUTANT='/calls_by_chance$$$$'
 
 # Tests in files with this tag start real engines, or processes, or wait in real time.
 SHORT ?= -short
