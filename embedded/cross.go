@@ -93,7 +93,7 @@ func (c *Cluster) cross(o *server.Options, keeper *doorkeeper) error {
 		return err
 	}
 	o.Accounts = []*server.Account{records}
-	o.Cluster.Name = c.Name         // also with a single engine: otherwise its own name, which the other may also have
+	o.Cluster.Name = c.Name         // also if alone: its own name may be the same elsewhere
 	o.PingInterval = crossPingEvery // for links and clients: routes have their own
 	o.LeafNode = server.LeafNodeOpts{
 		ReconnectInterval: crossRedial, DialTimeout: crossDialWait, NoAdvertise: true,
