@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/embedded"
 )
 
-// A room of one in front of a handler: the second visitor waits.
+// A room with one slot in front of a handler: the second visitor waits.
 func ExampleRoom_Handler() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -41,7 +41,7 @@ func ExampleRoom_Handler() {
 	// 503 "waiting"
 }
 
-// A room that outlives its process. The sealing keys are the caller's to keep.
+// A room that outlives its process. The caller must store the sealing keys.
 func ExampleOpenEngine() {
 	dir, err := os.MkdirTemp("", "headgate-example-")
 	if err != nil {
