@@ -58,7 +58,7 @@ func (c *Cluster) checkOthers() error {
 	for i := range c.Others {
 		d := &c.Others[i]
 		bad := func(format string, args ...any) error {
-			return &clusterError{fmt.Sprintf("data centre %q: ", d.Name) + fmt.Sprintf(format, args...)}
+			return &clusterError{fmt.Sprintf("data center %q: ", d.Name) + fmt.Sprintf(format, args...)}
 		}
 		if f := join.CheckName(d.Name); f != nil {
 			return bad("%s", f.Problem)
@@ -198,7 +198,7 @@ func (k *doorkeeper) whose(cs *tls.ConnectionState) (string, error) {
 		found = name
 	}
 	if found == "" {
-		return "", fmt.Errorf("the certificate of %q is not of a store node of another data centre",
+		return "", fmt.Errorf("the certificate of %q is not of a store node of another data center",
 			leaf.Subject.CommonName)
 	}
 	return found, nil
