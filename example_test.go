@@ -81,7 +81,7 @@ func visitOnce(dir string, keys headgate.SealingKeys, cookie string) string {
 	}
 	ended := make(chan error, 2)
 	go func() { ended <- room.Run(ctx) }()
-	go func() { ended <- engine.Run(ctx) }() // starts an engine anew that could not write
+	go func() { ended <- engine.Run(ctx) }() // restarts an engine that cannot write
 	defer func() { stop(); <-ended; <-ended }()
 
 	visit := httptest.NewRequest("GET", "/", nil)
