@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// discard is a ResponseWriter that keeps nothing.
+// A discard is a ResponseWriter that keeps nothing.
 type discard struct{ h http.Header }
 
 func (d *discard) Header() http.Header         { return d.h }
@@ -41,7 +41,7 @@ func benchVisitor(b testing.TB, h http.Handler) *http.Request {
 	return r
 }
 
-// benchLoad is a request, and what a browser does with the cookie of its answer.
+// benchLoad sends a request, and does what a browser does with the answer's cookie.
 func benchLoad(h http.Handler, r *http.Request) {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
@@ -50,7 +50,7 @@ func benchLoad(h http.Handler, r *http.Request) {
 	}
 }
 
-// What is known of a request stays on the stack; a page alone may keep what it is shown.
+// What is known of a request stays on the stack; only a page may keep its View.
 func TestAllocationsOfAVisitor(t *testing.T) {
 	w := &discard{http.Header{}}
 	_, h := benchRoom(t, 1)
@@ -71,8 +71,8 @@ func TestAllocationsOfAVisitor(t *testing.T) {
 	}
 }
 
-// BenchmarkPassCheck is the check of a pass alone: open the cookie, look at the
-// time, look whether the stay was revoked.
+// BenchmarkPassCheck measures the check of a pass alone: open the cookie, check the time, check
+// whether the session was revoked.
 func BenchmarkPassCheck(b *testing.B) {
 	room, h := benchRoom(b, 1000)
 	req := benchVisitor(b, h)
@@ -88,8 +88,8 @@ func BenchmarkPassCheck(b *testing.B) {
 	}
 }
 
-// BenchmarkPassWithRenewal is all that a request with a pass costs beyond what
-// it is let through to, the renewal included.
+// BenchmarkPassWithRenewal measures everything that a request with a pass costs in addition to its
+// handler, including the renewal.
 func BenchmarkPassWithRenewal(b *testing.B) {
 	_, h := benchRoom(b, 1000)
 	req := benchVisitor(b, h)
@@ -100,7 +100,7 @@ func BenchmarkPassWithRenewal(b *testing.B) {
 	}
 }
 
-// BenchmarkPoll is the JSON poll of a visitor who waits, without HTTP.
+// BenchmarkPoll measures the JSON poll of a waiting visitor, without HTTP.
 func BenchmarkPoll(b *testing.B) {
 	_, h := benchRoom(b, 1)
 	benchVisitor(b, h)

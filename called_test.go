@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// In a review five phones slept, were told "your turn", and one of them got in.
+// In a review, five suspended phones were told "your turn", and only one of them got in.
 
-// next polls once. A visitor that is told "called" loads the page then and must get in.
+// next polls once. If the answer is "called", the visitor loads the page and must get in.
 func (v *visitor) next() (state State, notice string) {
 	v.g.t.Helper()
 	p := v.poll()
@@ -20,13 +20,14 @@ func (v *visitor) next() (state State, notice string) {
 	return p.State, p.Notice
 }
 
-// Visitors that slept are told "called" only if they hold a slot: with the next page they are in.
+// Visitors whose devices were suspended are told "called" only if they hold a slot: the next page
+// admits them.
 func TestCalledMeansIn(t *testing.T) {
 	for name, sleep := range map[string]time.Duration{
 		"longer than a call is kept":  time.Minute,
 		"longer than a place is kept": 10 * time.Minute,
 	} {
-		for _, others := range []int{0, 3} { // that go in meanwhile, and pass those who sleep
+		for _, others := range []int{0, 3} { // that enter meanwhile, ahead of the suspended ones
 			bubble(t, fmt.Sprint(name, ", passed by ", others), func(t *testing.T) {
 				g := openGate(t, RoomConfig{TotalActiveUsers: 1, NewUsersPerMinute: 600,
 					SessionDuration: 10 * time.Second, Hold: 5 * time.Minute, PollMax: 5 * time.Second})
@@ -85,7 +86,7 @@ func TestCalledMeansIn(t *testing.T) {
 	}
 }
 
-// What a poll with a pass is told is what the next page does.
+// The answer to a poll with a pass agrees with what the next page does.
 func TestCalledWithAPassMeansIn(t *testing.T) {
 	cfg := RoomConfig{TotalActiveUsers: 1, NewUsersPerMinute: 600, SessionDuration: 10 * time.Second}
 	bubble(t, "a session that is over, in a room where others wait", func(t *testing.T) {
@@ -139,8 +140,8 @@ func TestCalledWithAPassMeansIn(t *testing.T) {
 	})
 }
 
-// A second tab polls with the ticket while the first one's claim is written: it is not a newcomer, whose
-// cookie would replace the pass.
+// A second tab polls with the ticket while the first tab's claim is written. It is not a newcomer,
+// whose cookie would replace the pass.
 func TestAPollDuringAClaimIsNoNewcomer(t *testing.T) {
 	bubble(t, "a write takes half a second", func(t *testing.T) {
 		p, owner, copies := calledWithCopies(t, RoomConfig{SessionDuration: time.Hour}, 1)

@@ -33,15 +33,16 @@ var (
 	chaosTalks = flag.Bool("chaos-talks", false, "TestChaos says all that is done")
 )
 
-// TestChaos lives through what nobody has tried together: a crowd, operators who change everything,
-// and accidents, in one process, some nodes, or some data centres. The processes, their messages and
-// the clocks of the bubble are real, and an hour takes seconds; the moments at which goroutines run
-// are not part of the seed, so a seed that fails may have to be played again some times. Worlds of
-// several nodes are for long runs (make soak): in one of some hundred a visitor who was late is called
-// after one behind. And a pass that was used after its stay had left frees a slot of somebody else when
-// the whole room was killed in between, which docs/protocol.md leaves outside: one in some hundred.
+// TestChaos combines what no other test combines: a crowd, operators who change everything, and
+// failures, in one process, several nodes, or several data centers. The processes, their messages
+// and the clocks of the bubble are real, and an hour takes seconds. The scheduling of goroutines is
+// not part of the seed, so a failing seed may have to be repeated some times. Worlds of several
+// nodes are for long runs (make soak): in one of some hundred, a visitor who was late is called
+// after one behind. Also, in one of some hundred, a pass that was used after its session had ended
+// frees another visitor's slot when the whole room was killed in between; docs/protocol.md excludes
+// this case.
 //
-// The judges stand outside: at the origin, in each browser, and where records are written.
+// The judges are outside the room: at the origin, in each browser, and where records are written.
 func TestChaos(t *testing.T) {
 	for i := range *chaosSeeds {
 		seed := *chaosFirst + uint64(i)**chaosEach
@@ -51,7 +52,7 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// chaos is a room, wherever it is, and all that happens to it.
+// A chaos is a room, wherever it runs, and everything that happens to it.
 type chaos struct {
 	t     *testing.T
 	seed  uint64
@@ -60,10 +61,10 @@ type chaos struct {
 	buses map[string]*embedded.Server // between the nodes of a data centre; none in one process
 	links map[string]*embedded.Server // between two data centres, by both names in order
 	sites []string
-	each  int // nodes of a data centre; 0: one process, alone
+	each  int // nodes of a data center; 0: a single process
 	ring  *ticket.Ring
 	keys  SealingKeys
-	over  atomic.Bool // a judge has spoken, or the end has come
+	over  atomic.Bool // a judge has failed the test, or the end has come
 	going sync.WaitGroup
 
 	mu     sync.Mutex
@@ -130,7 +131,8 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	})
 }
 
-// openChaos makes a world of so many data centres with so many nodes each, 0 for one process alone.
+// openChaos makes a world of sites data centers with each nodes in each; 0 nodes means a single
+// process.
 func openChaos(t *testing.T, seed uint64, r *rand.Rand, sites, each int, cfg RoomConfig) *chaos {
 	c := &chaos{t: t, seed: seed, r: r, began: time.Now(), keys: drawKeys(), each: each, cfg: cfg,
 		sites: []string{"sjc", "lhr", "del"}[:sites], mem: map[string]*store.Memory{},
@@ -156,7 +158,7 @@ func openChaos(t *testing.T, seed uint64, r *rand.Rand, sites, each int, cfg Roo
 	return c
 }
 
-// chaosHold is for how long silence keeps a place.
+// chaosHold is how long a silent visitor keeps the place.
 const chaosHold = 90 * time.Second
 
 func (c *chaos) bus(name string) *embedded.Server {
@@ -176,7 +178,7 @@ func (c *chaos) setKeys() {
 	c.ring = e.keys.Load()
 }
 
-// way is a connection that can be cut.
+// way returns a connection that can be cut.
 func (n *chaosNode) way(to string, s *embedded.Server) *nats.Conn {
 	w := &chaosWay{link: link{engine: s}, to: to}
 	conn, err := nats.Connect("", nats.InProcessServer(&w.link), nats.MaxReconnects(-1),
@@ -188,7 +190,7 @@ func (n *chaosNode) way(to string, s *embedded.Server) *nats.Conn {
 	return conn
 }
 
-// open opens the engine of a process, as OpenEngine does it but for its store and its clock, which
+// open opens the engine of a process as OpenEngine does, except for its store and its clock, which
 // are those of the bubble.
 func (n *chaosNode) open(boot func() time.Duration) {
 	c := n.c
@@ -216,7 +218,7 @@ func (n *chaosNode) open(boot func() time.Duration) {
 	e.joinSites(&EngineConfig{Datacenters: d, Log: log})
 }
 
-// start begins a process, and what follows its configuration.
+// start begins a process, and makes it follow its configuration.
 func (c *chaos) start(site, name string, config func(time.Time) RoomConfig) *chaosNode {
 	n := &chaosNode{c: c, site: site, name: name, store: &chaosStore{}}
 	n.store.plug.Memory = c.mem[site]
@@ -294,7 +296,7 @@ func (n *chaosNode) follow(ctx context.Context, have RoomConfig, config func(tim
 	}
 }
 
-// config is what is to be in force at a time.
+// config returns the configuration for a time.
 func (c *chaos) config(now time.Time) RoomConfig {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -311,7 +313,7 @@ func (c *chaos) config(now time.Time) RoomConfig {
 	return cfg
 }
 
-// end ends a process as kill -9 does, or cleanly.
+// end ends a process, as kill -9 does or cleanly.
 func (c *chaos) end(n *chaosNode, kill bool) {
 	c.mu.Lock()
 	for i := range c.nodes {
@@ -332,7 +334,7 @@ func (c *chaos) end(n *chaosNode, kill bool) {
 	n.dead.Store(true)
 }
 
-// node is any that lives, of a data centre if there is one of it.
+// node returns any living node, of the given data center if that has one.
 func (c *chaos) node(r *rand.Rand, site string) *chaosNode {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -366,7 +368,7 @@ func (chaosRules) Match(r RuleRequest) RuleAction {
 	return RuleNone
 }
 
-// play lets all of it happen, then asks for peace: everybody gets in, and the room is empty in the end.
+// play runs everything, then calls peace: everybody gets in, and the room is empty in the end.
 func (c *chaos) play() {
 	defer c.going.Wait()
 	defer c.over.Store(true)
@@ -413,7 +415,7 @@ func (c *chaos) pause(d time.Duration) {
 	}
 }
 
-// nap lets bubble time go by.
+// nap lets bubble time pass.
 func nap(d time.Duration) { <-time.After(d) }
 
 func (c *chaos) await(what string, most time.Duration, ok func() bool) {
@@ -428,7 +430,7 @@ func (c *chaos) await(what string, most time.Duration, ok func() bool) {
 	}
 }
 
-// log notes what is done.
+// log records what is done.
 func (c *chaos) log(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -441,7 +443,7 @@ func (c *chaos) log(format string, args ...any) {
 	}
 }
 
-// fail is the word of a judge: the first one counts.
+// fail records a judge's failure; only the first one counts.
 func (c *chaos) fail(format string, args ...any) {
 	if c.over.Swap(true) {
 		return

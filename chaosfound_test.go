@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate/tests/virtual"
 )
 
-// Who waited while others were drawn keeps the place when the room is in order again and the data
-// centre is lost; who had been let in there comes as a newcomer.
+// A visitor who waited while others were drawn keeps the place when the room is in order again and
+// the data center is lost. A visitor who had been admitted there comes as a newcomer.
 func TestWhoWasNotDrawnKeepsThePlaceWhenTheDataCentreIsLost(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		c := openChaos(t, 0, rand.New(rand.NewPCG(1, 1)), 2, 1, RoomConfig{TotalActiveUsers: 1,
@@ -110,8 +110,8 @@ func TestAnExpiredTicketIsNamedInNoAnswer(t *testing.T) {
 	})
 }
 
-// Seed 9: a called visitor came in, a visitor that nobody knew of had its slot, and the host was killed
-// while the claim waited for the next slot. The place was lost: the record had neither it nor the claim.
+// Seed 9: a called visitor came in, an unknown visitor had its slot, and the host was killed while
+// the claim waited for the next slot. The place was lost: the record had neither it nor the claim.
 func TestAPlaceIsKeptWhileItsClaimWaits(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		c := openChaos(t, 0, rand.New(rand.NewPCG(1, 1)), 1, 0, RoomConfig{TotalActiveUsers: 1,

@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/ticket"
 )
 
-// judges hold what TestChaos sees against the promises.
+// judges compare what TestChaos sees with the guarantees.
 type judges struct {
 	stays   map[string]*chaosStay
 	news    []time.Time // when a stay began
@@ -44,7 +44,7 @@ type chaosStay struct {
 	two   bool   // another came in: the number of a lost record was issued once more
 }
 
-// A chaosBound is what is in force of both limits from a time on.
+// A chaosBound is the value of both limits from a time on.
 type chaosBound struct {
 	at            time.Time
 	active, fresh int64
@@ -104,7 +104,7 @@ func (c *chaos) wrote(site, key string, value []byte) {
 	}
 }
 
-// bound is the highest that was in force within the last moments: a request may be under way.
+// bound returns the highest limits of the last moments, because a request may be in progress.
 func (j *judges) bound(now time.Time) (b chaosBound) {
 	for i := len(j.bounds) - 1; i >= 0; i-- {
 		b.active, b.fresh = max(b.active, j.bounds[i].active), max(b.fresh, j.bounds[i].fresh)
@@ -121,7 +121,7 @@ func (j *judges) unordered() {
 	j.calm = time.Now()
 }
 
-// origin is what stands behind the room.
+// origin is the handler behind the room.
 func (n *chaosNode) origin(w http.ResponseWriter, r *http.Request) {
 	c := n.c
 	if n.dead.Load() {
@@ -144,7 +144,7 @@ func (n *chaosNode) origin(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, "origin")
 }
 
-// leaves notes that a stay is over.
+// leaves records that a session is over.
 func (c *chaos) leaves(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -153,7 +153,7 @@ func (c *chaos) leaves(id string) {
 	}
 }
 
-// entered judges whether somebody may be inside: never over.
+// entered checks that a visitor may be inside: the limit is never exceeded.
 func (c *chaos) entered(n *chaosNode, r *http.Request, s *Session, ok bool) {
 	now := time.Now()
 	if !ok {
@@ -220,7 +220,7 @@ func (c *chaos) entered(n *chaosNode, r *http.Request, s *Session, ok bool) {
 	}
 }
 
-// inside counts who surely is.
+// inside counts the visitors who are certainly inside.
 func (j *judges) inside(now time.Time) (n int64) {
 	for _, x := range j.stays {
 		if !x.over && x.until.After(now) {
@@ -230,7 +230,7 @@ func (j *judges) inside(now time.Time) (n int64) {
 	return n
 }
 
-// perhaps counts who may be inside, and who may count as new.
+// perhaps counts the visitors who may be inside, and those who may count as new.
 func (j *judges) perhaps(now time.Time) (inside, fresh int64) {
 	for _, x := range j.stays {
 		if x.maybe.After(now) {
@@ -320,7 +320,7 @@ func (c *chaos) where(home string, t *ticket.Token) (w TicketInfo) {
 	return w
 }
 
-// watch looks at the room as a whole each second: nobody waits for a slot that is free.
+// watch checks the whole room every second: nobody waits while a slot is free.
 func (c *chaos) watch() {
 	for ; !c.over.Load(); nap(time.Second) {
 		now := time.Now()
@@ -373,7 +373,7 @@ func (c *chaos) quiet(d time.Duration) {
 	}
 }
 
-// empty reports whether all nodes say that nobody is there.
+// empty reports whether all nodes report an empty room.
 func (c *chaos) empty() bool {
 	c.mu.Lock()
 	nodes := c.nodes

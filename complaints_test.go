@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// What people complain about with other waiting rooms, each with what is promised here, as a
-// visitor sees it. docs/complaints.md says where the depth of it is tested.
+// Common complaints about other waiting rooms, each with the guarantee here, as a visitor sees it.
+// docs/complaints.md lists the tests that cover each in depth.
 func TestComplaints(t *testing.T) { //nolint:funlen // a list of cases
 	cfg := RoomConfig{TotalActiveUsers: 1, NewUsersPerMinute: 600, SessionDuration: time.Hour,
 		PollMin: 100 * time.Millisecond, PollMax: time.Second}
@@ -122,7 +122,7 @@ func TestComplaints(t *testing.T) { //nolint:funlen // a list of cases
 		if !v.in() || !v.at("/pay") {
 			t.Fatal("not in")
 		}
-		time.Sleep(9 * time.Minute) // looks for the card
+		time.Sleep(9 * time.Minute) // looks for the credit card
 		if !v.at("/pay") || g.visitor().in() {
 			t.Error("the visit has ended, or somebody has its slot")
 		}

@@ -11,7 +11,7 @@ import (
 
 const fromApp = "Host: shop.example\r\nConnection: close\r\nOrigin: https://app.example\r\n"
 
-// A room of the library answers preflights as one of the command does, in every state.
+// A room of the library answers preflights as the command's rooms do, in every state.
 func TestLibraryAnswersPreflights(t *testing.T) {
 	for state, change := range map[string]func(*headgate.RoomConfig){
 		"open":         func(*headgate.RoomConfig) {},
@@ -56,7 +56,7 @@ func TestLibraryAnswersPreflights(t *testing.T) {
 	}
 }
 
-// Pages of listed origins read the room's own answers. Those of the site are the site's.
+// Pages of listed origins can read the room's own answers. The site decides about its own answers.
 func TestLibrarySharesItsOwnAnswers(t *testing.T) {
 	l := newLibrary(t, func(c *headgate.RoomConfig) {
 		c.CORS = &headgate.CORS{Origins: []string{"https://app.example"}}

@@ -8,7 +8,7 @@ import (
 )
 
 // ErrDatacenter is wrapped by every error about a data center that a command names.
-var ErrDatacenter = errors.New("no such data centre for this")
+var ErrDatacenter = errors.New("no such data center for this")
 
 // MoveAnywhere moves the slots of the room that belong to no data center to the data center to. It
 // is the first of two steps and is needed for each room; AnnounceAnywhere is the second. Call it in

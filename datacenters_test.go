@@ -18,7 +18,7 @@ import (
 	"github.com/headgate/headgate/embedded"
 )
 
-// A link is the way between two data centres: an engine of its own, which both reach over
+// A link is the network between two data centers: an engine of its own, which both reach over
 // connections that can be cut.
 type link struct {
 	engine *embedded.Server
@@ -61,13 +61,13 @@ func (l *link) connect(t *testing.T) *nats.Conn {
 	return c
 }
 
-// bubbleBoot is the clock of a process in a bubble: CLOCK_BOOTTIME is not of it.
+// bubbleBoot is the clock of a process in a bubble, because CLOCK_BOOTTIME is outside it.
 func bubbleBoot() func() time.Duration {
 	began := time.Now()
 	return func() time.Duration { return time.Since(began) + time.Hour }
 }
 
-// world is several data centres with a room that is one.
+// A world is several data centers that share one room.
 type world struct {
 	t     *testing.T
 	links map[string]*link
@@ -121,7 +121,7 @@ func newWorld(t *testing.T, cfg RoomConfig, sites ...string) *world {
 	return w
 }
 
-// open runs a data centre until it is stopped.
+// open runs a data center until it is stopped.
 func (w *world) open(name string, engine *Engine, cfg RoomConfig) {
 	w.t.Helper()
 	cfg.Engine, cfg.Boot = engine, bubbleBoot()
@@ -164,7 +164,7 @@ func (w *world) until(what string, most time.Duration, ok func() bool) time.Dura
 	return time.Since(began)
 }
 
-// pause lets time go by: the counters have clocks of their own.
+// pause lets time pass: the counters have clocks of their own.
 func (w *world) pause(d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -172,8 +172,8 @@ func (w *world) pause(d time.Duration) {
 	}
 }
 
-// in lets n newcomers in by a data centre. They may wait a moment on a machine that is busy:
-// who asks how fast are the tests in tests/cluster.
+// in admits n newcomers in a data center. On a busy machine they may wait a moment; tests/cluster
+// measures the speed.
 func (w *world) in(name string, n int) (all []*visitor) {
 	w.t.Helper()
 	for i := range n {
@@ -184,8 +184,8 @@ func (w *world) in(name string, n int) (all []*visitor) {
 	return all
 }
 
-// Ten slots for three data centres: whoever needs them has them, nobody an eleventh, and
-// who came first is first, wherever.
+// Three data centers share ten slots: a slot goes where it is needed, there is never an eleventh,
+// and visitors enter in the order of arrival, wherever they are.
 func TestDatacentersAreOneRoom(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testDatacentersAreOneRoom)
@@ -237,7 +237,7 @@ func testDatacentersAreOneRoom(t *testing.T) {
 	})
 }
 
-// revoke ends the stay of a visitor as its origin would.
+// revoke ends the session of a visitor as its origin would.
 func (w *world) revoke(v *visitor) {
 	h := v.g.h
 	v.g.h = v.g.room.Handler(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
@@ -247,8 +247,8 @@ func (w *world) revoke(v *visitor) {
 	v.g.h = h
 }
 
-// A pass and a ticket are good in every data centre; when their own is gone, a pass counts to
-// its end, its visitor is first then, and who waited keeps its place among all.
+// A pass and a ticket are valid in every data center. When their own is gone, a pass is valid to
+// its end and its visitor is then first, and a waiting visitor keeps its place among all.
 func TestVisitorsRoam(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testVisitorsRoam)
@@ -302,7 +302,7 @@ func testVisitorsRoam(t *testing.T) {
 	after := sjc.visitor() // came after
 	after.in()
 	sjc.visitor().in()       // no more may join from this network
-	w.pause(2 * time.Second) // a picture of lhr has come since the ticket was used
+	w.pause(2 * time.Second) // a snapshot of lhr has come since the ticket was used
 	late.poll()
 	w.links["sjclhr"].set(true)
 	gone := time.Now()
@@ -335,8 +335,9 @@ func testVisitorsRoam(t *testing.T) {
 	})
 }
 
-// A data centre is lost when it has called somebody who has not heard of it. The visitor waits
-// elsewhere like who comes then, keeps the ticket, and has the place again when it is back.
+// A data center is lost after it has called a visitor who has not received the call. The visitor
+// waits elsewhere as a newcomer, keeps the ticket, and has the place again when the data center is
+// back.
 func TestATicketThatWasCalledWhereNobodyAnswers(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testATicketThatWasCalledWhereNobodyAnswers)
@@ -404,8 +405,8 @@ func testATicketThatWasCalledWhereNobodyAnswers(t *testing.T) {
 	})
 }
 
-// A visitor roams, its data centre is back and has forgotten it, and it goes in where it roams.
-// Another tab, which has the ticket still, is no newcomer: its cookie would replace the pass.
+// A visitor roams; its data center comes back and has forgotten it; it enters where it roams.
+// Another tab, which still has the ticket, is no newcomer: its cookie would replace the pass.
 func TestAnotherTabOfWhoRoamedIn(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testAnotherTabOfWhoRoamedIn)
@@ -459,8 +460,8 @@ func testAnotherTabOfWhoRoamedIn(t *testing.T) {
 	}
 }
 
-// Anywhere moves while people are inside and wait, in both ways: from a home that answers,
-// and on an operator's word from one that is gone.
+// Anywhere moves while visitors are inside and wait, in both ways: from a home that answers, and on
+// an operator's word from one that is gone.
 func TestAnywhereMoves(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testAnywhereMoves)

@@ -34,8 +34,8 @@ func (v *visitor) shown() (s shownDraw) {
 	return s
 }
 
-// ranker checks a draw by docs/events.md and what pages have shown before the start and after it. It
-// gives the rank of a ticket, from 0, and how many there are.
+// ranker checks a draw as docs/events.md describes, from what pages have shown before and after the
+// start. It returns the rank of a ticket, from 0, and the number of ranks.
 func ranker(hash, after string) (rank func(ticket uint64) uint64, n uint64, err error) {
 	parts := strings.Split(after, "/")
 	if len(parts) != 3 {
@@ -67,7 +67,7 @@ func ranker(hash, after string) (rank func(ticket uint64) uint64, n uint64, err 
 	}, n, nil
 }
 
-// phase brings all of a world to a phase of the same event.
+// phase brings all data centers of a world to a phase of the same event.
 func (w *world) phase(start time.Time, begun, started bool) {
 	w.t.Helper()
 	for name, g := range w.gates {
@@ -83,8 +83,8 @@ func (w *world) phase(start time.Time, begun, started bool) {
 	}
 }
 
-// Two nodes draw one order, whichever of them a visitor asks, and whoever asks again, there or here, is
-// not drawn again.
+// Two nodes draw one order, whichever node gets a visitor's request. A repeated request, at either
+// node, causes no second draw.
 func TestADrawOverTwoNodes(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testADrawOverTwoNodes)
@@ -137,8 +137,8 @@ func testADrawOverTwoNodes(t *testing.T) {
 	}
 }
 
-// Each data centre draws its own order, by a seed of its own: everybody can check the one they are in,
-// and people come in evenly from both.
+// Each data center draws its own order with its own seed. Visitors can check the order of their
+// data center, and visitors from both enter evenly.
 func TestADrawInEachDataCentre(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testADrawInEachDataCentre)

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/internal/route"
 )
 
-// sale changes a room as its events have it.
+// sale changes a room as its events do.
 func (g *gate) sale(begun, started bool) {
 	g.t.Helper()
 	start := time.Now().Add(time.Hour).Truncate(time.Second)
@@ -30,7 +30,8 @@ func (g *gate) sale(begun, started bool) {
 	}
 }
 
-// TestAShuffledEvent is one from its announcement to its first visitors, with a kill on the way.
+// TestAShuffledEvent runs an event from its announcement to its first visitors, with a kill in
+// between.
 func TestAShuffledEvent(t *testing.T) {
 	room := RoomConfig{TotalActiveUsers: 10, NewUsersPerMinute: 600, SessionDuration: 30 * time.Second}
 	bubble(t, "prequeue, start, who comes late, a kill", func(t *testing.T) {
@@ -130,7 +131,7 @@ func TestAShuffledEvent(t *testing.T) {
 	})
 }
 
-// drawSome, in a bubble, lets people poll until n or more have been let in, and returns who.
+// drawSome, in a bubble, lets people poll until at least n have been admitted, and returns which.
 func drawSome(t *testing.T, g *gate, line []*visitor, n int) (order []int) {
 	t.Helper()
 	for range 600 {

@@ -42,8 +42,8 @@ func ExampleLimitMiddleware() {
 	// bob 200 "api";r=1;t=60
 }
 
-// A call of an organisation, by one of its keys, to a route meets three limits: all take, or none
-// does, and the verdicts say which one refused.
+// A call by one key of an organization to a route is checked against three limits. Either all take
+// its cost or none does, and the results show which one rejected it.
 func ExampleLimiter_AllowAll() {
 	perMinute := func(name string, amount int64) headgate.LimitConfig {
 		return headgate.LimitConfig{Name: name, Rule: limit.Rule{
@@ -74,7 +74,7 @@ func ExampleLimiter_AllowAll() {
 	// organisation: true, 998 left; key: true, 98 left; route: false, 0 left; that was all
 }
 
-// What a call costs is known when it has answered, such as the tokens of a language model.
+// Some costs, such as the tokens of a language model, are known only after the call.
 func ExampleLimiter_Reserve() {
 	limiter, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: []headgate.LimitConfig{{
 		Name: "tokens", Unit: headgate.CostUnits,
@@ -84,7 +84,7 @@ func ExampleLimiter_Reserve() {
 		return
 	}
 	ctx, ask := context.Background(), headgate.LimitCheck{Limit: "tokens", Key: "ann", Cost: 4000}
-	for _, came := range []int64{2500, 0} { // the second call failed, and costs nothing
+	for _, came := range []int64{2500, 0} { // the second call failed and costs nothing
 		v, err := limiter.Reserve(ctx, ask, time.Minute)
 		if err != nil || !v.Allowed {
 			fmt.Println(v.Retry, err)

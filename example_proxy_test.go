@@ -13,13 +13,13 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// forward passes requests on to an origin, without what belongs to the room: who reads the cookie of
-// a visitor can be that visitor.
+// forward passes requests on to an origin, without what belongs to the room: a program that reads a
+// visitor's cookie can act as that visitor.
 func forward(origin *url.URL) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) {
 		p.SetURL(origin)
 		p.Out.Host = p.In.Host
-		p.SetXForwarded() // what the client said of itself is gone already
+		p.SetXForwarded() // the client's own forwarding headers are already removed
 		p.Out.Header.Del(headgate.PollHeader)
 		if !strings.EqualFold(p.In.Header.Get("Upgrade"), "websocket") { // a tunnel past the room
 			p.Out.Header.Del("Upgrade")
@@ -41,13 +41,13 @@ func forward(origin *url.URL) *httputil.ReverseProxy {
 	}}
 }
 
-// guarded is a server with the bounds that the command has, and that a room does not set.
+// guarded returns a server with the limits that the command sets and a room does not.
 func guarded(h http.Handler) *http.Server {
 	return &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 64 << 10}
 }
 
-// A room in front of a site on another machine, by net/http alone.
+// A room in front of a site on another machine, with net/http alone.
 func ExampleRoom_Handler_reverseProxy() {
 	site := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		fmt.Printf("the site reads %q\n", r.Header["Cookie"])
@@ -72,7 +72,7 @@ func ExampleRoom_Handler_reverseProxy() {
 
 	visit := httptest.NewRequest("GET", "/", nil)
 	visit.Header.Set("Accept", "text/html")
-	for range 2 { // in, and once more with the pass
+	for range 2 { // enter, and once more with the pass
 		w := httptest.NewRecorder()
 		server.Handler.ServeHTTP(w, visit)
 		visit.Header.Set("Cookie", "basket=7")

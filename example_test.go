@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/embedded"
 )
 
-// A room of one in front of a handler: the second visitor waits.
+// A room with one slot in front of a handler: the second visitor waits.
 func ExampleRoom_Handler() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -41,7 +41,7 @@ func ExampleRoom_Handler() {
 	// 503 "waiting"
 }
 
-// A room that outlives its process. The sealing keys are the caller's to keep.
+// A room that outlives its process. The caller must store the sealing keys.
 func ExampleOpenEngine() {
 	dir, err := os.MkdirTemp("", "headgate-example-")
 	if err != nil {
@@ -81,7 +81,7 @@ func visitOnce(dir string, keys headgate.SealingKeys, cookie string) string {
 	}
 	ended := make(chan error, 2)
 	go func() { ended <- room.Run(ctx) }()
-	go func() { ended <- engine.Run(ctx) }() // starts an engine anew that could not write
+	go func() { ended <- engine.Run(ctx) }() // restarts an engine that cannot write
 	defer func() { stop(); <-ended; <-ended }()
 
 	visit := httptest.NewRequest("GET", "/", nil)

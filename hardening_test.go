@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/ticket"
 )
 
-// Each hole is a sentence and a test.
+// Each test is for one security hole; its name describes it.
 
 func TestForgedCookiesGiveAPlaceAtTheEndAndNoPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -154,8 +154,8 @@ func TestARoomOfNoSlotsHoldsEverybody(t *testing.T) {
 	})
 }
 
-// TestRandomCrowdNeverOver drives a room with random visitors for hours of
-// bubble time and counts them where the origin is.
+// TestRandomCrowdNeverOver runs a room with random visitors for hours of bubble time and counts
+// them at the origin.
 func TestRandomCrowdNeverOver(t *testing.T) {
 	for seed := range uint64(4) {
 		synctest.Test(t, func(t *testing.T) { randomCrowd(t, seed) })

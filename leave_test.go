@@ -103,7 +103,7 @@ func TestAPlaceIsGivenUp(t *testing.T) {
 	})
 }
 
-// One of the two nodes hosts the room, and the other asks it.
+// One of the two nodes hosts the room, and the other sends requests to it.
 func TestAPlaceIsGivenUpAtAnyNode(t *testing.T) { virtual.Test(t, testAPlaceIsGivenUpAtAnyNode) }
 
 func testAPlaceIsGivenUpAtAnyNode(t *testing.T) {

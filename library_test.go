@@ -15,8 +15,8 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// A library is a room of one slot in a program of somebody else: net/http in front, and a reverse
-// proxy of net/http to the site.
+// A library is a room with one slot in another program: net/http in front, and a reverse proxy of
+// net/http to the site.
 type library struct {
 	*testing.T
 	addr string
@@ -68,7 +68,7 @@ func newLibrary(t *testing.T, change func(*headgate.RoomConfig)) *library {
 	return l
 }
 
-// requests are those that the site has seen since the call before.
+// requests returns the requests that the site has received since the previous call.
 func (l *library) requests() []*http.Request {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,7 +77,7 @@ func (l *library) requests() []*http.Request {
 	return seen
 }
 
-// send writes bytes to a connection of its own, and returns all that is answered.
+// send writes bytes to a connection of its own, and returns all answers.
 func (l *library) send(text string) (answers []*http.Response) {
 	l.Helper()
 	c, err := net.Dial("tcp", l.addr)
@@ -111,7 +111,7 @@ func (l *library) enter() (cookie string) {
 	return c.Name + "=" + c.Value
 }
 
-// What a stranger may send to a full room of the library: none of it reaches the site.
+// Whatever a stranger sends to a full room of the library, none of it reaches the site.
 func TestLibraryHoldsTheLine(t *testing.T) {
 	l := newLibrary(t, nil)
 	pass := l.enter()
@@ -164,8 +164,8 @@ func TestLibraryHoldsTheLine(t *testing.T) {
 	}
 }
 
-// What the site reads of a visitor inside: all that is the visitor's, and nothing that is ours or
-// that the client made up about its address.
+// The site receives everything that a visitor inside sends, except what belongs to the room and
+// what the client made up about its address.
 func TestLibraryForwardsWhatIsTheVisitors(t *testing.T) {
 	l := newLibrary(t, nil)
 	pass := l.enter()
@@ -189,7 +189,8 @@ func TestLibraryForwardsWhatIsTheVisitors(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
-	// The site ends the visit; the command does not reach the visitor, and the pass is worth nothing.
+	// The site ends the session. The command does not reach the visitor, and the pass is no longer
+	// valid.
 	const end = "Host: shop.example\r\nConnection: close\r\n\r\n"
 	res = l.send("GET /leave HTTP/1.1\r\nCookie: " + pass + "\r\n" + end)
 	if len(res) != 1 || res[0].StatusCode != 200 || res[0].Header.Get(headgate.CommandHeader) != "" {
@@ -203,7 +204,7 @@ func TestLibraryForwardsWhatIsTheVisitors(t *testing.T) {
 	}
 }
 
-// An excluded request opens no tunnel to the site, through which others could pass.
+// An excluded request opens no tunnel to the site through which others could pass.
 func TestLibraryOpensNoTunnel(t *testing.T) {
 	l := newLibrary(t, nil)
 	l.enter()

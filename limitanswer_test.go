@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// verdict of a limit of amount in a minute.
+// verdictOf returns a result of a limit of amount in a minute.
 func verdictOf(name string, amount, remaining int64, reset time.Duration) LimitResult {
 	return LimitResult{
 		Decision: limit.Decision{Allowed: true, Amount: amount, Remaining: remaining, Reset: reset},
@@ -28,7 +28,7 @@ func refusedFor(v LimitResult, retry time.Duration) LimitResult {
 	return v
 }
 
-// headerLines are the headers in the order of their names.
+// headerLines returns the headers, sorted by name.
 func headerLines(h http.Header) string {
 	var b strings.Builder
 	h.Write(&b)

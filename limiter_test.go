@@ -31,7 +31,7 @@ func perMinute(name string, n int64) LimitConfig {
 		Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: n, Window: time.Minute}}
 }
 
-// Many call at once, with many keys: each key has exactly what it may have.
+// Many concurrent calls with many keys: each key gets exactly its amount.
 func TestALimitIsExactUnderManyCallers(t *testing.T) {
 	l := newLimiter(t, perMinute("api", 100))
 	var passed [7]atomic.Int64
@@ -60,8 +60,8 @@ func TestALimitIsExactUnderManyCallers(t *testing.T) {
 	}
 }
 
-// Of several limits all are taken or none: who is refused by the daily one burns nothing of
-// the others, also when many ask at once.
+// Of several limits, all take or none does: a call that the daily limit rejects uses nothing of the
+// others, also under concurrent calls.
 func TestAllOrNothing(t *testing.T) {
 	l := newLimiter(t, perMinute("organisation", 50), perMinute("key", 20), perMinute("route", 1000))
 	var passed atomic.Int64
@@ -107,8 +107,8 @@ func TestAllOrNothing(t *testing.T) {
 	}
 }
 
-// A lease among several limits lasts as long as it does alone, and what was given back of
-// the others is not counted.
+// A lease among several limits lasts as long as alone, and what was given back to the others is not
+// counted.
 func TestAllOrNothingWithCallsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, perMinute("api", 100), LimitConfig{Name: "calls",
@@ -141,7 +141,7 @@ func TestAllOrNothingWithCallsUnderWay(t *testing.T) {
 	})
 }
 
-// Shadow mode refuses nobody, tells who would have been refused, and builds no debt.
+// Shadow mode rejects nothing, reports what would have been rejected, and builds no debt.
 func TestShadowModeRefusesNobody(t *testing.T) {
 	cfg := perMinute("api", 3)
 	cfg.Shadow = true
@@ -175,7 +175,7 @@ func TestShadowModeRefusesNobody(t *testing.T) {
 	}
 }
 
-// Limits change while they are asked.
+// Limits change while they are in use.
 func TestLimitsChangeAtRunTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, perMinute("api", 10))
@@ -302,8 +302,8 @@ func callsAtOnce(name string, n int64) LimitConfig {
 		Rule: limit.Rule{Algorithm: limit.Concurrency, Amount: n, Lease: time.Hour}}
 }
 
-// The end of a call of before a limit was removed and made again, or of before a restart, is
-// not that of a call of now.
+// The end of an earlier call, from before a limit was removed and created again or from before a
+// restart, does not end a current call.
 func TestAnEndOfBeforeEndsNoCallOfNow(t *testing.T) {
 	l, ask := newLimiter(t, callsAtOnce("a", 1)), LimitCheck{"a", "k", 1}
 	old, err := l.Allow(t.Context(), ask)
@@ -325,7 +325,7 @@ func TestAnEndOfBeforeEndsNoCallOfNow(t *testing.T) {
 	}
 }
 
-// What cannot be is found out before anything is taken.
+// Impossible checks are found before anything is taken.
 func TestNothingIsTakenBeforeAnError(t *testing.T) {
 	for _, bad := range []LimitCheck{{"calls", "k", -1}, {"b", "k", -limit.MaxAmount - 1}, {"b", "k", 1 << 62},
 		{"none", "k", 1}} {
@@ -340,7 +340,7 @@ func TestNothingIsTakenBeforeAnError(t *testing.T) {
 	}
 }
 
-// One limit and key twice: what each could take is not what both could.
+// The same limit and key twice: what each check alone could take may be too much for both.
 func TestTheSameTwiceIsLookedAtAsOne(t *testing.T) {
 	l := newLimiter(t, perMinute("a", 2))
 	twice := func(a, b int64) []LimitResult {
@@ -370,8 +370,8 @@ func TestTheSameTwiceIsLookedAtAsOne(t *testing.T) {
 	}
 }
 
-// What one ask gives back and another of the same limit and key takes: the sum is used, and
-// never more than the limit allows.
+// One check gives back and another of the same limit and key takes: the sum is used, and never more
+// than the limit allows.
 func TestTakenAndGivenBackAtOnceIsTheSum(t *testing.T) {
 	rules := map[string]limit.Rule{
 		"log":    {Algorithm: limit.SlidingLog, Amount: 10, Window: time.Minute},
@@ -427,7 +427,7 @@ func TestTakenAndGivenBackAtOnceIsTheSum(t *testing.T) {
 	}
 }
 
-// Two calls under way of one key are two, each with an end of its own, or none is.
+// Two calls in progress of one key are two, each with an end of its own, or none.
 func TestTheSameTwiceOfCallsUnderWay(t *testing.T) {
 	l := newLimiter(t, callsAtOnce("calls", 3))
 	asks := []LimitCheck{{"calls", "k", 1}, {"calls", "k", 1}}
@@ -443,8 +443,8 @@ func TestTheSameTwiceOfCallsUnderWay(t *testing.T) {
 	}
 }
 
-// What is undone is not named any more, is told as it is, and is not counted; what cannot be
-// given back is left alone.
+// What is undone has no ID in the result, and is not counted. What cannot be given back is left as
+// it is.
 func TestUndoneCallsAreNotNamed(t *testing.T) {
 	l := newLimiter(t, callsAtOnce("c", 5), perMinute("a", 5))
 	asks := []LimitCheck{{"c", "k", 1}, {"a", "k", 2}}
@@ -468,7 +468,7 @@ func TestUndoneCallsAreNotNamed(t *testing.T) {
 	}
 }
 
-// 5 MB used are not 5,000,000 requests.
+// A usage of 5 MB does not become 5,000,000 requests.
 func TestAnotherUnitForgetsWhatWasUsed(t *testing.T) {
 	c := LimitConfig{Name: "a", Unit: ResponseBytes,
 		Rule: limit.Rule{Algorithm: limit.TokenBucket, Amount: 10_000_000, Window: time.Minute}}
@@ -483,7 +483,7 @@ func TestAnotherUnitForgetsWhatWasUsed(t *testing.T) {
 	}
 }
 
-// Keys beyond MaxKeys share what one may have, and none do before.
+// Keys beyond MaxKeys share the amount of one key, and none do before.
 func TestKeysDoNotShareBeforeMaxKeys(t *testing.T) {
 	for _, most := range []int{10, 1000, 10_000, 100_000} {
 		c := perMinute("a", 1)
@@ -500,7 +500,7 @@ func TestKeysDoNotShareBeforeMaxKeys(t *testing.T) {
 	}
 }
 
-// Changes of one limit at the same time are all made, and none makes a limit that is gone.
+// Concurrent changes of one limit are all made, and none creates a limit that was removed.
 func TestUpdatesLoseNoChange(t *testing.T) {
 	l := newLimiter(t, perMinute("a", 1))
 	var all sync.WaitGroup
@@ -558,7 +558,7 @@ func BenchmarkAllow(b *testing.B) {
 	})
 }
 
-// A key of 1 kB takes the memory of one of 64 bytes: clients choose their keys.
+// A key of 1 kB takes as much memory as one of 64 bytes, because clients choose their keys.
 func TestKeysOf1kBTakeTheMemoryOf64Bytes(t *testing.T) {
 	const keys = 50_000
 	heap := func() uint64 {
@@ -591,8 +591,8 @@ func TestKeysOf1kBTakeTheMemoryOf64Bytes(t *testing.T) {
 	}
 }
 
-// A long key is one key under its full name and under the name that lists show, and nobody who
-// sends that name is counted as it.
+// A long key is found under its full name and under the name that lists show. A client that sends
+// the latter is not counted as that key.
 func TestLongKeysAreFound(t *testing.T) {
 	full := strings.Repeat("tenant/", 100)
 	c := perMinute("api", 10)

@@ -22,7 +22,7 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// details are the violations of a refusal, and in how long it may be asked again.
+// details returns the violations of a rejection, and when the client may retry.
 func details(t *testing.T, s *status.Status) (broken []string, retry time.Duration, helps bool) {
 	t.Helper()
 	for _, d := range s.Details() {
@@ -40,7 +40,7 @@ func details(t *testing.T, s *status.Status) (broken []string, retry time.Durati
 	return broken, retry, helps
 }
 
-// A real gRPC client of the middleware is told that its quota is exhausted, and until when.
+// A real gRPC client of the middleware learns that its quota is exhausted, and until when.
 func TestAGRPCCallIsRefusedAsSuch(t *testing.T) {
 	l, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: []headgate.LimitConfig{
 		{Name: "api", Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: 1, Window: time.Hour}}}})
@@ -81,7 +81,7 @@ func TestAGRPCCallIsRefusedAsSuch(t *testing.T) {
 	}
 }
 
-// What a gRPC service refuses by itself is read by the words of gRPC.
+// gRPC's own packages read the status of a gRPC service that rejects calls itself.
 func TestRefusalStatus(t *testing.T) {
 	of := func(name string, amount, left int64, retry time.Duration) headgate.LimitResult {
 		return headgate.LimitResult{Limit: &headgate.LimitConfig{Name: name, Unit: headgate.CostUnits},

@@ -101,7 +101,7 @@ func TestRequestKeyOfAHeaderNeedsNoMemory(t *testing.T) {
 	}
 }
 
-// No two requests that differ in a part have the same key.
+// Requests that differ in a part never have the same key.
 func FuzzRequestKey(f *testing.F) {
 	f.Add("a", "b", "a|b", "")
 	f.Add("~", "", "~|", "~")

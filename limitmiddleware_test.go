@@ -23,7 +23,7 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// left is what a key has left.
+// left returns what a key has left.
 func left(t *testing.T, l *Limiter, name, key string) int64 {
 	t.Helper()
 	v, err := l.Explain(name, key)
@@ -192,7 +192,7 @@ func TestBytesOfRequests(t *testing.T) {
 	})
 }
 
-// A limit in bytes is asked before the others, and gets back what it lent.
+// A limit in bytes is checked before the others, and gets its reservation back.
 func TestARefusalGivesReservationsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := perMinute("down", 100)
@@ -257,8 +257,7 @@ func TestWhatIsUnderWayEndsWithTheHandler(t *testing.T) {
 	}
 }
 
-// A call that is longer than its lease is counted to its end, and taken anew when it was
-// forgotten meanwhile.
+// A call longer than its lease is counted to its end, and taken again if the limit forgot it.
 func TestWhatIsUnderWayIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, LimitConfig{Name: "calls",
@@ -337,7 +336,7 @@ func TestPacedRequestsWaitTheirTurn(t *testing.T) {
 	})
 }
 
-// broken is a Limiter that cannot take from several limits at once.
+// A broken is a Limiter that cannot take from several limits at once.
 type broken struct{ *Limiter }
 
 func (broken) AllowAll(context.Context, []LimitCheck, bool) ([]LimitResult, error) {
@@ -369,7 +368,7 @@ func TestWhenLimitsCannotBeAsked(t *testing.T) {
 	}
 }
 
-// A limit that a reload has just removed leaves the others in force, and takes nothing twice.
+// A limit that a reload has just removed leaves the others in force, and nothing is taken twice.
 func TestARemovedLimitLeavesTheOthersInForce(t *testing.T) {
 	pass := func(_ *http.Request, err error) bool { return errors.Is(err, ErrNoLimit) }
 	gone, shut := RequestLimit{Name: "gone", OnError: pass}, RequestLimit{Name: "gone"}
@@ -415,7 +414,7 @@ func TestShadowModeMakesNobodyWait(t *testing.T) {
 	})
 }
 
-// What a handler writes where no body may be is sent to nobody.
+// What a handler writes where no body is allowed is not sent, and not counted.
 func TestAnswersWithoutABodyCostNothing(t *testing.T) {
 	l := newLimiter(t, LimitConfig{Name: "a", Unit: ResponseBytes,
 		Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: 1000, Window: time.Hour}})
@@ -478,7 +477,7 @@ func TestFilesOfFormsAreRemoved(t *testing.T) {
 	}
 }
 
-// A length is taken before, and what did not come of it is given back.
+// A declared length is taken in advance, and what did not arrive is given back.
 func TestALengthThatIsOnlySaidIsGivenBack(t *testing.T) {
 	l := newLimiter(t, LimitConfig{Name: "a", Unit: RequestBytes,
 		Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: 1000, Window: time.Hour}})

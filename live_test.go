@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// again takes a changed configuration over.
+// again applies a changed configuration.
 func (g *gate) again(change func(*RoomConfig)) error {
 	cfg := g.room.Config()
 	change(&cfg)
 	return g.room.Reconfigure(g.t.Context(), cfg)
 }
 
-// Whoever was called is let in when it asks, though those who were called later asked earlier and
-// have had this second's share: the answer waits for the next, and the visitor is not sent away.
+// A called visitor is admitted, even if visitors who were called later came earlier and used this
+// second's share: the answer waits for the next second, and the visitor is not sent away.
 func TestNobodyWhoWasCalledIsSentAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := openGate(t, RoomConfig{
@@ -129,7 +129,7 @@ func TestSessionsChangeWhilePeopleAreInside(t *testing.T) {
 		if err := g.again(func(c *RoomConfig) { c.SessionDuration = 20 * time.Second }); err != nil {
 			t.Fatal(err)
 		}
-		// The pass still says what it was given; over a kill too.
+		// The pass keeps the end that it had, also after a kill.
 		g, _ = g.kill(p, 0)
 		a.g = g
 		time.Sleep(35 * time.Second)

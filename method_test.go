@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/internal/ticket"
 )
 
-// cf is Cloudflare's object of the JSON answer.
+// cf returns Cloudflare's object of the JSON answer.
 func (v *visitor) cf() (m map[string]any) {
 	v.accept = "application/json"
 	w := v.do("GET", "/")
@@ -147,7 +147,7 @@ func TestReject(t *testing.T) {
 	})
 }
 
-// drawAll, in a bubble, lets all who wait in, one at a time, and returns the order.
+// drawAll, in a bubble, admits all waiting visitors one at a time, and returns the order.
 func drawAll(t *testing.T, g *gate, line []*visitor) (order []int) {
 	t.Helper()
 	for range 3000 {

@@ -447,8 +447,8 @@ func TestWaitingAnswers(t *testing.T) {
 	})
 }
 
-// What a program gets wrong is told when the room is opened: a status that no answer can have
-// would end each request of those who wait in a panic.
+// Configuration errors are returned when the room is opened: a status that no answer can have would
+// otherwise make each request of a waiting visitor panic.
 func TestImpossibleRoomsAreRefused(t *testing.T) {
 	for _, c := range []RoomConfig{
 		{},

@@ -15,7 +15,7 @@ import (
 
 const movePath = "/.headgate/move"
 
-// link is the link that moves the visitor's place, as its page or its app gets it.
+// link returns the link that moves the visitor's place, as its page or app gets it.
 func (v *visitor) link() string {
 	v.g.t.Helper()
 	return v.moving(movePath).MoveLink
@@ -27,7 +27,7 @@ type moving struct {
 	MoveLink string `json:"move_link"`
 }
 
-// moving is the answer at a path to who asks for JSON.
+// moving returns the JSON answer at a path.
 func (v *visitor) moving(path string) (m moving) {
 	v.g.t.Helper()
 	v.accept = "application/json"
@@ -37,7 +37,7 @@ func (v *visitor) moving(path string) (m moving) {
 	return m
 }
 
-// open opens a link and gives what its form says.
+// open opens a link and returns the value in its form.
 func (v *visitor) open(link string) (form string) {
 	v.g.t.Helper()
 	m := v.moving(link)
@@ -252,7 +252,7 @@ func TestAPlaceMovesToAnotherDevice(t *testing.T) { //nolint:funlen // a list of
 	})
 }
 
-// The record has the move before anybody is told: after a kill the same device has the place.
+// The record has the move before the answer: after a kill the same device has the place.
 func TestAMoveSurvivesAKill(t *testing.T) {
 	bubble(t, "kill", func(t *testing.T) {
 		g, p := openPlugged(t, moveRoom())
@@ -277,7 +277,7 @@ func TestAMoveSurvivesAKill(t *testing.T) {
 	})
 }
 
-// One of the two nodes hosts the room, and the other asks it.
+// One of the two nodes hosts the room, and the other sends requests to it.
 func TestAPlaceMovesAtAnyNode(t *testing.T) { virtual.Test(t, testAPlaceMovesAtAnyNode) }
 
 func testAPlaceMovesAtAnyNode(t *testing.T) {
@@ -302,8 +302,8 @@ func testAPlaceMovesAtAnyNode(t *testing.T) {
 	}
 }
 
-// A place stays in its data centre, wherever its device is. What cannot be reached moves nothing,
-// and says so.
+// A place stays in its data center, wherever its device is. If that is unreachable, nothing moves,
+// and the visitor is told so.
 func TestAPlaceMovesBetweenDataCentres(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testAPlaceMovesBetweenDataCentres)

@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/ticket"
 )
 
-// More holes, each found once by somebody who looked for one.
+// More security holes, each found in a review.
 
 // pass opens the visitor's cookie.
 func (v *visitor) pass() ticket.Token {
@@ -24,13 +24,13 @@ func (v *visitor) pass() ticket.Token {
 	return q.tok
 }
 
-// beyondEnd sleeps until d after the end that the visitor's pass says.
+// beyondEnd sleeps until d after the end of the visitor's pass.
 func (v *visitor) beyondEnd(d time.Duration) {
 	_, hi, _, _ := v.g.room.worker.now()
 	time.Sleep(slot.Time(max(v.pass().End, v.pass().Pending)).Sub(hi) + d)
 }
 
-// judged replaces the origin by one that counts who is inside; /slow takes 20 s.
+// judged replaces the origin by one that counts the visitors inside; /slow takes 20 s.
 func (g *gate) judged() *atomic.Int32 {
 	now, most := new(atomic.Int32), new(atomic.Int32)
 	g.h = g.room.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -299,8 +299,8 @@ func TestACookieForAFolderComesBackToIt(t *testing.T) {
 	})
 }
 
-// A visitor goes away before the origin has answered, three seconds after it was let in:
-// the origin may have seen it as late as that, so its window runs from there.
+// A visitor goes away before the origin has answered, three seconds after admission. The origin may
+// have seen it as late as that, so its window runs from there.
 func TestAVisitorWhoDoesNotWaitForTheAnswerIsCountedFromWhenItLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := openGate(t, RoomConfig{TotalActiveUsers: 9, NewUsersPerMinute: 1})

@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/internal/ticket"
 )
 
-// A plug is a store that can be pulled: what is written after that is not there,
-// as after a kill. The next process finds what was confirmed before.
+// A plug is a store that can be pulled: later writes are lost, as after a kill. The next process
+// finds what was confirmed before.
 type plug struct {
 	*store.Memory
 	pulled atomic.Bool
@@ -43,7 +43,7 @@ func (p *plug) Load(ctx context.Context, key string) ([]byte, uint64, error) {
 	return p.Memory.Load(ctx, key)
 }
 
-// plugged is an engine whose store can be pulled.
+// plugged returns an engine whose store can be pulled.
 func plugged(e *Engine) (*Engine, *plug) {
 	next, p := &Engine{alone: true}, &plug{}
 	if old, ok := e.store.(*plug); ok {
@@ -67,8 +67,8 @@ func openPlugged(t *testing.T, cfg RoomConfig) (*gate, *plug) {
 	return openGate(t, cfg), p
 }
 
-// kill ends the room as kill -9 would, and starts it again after a while in which
-// the new process's own clock has begun anew.
+// kill ends the room as kill -9 would, and starts it again after a while. The new process has a new
+// clock of its own.
 func (g *gate) kill(p *plug, down time.Duration) (*gate, *plug) {
 	g.t.Helper()
 	p.pulled.Store(true)
@@ -139,8 +139,8 @@ func TestAKillLosesNothing(t *testing.T) {
 			}
 			late := g.visitor()
 			late.in()
-			// Some numbers were reserved: those who may have them are counted until
-			// they have had time to speak, so that no position rises.
+			// Some numbers were reserved. Their possible holders are counted until they have had
+			// time to poll, so that no position rises.
 			q := late.poll()
 			if q.Position < int64(len(line)+1) || q.Position > int64(len(line)+13) ||
 				q.Waiting != int64(len(line)+1) {
@@ -175,7 +175,7 @@ func TestAKillLosesNothing(t *testing.T) {
 	})
 }
 
-// goIn lets all who wait go in while those inside come no more: in order.
+// goIn lets all waiting visitors enter in order, while those inside do not come again.
 func goIn(t *testing.T, line []*visitor) {
 	t.Helper()
 	for i, v := range line {
@@ -193,7 +193,7 @@ func goIn(t *testing.T, line []*visitor) {
 	}
 }
 
-// Numbers that were reserved and never issued are not people.
+// Reserved numbers that were never issued are not counted as people.
 func TestAfterAKillNobodyWaitsForNumbersThatWereNeverIssued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, p := openPlugged(t, RoomConfig{TotalActiveUsers: 2, NewUsersPerMinute: 100})
@@ -232,9 +232,9 @@ func TestACleanStopLeavesNothingPresumed(t *testing.T) {
 	})
 }
 
-// A ticket whose number the record does not know is proof that the record is
-// older than what was told: its place counts, and nobody new is let in before
-// whoever may be inside unknown to us has spoken or left.
+// A ticket whose number the record does not know proves that the record is older than what was
+// acknowledged. Its place counts, and no newcomer is admitted until all visitors who may be inside
+// unknown to the room have sent a request or left.
 func TestARecordThatIsOlderThanATicketLetsNobodyNewIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, p := openPlugged(t, RoomConfig{
@@ -290,8 +290,8 @@ func TestARecordThatIsOlderThanATicketLetsNobodyNewIn(t *testing.T) {
 	})
 }
 
-// While the disk takes nothing, passes are honoured and places kept, newcomers
-// are told to ask again at once, and all goes on when it takes writes again.
+// While the disk accepts no writes, passes are valid and places are kept, and newcomers are told at
+// once to try again. Everything continues when it accepts writes again.
 func TestAFullDiskLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, p := openPlugged(t, RoomConfig{

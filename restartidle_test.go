@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A queuer asks when it is told to, as the page does.
+// A queuer polls when its page would.
 type queuer struct {
 	*visitor
 	next   time.Time
@@ -29,9 +29,9 @@ func (q *queuer) ask() State {
 	return a.State
 }
 
-// A room is killed just before it opens, and of those who wait before it some never come back. Slots
-// are not empty for them while others wait who are there, as long as there are enough; and whoever
-// does come back, however late, is called the moment it asks if anybody behind it has been.
+// A room is killed just before it opens, and some of the waiting visitors never come back. Slots do
+// not stay empty for them while others are present, as long as there are enough. A visitor who does
+// come back, however late, is called at its next poll if anybody behind it has been called.
 func TestAfterARestartNobodyWaitsForTheGone(t *testing.T) {
 	for gone, want := range map[int]struct {
 		empty float64 // without kept slots 320, 1680, 2760 and 1540: ADR 0051
@@ -53,8 +53,8 @@ func TestAfterARestartNobodyWaitsForTheGone(t *testing.T) {
 	}
 }
 
-// opensAfterAKill adds up for how long each slot is empty while somebody waits who was heard, in the
-// two minutes after the restart, and counts who is in after ten seconds of them.
+// opensAfterAKill adds up how long each slot is empty while a present visitor waits, in the two
+// minutes after the restart, and counts the visitors inside after ten seconds.
 func opensAfterAKill(t *testing.T, gone int) (empty float64, early int) {
 	const people, slots = 300, 80
 	g, p := openPlugged(t, RoomConfig{

@@ -85,7 +85,7 @@ func (r *Room) homeOf(q *visitRequest) string {
 	return r.own()
 }
 
-// isAbroad reports whether the visitor's stay or place is in another data centre.
+// isAbroad reports whether the visitor's session or place is in another data center.
 func (r *Room) isAbroad(q *visitRequest) bool { return q.worker != r.worker }
 
 // silent reports whether the visitor's data center is certainly unreachable.

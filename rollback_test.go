@@ -8,9 +8,9 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// The store is rolled back by ten minutes: a stream was restored in one's own NATS, and all
-// processes were started again. No pass of the lost epoch is honoured, whether it happens to
-// be below the new one or above.
+// The store is rolled back by ten minutes: a stream was restored in the operator's own NATS, and
+// all processes were restarted. No pass of the lost epoch is accepted, whether its epoch is below
+// the new one or above.
 func TestRolledBackPassesOfAGreaterEpochAreNotHonoured(t *testing.T) {
 	greater, lower := 0, 0
 	over := []int{}

@@ -399,7 +399,7 @@ func (r *Room) reconfigure(ctx context.Context, set, old counter.Settings) error
 		return r.counter.Reconfigure(ctx, set)
 	}
 	if err := r.above.Reconfigure(ctx, set); err != nil {
-		return fmt.Errorf("all data centres together: %w", err)
+		return fmt.Errorf("all data centers together: %w", err)
 	}
 	err := r.counter.Reconfigure(ctx, set)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/headgate/headgate/internal/ticket"
 )
 
-// gate is a room in a bubble with an origin behind it.
+// A gate is a room in a bubble with an origin behind it.
 type gate struct {
 	t      *testing.T
 	room   *Room
@@ -73,7 +73,7 @@ func openGate(t *testing.T, cfg RoomConfig) *gate {
 	return g
 }
 
-// visitor is a browser with its one cookie.
+// A visitor is a browser with its one cookie.
 type visitor struct {
 	g      *gate
 	cookie string
@@ -86,8 +86,8 @@ type visitor struct {
 // partOfPage ends the address of a picture that each page of the origin has.
 const partOfPage = "/picture-of-the-page.gif"
 
-// loads gives the address of what a browser loads with a page that it has just got: a picture, by
-// which its new cookie comes back. "" is nothing.
+// loads returns the address of what a browser loads with a new page: an image, with which its new
+// cookie comes back. "" is nothing.
 func (g *gate) loads(r *http.Request, cookies []*http.Cookie, answer http.Header) string {
 	f, keys := g.room.face.Load(), g.room.keys.Load()
 	at := f.places.At(r.Host, r.URL.Path)
@@ -170,7 +170,7 @@ func (v *visitor) poll() (m struct {
 	return m
 }
 
-// decodeHeadgate reads what is ours of a JSON answer.
+// decodeHeadgate decodes headgate's object of a JSON answer.
 func decodeHeadgate(t *testing.T, w *httptest.ResponseRecorder, to any) {
 	t.Helper()
 	all := struct{ Headgate any }{to}
@@ -179,7 +179,7 @@ func decodeHeadgate(t *testing.T, w *httptest.ResponseRecorder, to any) {
 	}
 }
 
-// until polls as it is told until it is called, or for at most d.
+// until polls as instructed until the visitor is called, or for at most d.
 func (v *visitor) until(d time.Duration) bool {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		p := v.poll()

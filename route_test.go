@@ -195,7 +195,8 @@ func TestCookieOfRoutes(t *testing.T) {
 	}
 }
 
-// While nobody can count them all pass, after the time that an operator has chosen and never before.
+// While nobody can count them, all visitors pass, after the time that the operator has chosen and
+// never before.
 func TestFailOpen(t *testing.T) {
 	c := RoomConfig{TotalActiveUsers: 1, NewUsersPerMinute: 99, FailOpenAfter: 30 * time.Second,
 		SessionDuration: time.Minute}

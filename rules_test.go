@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/internal/paths"
 )
 
-// byPath decides by what a path begins with.
+// byPath decides by the prefix of a path.
 type byPath map[string]RuleAction
 
 func (b byPath) Match(r RuleRequest) RuleAction {
@@ -82,7 +82,7 @@ func TestRulesDecideBeforeTheRoom(t *testing.T) {
 	})
 }
 
-// TestTheDeniedAreTold: a page to who opens one, JSON to who prefers it.
+// TestTheDeniedAreTold checks that browsers get a page and clients that prefer JSON get JSON.
 func TestTheDeniedAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := openGate(t, RoomConfig{
@@ -103,8 +103,8 @@ func TestTheDeniedAreTold(t *testing.T) {
 	})
 }
 
-// TestNoSpellingOfAPathIsReadInTwoWays: the rules are asked about each reading of a path, and
-// bypass nothing that is not theirs in all of them.
+// TestNoSpellingOfAPathIsReadInTwoWays checks that the rules are applied to each reading of a path,
+// and that a bypass needs a match in all of them.
 func TestNoSpellingOfAPathIsReadInTwoWays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
@@ -156,8 +156,9 @@ type matcher func(RuleRequest) RuleAction
 
 func (m matcher) Match(r RuleRequest) RuleAction { return m(r) }
 
-// TestARuleSendsIntoALane: who must wait waits there, and stays there; who is inside or comes first
-// is not concerned; a lane that is none is the ordinary line.
+// TestARuleSendsIntoALane checks that a visitor who has to wait waits in the lane and stays there,
+// that visitors inside or first in line are not affected, and that a lane that does not exist is
+// the ordinary line.
 func TestARuleSendsIntoALane(t *testing.T) {
 	bubble(t, "in order", func(t *testing.T) {
 		g, p := openPlugged(t, RoomConfig{

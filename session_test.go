@@ -19,7 +19,7 @@ import (
 	"github.com/headgate/headgate/internal/ticket"
 )
 
-// pass is the Pass of the visitor's stay, as a handler behind the room sees it.
+// named returns the Pass of the visitor's session, as a handler behind the room sees it.
 func (v *visitor) named() (pass string, s Session) {
 	v.g.t.Helper()
 	h := v.g.h
@@ -118,8 +118,8 @@ func TestStays(t *testing.T) {
 	})
 }
 
-// The first request after a restart is of the visit it was of before, also when the pass is still
-// that of the process before and the visit goes on beyond all that one had given.
+// The first request after a restart belongs to the same session as before, also if the pass is
+// still that of the earlier process and the session continues beyond all ends in it.
 func TestAStayIsTheSameAfterARestart(t *testing.T) {
 	bubble(t, "killed", func(t *testing.T) {
 		g, p := openPlugged(t, RoomConfig{TotalActiveUsers: 1, NewUsersPerMinute: 600,
@@ -139,8 +139,8 @@ func TestAStayIsTheSameAfterARestart(t *testing.T) {
 	})
 }
 
-// Who has left brings the old pass again after all processes were lost, and nobody who is left
-// was there: the record knows.
+// A visitor who has left presents the old pass after all processes were replaced: the record knows
+// that the session has ended.
 func TestWhoHasLeftStaysOutAfterARestart(t *testing.T) {
 	for _, killed := range []bool{true, false} {
 		bubble(t, fmt.Sprint("killed ", killed), func(t *testing.T) {
@@ -183,7 +183,7 @@ func TestWhoHasLeftStaysOutAfterARestart(t *testing.T) {
 	}
 }
 
-// twoNodes are a room at two nodes of one engine.
+// twoNodes opens a room at two nodes of one engine.
 func twoNodes(t *testing.T, cfg RoomConfig) (w *world, a, b *gate) {
 	t.Helper()
 	s, err := embedded.Open(t.Context(), embedded.Config{Dir: filepath.Join(t.TempDir(), "engine")})
@@ -207,7 +207,7 @@ func twoNodes(t *testing.T, cfg RoomConfig) (w *world, a, b *gate) {
 	return w, w.gates["n1"], w.gates["n2"]
 }
 
-// Whichever node a backend asks: the visit may be in flight at another one, or at none.
+// A session can be ended at any node: its requests may be in flight at another node, or at none.
 func TestAStayEndsAtAnyNode(t *testing.T) { virtual.Test(t, testAStayEndsAtAnyNode) }
 
 func testAStayEndsAtAnyNode(t *testing.T) {
@@ -259,7 +259,8 @@ func testAStayEndsAtAnyNode(t *testing.T) {
 	}
 }
 
-// taken returns how many slots are taken by the record, once it holds all that the room has reported.
+// taken returns how many slots are taken according to the record, once it holds everything that the
+// room has reported.
 func (g *gate) taken() (n int64) {
 	g.t.Helper()
 	ctx, stop := context.WithTimeout(g.t.Context(), time.Minute)
@@ -280,7 +281,7 @@ func (g *gate) taken() (n int64) {
 	return n
 }
 
-// flight begins a request of a visitor at a node, which lasts until it is let go.
+// flight begins a visitor's request at a node; it lasts until land is called.
 func (g *gate) flight(cookie string) (land func()) {
 	g.t.Helper()
 	began, release, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -301,8 +302,9 @@ func (g *gate) flight(cookie string) (land func()) {
 	return func() { close(release); <-done }
 }
 
-// A visit has requests in flight at two nodes, and is ended by a backend or by its origin. No node lets
-// any more of it through, and its slot comes back with the last byte, wherever that is.
+// A session has requests in flight at two nodes, and is ended by a program or by its origin. No
+// node lets any more of its requests through, and its slot is free after the last byte, wherever
+// that is.
 func TestAnEndedStayLeavesWithItsLastByteAtAnyNode(t *testing.T) {
 	cfg := RoomConfig{Name: "shop", TotalActiveUsers: 1, NewUsersPerMinute: 600, SessionDuration: time.Hour}
 	for _, ends := range []string{"where it is in flight", "by its origin"} {
@@ -341,7 +343,7 @@ func TestAnEndedStayLeavesWithItsLastByteAtAnyNode(t *testing.T) {
 	}
 }
 
-// stayOf is the visit of a pass.
+// stayOf returns the session of a pass.
 func stayOf(t *testing.T, g *gate, pass string) slot.StayID {
 	t.Helper()
 	var tok ticket.Token

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A sighting that is not reported yet when stays become fixed, or shorter, is reported by the rules of
-// before: passes say so already.
+// A request that is not reported yet when sessions become fixed, or shorter, is reported by the
+// earlier rules, because passes already contain the result.
 func TestWhatWasSeenBeforeAChangeOfSessionsIsReported(t *testing.T) {
 	pay := Grace{Paths: []string{"/pay/*"}, For: 30 * time.Second} // the longest is the same
 	for name, change := range map[string]func(*RoomConfig){

@@ -10,9 +10,10 @@ import (
 	"github.com/headgate/headgate/tests/virtual"
 )
 
-// Finding 8: one ticket, or one pass, and any number of people.
+// Finding 8: one ticket or one pass, used by any number of people.
 
-// calledWithCopies returns a visitor of a room of one whose ticket is called now, and n copies of it.
+// calledWithCopies returns a visitor of a room with one slot whose ticket is called, and n copies
+// of it.
 func calledWithCopies(t *testing.T, cfg RoomConfig, n int) (p *plug, owner *visitor, copies []*visitor) {
 	t.Helper()
 	cfg.TotalActiveUsers, cfg.NewUsersPerMinute = 1, 6000
@@ -35,7 +36,7 @@ func calledWithCopies(t *testing.T, cfg RoomConfig, n int) (p *plug, owner *visi
 	return p, owner, copies
 }
 
-// revoked ends the visitor's stay, as a backend does.
+// revoked ends the visitor's session, as an origin does.
 func (v *visitor) revoked() {
 	v.g.t.Helper()
 	pass, _ := v.named()
@@ -44,7 +45,7 @@ func (v *visitor) revoked() {
 	}
 }
 
-// enters loads the page and returns the visitor's stay, "" if it is not let in.
+// enters loads the page and returns the visitor's session, or "" if it is not admitted.
 func (v *visitor) enters() (stay string) {
 	v.g.t.Helper()
 	h := v.g.h
@@ -178,7 +179,7 @@ func TestACopyIsRefusedAfterATakeover(t *testing.T) {
 	}
 }
 
-// An operator reads of a ticket how many use its pass.
+// Operators can see for a ticket how many networks and agents use its pass.
 func TestATicketSaysHowManyUseItsPass(t *testing.T) {
 	bubble(t, "ticket", func(t *testing.T) {
 		_, owner, copies := calledWithCopies(t, RoomConfig{SessionDuration: time.Hour}, 12)
@@ -221,7 +222,7 @@ func TestABoundPlaceMovesToNobodyElse(t *testing.T) {
 	})
 }
 
-// The pass comes back at one node, and the copies of the ticket to the other.
+// The pass comes back at one node, and the copies of the ticket go to the other.
 func TestACopyIsRefusedAtAnyNode(t *testing.T) { virtual.Test(t, testACopyIsRefusedAtAnyNode) }
 
 func testACopyIsRefusedAtAnyNode(t *testing.T) {

@@ -187,8 +187,8 @@ func TestOrderAfterAKillInARoomLimitedByActiveUsers(t *testing.T) {
 	}
 }
 
-// A pass whose visitor left by revoke comes back to life: gone forgets at the
-// confirmed end, the pass counts to its pending one.
+// A pass whose visitor left by revoke became valid again: the revocation was kept only until the
+// confirmed end, but the pass counted until its pending one.
 func TestARevokedPassDoesNotLiveAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := openPlugged(t, RoomConfig{
@@ -222,7 +222,7 @@ func TestARevokedPassDoesNotLiveAgain(t *testing.T) {
 	})
 }
 
-// A clean stop while visitors arrive leaves slots lent.
+// A clean stop while visitors arrive left slots lent.
 func TestACleanStopLeavesNoSlotLent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, p := openPlugged(t, RoomConfig{
@@ -270,7 +270,7 @@ func TestProbationOfALongSession(t *testing.T) {
 	})
 }
 
-// The old moment passes while opens_at is being postponed.
+// The old opening time passes while opens_at is being postponed.
 func TestPostponingOpensAtKeepsTheRoomShut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := time.Now().Add(time.Minute)
@@ -291,8 +291,8 @@ func TestPostponingOpensAtKeepsTheRoomShut(t *testing.T) {
 	})
 }
 
-// A record that was rolled back an hour: passes of that hour live on for an
-// hour after the quiet time.
+// After a record was rolled back an hour, passes of that hour stayed valid for an hour after the
+// quiet time.
 func TestPassesFromBeyondARollbackAreNotHonoured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, p := openPlugged(t, RoomConfig{
@@ -345,7 +345,7 @@ func TestPassesFromBeyondARollbackAreNotHonoured(t *testing.T) {
 	})
 }
 
-// A clean stop while a Sync is under way has no farewell at all.
+// A clean stop while a Sync is in progress had no farewell at all.
 func TestACleanStopDuringASyncLeavesNoSlotLent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, p := openPlugged(t, RoomConfig{
@@ -391,7 +391,7 @@ func TestACleanStopDuringASyncLeavesNoSlotLent(t *testing.T) {
 	})
 }
 
-// A session that was long once is presumed for ever.
+// A session that was long once was assumed forever.
 func TestASessionThatWasLongOnceIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, p := openPlugged(t, RoomConfig{
@@ -495,8 +495,8 @@ func TestNobodyIsPassedOverAfterAKillWhoAsksAsSeldomAsToldTo(t *testing.T) {
 	})
 }
 
-// A node that hears of no host honours the passes that a later host gives, as long as
-// they cannot be over: it asks nobody, and does not seal them by its own counter time.
+// A node that cannot reach any host accepts the passes of a later host as long as they cannot have
+// expired: it sends no request, and does not seal them by its own counter time.
 func TestAPassOfALaterHostIsGoodAtANodeThatIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, p := openPlugged(t, RoomConfig{

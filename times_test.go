@@ -7,7 +7,7 @@ import (
 	"github.com/headgate/headgate/internal/histogram"
 )
 
-// only is the one duration that a histogram holds.
+// only returns the single duration that a histogram holds.
 func only(t *testing.T, what string, h *histogram.Histogram) time.Duration {
 	t.Helper()
 	at, n := 0, int64(0)
@@ -22,7 +22,7 @@ func only(t *testing.T, what string, h *histogram.Histogram) time.Duration {
 	return histogram.Value(at)
 }
 
-// about holds a duration that is known to an eighth against what it was, give or take what polls take.
+// about compares a duration, known to an eighth, with the expected one, with a tolerance for polls.
 func about(t *testing.T, what string, got, want, slack time.Duration) {
 	t.Helper()
 	if (got - want).Abs() > want/8+slack {

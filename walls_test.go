@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Walls: each is a way around the line, or through it, that a review has found.
+// Each test is a way around the line, or through it, that a review has found.
 
-// ghost is a client that keeps no cookie.
+// ghost returns a client that keeps no cookie.
 func (g *gate) ghost() *visitor {
 	v := g.visitor()
 	v.bare = true
@@ -25,7 +25,7 @@ func (v *visitor) asBrowser(mode, dest string) *visitor {
 	return v
 }
 
-// One address without cookies fills the room: 50 plain GETs held 50 slots for a whole session.
+// One address without cookies filled the room: 50 plain GETs held 50 slots for a whole session.
 func TestOneAddressWithoutCookiesHoldsNoSlots(t *testing.T) {
 	cfg := RoomConfig{TotalActiveUsers: 50, NewUsersPerMinute: 600, SessionDuration: 5 * time.Minute}
 	fill := func(t *testing.T) *gate {
@@ -83,7 +83,7 @@ func TestOneAddressWithoutCookiesHoldsNoSlots(t *testing.T) {
 	})
 }
 
-// drip is a body of one byte each second, sent in a bubble.
+// A drip is a body of one byte each second, sent in a bubble.
 type drip struct{ left int }
 
 // Read blocks in a bubble.
@@ -95,8 +95,8 @@ func (d *drip) Read(p []byte) (int, error) {
 	return copy(p, "x"), nil
 }
 
-// slowForms opens a room of five in a bubble, and fills it with forms that take a minute to come. It
-// tells how long each took, in seconds.
+// slowForms opens a room with five slots in a bubble, and fills it with forms that take a minute to
+// arrive. took receives how long each took, in seconds.
 func slowForms(t *testing.T, session time.Duration, early bool) (g *gate, took chan int) {
 	g, took = openGate(t, RoomConfig{TotalActiveUsers: 5, NewUsersPerMinute: 600,
 		SessionDuration: session}), make(chan int, 5)
@@ -115,7 +115,7 @@ func slowForms(t *testing.T, session time.Duration, early bool) (g *gate, took c
 	return g, took
 }
 
-// Forms of 100 clients, a byte now and then, held the room for as long as a body may be slow.
+// Forms of 100 clients, sent byte by byte, held the room for as long as a body may take.
 func TestSlowBodiesHoldNoSlots(t *testing.T) {
 	bubble(t, "while nobody waits they may be slow", func(t *testing.T) {
 		_, took := slowForms(t, 5*time.Minute, false)
@@ -150,8 +150,8 @@ func TestSlowBodiesHoldNoSlots(t *testing.T) {
 	}
 }
 
-// A visitor who reads the first page for longer than the probation has the next free slot, before the
-// line, if others have waited for it; and has it once.
+// A visitor who reads the first page for longer than the probation gets the next free slot, before
+// the line, if others have waited for the slot; but only once.
 func TestAReaderIsFirstWhenBack(t *testing.T) {
 	for _, fixed := range []bool{false, true} {
 		bubble(t, fmt.Sprint("fixed ", fixed), func(t *testing.T) {
@@ -213,7 +213,7 @@ func TestAReaderIsFirstWhenBack(t *testing.T) {
 	})
 }
 
-// Tickets whose cookie never comes back flood the line: the next visitor read "30,050 ahead".
+// Tickets whose cookie never comes back flooded the line: the next visitor read "30,050 ahead".
 func TestTicketsWithoutCookiesAreNotAhead(t *testing.T) {
 	const ghosts = 3000
 	bubble(t, "they are not counted, not called, and gone after ten seconds", func(t *testing.T) {
@@ -285,7 +285,8 @@ func TestTicketsWithoutCookiesAreNotAhead(t *testing.T) {
 	})
 }
 
-// Called tickets that only poll shut the room: 500 of them kept 200 slots empty as long as they polled.
+// Called tickets that only poll blocked the room: 500 of them kept 200 slots empty as long as they
+// polled.
 func TestTicketsThatOnlyPollLoseTheirCalls(t *testing.T) {
 	bubble(t, "three calls that nobody claims are the last", func(t *testing.T) {
 		g := openGate(t, RoomConfig{TotalActiveUsers: 2, NewUsersPerMinute: 6000,
@@ -352,7 +353,7 @@ func TestPollsKeepNobodyInside(t *testing.T) {
 	})
 }
 
-// Cookieless images filled 200 slots and drew 1,000 tickets.
+// Images requested without cookies filled 200 slots and drew 1,000 tickets.
 func TestPartsOfPagesTakeNoPlace(t *testing.T) {
 	parts := map[string]http.Header{
 		"image":    {"Sec-Fetch-Mode": {"no-cors"}, "Accept": {"image/*,*/*;q=0.8"}},
@@ -409,8 +410,9 @@ func TestPartsOfPagesTakeNoPlace(t *testing.T) {
 	}
 }
 
-// A burst of images used up the new users of a minute while nobody waited; so did a burst of one network
-// without cookies. Both get a tenth of the minute, the network beside its first newcomers.
+// A burst of images used up the new users of a minute while nobody waited; so did a burst from one
+// network without cookies. Both now get a tenth of the minute; the network also gets its first
+// newcomers.
 func TestABurstLeavesTheMinuteToPeople(t *testing.T) {
 	cfg := RoomConfig{TotalActiveUsers: 1000, NewUsersPerMinute: 200, JoinLimit: JoinLimit{Amount: 60}}
 	for _, c := range []struct {
@@ -423,7 +425,7 @@ func TestABurstLeavesTheMinuteToPeople(t *testing.T) {
 		{"images of many networks", http.Header{"Sec-Fetch-Mode": {"no-cors"}}, false, true, 20},
 		{"pages of one network", http.Header{"Sec-Fetch-Mode": {"navigate"}}, false, false, 60 + 20},
 		{"pages of many networks", http.Header{"Sec-Fetch-Mode": {"navigate"}}, false, true, 200},
-		// A network that is to be refused is not sent away while slots are free.
+		// A network above its limit is not rejected while slots are free.
 		{"pages of one network, refused", http.Header{"Sec-Fetch-Mode": {"navigate"}}, true, false, 200},
 	} {
 		bubble(t, c.name, func(t *testing.T) {
@@ -467,8 +469,8 @@ func TestABurstLeavesTheMinuteToPeople(t *testing.T) {
 	})
 }
 
-// One network that keeps its cookies takes a tenth of the calls at most, once it is above its limit,
-// and nobody of it is refused.
+// A network that keeps its cookies gets at most a tenth of the calls once it is above its limit,
+// and none of its visitors is rejected.
 func TestOneNetworkWaitsInALaneOfItsOwn(t *testing.T) {
 	if testing.Short() {
 		return // length, and nothing that the race detector could find: make all plays it

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// However many wait, a room at 500 new users a minute writes its record at most
-// twenty times a second.
+// However many visitors wait, a room at 500 new users a minute writes its record at most twenty
+// times a second.
 func TestARoomAt500AMinuteWritesAtMostTwentyTimesASecond(t *testing.T) {
 	for name, waiting := range map[string]int{"a few": 700, "many": 3000} {
 		bubble(t, name, func(t *testing.T) {

@@ -22,7 +22,7 @@ import (
 	"github.com/headgate/headgate/internal/yardstick"
 )
 
-// domain is the cluster's JetStream, as a process sees it.
+// domain returns the cluster's JetStream, as a process sees it.
 func domain(t *testing.T, conn *nats.Conn) jetstream.JetStream {
 	t.Helper()
 	return domainOf(t, conn, "sjc")
@@ -37,7 +37,7 @@ func domainOf(t *testing.T, conn *nats.Conn, name string) jetstream.JetStream {
 	return js
 }
 
-// stream makes a stream with so many copies.
+// stream makes a stream with this number of replicas.
 func stream(t *testing.T, conn *nats.Conn, replicas int) jetstream.JetStream {
 	t.Helper()
 	js := domain(t, conn)
@@ -52,7 +52,7 @@ func write(js jetstream.JetStream, text string) func(ctx context.Context) error 
 	}
 }
 
-// leader is the store node that leads the stream.
+// leader returns the store node that leads the stream.
 func leader(t *testing.T, js jetstream.JetStream) string {
 	t.Helper()
 	name := ""
@@ -87,7 +87,7 @@ func TestThreeEnginesKeepAStreamTogether(t *testing.T) {
 	}
 	eventually(t, "a write from inside", write(own, "two"))
 
-	// Whoever is stopped, the others go on; who comes back catches up.
+	// Whichever node stops, the others continue; a node that comes back catches up.
 	leads := leader(t, js)
 	follows := "n1"
 	if leads == follows {
@@ -111,7 +111,7 @@ func TestEnginesMayStartOneAfterAnother(t *testing.T) {
 	stick := yardstick.Start(t)
 	t.Parallel()
 	c := newTrio(t, "n1", "n2", "n3")
-	js := domain(t, c.worker("n1")) // before there is any
+	js := domain(t, c.worker("n1")) // before any node has started
 	for i, name := range []string{"n3", "n1", "n2"} {
 		if i > 0 {
 			pause(t)
@@ -126,7 +126,7 @@ func TestEnginesMayStartOneAfterAnother(t *testing.T) {
 	eventually(t, "the first write", write(js, "one"))
 	judge(t, stick, "the beginning when the last of three came", time.Since(begin), within)
 
-	// From now on two of three are enough.
+	// From now on two of three nodes are enough.
 	for name := range c.peers {
 		c.stop(name)
 	}
@@ -139,7 +139,7 @@ func TestEnginesMayStartOneAfterAnother(t *testing.T) {
 	c.caughtUp(js, 2)
 }
 
-// pause is the time that machines started by hand are apart.
+// pause is the time between starts of machines by hand.
 func pause(t *testing.T) {
 	apart := 2 * time.Second
 	if testing.Short() {
@@ -167,7 +167,7 @@ func TestStrangersAreNotLetIn(t *testing.T) {
 		"no certificate": without, "a worker of another CA": other.tls("worker"),
 		"a store node of another CA": other.tls("n1"), "old TLS": old,
 	} {
-		config.RootCAs = c.tls("worker").RootCAs // it takes us for what we are
+		config.RootCAs = c.tls("worker").RootCAs // the server is accepted for what it is
 		for _, addr := range []string{c.peers["n1"], c.routes["n1"]} {
 			if said, err := speak(addr, config); err == nil || said != "" {
 				t.Errorf("%s at %s: got %q %v", name, addr, said, err)
@@ -178,7 +178,7 @@ func TestStrangersAreNotLetIn(t *testing.T) {
 		t.Errorf("without TLS a stranger reads %q %v", said, err)
 	}
 
-	// Who may be a client is not let in as an engine.
+	// A client's certificate does not admit an engine.
 	if said, err := speak(c.routes["n1"], c.tls("worker")); err == nil || said != "" {
 		t.Errorf("a worker at the routes: got %q %v", said, err)
 	}
@@ -187,8 +187,7 @@ func TestStrangersAreNotLetIn(t *testing.T) {
 	}
 }
 
-// A worker that takes the addresses of a store node which is down gets nowhere
-// with them.
+// A worker that takes over the addresses of a store node which is down gains nothing.
 func TestAWorkerCannotPoseAsAStoreNode(t *testing.T) {
 	t.Parallel()
 	c := newTrio(t, "n1", "n2", "n3")
@@ -258,7 +257,7 @@ func TestAPortThatIsTakenIsNoDamage(t *testing.T) {
 	if aside, _ := filepath.Glob(filepath.Join(c.dir, "*.damaged-*")); len(aside) > 0 {
 		t.Errorf("put aside: %v", aside)
 	}
-	c.start("n1") // and now it is free
+	c.start("n1") // the port is free now
 }
 
 func TestAnEngineComesBackAtItsPorts(t *testing.T) {
@@ -337,8 +336,8 @@ func TestConnectWaitsForNobody(t *testing.T) {
 	}
 }
 
-// judge holds a time against what the engines wait for by design, and what this machine needs
-// for an election: some twenty steps, one after another, each with a write.
+// judge compares a duration with the time that the engines wait by design plus what this machine
+// needs for an election: some twenty steps in sequence, each with a write.
 func judge(t *testing.T, stick *yardstick.Stick, what string, took, design time.Duration) {
 	t.Helper()
 	stick.Judge(t, what, took, yardstick.Bound{Design: design, Delays: 20, Syncs: 20})

@@ -26,8 +26,8 @@ import (
 	"github.com/headgate/headgate/internal/loopback"
 )
 
-// within is how long a cluster may take to elect, at the most: nats-server waits
-// up to 9 s for a leader that is silent, and a vote that is split is held again.
+// within is the maximum time for an election: nats-server waits up to 9 s for a silent leader, and
+// repeats a split vote.
 const within = 25 * time.Second
 
 // A trio is the store nodes of a cluster, on this machine.
@@ -39,10 +39,10 @@ type trio struct {
 	run    map[string]*Server
 	log    *book
 	dc     string
-	change func(node string, config *Config) // nil: nothing
+	change func(node string, config *Config) // nil: no change
 }
 
-// newTrio makes the files of store nodes that are yet to be started.
+// newTrio makes the files of store nodes, which are not started yet.
 func newTrio(t *testing.T, names ...string) *trio {
 	t.Helper()
 	return newTrioOf(t, "sjc", names...)
@@ -126,7 +126,7 @@ func (c *trio) worker(name string, servers ...string) *nats.Conn {
 	return conn
 }
 
-// eventually tries until it works, and says after how long.
+// eventually calls try until it succeeds, and returns how long that took.
 func eventually(t *testing.T, what string, try func(ctx context.Context) error) time.Duration {
 	t.Helper()
 	took := yardstick.Await(t, what, func() bool { return attempt(t.Context(), try) == nil })
@@ -134,7 +134,7 @@ func eventually(t *testing.T, what string, try func(ctx context.Context) error) 
 	return took
 }
 
-// attempt tries once, and not for long: whoever was asked may just have gone.
+// attempt calls try once, with a short timeout, because the node may just have gone.
 func attempt(ctx context.Context, try func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()
@@ -149,7 +149,7 @@ func create(js jetstream.JetStream, replicas int) func(ctx context.Context) erro
 	}
 }
 
-// caughtUp waits until the stream is whole at all three engines.
+// caughtUp waits until the stream is complete at all three engines.
 func (c *trio) caughtUp(js jetstream.JetStream, least int) {
 	c.t.Helper()
 	eventually(c.t, "all have caught up", func(ctx context.Context) error {
@@ -170,7 +170,7 @@ func (c *trio) caughtUp(js jetstream.JetStream, least int) {
 	})
 }
 
-// speak shakes hands and returns what the other end says first.
+// speak performs the handshake and returns what the other end sends first.
 func speak(addr string, config *tls.Config) (string, error) {
 	conn, err := net.DialTimeout("tcp", addr, 5*time.Second)
 	if err != nil {
@@ -184,7 +184,7 @@ func speak(addr string, config *tls.Config) (string, error) {
 		return "", err
 	}
 	b := make([]byte, 512)
-	n, err := conn.Read(b) // shakes hands first
+	n, err := conn.Read(b) // includes the handshake
 	if errors.Is(err, io.EOF) && n == 0 {
 		return "", err
 	}
@@ -217,7 +217,7 @@ func TestAClusterWithoutCertificatesIsRefused(t *testing.T) {
 		t.Errorf("put aside: %v", aside)
 	}
 
-	// A configuration that asks for too little asks for enough all the same.
+	// A configuration that requires too little is tightened all the same.
 	config := c.config("n1")
 	config.Cluster.TLS.ClientAuth, config.Cluster.TLS.VerifyConnection = tls.NoClientCert, nil
 	s, err := Open(t.Context(), config)
@@ -232,7 +232,7 @@ func TestAClusterWithoutCertificatesIsRefused(t *testing.T) {
 	}
 }
 
-// A book is a log that may be read while it is written.
+// A book is a log that can be read while it is written.
 type book struct {
 	mu   sync.Mutex
 	text strings.Builder

@@ -58,7 +58,7 @@ func (c *Cluster) checkOthers() error {
 	for i := range c.Others {
 		d := &c.Others[i]
 		bad := func(format string, args ...any) error {
-			return &clusterError{fmt.Sprintf("data centre %q: ", d.Name) + fmt.Sprintf(format, args...)}
+			return &clusterError{fmt.Sprintf("data center %q: ", d.Name) + fmt.Sprintf(format, args...)}
 		}
 		if f := join.CheckName(d.Name); f != nil {
 			return bad("%s", f.Problem)
@@ -93,7 +93,7 @@ func (c *Cluster) cross(o *server.Options, keeper *doorkeeper) error {
 		return err
 	}
 	o.Accounts = []*server.Account{records}
-	o.Cluster.Name = c.Name         // also with a single engine: otherwise its own name, which the other may also have
+	o.Cluster.Name = c.Name         // also if alone: its own name may be the same elsewhere
 	o.PingInterval = crossPingEvery // for links and clients: routes have their own
 	o.LeafNode = server.LeafNodeOpts{
 		ReconnectInterval: crossRedial, DialTimeout: crossDialWait, NoAdvertise: true,
@@ -198,7 +198,7 @@ func (k *doorkeeper) whose(cs *tls.ConnectionState) (string, error) {
 		found = name
 	}
 	if found == "" {
-		return "", fmt.Errorf("the certificate of %q is not of a store node of another data centre",
+		return "", fmt.Errorf("the certificate of %q is not of a store node of another data center",
 			leaf.Subject.CommonName)
 	}
 	return found, nil

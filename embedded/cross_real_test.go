@@ -16,8 +16,8 @@ import (
 	"github.com/headgate/headgate/internal/yardstick"
 )
 
-// cutWithin is how long a link that was cut and is whole again may take to be one.
-const cutWithin = 5 * time.Second // asked again and again, each time for half a second
+// cutWithin is the maximum time until a link that was cut works again.
+const cutWithin = 5 * time.Second // repeated attempts, half a second each
 
 func TestTwoDataCentresTalkBothWays(t *testing.T) {
 	t.Parallel()
@@ -29,7 +29,7 @@ func TestTwoDataCentresTalkBothWays(t *testing.T) {
 		t.Error("there is a connection to a data centre that is not there")
 	}
 
-	// The engine is started anew, on either side: the connection is the same.
+	// The engine restarts, on either side: the connection stays the same.
 	for _, s := range []*Server{lhr, sjc} {
 		before := s.engine.Load()
 		s.restart(t.Context())
@@ -77,7 +77,7 @@ func listen(t *testing.T, conn *nats.Conn, subject string) *nats.Subscription {
 	return sub
 }
 
-// Three store nodes each, and one of them fails, on either side.
+// Each data center has three store nodes, and one of them fails, on either side.
 func TestTwoDataCentresOfThreeStoreNodes(t *testing.T) {
 	stick := yardstick.Start(t)
 	t.Parallel()
@@ -131,7 +131,7 @@ func TestNothingElseCrosses(t *testing.T) {
 		if s == sjc {
 			there, here, name = lhr, s.Link("lhr"), "lhr"
 		}
-		// What is said among a cluster's own, and what is stored.
+		// Messages within a cluster, and what is stored.
 		subs := []*nats.Subscription{
 			listen(t, there.Conn(), "x"), listen(t, there.Conn(), "s.x"),
 			listen(t, there.Conn(), "from.pair"),
@@ -151,7 +151,7 @@ func TestNothingElseCrosses(t *testing.T) {
 				t.Errorf("%d: %q with %q came across to %s", i, m.Subject, m.Data, name)
 			}
 		}
-		// The engine and the records there: by their names, and by the domain's.
+		// The engine and the records there: by their names, and by the domain's name.
 		for _, subject := range []string{"$JS." + name + ".API.STREAM.NAMES", "$JS." + name + ".API.INFO",
 			"$JS." + name + ".API.STREAM.MSG.GET.s", "$SYS.REQ.SERVER.PING", "$SYS.REQ.ACCOUNT.$G.JSZ"} {
 			if m, err := here.Request(subject, []byte("{}"), 300*time.Millisecond); err == nil {
@@ -170,8 +170,8 @@ func TestNothingElseCrosses(t *testing.T) {
 	}
 }
 
-// Records that were written before there was another data centre are kept, and so is
-// the cluster while its nodes are told of it one after the other.
+// Records that were written before there was another data center are kept. The cluster keeps
+// running while its nodes learn of the other data center one after the other.
 func TestRecordsStayWhenDataCentresAreAdded(t *testing.T) {
 	t.Parallel()
 	for _, nodes := range [][]string{{"n1"}, {"n1", "n2", "n3"}} {
@@ -215,7 +215,7 @@ func TestRecordsStayWhenDataCentresAreAdded(t *testing.T) {
 	}
 }
 
-// A link that is cut, or that only falls silent, is noticed and comes back by itself.
+// A link that is cut, or only silent, is detected and reconnects automatically.
 func TestALinkHeals(t *testing.T) {
 	t.Parallel()
 	for _, silent := range []bool{false, true} {
@@ -253,19 +253,19 @@ func TestALinkHeals(t *testing.T) {
 	}
 }
 
-// A data centre that is not there yet is dialled three times a second.
+// A data center that is not running yet is dialed three times a second.
 func TestADataCentreThatIsNotThereFillsNoLog(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, []string{"n1"}, "lhr", "sjc")
-	stranger := newWorld(t, []string{"n1"}, "lhr", "sjc") // knows other CAs
+	stranger := newWorld(t, []string{"n1"}, "lhr", "sjc") // has other CAs
 	stranger.leaf["sjc"] = w.leaf["sjc"]
 	w.at["lhr"].start("n1")
 	pause(t)
-	stranger.at["sjc"].start("n1") // and now is refused each time
+	stranger.at["sjc"].start("n1") // from now on rejected each time
 	pause(t)
 	for name, log := range map[string]*book{"lhr": w.at["lhr"].log, "sjc": stranger.at["sjc"].log} {
 		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
-		const few = 4 // not there, refused by us, refused by them, and one to spare
+		const few = 4 // not there, rejected by us, rejected by them, and one to spare
 		if len(lines) > few || strings.Contains(log.String(), "ERROR") {
 			t.Errorf("%s has %d lines, want at most %d:\n%s", name, len(lines), few, log)
 		}

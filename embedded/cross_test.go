@@ -16,16 +16,16 @@ import (
 	"github.com/headgate/headgate/internal/loopback"
 )
 
-// A world is several data centres on this machine, each with its own CA.
+// A world is several data centers on this machine, each with its own CA.
 type world struct {
 	t  *testing.T
 	at map[string]*trio
-	// leaf are the addresses of the links: of each data centre by node. via are those
-	// by which others reach them.
+	// leaf are the addresses of the links, by data center and node. via are the addresses at which
+	// the others reach them.
 	leaf, via map[string]map[string]string
 }
 
-// newWorld makes data centres that are yet to be started, with the same nodes in each.
+// newWorld makes data centers that are not started yet, with the same nodes in each.
 func newWorld(t *testing.T, nodes []string, names ...string) *world {
 	t.Helper()
 	w := &world{t: t, at: map[string]*trio{}, leaf: map[string]map[string]string{},
@@ -44,7 +44,7 @@ func newWorld(t *testing.T, nodes []string, names ...string) *world {
 	return w
 }
 
-// join makes a data centre know all others, when it starts next.
+// join configures all others at a data center, for its next start.
 func (w *world) join(name string) {
 	c := w.at[name]
 	c.change = func(node string, config *Config) {
@@ -75,7 +75,7 @@ func (w *world) start() {
 	}
 }
 
-// serve answers who asks on a connection.
+// serve answers requests on a connection.
 func serve(t *testing.T, conn *nats.Conn, subject, answer string) {
 	t.Helper()
 	if _, err := conn.Subscribe(subject, func(m *nats.Msg) { _ = m.Respond([]byte(answer)) }); err != nil {
@@ -86,7 +86,7 @@ func serve(t *testing.T, conn *nats.Conn, subject, answer string) {
 	}
 }
 
-// ask wants a certain answer.
+// ask requests subject and expects the answer want.
 func ask(conn *nats.Conn, subject, want string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		m, err := conn.RequestWithContext(ctx, subject, nil)
@@ -100,7 +100,7 @@ func ask(conn *nats.Conn, subject, want string) func(context.Context) error {
 	}
 }
 
-// both wants that each of two engines hears the other, and says after how long.
+// both waits until two engines receive each other's messages, and returns how long that took.
 func (w *world) both(what string, one, other *Server, names ...string) time.Duration {
 	w.t.Helper()
 	a, b := other.Link(names[0]), one.Link(names[1])
@@ -110,7 +110,7 @@ func (w *world) both(what string, one, other *Server, names ...string) time.Dura
 	return time.Since(begin)
 }
 
-// pair is two engines that answer each other.
+// pair returns two engines that answer each other.
 func (w *world) pair(a, b string) (one, other *Server) {
 	w.t.Helper()
 	one, other = w.at[a].run["n1"], w.at[b].run["n1"]
@@ -119,8 +119,8 @@ func (w *world) pair(a, b string) (one, other *Server) {
 	return one, other
 }
 
-// heardOnce lets n1 of one data centre say something to another, until all that
-// should have heard it, and wants each time heard once at the most.
+// heardOnce publishes from n1 of one data center to another, until all expected subscribers have
+// received the message, and checks that each message arrives at most once.
 func (w *world) heardOnce(heard map[string]*nats.Subscription, from, to string, want []string) {
 	w.t.Helper()
 	const times = 5
@@ -148,7 +148,7 @@ func (w *world) heardOnce(heard map[string]*nats.Subscription, from, to string, 
 		got := 0
 		for wait := within; ; {
 			if !slices.Contains(want, who) {
-				wait = 50 * time.Millisecond // the others have it by now
+				wait = 50 * time.Millisecond // the others have received it by now
 			}
 			m, err := sub.NextMsg(wait)
 			if err != nil || string(m.Data) == "end" {
@@ -164,7 +164,7 @@ func (w *world) heardOnce(heard map[string]*nats.Subscription, from, to string, 
 	}
 }
 
-// allAsk lets each of some nodes ask all of those at the other data centre.
+// allAsk sends a request from each of some nodes to each node of the other data center.
 func (w *world) allAsk(nodes map[string][]string) {
 	w.t.Helper()
 	for name, all := range nodes {

@@ -20,15 +20,14 @@ import (
 	"github.com/headgate/headgate/internal/join"
 )
 
-// Only store nodes of another data centre of the configuration come in, at the port
-// for links alone.
+// Only store nodes of another configured data center are accepted, and only at the port for links.
 func TestWhoMayLink(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, []string{"n1"}, "lhr", "sjc")
 	stranger := newWorld(t, []string{"n1"}, "del", "lhr")
 	w.at["sjc"].start("n1")
 	leaf, clients := w.leaf["sjc"]["n1"], w.at["sjc"].peers["n1"]
-	roots := w.at["sjc"].tls("n1").RootCAs // whoever it is takes us for what we are
+	roots := w.at["sjc"].tls("n1").RootCAs // the other end accepts us for what we are
 	as := func(c *trio, name string) *tls.Config {
 		config := c.tls(name)
 		config.RootCAs, config.ServerName, config.VerifyConnection = roots, "store.sjc.headgate", nil
@@ -57,14 +56,14 @@ func TestWhoMayLink(t *testing.T) {
 	if said, err := speak(leaf, as(w.at["lhr"], "n1")); err != nil || !strings.HasPrefix(said, "INFO ") {
 		t.Errorf("a store node of lhr: got %q %v", said, err)
 	}
-	// It is no client here, and no store node.
+	// It is neither a client nor a store node here.
 	if said, err := speak(clients, as(w.at["lhr"], "n1")); err == nil || said != "" {
 		t.Errorf("a store node of lhr at the port for clients: got %q %v", said, err)
 	}
 }
 
-// forged is a configuration with a certificate for a store node of a data centre, by
-// the CA of a cluster, or by itself.
+// forged returns a configuration with a certificate for a store node of a data center, signed by
+// the CA of a cluster, or self-signed.
 func forged(t *testing.T, by *trio, config *tls.Config, dc string) *tls.Config {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -87,8 +86,8 @@ func forged(t *testing.T, by *trio, config *tls.Config, dc string) *tls.Config {
 	return config
 }
 
-// Each CA is believed about its own data centre alone, also one that has no limits of
-// its own: the doorkeeper does not go by the limits in it.
+// Each CA is trusted for its own data center only, also a CA without name constraints: the
+// doorkeeper does not rely on them.
 func TestNoCASpeaksForAnother(t *testing.T) {
 	pools, keys := map[string]*x509.CertPool{}, map[string]*ecdsa.PrivateKey{}
 	certs := map[string]*x509.Certificate{}
@@ -110,7 +109,7 @@ func TestNoCASpeaksForAnother(t *testing.T) {
 		keys[name], pools[name] = key, x509.NewCertPool()
 		pools[name].AddCert(certs[name])
 	}
-	pools["fra"] = pools["lhr"] // one CA for two
+	pools["fra"] = pools["lhr"] // one CA for two data centers
 	keeper := &doorkeeper{others: pools}
 	link, err := url.Parse("store.del.headgate")
 	if err != nil {
@@ -157,8 +156,8 @@ func TestNoCASpeaksForAnother(t *testing.T) {
 	}
 }
 
-// A store node of another data centre that does not keep to the rules gets no further:
-// not by the name that it gives, and not to the engine's own subjects.
+// A store node of another data center that breaks the rules gains nothing: neither by the name that
+// it sends nor on the engine's own subjects.
 func TestALinkKeepsToItsAccount(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, []string{"n1"}, "del", "lhr", "sjc")

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// authority is the CA of a cluster.
+// authority returns the CA of a cluster.
 func (c *trio) authority() (*x509.Certificate, *ecdsa.PrivateKey) {
 	c.t.Helper()
 	var parts [2]*pem.Block
@@ -37,7 +37,7 @@ func (c *trio) authority() (*x509.Certificate, *ecdsa.PrivateKey) {
 	return cert, key.(*ecdsa.PrivateKey)
 }
 
-// Who dials takes nobody but a store node of that data centre for it.
+// The dialing side accepts only a store node of that data center.
 func TestWhoIsTakenForADataCentre(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, []string{"n1"}, "del", "lhr", "sjc")
@@ -80,7 +80,7 @@ func TestWhoIsTakenForADataCentre(t *testing.T) {
 	}
 }
 
-// An evil is a store node of lhr that says whatever it likes.
+// An evil is a store node of lhr that sends whatever it likes.
 type evil struct {
 	t    *testing.T
 	conn net.Conn
@@ -112,7 +112,7 @@ func (e *evil) say(text string) {
 	}
 }
 
-// want reads until a line begins as wanted.
+// want reads until a line begins with begin.
 func (e *evil) want(begin string) {
 	e.t.Helper()
 	var all strings.Builder
@@ -157,7 +157,7 @@ func TestDataCentresThatCannotWorkAreRefused(t *testing.T) {
 	if aside, _ := filepath.Glob(filepath.Join(w.at["sjc"].dir, "*.damaged-*")); len(aside) > 0 {
 		t.Errorf("put aside: %v", aside)
 	}
-	// Who is dialled by nobody listens nowhere.
+	// A data center that nobody dials does not listen.
 	config := w.at["del"].config("n1")
 	s, err := Open(t.Context(), config)
 	if err != nil {

@@ -53,7 +53,7 @@ func runChild(text string) error {
 	return err
 }
 
-// A leader that is killed says nothing to the others: they must find out.
+// A killed leader does not inform the others: they must detect it.
 func TestALeaderMayBeKilled(t *testing.T) {
 	stick := yardstick.Start(t)
 	t.Parallel()
@@ -81,7 +81,7 @@ func TestALeaderMayBeKilled(t *testing.T) {
 	judge(t, stick, "the longest time without a write", slices.Max(gaps), within)
 }
 
-// nodeEnv holds, as JSON, what a child of the test is to run.
+// nodeEnv holds, as JSON, what a child of the test runs.
 const nodeEnv = "HEADGATE_EMBEDDED_TEST_NODE"
 
 // A child is a store node in a process of its own.

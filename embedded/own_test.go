@@ -29,8 +29,8 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// operate runs a NATS server as an operator would, by a configuration file, and gives
-// its address. STORE in it is a folder.
+// operate runs a NATS server from a configuration file, as an operator would, and returns its
+// address. STORE in the text is replaced by a folder.
 func operate(t *testing.T, text string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -62,7 +62,7 @@ func write1(t *testing.T, dir, name, text string) string {
 	return file
 }
 
-// client connects to a NATS of the operator's.
+// client connects to the operator's NATS.
 func client(t *testing.T, o External) *nats.Conn {
 	t.Helper()
 	o.Name = "one"
@@ -114,7 +114,7 @@ func TestOwnTakesEachKindOfCredentials(t *testing.T) {
 	}
 }
 
-// newKey draws a key: its public half, and its seed.
+// newKey returns the public half and the seed of a new key.
 func newKey(t *testing.T, create func() (nkeys.KeyPair, error)) (public, seed string) {
 	t.Helper()
 	k, err := create()
@@ -132,8 +132,8 @@ func newKey(t *testing.T, create func() (nkeys.KeyPair, error)) (public, seed st
 	return public, string(b)
 }
 
-// byJWT is the configuration of a server that trusts an operator, and the file of a
-// user of an account of it, as nsc makes them.
+// byJWT returns the configuration of a server that trusts an operator, and the credentials file of
+// a user, as nsc makes them.
 func byJWT(t *testing.T) (config, creds string) {
 	t.Helper()
 	operator, err := nkeys.CreateOperator()
@@ -180,7 +180,7 @@ type pair struct {
 	file, kept string
 }
 
-// certify makes a certificate that by has signed, nil for itself.
+// certify makes a certificate signed by by, or self-signed if by is nil.
 func certify(t *testing.T, name string, by *pair) *pair {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -240,7 +240,7 @@ func TestOwnByCertificates(t *testing.T) {
 	}
 }
 
-// records opens the records there, and says why they cannot be.
+// records opens the records in this NATS, and returns why that fails.
 func records(ctx context.Context, conn *nats.Conn, replicas int) error {
 	ctx, stop := context.WithTimeout(ctx, 10*time.Second)
 	defer stop()
@@ -311,7 +311,7 @@ func TestOwnThatDoesNotSuit(t *testing.T) {
 			addr := operate(t, tt.config)
 			conn := client(t, External{URLs: []string{"nats://" + addr}, Login: login("me", tt.password)})
 			var e *store.UnusableError
-			eventually(t, "a reason", func(ctx context.Context) error { // none while it connects anew
+			eventually(t, "a reason", func(ctx context.Context) error { // none while it reconnects
 				err := records(ctx, conn, tt.replicas)
 				if e = store.Diagnose(conn, err); e == nil {
 					return fmt.Errorf("%w, which says nothing", err)
@@ -325,11 +325,11 @@ func TestOwnThatDoesNotSuit(t *testing.T) {
 	}
 }
 
-// folderInUse is what nats-server answers while it cannot make the folder of a stream
+// folderInUse is the error code of nats-server while it cannot make the folder of a stream
 // (server/errors.json, JSStreamCreateErrF).
 const folderInUse = 10049
 
-// A stream that somebody else has made must not lose records nor answer with old ones.
+// A stream that somebody else has made must neither lose records nor return old ones.
 func TestOwnStreamThatDoesNotSuit(t *testing.T) {
 	t.Parallel()
 	addr := operate(t, ofOne)
@@ -356,7 +356,7 @@ func TestOwnStreamThatDoesNotSuit(t *testing.T) {
 		change(&cfg)
 		_, err := js.CreateStream(t.Context(), cfg)
 		for e, ok := errors.AsType[*jetstream.APIError](err); ok && e.ErrorCode == folderInUse; {
-			<-time.After(20 * time.Millisecond) // that of the last one is still being removed
+			<-time.After(20 * time.Millisecond) // the previous folder is still being removed
 			_, err = js.CreateStream(t.Context(), cfg)
 			e, ok = errors.AsType[*jetstream.APIError](err)
 		}
@@ -374,7 +374,7 @@ func TestOwnStreamThatDoesNotSuit(t *testing.T) {
 	}
 }
 
-// A server that is too old is told from the first line that it says.
+// A server that is too old is recognized by the first line that it sends.
 func TestOwnThatIsTooOld(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string]bool{
@@ -400,7 +400,7 @@ func TestOwnThatIsTooOld(t *testing.T) {
 	}
 }
 
-// pretend greets clients as a server of some version would.
+// pretend greets clients as a server of the given version would.
 func pretend(t *testing.T, version string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

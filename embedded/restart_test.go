@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// While the engine is started anew, which takes seconds on a bad disk, who speaks over its
-// connection is told so at once: nobody waits for longer than its own deadline.
+// While the engine restarts, which takes seconds on a bad disk, calls on its connection fail at
+// once: none waits longer than its own deadline.
 func TestNobodyWaitsForAnEngineThatIsStartedAnew(t *testing.T) {
 	t.Parallel()
 	s, err := Open(t.Context(), Config{Dir: t.TempDir()})
@@ -23,7 +23,7 @@ func TestNobodyWaitsForAnEngineThatIsStartedAnew(t *testing.T) {
 	s.mu.Lock() // as a restart does
 	s.stopLocked()
 	begun := time.Now()
-	for time.Since(begun) < 20*connectWait { // the connection tries again and again meanwhile
+	for time.Since(begun) < 20*connectWait { // the connection keeps trying meanwhile
 		said := make(chan error, 1)
 		go func() {
 			ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)

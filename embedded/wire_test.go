@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/internal/loopback"
 )
 
-// A wire is a way to an address that can be cut, or fall silent: then all that is
-// under way is held.
+// A wire is a network path to an address that can be cut, or become silent: it then holds all data
+// in transit.
 type wire struct {
 	t        *testing.T
 	addr, to string
@@ -59,7 +59,7 @@ func (w *wire) open() {
 	})
 }
 
-// carry connects one who came with the other end.
+// carry connects an incoming connection with the other end.
 func (w *wire) carry(c net.Conn) {
 	defer c.Close()
 	there, err := net.Dial("tcp", w.to)
@@ -89,7 +89,7 @@ func (w *wire) carry(c net.Conn) {
 	w.mu.Unlock()
 }
 
-// held is an end from which nothing comes while the wire is silent.
+// A held is an end from which nothing arrives while the wire is silent.
 type held struct {
 	w *wire
 	net.Conn
@@ -112,7 +112,7 @@ func (w *wire) silence(still bool) {
 	w.flows.Broadcast()
 }
 
-// cut ends all connections and takes no more.
+// cut closes all connections and accepts no more.
 func (w *wire) cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 	"github.com/headgate/headgate/internal/rights"
 )
 
-// forbidden reports whether the server has refused what a connection said.
+// forbidden reports whether the server has rejected what a connection sent.
 func forbidden(conn *nats.Conn) bool {
 	if err := conn.FlushTimeout(5 * time.Second); err != nil {
 		return false
@@ -29,8 +29,8 @@ func forbidden(conn *nats.Conn) bool {
 	return errors.Is(conn.LastError(), nats.ErrPermissionViolation)
 }
 
-// Finding 13 of the review: the certificate of a worker deleted and updated the stream, and
-// read every record, the sealing keys among them.
+// Finding 13 of the review: with a worker's certificate one could delete and update the stream and
+// read every record, including the sealing keys.
 func TestWorkerCertificateCannotTouchStreams(t *testing.T) {
 	t.Parallel()
 	c := newTrio(t, "n1")
@@ -113,8 +113,8 @@ func TestWorkerCertificateCannotTouchStreams(t *testing.T) {
 	}
 }
 
-// A worker may not use the node that answers it to write a record: the answer goes to the
-// subject that the question names.
+// A worker must not use the node that answers it to write a record: the answer goes to the subject
+// that the request names.
 func TestWorkerCannotWriteByTheReplyOfAnother(t *testing.T) {
 	t.Parallel()
 	c := newTrio(t, "n1")
@@ -125,8 +125,8 @@ func TestWorkerCannotWriteByTheReplyOfAnother(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// It receives its own question, so a server that lets clients answer whatever they
-	// receive would let it publish to the reply subject.
+	// It receives its own request. A server that lets clients answer whatever they receive would
+	// let it publish to the reply subject.
 	sub, err := conn.SubscribeSync("headgate.1.ask.stay.shop")
 	if err == nil {
 		err = conn.PublishRequest("headgate.1.ask.stay.shop", "headgate.record.keys", nil)
@@ -152,8 +152,8 @@ func TestWorkerCannotWriteByTheReplyOfAnother(t *testing.T) {
 	}
 }
 
-// The name that a worker connects with is one of its certificate, or one that was drawn: it
-// decides which questions the worker receives.
+// The name that a worker connects with is a name of its certificate, or a random one. It decides
+// which requests the worker receives.
 func TestWorkerCannotTakeTheNameOfAnother(t *testing.T) {
 	t.Parallel()
 	c := newTrio(t, "n1")
@@ -190,7 +190,7 @@ func TestWorkerCannotTakeTheNameOfAnother(t *testing.T) {
 	}
 }
 
-// A revoked certificate is refused at every port, and the connections that it has end.
+// A revoked certificate is rejected at every port, and its open connections are closed.
 func TestRevokedCertificateIsRefusedAtEveryPort(t *testing.T) {
 	t.Parallel()
 	c := newTrio(t, "n1", "n2", "n3")
@@ -246,8 +246,8 @@ func TestRevokedCertificateIsRefusedAtEveryPort(t *testing.T) {
 	}
 }
 
-// A revoked store node of another data center is refused at the port for links, and its
-// link ends.
+// A revoked store node of another data center is rejected at the port for links, and its link is
+// closed.
 func TestRevokedLinkEnds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, []string{"n1"}, "lhr", "sjc")
@@ -276,8 +276,8 @@ func TestRevokedLinkEnds(t *testing.T) {
 	eventually(t, "linked again", links(1))
 }
 
-// The routes of a revoked store node end at the others, whoever opened them; so does one on which
-// it has shaken hands and waits. The others go on with each other.
+// The routes of a revoked store node are closed at the other nodes, whichever side opened them. So
+// is a route that is silent after the handshake. The other nodes stay connected with each other.
 func TestRevokedStoreNodeLosesItsRoutes(t *testing.T) {
 	t.Parallel()
 	c := newTrio(t, "n1", "n2", "n3")
@@ -328,7 +328,7 @@ func TestRevokedStoreNodeLosesItsRoutes(t *testing.T) {
 	eventually(t, "a write of the other two", write(js, "one"))
 }
 
-// revoke refuses a certificate at nodes that can start their engines anew.
+// revoke revokes a certificate at nodes that can restart their engines.
 func (c *trio) revoke(serial string, nodes ...string) {
 	for _, name := range nodes {
 		ctx, stop := context.WithCancel(c.t.Context())
@@ -344,7 +344,7 @@ func (c *trio) revoke(serial string, nodes ...string) {
 	}
 }
 
-// A link to a revoked store node of another data center ends at the end that opened it too.
+// A link to a revoked store node of another data center is also closed at the end that opened it.
 func TestLinkToRevokedStoreNodeEnds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, []string{"n1"}, "lhr", "sjc")
@@ -376,7 +376,7 @@ func TestLinkToRevokedStoreNodeEnds(t *testing.T) {
 	eventually(t, "linked again", links(1))
 }
 
-// The connections that are noted are forgotten when they have ended.
+// Noted connections are deleted when they have ended.
 func TestEndedConnectionsAreForgotten(t *testing.T) {
 	t.Parallel()
 	c := newTrio(t, "n1")
@@ -396,8 +396,8 @@ func TestEndedConnectionsAreForgotten(t *testing.T) {
 	})
 }
 
-// A stranger who connects and says nothing, or nonsense, is told nothing at any port and is
-// cut off.
+// A stranger who connects and sends nothing, or nonsense, receives nothing at any port and is
+// disconnected.
 func TestStrangersAreCutOffAtEveryPort(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, []string{"n1"}, "lhr", "sjc")
@@ -416,18 +416,18 @@ func TestStrangersAreCutOffAtEveryPort(t *testing.T) {
 			}
 			defer conn.Close()
 			if _, err := conn.Write([]byte(says)); err != nil {
-				t.Logf("%s, %s: %v", port, name, err) // cut off already
+				t.Logf("%s, %s: %v", port, name, err) // already disconnected
 			}
 			b, err := io.ReadAll(conn)
-			if told := string(b); strings.Contains(told, "INFO") || len(b) > 64 { // an alert of TLS is short
+			if told := string(b); strings.Contains(told, "INFO") || len(b) > 64 { // a TLS alert is short
 				t.Errorf("%s: who says %s reads %q %v", port, name, b, err)
 			}
 		}
 	}
 }
 
-// A store node of another data center is in the account of the pair, whatever account, user
-// and subjects it asks for.
+// A store node of another data center is in the account of the pair, whatever account, user and
+// subjects it requests.
 func TestLinkStaysInTheAccountOfItsPair(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, []string{"n1"}, "lhr", "sjc")
@@ -461,7 +461,7 @@ func TestLinkStaysInTheAccountOfItsPair(t *testing.T) {
 		for !strings.HasPrefix(heard, "PONG") {
 			line, err := r.ReadString('\n')
 			if err != nil {
-				break // refused
+				break // rejected
 			}
 			if heard = line; strings.HasPrefix(line, "LMSG headgate.record") {
 				t.Errorf("as %q it reads %q", user, line)
@@ -495,7 +495,7 @@ func TestLinkStaysInTheAccountOfItsPair(t *testing.T) {
 	}
 }
 
-// thief is a NATS client that presents the certificate of a join file and says what it likes.
+// thief returns a NATS client that presents the certificate of a join file and sends what it likes.
 func (c *trio) thief(file, node string, more ...nats.Option) *nats.Conn {
 	c.t.Helper()
 	const secret = "sixteen-characters"
@@ -510,7 +510,7 @@ func (c *trio) thief(file, node string, more ...nats.Option) *nats.Conn {
 	return conn
 }
 
-// serial is that of the certificate in a join file.
+// serial returns the serial number of the certificate in a join file.
 func (c *trio) serial(file string) string {
 	c.t.Helper()
 	return join.SerialText(c.tls(file).Certificates[0].Leaf.SerialNumber)

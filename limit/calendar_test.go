@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Day windows in a zone west of UTC whose clocks change at midnight: time.Date of the midnight
-// that does not exist is 23:00 of the day before, so the window ends before it is over, and
-// each call from 23:00 on begins a new one: no limit at all for an hour.
+// Day windows in a zone west of UTC whose clocks change at midnight. For the midnight that does not
+// exist, time.Date returns 23:00 of the day before. The window then ended too early, and each call
+// from 23:00 on began a new one: no limit at all for an hour.
 func TestDayWindowWithoutMidnightLimitsNobody(t *testing.T) {
 	for _, of := range []struct{ zone, at string }{
 		{"Atlantic/Azores", "2027-03-27 23:30:00"},
@@ -32,8 +32,8 @@ func TestDayWindowWithoutMidnightLimitsNobody(t *testing.T) {
 	}
 }
 
-// Lord Howe moves its clocks by half an hour: the hour after the change is said to begin half
-// an hour before it does, so a reservation of the hour before is given back into it.
+// Lord Howe moves its clocks by half an hour. The hour after the change was computed to begin half
+// an hour before the change, so a reservation of the hour before was given back into it.
 func TestHourWindowOfLordHoweGivesBackTheHourBefore(t *testing.T) {
 	zone, err := time.LoadLocation("Australia/Lord_Howe")
 	if err != nil {
@@ -50,8 +50,8 @@ func TestHourWindowOfLordHoweGivesBackTheHourBefore(t *testing.T) {
 	}
 }
 
-// In zones whose clocks change at odd times and by odd amounts, each moment lies in its
-// window, and windows follow each other without a gap and do not overlap.
+// In zones whose clocks change at odd times and by odd amounts, each moment lies in its window, and
+// windows follow each other without gap or overlap.
 func TestWindowsOfOddZones(t *testing.T) {
 	for _, name := range []string{"America/Havana", "America/Santiago", "Atlantic/Azores",
 		"Australia/Lord_Howe", "Asia/Kathmandu", "Europe/Dublin", "Pacific/Apia", "Africa/Casablanca"} {

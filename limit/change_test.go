@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// A reservation that is open when a limit becomes Concurrency is no call under way, but is
-// taken off their number when it is settled.
+// A reservation that is open when a limit becomes Concurrency is not a call in progress, but was
+// subtracted from their number when settled.
 func TestReservationOfABucketEndsACallUnderWay(t *testing.T) {
 	now := Time(1e18)
 	table := newTable(t, Rule{Algorithm: TokenBucket, Amount: 60, Window: time.Minute}, nil, 10)
 	a, _ := table.Reserve(now, 1, "k", 1, time.Hour)
-	now += 60e9 // it has come back by itself
+	now += 60e9 // it has come back with time
 	table.SetRules(now, compiled(t, Rule{Algorithm: Concurrency, Amount: 2}, nil), 10)
 	under := take2(table, now, 5)
 	table.Settle(now, 1, a.ID, 0)
@@ -20,8 +20,8 @@ func TestReservationOfABucketEndsACallUnderWay(t *testing.T) {
 	}
 }
 
-// Concurrency, another algorithm, and back, while calls are under way: they are held, but
-// not counted.
+// Concurrency, another algorithm, and back, while calls are in progress: they were held, but not
+// counted.
 func TestConcurrencyThereAndBackForgetsCalls(t *testing.T) {
 	now := Time(1e18)
 	calls := Rule{Algorithm: Concurrency, Amount: 2, Lease: time.Hour}
@@ -35,13 +35,13 @@ func TestConcurrencyThereAndBackForgetsCalls(t *testing.T) {
 	}
 }
 
-// What other algorithms counted becomes calls under way that nobody can end. Of the keys
-// beyond most, which are never swept, for ever.
+// The usage of other algorithms became calls in progress that nobody can end. For the keys beyond
+// most, which are never swept, this lasted forever.
 func TestUseBecomesCallsThatNeverEnd(t *testing.T) {
 	now := Time(1e18)
 	table := newTable(t, Rule{Algorithm: FixedWindow, Amount: 5, Window: time.Second}, nil, 1)
 	table.Take(now, 7, "known", 1)
-	take2(table, now, 5) // in the rest
+	take2(table, now, 5) // among the rest
 	calls := compiled(t, Rule{Algorithm: Concurrency, Amount: 5, Lease: time.Hour}, nil)
 	table.SetRules(now, calls, 1)
 	table.Take(now, 7, "known", 1)
@@ -56,8 +56,8 @@ func TestUseBecomesCallsThatNeverEnd(t *testing.T) {
 	t.Errorf("nothing was ever under way here, but three hours later: %+v", d)
 }
 
-// A bucket that comes after other rules gives back nothing of open reservations: renew asks
-// the empty bucket first, which makes the least level 0.
+// A bucket that replaces other rules gave back nothing of open reservations: renew calls the empty
+// bucket first, which sets the lowest level to 0.
 func TestNothingIsGivenBackAfterAChangeToABucket(t *testing.T) {
 	for _, before := range []Rule{
 		{Algorithm: FixedWindow, Amount: 10, Window: time.Hour},
@@ -78,7 +78,7 @@ func TestNothingIsGivenBackAfterAChangeToABucket(t *testing.T) {
 	}
 }
 
-// The same for logs, sub-windows and windows from the first hit: what was booked anew is no
+// The same for logs, sub-windows and windows from the first hit: after rebooking, the usage is no
 // longer where its reservation says.
 func TestNothingIsGivenBackAfterAChangeToAWindow(t *testing.T) {
 	for _, after := range []Rule{
@@ -98,8 +98,8 @@ func TestNothingIsGivenBackAfterAChangeToAWindow(t *testing.T) {
 	}
 }
 
-// Another amount alone is neither another algorithm nor another window; past 4,096 all that
-// was used is taken anew all the same.
+// Another amount alone is neither another algorithm nor another window. Above 4,096, everything
+// used was still taken again.
 func TestALogOfMoreThan4096TakesAllAnew(t *testing.T) {
 	now := Time(1.2e18)
 	r := Rule{Algorithm: SlidingLog, Amount: 4096, Window: time.Minute}
@@ -114,7 +114,7 @@ func TestALogOfMoreThan4096TakesAllAnew(t *testing.T) {
 	}
 }
 
-// A call whose lease is over is no use, but is booked as one.
+// A call whose lease is over is no usage, but was booked as usage.
 func TestALapsedLeaseIsBookedByTheNextRules(t *testing.T) {
 	now := Time(1.2e18)
 	table := newTable(t, Rule{Algorithm: Concurrency, Amount: 5, Lease: time.Second}, nil, 10)
@@ -126,8 +126,8 @@ func TestALapsedLeaseIsBookedByTheNextRules(t *testing.T) {
 	}
 }
 
-// A bucket whose amount is lowered: a client that used its old amount is shut out for as long
-// as the old amount takes at the new rate, here 16 hours of a limit by the minute.
+// A bucket whose amount is lowered: a client that used its old amount was rejected for as long as
+// the old amount takes at the new rate, here 16 hours for a limit by the minute.
 func TestALoweredBucketShutsOutForHours(t *testing.T) {
 	now := Time(1.2e18)
 	table := newTable(t, Rule{Algorithm: TokenBucket, Amount: 10_000, Window: time.Minute}, nil, 10)

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Whoever is refused because of calls under way is not told to wait for the ends of their leases.
+// A caller that is rejected because of calls in progress must not have to wait for the ends of
+// their leases.
 func TestCallsMayEndBeforeTheirLeases(t *testing.T) {
 	for lease, want := range map[time.Duration]time.Duration{time.Hour: time.Second, 1e8: 1e8} {
 		table := newTable(t, Rule{Algorithm: Concurrency, Amount: 1, Lease: lease}, nil, 10)
@@ -20,8 +21,8 @@ func TestCallsMayEndBeforeTheirLeases(t *testing.T) {
 	}
 }
 
-// One old reservation that is open keeps every later one from giving back, once the bucket
-// has been empty: the least level is that since the oldest.
+// One old open reservation kept every later one from giving back, once the bucket had been empty:
+// the lowest level is that since the oldest reservation.
 func TestAnOldReservationKeepsOthersFromGivingBack(t *testing.T) {
 	r := Rule{Algorithm: TokenBucket, Amount: 60, Window: time.Minute}
 	table, now := newTable(t, r, nil, 10), Time(1e18)
@@ -35,13 +36,13 @@ func TestAnOldReservationKeepsOthersFromGivingBack(t *testing.T) {
 	}
 }
 
-// Settling an estimate that was right is no call, but opens a window from the first hit.
+// Settling an estimate that was exact is no call, but opened a window from the first hit.
 func TestSettleOpensAWindowOfTheFirstHit(t *testing.T) {
 	r := Rule{Algorithm: FixedWindow, Amount: 10, Window: time.Minute, Align: FirstHit}
 	table, now := newTable(t, r, nil, 10), Time(1e18)
 	a, _ := table.Reserve(now, 1, "k", 1, time.Hour)
 	now += 120e9
-	table.Settle(now, 1, a.ID, 1) // as estimated: nothing is taken
+	table.Settle(now, 1, a.ID, 1) // as estimated: nothing more is taken
 	now += 59e9
 	passed := take2(table, now, 20) // the first call after the last window
 	now += 2e9
@@ -50,21 +51,21 @@ func TestSettleOpensAWindowOfTheFirstHit(t *testing.T) {
 	}
 }
 
-// A key that was counted with the rest and then gets an entry of its own has its amount again.
+// A key that was counted with the rest and then gets an entry of its own has its full amount again.
 func TestAKeyOfTheRestBecomesKnownAndHasAllAgain(t *testing.T) {
 	r := Rule{Algorithm: SlidingLog, Amount: 10, Window: time.Minute}
 	table, now := newTable(t, r, nil, 1), Time(1e18)
 	table.Take(now, 7, "known", 1)
 	now += 59e9
 	passed := take2(table, now, 20) // of the rest
-	now += 3e9                      // known is forgotten
+	now += 3e9                      // known is removed
 	if passed += take2(table, now, 20); passed > 10 {
 		t.Errorf("%d of 10 a minute within 3 s", passed)
 	}
 }
 
-// What a key with an amount of its own may do depends on who else is there: a key that is
-// shut out passes when the table is full.
+// What a key with an amount of its own may use depended on the other keys: a rejected key was
+// allowed when the table was full.
 func TestAFullTableForgetsOverrides(t *testing.T) {
 	r := Rule{Algorithm: SlidingLog, Amount: 10, Window: time.Minute}
 	table, now := newTable(t, r, map[string]int64{"k": 0}, 1), Time(1e18)
@@ -74,7 +75,7 @@ func TestAFullTableForgetsOverrides(t *testing.T) {
 	}
 }
 
-// Who is counted with the rest cannot give back.
+// Keys counted with the rest could not give back.
 func TestTheRestTakesNothingBack(t *testing.T) {
 	r := Rule{Algorithm: SlidingLog, Amount: 10, Window: time.Minute}
 	table, now := newTable(t, r, nil, 1), Time(1e18)
@@ -85,7 +86,7 @@ func TestTheRestTakesNothingBack(t *testing.T) {
 	}
 }
 
-// Paced calls go w/N apart, but not after one was given back: two go at once.
+// Paced calls leave w/N apart, but not after one was given back: two left at once.
 func TestPacedCallsGoAtOnceAfterGivingBack(t *testing.T) {
 	r := Rule{Algorithm: LeakyBucket, Amount: 6, Window: time.Minute, Paced: true}
 	table, now := newTable(t, r, nil, 10), Time(1e18)
@@ -98,7 +99,8 @@ func TestPacedCallsGoAtOnceAfterGivingBack(t *testing.T) {
 	}
 }
 
-// What is given back first is taken from who reserved last, who then has nothing to give.
+// What was given back first was taken from the latest reservation, which then had nothing to give
+// back.
 func TestALogTakesBackFromSomebodyElse(t *testing.T) {
 	r := Rule{Algorithm: SlidingLog, Amount: 10, Window: time.Minute}
 	table, now := newTable(t, r, nil, 10), Time(1e18)
@@ -111,7 +113,8 @@ func TestALogTakesBackFromSomebodyElse(t *testing.T) {
 	}
 }
 
-// Reset is until Remaining is Amount again; of a log whose last call was given back it is not.
+// Reset is the time until Remaining is Amount again. For a log whose last call was given back it
+// was not.
 func TestResetOfALogCountsWhatWasGivenBack(t *testing.T) {
 	r := Rule{Algorithm: SlidingLog, Amount: 10, Window: time.Minute}
 	table, now := newTable(t, r, nil, 10), Time(1e18)
@@ -125,7 +128,8 @@ func TestResetOfALogCountsWhatWasGivenBack(t *testing.T) {
 	}
 }
 
-// After a step back of the clock the time to wait is that of the clock that stands still.
+// After the clock steps back, the time to wait includes the time for which the table's time stands
+// still.
 func TestRetryAfterAStepBackIsTooShort(t *testing.T) {
 	r := Rule{Algorithm: FixedWindow, Amount: 1, Window: time.Minute}
 	table, now := newTable(t, r, nil, 10), Time(1.2e18)
@@ -137,7 +141,7 @@ func TestRetryAfterAStepBackIsTooShort(t *testing.T) {
 	}
 }
 
-// More than ever passes is refused for ever; Peek takes any cost, and the sum runs over.
+// A cost that can never pass is always rejected. Peek accepts any cost, and the sum overflowed.
 func TestPeekOfTooMuchOverflows(t *testing.T) {
 	r := Rule{Algorithm: TokenBucket, Amount: 5, Window: time.Second}
 	table, now := newTable(t, r, nil, 10), Time(1e18)
@@ -149,7 +153,7 @@ func TestPeekOfTooMuchOverflows(t *testing.T) {
 	}
 }
 
-// Times near the greatest: the end of the window runs over, and each call begins another.
+// Times near the maximum: the end of the window overflowed, and each call began another window.
 func TestTimesNearTheGreatest(t *testing.T) {
 	for _, r := range []Rule{
 		{Algorithm: SlidingLog, Amount: 1, Window: time.Minute},

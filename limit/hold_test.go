@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// A job is what was held for it, and when the service behind the limit has counted it.
+// A job is what is held for it, and when the service behind the limit counts it.
 type job struct {
 	n       int64
 	counted Time
 }
 
-// What is held counts until its answer, then as of the answer, by the definition of the
-// algorithm; and the service, which counts each job at some moment before it answers, counts
-// never more than the algorithm promises.
+// Held units count until their answer, then as of the answer, by the definition of the algorithm.
+// The service counts each job at some moment before it answers, and never counts more than the
+// algorithm guarantees.
 func TestWalkOfWhatIsHeld(t *testing.T) {
 	held, refused := 0, 0
 	for seed := range uint64(150) {
@@ -33,7 +33,7 @@ func TestWalkOfWhatIsHeld(t *testing.T) {
 				byDefinition := r.Align <= FirstHit && r.Parts <= 1 || r.Algorithm == SlidingWindow
 				if byDefinition && r.Amount < 1000 {
 					want = max(0, spare(answers, now)-out)
-				} else { // the oracle has no calendar, nor a grid
+				} else { // the oracle has neither a calendar nor a grid
 					want = table.Peek(now, 7, "k", 0).Remaining
 				}
 				switch n := 1 + random.Int64N(3); random.IntN(4) {
@@ -53,7 +53,7 @@ func TestWalkOfWhatIsHeld(t *testing.T) {
 						at = now // at once
 					}
 					flying = append(flying, job{n, at})
-				case 2: // an answer, to any
+				case 2: // an answer, to any job
 					if len(flying) == 0 {
 						break
 					}
@@ -80,7 +80,7 @@ func TestWalkOfWhatIsHeld(t *testing.T) {
 						answers, counts = append(answers, call{now, n}), append(counts, call{now, n})
 					}
 				}
-				for i := range flying { // the service counts it some time
+				for i := range flying { // the service counts it at some time
 					if flying[i].counted < 0 && random.IntN(8) == 0 {
 						flying[i].counted = now
 					}
@@ -106,8 +106,8 @@ func TestWalkOfWhatIsHeld(t *testing.T) {
 	}
 }
 
-// What had to be given up for used counts again at the answer, and what is said to be used
-// beyond what is held is owed.
+// Units that had to be assumed used count again at the answer. What is reported as used beyond what
+// is held is owed.
 func TestUseBeyondWhatIsHeldCounts(t *testing.T) {
 	table, now := newTable(t, tenAMinute(), nil, 10), lendBegan
 	if d, _ := table.Hold(now, 1, "k", 4); !d.Allowed || d.Remaining != 6 {
@@ -126,7 +126,7 @@ func TestUseBeyondWhatIsHeldCounts(t *testing.T) {
 	}
 }
 
-// Keys beyond those that are kept share one, and count when they are sent and when they are
+// Keys beyond the maximum share one entry, and count both when they are sent and when they are
 // answered.
 func TestHoldOfKeysThatAreNotKept(t *testing.T) {
 	table, now := newTable(t, tenAMinute(), nil, 1), lendBegan
@@ -141,13 +141,13 @@ func TestHoldOfKeysThatAreNotKept(t *testing.T) {
 	}
 }
 
-// What is held stays held when rules change, keys are swept and forgotten.
+// Held units stay held when rules change and when keys are swept and removed.
 func TestWhatIsHeldIsNeverForgotten(t *testing.T) {
 	table, now := newTable(t, tenAMinute(), nil, 10), lendBegan
 	table.Hold(now, 1, "k", 4)
 	table.Reset(1)
 	now += Time(time.Hour)
-	for i := range 500 { // keys that come and go have others swept
+	for i := range 500 { // new keys cause others to be swept
 		table.Take(now+Time(i)*Time(time.Hour), 2+uint64(i), "other", 1)
 	}
 	now += 500 * Time(time.Hour)
@@ -162,8 +162,8 @@ func TestWhatIsHeldIsNeverForgotten(t *testing.T) {
 	}
 }
 
-// Calls under way and what is paced cannot be held, and a rule that becomes one of calls has
-// none that nobody ends.
+// Concurrency and paced limits hold nothing. A rule that becomes Concurrency gets no calls that
+// nobody can end.
 func TestWhatCannotBeHeld(t *testing.T) {
 	calls := Rule{Algorithm: Concurrency, Amount: 10}
 	paced := Rule{Algorithm: LeakyBucket, Amount: 10, Window: time.Second, Paced: true}

@@ -10,11 +10,11 @@ import (
 
 func tenAMinute() Rule { return Rule{Algorithm: SlidingLog, Amount: 10, Window: time.Minute} }
 
-// lends has a table lend to a borrower.
+// lends lends to a borrower.
 func lends(t *Table, now Time, r Report) LoanState { return t.Borrow(now, now, 1, "k", &r) }
 
-// What is lent ahead is max-min fair, by the definition: nobody gets more unless those that
-// have less have all they want (Bertsekas and Gallager 1992, §6.5.2).
+// Lending ahead is max-min fair, by the definition: no borrower gets more unless those that have
+// less have all they want (Bertsekas and Gallager 1992, §6.5.2).
 func TestAheadIsMaxMinFair(t *testing.T) {
 	for seed := range uint64(3000) {
 		random := rand.New(rand.NewPCG(seed, 21))
@@ -25,7 +25,8 @@ func TestAheadIsMaxMinFair(t *testing.T) {
 			e.more.lent += x.out()
 		}
 		x, spare := &e.more.loans[random.IntN(len(e.more.loans))], random.Int64N(60)
-		// One unit after the other, to who has least and wants more. Nobody gives back.
+		// One unit after the other, to the borrower that has least and wants more. No borrower
+		// gives back.
 		level := make([]int64, len(e.more.loans))
 		for rest := spare + e.more.lent; rest > 0; rest-- {
 			least := -1
@@ -42,7 +43,7 @@ func TestAheadIsMaxMinFair(t *testing.T) {
 		}
 		want := min(spare, max(0, min(x.want, slices.Max(level), level[x.who]+1)-x.out()))
 		got := e.ahead(x, spare)
-		// Units do not divide: of the last round some get one and others none.
+		// Units are indivisible: in the last round some borrowers get one and others none.
 		if got > want || got < want-1 && got < spare {
 			t.Fatalf(
 				"seed %d: %d ahead of %d, want %d or one less: %+v",
@@ -56,8 +57,8 @@ func TestAheadIsMaxMinFair(t *testing.T) {
 	}
 }
 
-// When all is there again is the same whether units were taken or lent: what is lent is used now
-// at the earliest.
+// The time when everything is back is the same whether units were taken or lent: what is lent is
+// used now at the earliest.
 func TestResetOfWhatIsLent(t *testing.T) {
 	rules := []Rule{
 		tenAMinute(), {Algorithm: SlidingLog, Amount: 10_000, Window: time.Minute},
@@ -100,7 +101,7 @@ func TestResetOfWhatIsLent(t *testing.T) {
 	}
 }
 
-// What was lost counts as used then, also in a table that begins long after.
+// Lost usage counts from the given moment, also in a table that begins long after it.
 func TestWhatWasLostCountsFromThen(t *testing.T) {
 	for _, r := range []Rule{
 		tenAMinute(), {Algorithm: SlidingWindow, Amount: 10, Window: time.Minute, Parts: 6},
@@ -111,7 +112,7 @@ func TestWhatWasLostCountsFromThen(t *testing.T) {
 	} {
 		for ago, want := range map[time.Duration]bool{0: false, 10 * time.Second: false, time.Hour: true} {
 			table := newTable(t, r, nil, 10)
-			table.Take(lendBegan, 1, "other", 1) // its clock
+			table.Take(lendBegan, 1, "other", 1) // advances the table's clock
 			table.Presume(lendBegan - Time(ago))
 			d, err := table.Take(lendBegan, 2, "k", 10)
 			if err != nil || d.Allowed != want {
@@ -124,7 +125,7 @@ func TestWhatWasLostCountsFromThen(t *testing.T) {
 	}
 }
 
-// Forgetting what was used does not forget what is lent: it may still be used.
+// Deleting usage does not delete loans: they may still be used.
 func TestResetKeepsWhatIsLent(t *testing.T) {
 	for _, r := range lendRules(rand.New(rand.NewPCG(2, 2))) {
 		r.Amount = 10
@@ -135,7 +136,7 @@ func TestResetKeepsWhatIsLent(t *testing.T) {
 		table.Take(now, 1, "k", 3)
 		lends(table, now, Report{Borrower: 1, Loan: 1, Need: 4, Least: 4})
 		table.Reset(1)
-		for i := range 20 { // others come, and the key is looked at
+		for i := range 20 { // other keys come, and the key is checked
 			table.Take(now, uint64(i)+9, fmt.Sprint(i), 1)
 		}
 		if l := lends(table, now, Report{Borrower: 2, Loan: 1, Need: 10, Least: 1}); l.Given != 6 {
@@ -147,7 +148,7 @@ func TestResetKeepsWhatIsLent(t *testing.T) {
 	}
 }
 
-// Rules may change while something is lent: it still counts, and is used up to the term.
+// Rules may change while something is lent: it still counts, and is used until the end of the term.
 func TestRulesChangeWhileLent(t *testing.T) {
 	to := append(lendRules(rand.New(rand.NewPCG(3, 2))),
 		Rule{Algorithm: Concurrency, Amount: 5},
@@ -172,7 +173,7 @@ func TestRulesChangeWhileLent(t *testing.T) {
 	}
 }
 
-// A message that closes a loan may be a late one: what was lent since may be used.
+// A message that closes a loan may be late: what was lent since may be used.
 func TestALateCloseTakesNothingBack(t *testing.T) {
 	table, now := newTable(t, tenAMinute(), nil, 10), lendBegan
 	lends(table, now, Report{Borrower: 1, Loan: 1, Need: 2, Least: 2})
@@ -185,7 +186,7 @@ func TestALateCloseTakesNothingBack(t *testing.T) {
 	}
 }
 
-// A message of a loan before does nothing, and gives nobody anything.
+// A message of an earlier loan has no effect.
 func TestALoanThatIsOver(t *testing.T) {
 	table, now := newTable(t, tenAMinute(), nil, 10), lendBegan
 	lends(table, now, Report{Borrower: 1, Loan: 2, Need: 2, Least: 2})
@@ -195,8 +196,8 @@ func TestALoanThatIsOver(t *testing.T) {
 	}
 }
 
-// A lender that has forgotten a loan counts on from what the borrower says: what it lends
-// after that is known to both.
+// A lender that has forgotten a loan continues from the borrower's report: both know what it lends
+// after that.
 func TestALenderThatForgotGoesOn(t *testing.T) {
 	table, now := newTable(t, tenAMinute(), nil, 10), lendBegan
 	late := Report{Borrower: 1, Loan: 1, Used: 3, Need: 1, Least: 1}
@@ -207,7 +208,7 @@ func TestALenderThatForgotGoesOn(t *testing.T) {
 	}
 }
 
-// A clock that gains on the lender's does not make uses older than they are.
+// A clock faster than the lender's does not make uses older than they are.
 func TestTheAgeOfAUseAllowsForDrift(t *testing.T) {
 	table, used := newTable(t, tenAMinute(), nil, 10), lendBegan
 	lends(table, used, Report{Borrower: 1, Loan: 1, Need: 10, Least: 10})
@@ -222,7 +223,8 @@ func TestTheAgeOfAUseAllowsForDrift(t *testing.T) {
 	}
 }
 
-// Who is silent for a term has used all; a second table is told so, and may not lend it again.
+// A borrower that is silent for a term has used everything. The standby table replicates this and
+// must not lend it again.
 func TestWhoIsSilentHasUsedAll(t *testing.T) {
 	table, second, now := newTable(t, tenAMinute(), nil, 10), newTable(t, tenAMinute(), nil, 10), lendBegan
 	r := Report{Borrower: 1, Loan: 1, Need: 10, Least: 10}
@@ -241,7 +243,7 @@ func TestWhoIsSilentHasUsedAll(t *testing.T) {
 	}
 }
 
-// A full table takes at once what is asked of a key that it does not hold, with all others.
+// A full table takes requests for an unknown key at once, together with all other unknown keys.
 func TestAFullTableLendsNothing(t *testing.T) {
 	table, now := newTable(t, tenAMinute(), nil, 1), lendBegan
 	table.Take(now, 7, "known", 1)
@@ -287,7 +289,7 @@ func TestAmountsAtTheBounds(t *testing.T) {
 	}
 }
 
-// To lend of a key that is known allocates nothing.
+// Lending of a known key allocates nothing.
 func TestLendingAllocatesNothing(t *testing.T) {
 	r := Rule{Algorithm: TokenBucket, Amount: MaxAmount, Window: time.Minute}
 	table, used := newTable(t, r, nil, 10), int64(0)
@@ -302,7 +304,7 @@ func TestLendingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// What is given back is given back once, however often it is said.
+// Returned units come back once, however often the report is repeated.
 func TestWhatIsGivenBackTwice(t *testing.T) {
 	table, now := newTable(t, tenAMinute(), nil, 10), lendBegan
 	lends(table, now, Report{Borrower: 1, Loan: 1, Need: 8, Least: 8})
@@ -314,8 +316,8 @@ func TestWhatIsGivenBackTwice(t *testing.T) {
 	}
 }
 
-// Who takes over knows borrowers from when it heard of them, by its own clock, and gives them
-// a whole term anew.
+// A table that takes over counts its borrowers as having just reported, by its own clock, and gives
+// them a full term.
 func TestWhoTakesOverHasHeardOfAllBorrowers(t *testing.T) {
 	table, now, clk := newTable(t, tenAMinute(), nil, 10), lendBegan, Time(1e12)
 	l := lends(table, now, Report{Borrower: 1, Loan: 1, Need: 8, Least: 8})

@@ -13,7 +13,7 @@ var (
 	lendFirst = flag.Uint64("lend-first", 0, "the first of them")
 )
 
-// lendWorld is a lender with its second, borrowers that use what they hold as package quota
+// A lendWorld is a lender with its standby, borrowers that use what they hold as package quota
 // does, and messages that are lost, late, repeated and out of order.
 type lendWorld struct {
 	t      *testing.T
@@ -21,11 +21,11 @@ type lendWorld struct {
 	random *rand.Rand
 	rule   Rule
 	rules  *Rules
-	now    Time // of the lender's clock
-	lag    Time // how far the lender of now is behind the first
+	now    Time // lender's clock
+	lag    Time // how far the current lender's clock is behind the first one's
 
 	host, second       *Table
-	hostClk, secondClk Time // what their own clocks are ahead
+	hostClk, secondClk Time // offsets of their own clocks
 	reign              Time // since when host lends
 
 	asked   uint64
@@ -40,17 +40,17 @@ type lendWorld struct {
 
 const lendKeys = 3
 
-// lendKey are their names; the last has an amount of its own.
+// lendKey returns the name of a key; the last key has an amount of its own.
 func lendKey(k int) string { return string('a' + rune(k)) }
 
 // A span is a window as the lender counted it.
 type span struct{ from, begin, end Time }
 
-// A parcel is one message under way.
+// A parcel is one message in transit.
 type parcel struct {
 	b     *borrower
 	k     int
-	n     uint64 // of the question
+	n     uint64 // number of the request
 	told  bool   // it is the answer
 	ask   Report
 	reply LoanState
@@ -58,41 +58,41 @@ type parcel struct {
 
 type borrower struct {
 	who    uint64
-	drift  Time // its clock gains one in so many; below 0 it loses
+	drift  Time // its clock gains one part in this many; negative: it loses
 	dead   bool
 	loans  uint64
 	shares [lendKeys]borrowed
 }
 
-// borrowed is what a borrower holds of a key, as internal/quota's share.
+// A borrowed is what a borrower holds of a key, like internal/quota's share.
 type borrowed struct {
 	loan              uint64
 	given, used, back int64
 	said              int64
-	until, last       Time // of its own clock
+	until, last       Time // own clock
 	question          uint64
 	sent              Time
 	need              int64
 	closing           bool
 	held              int64
-	jobs              []job // for which it is held
+	jobs              []job // that hold units
 }
 
 func (s *borrowed) left() int64 { return s.given - s.used - s.back - s.held }
 
-// giveUp counts all that is out as used. What jobs do then is not promised.
+// giveUp counts everything outstanding as used. After that nothing is guaranteed for jobs.
 func (s *borrowed) giveUp(now Time) {
 	if s.used = s.given - s.back; s.held > 0 {
 		s.held, s.jobs, s.last = 0, nil, now
 	}
 }
 
-// clock is what a borrower's own clock shows.
+// clock returns the time of a borrower's own clock.
 func (w *lendWorld) clock(b *borrower) Time { return w.now + (w.now-lendBegan)/b.drift }
 
 const lendBegan = Time(1_700_000_000_000_000_000)
 
-// lendRules are all rules of which is lent, with windows shorter and longer than Term.
+// lendRules returns all rules that can lend, with windows shorter and longer than Term.
 func lendRules(random *rand.Rand) []Rule {
 	n := 1 + random.Int64N(40)
 	w := []time.Duration{40, 300, 1_700, 6_100, 31_000}[random.IntN(5)] * time.Millisecond
@@ -111,8 +111,8 @@ func lendRules(random *rand.Rand) []Rule {
 	}
 }
 
-// What borrowers use of what they are lent keeps the promise of the algorithm at the times
-// of use, whatever becomes of messages, borrowers and lenders.
+// What borrowers use of their loans keeps the guarantee of the algorithm at the times of use,
+// whatever happens to messages, borrowers and lenders.
 func TestWalkOfWhatIsLent(t *testing.T) {
 	granted, counted := int64(0), 0
 	for seed := *lendFirst; seed < *lendFirst+*lendSeeds; seed++ {
@@ -155,7 +155,8 @@ func (w *lendWorld) table() *Table {
 
 func (w *lendWorld) someClock() Time { return Time(w.random.Int64N(1e15)) - lendBegan }
 
-// join adds a borrower. Its clock and the lender's are off by one in a thousand each at most.
+// join adds a borrower. Its clock and the lender's differ from true time by at most one part in a
+// thousand each.
 func (w *lendWorld) join() {
 	w.who++
 	b := &borrower{who: w.who, drift: Time(501 + w.random.Int64N(5000))}
@@ -169,7 +170,7 @@ func (w *lendWorld) join() {
 	w.all = append(w.all, b)
 }
 
-// pass lets time go by: mostly little, now and then beyond Term.
+// pass lets time pass: mostly little, sometimes more than Term.
 func (w *lendWorld) pass() {
 	d := w.random.Int64N(int64(20 * time.Millisecond))
 	switch w.random.IntN(30) {
@@ -177,7 +178,7 @@ func (w *lendWorld) pass() {
 		d = w.random.Int64N(int64(Term) + int64(Term)/4)
 	case 1, 2, 3:
 		d = w.random.Int64N(int64(w.rule.Window) / 2)
-	case 4: // to where a window ends
+	case 4: // to the end of a window
 		d = int64(Time(w.rule.Window) - w.now%Time(w.rule.Window) - Time(w.random.IntN(2)))
 	case 5:
 		d = int64(Term - Term/lendDrift)
@@ -192,11 +193,11 @@ func (w *lendWorld) step() {
 	switch w.random.IntN(27) {
 	case 0, 1, 2, 3:
 		w.call(b, k)
-	case 4, 5: // report, or give all back
+	case 4, 5: // report, or return everything
 		if s.question == 0 && !b.dead {
 			w.ask(b, k, Report{Want: w.amount() * w.random.Int64N(2), Close: w.random.IntN(2) == 0})
 		}
-	case 6: // nobody waits that long for an answer
+	case 6: // no borrower waits that long for an answer
 		if s.question != 0 {
 			s.question, s.closing, s.said = 0, false, -1
 		}
@@ -236,7 +237,7 @@ func (w *lendWorld) amount() int64 {
 	return 1 + w.random.Int64N(max(1, w.rule.MaxCost()/int64(1+w.random.IntN(8))))
 }
 
-// call uses what is held, or asks.
+// call uses what is held, or requests more.
 func (w *lendWorld) call(b *borrower, k int) {
 	s, n := &b.shares[k], w.amount()
 	if b.dead { // it may use what it holds until then
@@ -272,7 +273,7 @@ func (w *lendWorld) count(k int, n int64) {
 	w.granted += n
 }
 
-// jobs lets services count some of the jobs under way, and answer some.
+// jobs lets services count some of the jobs in progress, and answer some.
 func (w *lendWorld) jobs(b *borrower, k int) {
 	s := &b.shares[k]
 	if w.clock(b) >= s.until {
@@ -317,7 +318,7 @@ func (w *lendWorld) ask(b *borrower, k int, r Report) {
 	w.net = append(w.net, parcel{b: b, k: k, n: w.asked, ask: r})
 }
 
-// deliver brings a message, loses it, or brings it and keeps it to bring it again.
+// deliver delivers a message, loses it, or delivers it and keeps it to deliver it again.
 func (w *lendWorld) deliver() {
 	if len(w.net) == 0 {
 		return
@@ -337,7 +338,7 @@ func (w *lendWorld) deliver() {
 	}
 }
 
-// lend has the lender decide, and second do the same.
+// lend makes the lender decide, and the standby replicate it.
 func (w *lendWorld) lend(p *parcel, second *Table) LoanState {
 	at, r, key, hash := w.now-w.lag, p.ask, lendKey(p.k), uint64(p.k)+1
 	l := w.host.Borrow(at, w.now+w.hostClk, hash, key, &r)
@@ -351,7 +352,7 @@ func (w *lendWorld) lend(p *parcel, second *Table) LoanState {
 	return l
 }
 
-// expire has the lender look for those that are silent, and second do the same.
+// expire makes the lender expire silent borrowers, and the standby replicate it.
 func (w *lendWorld) expire() {
 	w.host.Expire(w.now-w.lag, w.now+w.hostClk, func(key string, d *Entry) {
 		if w.second != nil {
@@ -361,7 +362,7 @@ func (w *lendWorld) expire() {
 	w.look()
 }
 
-// hear takes an answer in, if it is waited for.
+// hear processes an answer if the borrower still waits for it.
 func (w *lendWorld) hear(p *parcel) {
 	s := &p.b.shares[p.k]
 	if s.question != p.n {
@@ -381,7 +382,7 @@ func (w *lendWorld) hear(p *parcel) {
 	}
 }
 
-// grab uses all that is free of a key: if anything is not counted, it shows.
+// grab uses everything that is free of a key, so that anything uncounted shows.
 func (w *lendWorld) grab(b *borrower, k int) {
 	if b.dead || b.shares[k].question != 0 {
 		return
@@ -392,7 +393,8 @@ func (w *lendWorld) grab(b *borrower, k int) {
 	}
 }
 
-// askNow asks, and hears at once. The question comes once more later.
+// askNow sends a request and processes the answer at once. The request is delivered once more
+// later.
 func (w *lendWorld) askNow(b *borrower, k int, r Report) {
 	w.ask(b, k, r)
 	p := w.net[len(w.net)-1]
@@ -400,8 +402,8 @@ func (w *lendWorld) askNow(b *borrower, k int, r Report) {
 	w.hear(&p)
 }
 
-// useLast uses what is held in the last moment in which it may be. Just before and soon after
-// another grabs what is free.
+// useLast uses what is held in the last moment in which that is allowed. Just before and soon after
+// it another borrower grabs what is free.
 func (w *lendWorld) useLast(b *borrower, k int) {
 	s, other := &b.shares[k], w.all[w.random.IntN(len(w.all))]
 	if s.question == 0 && !b.dead {
@@ -425,7 +427,7 @@ func (w *lendWorld) useLast(b *borrower, k int) {
 	w.grab(other, k)
 }
 
-// take has the lender decide about what is used at once.
+// take makes the lender decide about units that are used at once.
 func (w *lendWorld) take(k int) {
 	at, n := w.now-w.lag, w.amount()
 	var d Decision
@@ -445,7 +447,7 @@ func (w *lendWorld) take(k int) {
 	}
 }
 
-// takeOver lets the second lend. What the first did and did not tell is forgotten.
+// takeOver makes the standby the lender. The messages of the first lender are lost.
 func (w *lendWorld) takeOver() {
 	if w.second == nil {
 		return
@@ -462,7 +464,7 @@ func (w *lendWorld) takeOver() {
 	}
 }
 
-// copySecond makes a second of copies.
+// copySecond makes a standby from copies.
 func (w *lendWorld) copySecond() {
 	w.second, w.secondClk = w.table(), w.someClock()
 	if err := w.second.ReadHeader(w.host.AppendHeader(nil)); err != nil {
@@ -476,8 +478,8 @@ func (w *lendWorld) copySecond() {
 	}
 }
 
-// loseAll loses lender and second. What was lent may be used for a term yet: who lends next
-// waits so long, or counts everything as used only then.
+// loseAll loses the lender and the standby. Loans may still be used for a term, so the next lender
+// waits that long, or counts everything as used only then.
 func (w *lendWorld) loseAll() {
 	w.host, w.second, w.hostClk = w.table(), nil, w.someClock()
 	end := w.now + LendTerm
@@ -487,7 +489,7 @@ func (w *lendWorld) loseAll() {
 	w.host.Presume(end - w.lag)
 }
 
-// look notes the windows of FirstHit, and that the sums are right.
+// look records the windows of FirstHit, and checks the sums.
 func (w *lendWorld) look() {
 	for k := range lendKeys {
 		_, e := w.host.slot(uint64(k) + 1)
@@ -522,7 +524,7 @@ func (w *lendWorld) look() {
 	}
 }
 
-// judge holds the uses of all keys against the promise.
+// judge checks the uses of all keys against the guarantee.
 func (w *lendWorld) judge() {
 	for k := range lendKeys {
 		rule := w.rule
@@ -548,8 +550,8 @@ func (w *lendWorld) judge() {
 	}
 }
 
-// overshoot is by how much calls in the order of their times break the promise of a rule at
-// most, and in the time from when on.
+// overshoot returns the maximum by which calls, ordered by time, exceed the guarantee of a rule,
+// and from when on.
 func overshoot(r Rule, calls []call) (worst float64, from Time) {
 	r = r.withDefaults()
 	window, law := Time(r.Window), lawOf(r)
@@ -571,7 +573,7 @@ func overshoot(r Rule, calls []call) (worst float64, from Time) {
 				end = 0 // no more of this window
 				continue
 			case fixed != nil:
-				continue // look tells its windows
+				continue // look records its windows
 			case r.Algorithm == SlidingWindow:
 				if parts := Time(r.Parts); span >= window-(window+parts-1)/parts {
 					most = 2 * float64(r.Amount)

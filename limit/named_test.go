@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// at is a time of a day, in UTC.
+// at returns a time of day in UTC.
 func at(clock string) Time {
 	day, err := time.Parse("2006-01-02 15:04:05.999999999", "2024-03-12 "+clock)
 	if err != nil {
@@ -22,7 +22,7 @@ func perMinute(t *testing.T, n int64, r Rule) *Table {
 	return table
 }
 
-// take counts how many of n calls pass, one after the other at one moment.
+// take returns how many of n calls pass, one after the other at one moment.
 func take(t *testing.T, table *Table, now Time, n int) (passed int) {
 	t.Helper()
 	for range n {
@@ -72,7 +72,7 @@ func TestCriteoTokenBucket(t *testing.T) {
 	}
 }
 
-// "leaky bucket": calls leave at a constant rate; overflow is refused.
+// "leaky bucket": calls leave at a constant rate; overflow is rejected.
 func TestCriteoLeakyBucket(t *testing.T) {
 	table := perMinute(t, 60, Rule{Algorithm: LeakyBucket, Paced: true, Burst: 10})
 	now := at("07:00:00")
@@ -101,8 +101,8 @@ func TestCriteoTwoCounters(t *testing.T) {
 	}
 }
 
-// The two-counter estimate is too high when the last minute's calls came early in it, and
-// too low when late.
+// The two-counter estimate is too high when the calls of the last minute came early in it, and too
+// low when they came late.
 func TestCriteoTwoCountersAreTooHighAndTooLow(t *testing.T) {
 	for _, of := range []struct {
 		came string

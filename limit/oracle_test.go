@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// A call that passed.
+// A call is a call that passed.
 type call struct {
 	at Time
 	n  int64
 }
 
-// The oracles keep every call and say by the definition what may pass at now.
+// The oracles keep every call and compute by the definition what may pass at now.
 func oracle(r Rule) func(calls []call, now Time) (spare int64) {
 	r = r.withDefaults()
 	w := Time(r.Window)
@@ -90,7 +90,7 @@ func oracle(r Rule) func(calls []call, now Time) (spare int64) {
 	}
 }
 
-// rules are all algorithms, with figures that do not divide each other.
+// rules returns all algorithms, with numbers that do not divide each other.
 func rules(random *rand.Rand) []Rule {
 	n, w := 1+random.Int64N(12), time.Duration(1_000_003+random.Int64N(7_000_000))
 	return []Rule{
@@ -109,8 +109,7 @@ func name(r Rule) string {
 		r.Burst, r.Align)
 }
 
-// What the table says is what the definition says, call by call; what it says of the future
-// comes true.
+// The table decides as the definition does, call by call, and its predictions come true.
 func TestTableAgainstTheDefinition(t *testing.T) {
 	for seed := range uint64(60) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -155,7 +154,7 @@ func TestTableAgainstTheDefinition(t *testing.T) {
 	}
 }
 
-// In every window, wherever it begins, at most what the comment of the algorithm says.
+// Every window, wherever it begins, has at most what the comment of the algorithm guarantees.
 func TestEveryWindowKeepsThePromise(t *testing.T) {
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 2))
@@ -200,14 +199,14 @@ func TestEveryWindowKeepsThePromise(t *testing.T) {
 	}
 }
 
-// What a reservation came to is what it took, when it took it: no window sees more, and
-// what is given back can be had.
+// A reservation counts with its real cost, at the time when it was made: no window has more, and
+// what is given back can be used.
 func TestReservationsKeepThePromise(t *testing.T) {
 	for seed := range uint64(60) {
 		random := rand.New(rand.NewPCG(seed, 3))
 		for _, r := range rules(random) {
 			if r.Algorithm == SlidingWindow || r.Algorithm == FixedWindow {
-				continue // by window they are in the next test
+				continue // windows are checked in the next test
 			}
 			table := newTable(t, r, nil, 10)
 			type open struct {
@@ -262,7 +261,7 @@ func TestReservationsKeepThePromise(t *testing.T) {
 	}
 }
 
-// took is how much a reservation holds.
+// took returns how much a reservation holds.
 func took(t *Table, d Decision) int64 {
 	for _, h := range entryOf(t, "k").held() {
 		if h.id == d.ID {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Paced calls go w/N apart and none waits longer than B·w/N, whatever comes when.
+// Paced calls leave w/N apart and none waits longer than B·w/N, whatever arrives when.
 func TestPacedCallsStayApart(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 5))
@@ -32,7 +32,7 @@ func TestPacedCallsStayApart(t *testing.T) {
 	}
 }
 
-// A log above 4,096: never over, and at most w/4096 late.
+// A log above 4,096 calls is never over the limit, and counts at most w/4096 too long.
 func TestLogWithGrid(t *testing.T) {
 	for seed := range uint64(30) {
 		random := rand.New(rand.NewPCG(seed, 6))
@@ -62,8 +62,8 @@ func TestLogWithGrid(t *testing.T) {
 	}
 }
 
-// With overrides, reservations and the rest: what is let through in all is bounded by the keys
-// that are held and one more, in every window.
+// With overrides, reservations and the rest, the total that passes in every window is limited by
+// the number of keys plus one.
 func TestConcurrencyNeverOver(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 8))

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// After each settlement what remains is what would if the call had cost that from the start.
+// After each settlement as much remains as if the call had had that cost from the start.
 func TestSettledIsAsIfTakenSo(t *testing.T) {
 	for seed := range uint64(60) {
 		random := rand.New(rand.NewPCG(seed, 31))
@@ -48,7 +48,7 @@ func TestSettledIsAsIfTakenSo(t *testing.T) {
 	}
 }
 
-// What a settlement says beyond what is left is owed; of a limit that refuses nobody it is not.
+// What a settlement exceeds the remaining amount by is owed, unless the limit rejects nothing.
 func TestForgivingOwesNothing(t *testing.T) {
 	const now, most = Time(1_700_000_000_000_000_000), 9
 	for _, r := range rules(rand.New(rand.NewPCG(3, 1))) {
@@ -78,7 +78,7 @@ func TestForgivingOwesNothing(t *testing.T) {
 	}
 }
 
-// A call under way counts until its lease is over, which a renewal begins anew, and no other.
+// A call in progress counts until its lease is over. Only its own renewal restarts the lease.
 func TestARenewedCallCounts(t *testing.T) {
 	const lease, most = 10 * time.Second, 20
 	type open struct {
@@ -139,7 +139,7 @@ func TestARenewedCallCounts(t *testing.T) {
 	}
 }
 
-// Only a call has a lease that can be renewed, and a shorter lease takes nothing of one.
+// Only a call has a lease that can be renewed, and a shorter lease does not shorten a running one.
 func TestWhatIsNotRenewed(t *testing.T) {
 	const now = Time(1_700_000_000_000_000_000)
 	table := newTable(t, Rule{Algorithm: TokenBucket, Amount: 9, Window: time.Minute, Burst: 9}, nil, 10)

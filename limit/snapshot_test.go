@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// copyRules are rules of which a copy keeps all there is to keep.
+// copyRules returns rules that together need everything that a copy can contain.
 func copyRules() []Rule {
 	return append(lendRules(rand.New(rand.NewPCG(1, 1))),
 		Rule{Algorithm: Concurrency, Amount: 5, Lease: time.Minute},
@@ -15,7 +15,7 @@ func copyRules() []Rule {
 		Rule{Algorithm: LeakyBucket, Amount: 5, Window: time.Second, Paced: true})
 }
 
-// inUse is a table of which some is taken, reserved and lent.
+// inUse returns a table in which units are taken, reserved and lent.
 func inUse(t testing.TB, r Rule) (table *Table, now Time) {
 	table, now = newTable(t, r, map[string]int64{"c": 3}, 100), lendBegan
 	for i := range 12 {
@@ -33,11 +33,11 @@ func inUse(t testing.TB, r Rule) (table *Table, now Time) {
 
 func copyHash(key string) uint64 { return uint64(key[0]-'a') + 1 }
 
-// A copy decides as the table itself, and is copied to the same bytes.
+// A copy decides as the table itself does, and copying it gives the same bytes.
 func TestACopyDecidesAsTheTable(t *testing.T) {
 	for _, r := range copyRules() {
 		table, now := inUse(t, r)
-		twin := newTable(t, r, map[string]int64{"c": 3}, 1) // full, and yet all are taken in
+		twin := newTable(t, r, map[string]int64{"c": 3}, 1) // full, but all keys are accepted
 		if err := twin.ReadHeader(table.AppendHeader(nil)); err != nil {
 			t.Fatalf("%s: %v", name(r), err)
 		}
@@ -68,7 +68,7 @@ func TestACopyDecidesAsTheTable(t *testing.T) {
 	}
 }
 
-// A copy of what other rules have counted is refused: its figures mean something else here.
+// A copy made under other rules is rejected: its numbers mean something else here.
 func TestACopyOfOtherRulesIsRefused(t *testing.T) {
 	one := Rule{Algorithm: SlidingWindow, Amount: 9, Window: time.Minute, Parts: 6}
 	for _, other := range []Rule{
@@ -88,7 +88,7 @@ func TestACopyOfOtherRulesIsRefused(t *testing.T) {
 	}
 }
 
-// What no table has written is refused, not used.
+// A copy that no table has written is rejected.
 func TestADamagedCopyIsRefused(t *testing.T) {
 	r := Rule{Algorithm: SlidingWindow, Amount: 9, Window: time.Minute, Parts: 3}
 	log := Rule{Algorithm: SlidingLog, Amount: 9, Window: time.Minute}
@@ -119,7 +119,7 @@ func TestADamagedCopyIsRefused(t *testing.T) {
 	}
 }
 
-// FuzzCopy reads copies of any bytes, and uses what was taken in.
+// FuzzCopy reads copies of arbitrary bytes, and uses the accepted ones.
 func FuzzCopy(f *testing.F) {
 	for i, r := range copyRules() {
 		table, _ := inUse(f, r)
@@ -129,7 +129,7 @@ func FuzzCopy(f *testing.F) {
 		rules := copyRules()
 		r := rules[int(i)%len(rules)]
 		table := newTable(t, r, nil, 2)
-		_ = table.ReadHeader(head) // refused or not: what follows must not panic
+		_ = table.ReadHeader(head) // rejected or not, what follows must not panic
 		if table.ReadKey(key, lendBegan, func(string) uint64 { return 1 }) != nil && table.Len() > 0 {
 			t.Fatal("refused, and taken in")
 		}

@@ -15,7 +15,7 @@ var seed = maphash.MakeSeed()
 
 func hashOf(key string) uint64 { return maphash.String(seed, key) }
 
-// entryOf finds the only key of a table.
+// entryOf returns the entry of the only key of a table.
 func entryOf(table *Table, key string) *entry {
 	for _, hash := range []uint64{1, 7} {
 		if _, e := table.slot(hash); e != nil {
@@ -41,7 +41,7 @@ func newTable(t testing.TB, r Rule, overrides map[string]int64, most int) *Table
 	return table
 }
 
-// The keys are those of a map, whatever comes and goes.
+// The keys equal those of a map, whatever is added and removed.
 func TestKeysAgainstAMap(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	r := Rule{Algorithm: FixedWindow, Amount: 1000, Window: time.Second, Align: FirstHit}
@@ -49,7 +49,7 @@ func TestKeysAgainstAMap(t *testing.T) {
 	for range 50_000 {
 		now += Time(random.Int64N(5e6))
 		key := fmt.Sprint(random.IntN(700))
-		hash := hashOf(key) % 97 // many want the same places: the first ones, and the last
+		hash := hashOf(key) % 97 // many keys compete for the same places: the first ones, and the last
 		if hash%2 == 0 {
 			hash = math.MaxUint32 - hash
 		}
@@ -93,8 +93,8 @@ func TestKeysAgainstAMap(t *testing.T) {
 	}
 }
 
-// Who lists keys while so many come or go that the table has another size goes on where it
-// was.
+// Listing continues where it was, even if so many keys are added or removed that the table changes
+// its size.
 func TestKeysAreListedWhileOthersComeAndGo(t *testing.T) {
 	r := Rule{Algorithm: TokenBucket, Amount: 10, Window: time.Hour}
 	table, now := newTable(t, r, nil, 100_000), Time(1e18)
@@ -131,7 +131,7 @@ func TestKeysAreListedWhileOthersComeAndGo(t *testing.T) {
 	}
 }
 
-// Keys that nobody uses are forgotten by the calls of others.
+// Unused keys are removed by the calls of others.
 func TestIdleKeysAreForgotten(t *testing.T) {
 	for _, r := range rules(rand.New(rand.NewPCG(3, 3))) {
 		table, now := newTable(t, r, nil, 10_000), Time(1e18)
@@ -152,8 +152,7 @@ func TestIdleKeysAreForgotten(t *testing.T) {
 	}
 }
 
-// A flood of keys: those beyond the bound share what one may have; those that are known are
-// served as before.
+// Too many keys: those beyond the maximum share the amount of one key; known keys work as before.
 func TestAFloodOfKeysIsBounded(t *testing.T) {
 	r := Rule{Algorithm: SlidingLog, Amount: 5, Window: time.Minute}
 	table, now := newTable(t, r, nil, 1000), Time(1e18)
@@ -212,7 +211,7 @@ func TestConcurrencyIsReleasedOrLapses(t *testing.T) {
 	}
 }
 
-// An estimate that was too high can be used by others, and at once.
+// If an estimate was too high, others can use the difference at once.
 func TestAnEstimateIsSettled(t *testing.T) {
 	for _, r := range []Rule{
 		{Algorithm: TokenBucket, Amount: 10_000, Window: time.Minute},
@@ -246,7 +245,7 @@ func TestAnEstimateIsSettled(t *testing.T) {
 	}
 }
 
-// A bucket that was empty in between has given back part of a reservation by itself.
+// A bucket that was empty in between has already got back part of a reservation with time.
 func TestWhatComesBackByItselfIsNotGivenBackTwice(t *testing.T) {
 	r := Rule{Algorithm: TokenBucket, Amount: 60, Window: time.Minute, Burst: 10}
 	table, now := newTable(t, r, nil, 10), Time(1e18)
@@ -348,7 +347,7 @@ func TestBadCosts(t *testing.T) {
 	}
 }
 
-// Windows of the calendar, over a change to summer time.
+// Calendar windows, over a change to summer time.
 func TestCalendarWindows(t *testing.T) {
 	paris, err := time.LoadLocation("Europe/Paris")
 	if err != nil {
@@ -382,7 +381,7 @@ func TestCalendarWindows(t *testing.T) {
 	}
 }
 
-// Taking and giving back again makes no log longer.
+// Taking and giving back does not make a log longer.
 func TestGivingBackLeavesNothingBehind(t *testing.T) {
 	r := Rule{Algorithm: SlidingLog, Amount: 100, Window: time.Hour}
 	table, now := newTable(t, r, nil, 10), Time(1e18)
@@ -400,7 +399,7 @@ func TestGivingBackLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// A decision of a known key allocates nothing; a key costs at most 100 bytes and its length.
+// A decision for a known key allocates nothing; a key costs at most 100 bytes plus its length.
 func TestKeysAreSmall(t *testing.T) {
 	for _, r := range []Rule{
 		{Algorithm: TokenBucket, Amount: 100, Window: time.Minute},
@@ -431,7 +430,7 @@ func TestKeysAreSmall(t *testing.T) {
 	}
 }
 
-// Whatever is asked, nothing panics, and no more passes than the promise.
+// No call panics, and no more passes than the guarantee allows.
 func FuzzTable(f *testing.F) {
 	f.Add([]byte{1, 10, 6, 1, 2, 3, 4, 5, 6, 7, 8})
 	f.Add([]byte{4, 200, 1, 255, 128, 9, 0, 0, 77, 2})

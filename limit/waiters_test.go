@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Who waits in turn goes at the new pace at once when a limit is raised.
+// When a limit is raised, waiting borrowers proceed at the new pace at once.
 func TestAPaceIsThatOfTheRulesInForce(t *testing.T) {
 	var table Table
 	now := Time(1e18)

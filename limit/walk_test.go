@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Random walks over all rules and calls: nothing panics, and Concurrency is never over while
-// its rules stay.
+// Random walks over all rules and calls: nothing panics, and Concurrency never exceeds its amount
+// while its rules stay.
 func TestWalk(t *testing.T) {
 	for seed := range uint64(800) {
 		random := rand.New(rand.NewPCG(seed, 77))

@@ -15,7 +15,7 @@ func TestCounted(t *testing.T) {
 		"é" + long: "é" + strings.Repeat("k", 30) + Counted("é" + long)[32:],
 		strings.Repeat("k", 31) + "é" + long: strings.Repeat("k", 31) +
 			Counted(strings.Repeat("k", 31) + "é" + long)[31:],
-		"~sha256:" + long[:24-1]:     "~sha256:" + long[:24-1], // no hash: too short
+		"~sha256:" + long[:24-1]:     "~sha256:" + long[:24-1], // not a hash: too short
 		"~sha256:" + long[:23] + "+": "~sha256:" + long[:23] + "+",
 	} {
 		if got := Counted(key); got != want {
@@ -30,7 +30,8 @@ func TestCounted(t *testing.T) {
 	}
 }
 
-// A client that sends a hash is not counted as the key with that hash; an operator finds it.
+// A client that sends a hash is not counted as the key with that hash; an operator can look the key
+// up by it.
 func TestCountedHashCannotBeSent(t *testing.T) {
 	long := strings.Repeat("secret ", 100)
 	shown := Counted(long)
@@ -42,7 +43,7 @@ func TestCountedHashCannotBeSent(t *testing.T) {
 	}
 }
 
-// Keys that differ are counted apart, whatever they are, by no more than MaxCounted bytes.
+// Different keys are counted separately, whatever they are, with at most MaxCounted bytes.
 func FuzzCounted(f *testing.F) {
 	long := strings.Repeat("k", MaxCounted+1)
 	f.Add("bob", "alice")

@@ -6,8 +6,8 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// TestStrictest: whatever the order of readings, the same decision comes of them, and it allows
-// nothing that one of them does not.
+// TestStrictest checks that the order of readings does not change the decision, and that the
+// decision allows nothing that one of the readings forbids.
 func TestStrictest(t *testing.T) {
 	lanes := []slot.Lane{{Name: "slow", Share: 10}, {Name: "vip", Share: 60}} // the ordinary line has 30
 	var all []Decision

@@ -13,7 +13,7 @@ func clock(text string) time.Time {
 	return t
 }
 
-// TestAt is a day of events, as it was meant.
+// TestAt checks a day with several events.
 func TestAt(t *testing.T) {
 	day := func(hour string) time.Time { return clock("2026-12-01 " + hour) }
 	list := []Event{

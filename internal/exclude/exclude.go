@@ -32,7 +32,7 @@ type Requests struct {
 	CIDRs      []netip.Prefix
 	Headers    []string // "Name", or "Name: value"
 
-	Upgrade     bool // also for requests that open a WebSocket
+	Upgrade     bool // these requests may also open a WebSocket
 	MaxInFlight int  // at the same time; 0 is 1,000, or 100 of one address
 	MaxPerAddr  int  // an IPv4 address, or 64 bits of an IPv6 address
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestOneNetworkIsOverItsLimit: a network is above the limit as long as it sends too many, also those
-// that were above it count, and the next wider network may send twice as many.
+// TestOneNetworkIsOverItsLimit checks that a network stays above the limit while it sends too many,
+// that rejected newcomers count too, and that the next wider network may send twice as many.
 func TestOneNetworkIsOverItsLimit(t *testing.T) {
 	j := NewJoins(JoinLimit{Amount: 4})
 	over := func(from string, at time.Duration) bool {
@@ -27,8 +27,8 @@ func TestOneNetworkIsOverItsLimit(t *testing.T) {
 		{"192.0.2.4", time.Second, false},       // the eighth
 		{"192.0.2.5", time.Second, true},        // the ninth
 		{"192.0.3.1", time.Second, false},       // another /24
-		{"192.0.2.1", time.Minute, true},        // five of the last window still count
-		{"192.0.2.1", 110 * time.Second, false}, // a sixth of them, and one of this window
+		{"192.0.2.1", time.Minute, true},        // five of the previous window still count
+		{"192.0.2.1", 110 * time.Second, false}, // a sixth of those, and one of this window
 		{"192.0.2.1", 5 * time.Minute, false},
 		{"2001:db8::1", 5 * time.Minute, false}, {"2001:db8::2", 5 * time.Minute, false},
 		{"2001:db8::3", 5 * time.Minute, false}, {"2001:db8::4", 5 * time.Minute, false},
@@ -47,8 +47,8 @@ func TestOneNetworkIsOverItsLimit(t *testing.T) {
 	}
 }
 
-// TestAFloodOfNetworksIsBounded: more networks than are kept begin a new window, and what the last one
-// counted still counts.
+// TestAFloodOfNetworksIsBounded checks that too many networks begin a new window, and that the
+// counts of the previous window still count.
 func TestAFloodOfNetworksIsBounded(t *testing.T) {
 	j := NewJoins(JoinLimit{Amount: 4})
 	loud := netip.MustParseAddr("198.51.100.1")
@@ -68,7 +68,7 @@ func TestAFloodOfNetworksIsBounded(t *testing.T) {
 	}
 }
 
-// TestOneAddressForAllIsTold once in a row of windows.
+// TestOneAddressForAllIsTold checks that this is reported once in a row of windows.
 func TestOneAddressForAllIsTold(t *testing.T) {
 	j := NewJoins(JoinLimit{Amount: 60})
 	told := 0

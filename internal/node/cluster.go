@@ -216,6 +216,6 @@ func (k *Node) TellDatacenters() {
 		return
 	}
 	if err := k.Bus.Publish(DatacentersTopic, nil); err != nil {
-		k.log.Warn("other data centres not told of what is new: they ask by themselves", "error", err)
+		k.log.Warn("other data centers not informed of new keys or changes: they ask by themselves", "error", err)
 	}
 }

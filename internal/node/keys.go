@@ -223,7 +223,7 @@ func (k *Node) keysOfOthers() []siteKeys {
 	for i, name := range k.Config.Datacenters.Others {
 		keys, _, err := keysDoc(k.keysFrom(), keysOf(name)).Load(ctx)
 		if err != nil {
-			k.log.Warn("sealing keys of another data centre not read", "datacenter", name, "error", err)
+			k.log.Warn("sealing keys of another data center not read", "datacenter", name, "error", err)
 			if k.others != nil {
 				keys = k.others[i].keys
 			}
@@ -254,7 +254,7 @@ func (k *Node) TakeKeys(ctx context.Context, site string, keys []KeyRecord) erro
 	if err != nil || !news {
 		return err
 	}
-	k.log.Info("sealing keys of another data centre taken", "datacenter", site, "keys", len(keys))
+	k.log.Info("sealing keys of another data center taken", "datacenter", site, "keys", len(keys))
 	return k.RereadKeys()
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// Several nodes look each few seconds whether the key is old. While a new one waits
-// until all know it, none of them makes another.
+// Several nodes check every few seconds whether the key is too old. While a new key waits until all
+// nodes know it, none of them makes another.
 func TestAnOldSharedKeyIsReplacedOnce(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	s := &store.Memory{}

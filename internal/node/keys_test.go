@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// A shared key is forgotten unless it seals or is about to, whichever node is asked.
+// A shared key can be deleted at any node, unless it seals or is about to.
 func TestASharedKeyIsForgotten(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	clock := func() time.Time { return now }
@@ -49,7 +49,7 @@ func TestASharedKeyIsForgotten(t *testing.T) {
 	}
 }
 
-// Whatever another data center sends as keys can be ordered, or is refused.
+// Keys from another data center can be ordered or are rejected, whatever they contain.
 func FuzzKeys(f *testing.F) {
 	f.Add([]byte(`[{"id":1,"key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","made":"2026-01-02T03:04:05Z"}]`))
 	f.Add([]byte(`[{"id":0}]`))

@@ -7,7 +7,7 @@ import (
 	"github.com/headgate/headgate/internal/api"
 )
 
-// The list of revoked certificates is taken whole or not at all.
+// The list of revoked certificates is accepted completely or not at all.
 func FuzzRevoked(f *testing.F) {
 	f.Add([]byte(`[{"serial":"00ff","node":"w7","at":"2026-01-02T03:04:05Z"}]`))
 	f.Add([]byte(`[{"serial":""}]`))

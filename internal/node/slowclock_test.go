@@ -7,8 +7,8 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// The wall clock of the node that rotates is a minute behind. No other node seals with the new
-// key the moment it reads it, up to 5 s before the last one has read it.
+// The wall clock of the node that rotates is a minute behind. No other node may seal with the new
+// key as soon as it reads it, which can be up to 5 s before the last node has read it.
 func TestAKeyOfASlowClockDoesNotSealAtOnce(t *testing.T) {
 	mem := openMemory(t)
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)

@@ -11,7 +11,7 @@ func TestMatch(t *testing.T) {
 	for _, x := range []struct {
 		folder, path string
 		anyCase      bool
-		at           string // "" is not in it
+		at           string // "" is not in the folder
 	}{
 		{"/", "/", false, "/"},
 		{"/", "/a/b", false, "/"},
@@ -48,7 +48,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// The one that names more decides.
+// The route that names more of the path applies.
 func TestSpecific(t *testing.T) {
 	order := []Route{{"", "/"}, {"a.example", "/"}, {"", "/s*"}, {"a.example", "/s*"}, {"", "/*hop"},
 		{"", "/shop"}, {"a.example", "/shop"}, {"", "/shop/*"}, {"", "/shop/x*"}, {"", "/shop/x"}}
@@ -67,7 +67,7 @@ func TestRoutes(t *testing.T) {
 	for _, x := range []struct{ host, path, at string }{
 		{"a.example", "/shop/tea/1", "/shop/tea"}, {"A.example:443", "/shop/tea", "/shop/tea"},
 		{"b.example:80", "/shop/tea", "/shop"}, {"b.example", "/shop/1/x/y", "/shop/1/x"},
-		{"c.example", "/shop", "/shop/tea"}, // not the room's
+		{"c.example", "/shop", "/shop/tea"}, // not in the room
 	} {
 		if got := s.At(x.host, x.path); got.Path != x.at || got.Leave != x.at+"/.headgate/leave" {
 			t.Errorf("%s%s is at %+v", x.host, x.path, got)
@@ -120,7 +120,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// FuzzFits holds the patterns against regular expressions.
+// FuzzFits compares the patterns with regular expressions.
 func FuzzFits(f *testing.F) {
 	f.Add("a*b", "axxb", false)
 	f.Add("*a*", "A", true)
@@ -131,7 +131,7 @@ func FuzzFits(f *testing.F) {
 			return
 		}
 		for _, r := range pattern + part {
-			if anyCase && r > 127 { // what is one letter differs there
+			if anyCase && r > 127 { // regular expressions fold these letters differently
 				return
 			}
 		}

@@ -23,7 +23,7 @@ func TestWhatIsPreferred(t *testing.T) {
 		{"application/json;q=0.2,text/csv;q=0.201", csv},
 		{"application/*, text/html;q=0.5", json},
 		{"text/*;q=0.9, application/json;q=0.8", html},
-		{"text/*, text/html;q=0.1", csv}, // the most exact range alone counts
+		{"text/*, text/html;q=0.1", csv}, // only the most exact range counts
 		{"*/*, text/html;q=0", json},
 		{"*/*", html},
 		{"*/*;q=0", none},
@@ -56,7 +56,7 @@ func TestWhatIsPreferred(t *testing.T) {
 	}
 }
 
-// Who takes anything, or refuses pages, opens none.
+// A client that accepts anything, or rejects pages, opens no page.
 func TestWhoOpensAPage(t *testing.T) {
 	for accept, want := range map[string]bool{
 		"text/html": true, "text/html;q=0.1, */*": true, "Text/HTML": true, "*/*": false, "text/*": false,
@@ -69,7 +69,7 @@ func TestWhoOpensAPage(t *testing.T) {
 	}
 }
 
-// Reading Accept is on the way of each visitor who waits.
+// Every poll of a waiting visitor reads Accept, so it must not allocate.
 func TestAcceptIsReadInPlace(t *testing.T) {
 	h := http.Header{"Accept": {"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}}
 	if n := testing.AllocsPerRun(100, func() { PrefersJSON(h) }); n != 0 {
@@ -77,7 +77,7 @@ func TestAcceptIsReadInPlace(t *testing.T) {
 	}
 }
 
-// The quality of a kind, by the reader of media types of the standard library.
+// slowWants returns the quality of a kind, computed with the standard library's media type parser.
 func slowWants(accept, kind string) (w wanted) {
 	group, _, _ := strings.Cut(kind, "/")
 	for i, one := range strings.Split(accept, ",") {
@@ -109,7 +109,7 @@ func FuzzAccept(f *testing.F) {
 		if !(w.quality >= 0 && w.quality <= 1) || w.exact > byName || w.exact == 0 && w.quality > 0 {
 			t.Fatal(w)
 		}
-		plain := strings.Map(func(r rune) rune { // what both read alike
+		plain := strings.Map(func(r rune) rune { // what both parsers read the same way
 			if strings.ContainsRune("texhmlaq*/,;=.0123456789", r) {
 				return r
 			}

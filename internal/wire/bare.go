@@ -38,7 +38,7 @@ func (b *bare) Begin() {
 	}
 }
 
-// WriteHeader sends the headers, also in informational answers without cookies.
+// WriteHeader sends the headers, also those of informational answers, without cookies.
 func (b *bare) WriteHeader(code int) {
 	delete(b.Header(), "Set-Cookie")
 	b.Begun.WriteHeader(code)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Cookie finds every cookie of a name that a plain parser finds, in order, and it ends.
+// Cookie finds every cookie of a name that a simple parser finds, in order, and terminates.
 func FuzzCookie(f *testing.F) {
 	for _, line := range []string{"", "n=1", "a=b; n=1;n=2; n=", "xn=0; n=1; nn=2; n",
 		"a=\"; n=1\"", "n=n=n", "; ; n"} {
@@ -27,7 +27,7 @@ func FuzzCookie(f *testing.F) {
 			before := len(rest)
 			if value, rest = Cookie(rest, name); value == "" && rest == "" {
 				if len(want) > 0 && want[len(want)-1] == "" {
-					found = append(found, "") // an empty one at the end is none
+					found = append(found, "") // an empty one at the end does not count
 				}
 				break
 			}

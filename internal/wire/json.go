@@ -86,7 +86,7 @@ func AppendJSONMinutes(b []byte, key string, d time.Duration, known bool) []byte
 // WholeMinutes returns d in minutes, rounded up, and at least 0.
 func WholeMinutes(d time.Duration) int64 { return max(0, int64((d+time.Minute-1)/time.Minute)) }
 
-// AppendMinutes appends a number of minutes in words, if it is known.
+// AppendMinutes appends a number of minutes in words, or "unavailable" if it is not known.
 func AppendMinutes(b []byte, n int64, known bool) []byte {
 	switch {
 	case !known:

@@ -21,8 +21,8 @@ func TestTimesWithMilliseconds(t *testing.T) {
 	}
 }
 
-// What is appended is JSON for the text, or for what Go makes of bytes that are none, and nothing
-// in it means anything to HTML.
+// The result is JSON for the text, with U+FFFD for invalid bytes, and contains nothing special to
+// HTML.
 func FuzzJSONText(f *testing.F) {
 	for _, s := range []string{"", "plain", `a"b\c`, "</script>&", "é\x00\x7f\u2028", "plain\xff", "\n"} {
 		f.Add(s)
@@ -33,7 +33,7 @@ func FuzzJSONText(f *testing.F) {
 		if err := json.Unmarshal(b, &got); err != nil {
 			t.Fatalf("%q: %s: %v", s, b, err)
 		}
-		if want := string([]rune(s)); got != want { // bytes that are no UTF-8 are U+FFFD each
+		if want := string([]rune(s)); got != want { // each invalid byte is U+FFFD
 			t.Errorf("%q, want %q", got, want)
 		}
 		if strings.ContainsAny(string(b), "<>&\u2028\u2029\x7f") {
