@@ -504,7 +504,7 @@ func TestDashboardRemembersAndCountsTheOrigin(t *testing.T) {
 	for room, want := range map[string]int64{"shop": 0, "other": 1} { // one each, and one is inside
 		eventually(t, "whose the slot is", func() bool {
 			var st headgate.Status
-			get(t, b.visitors, "") // unless nobody is inside any more
+			get(t, b.visitors, "") // admitted again if nobody is inside any more
 			json.Unmarshal([]byte(b.send("GET", "/dashboard/api/v1/rooms/"+room, "").body), &st)
 			return st.Lent != nil && st.Lent.Free == want && st.Lent.Inside+st.Lent.Called == 1-want &&
 				len(st.Lent.Workers) == 1

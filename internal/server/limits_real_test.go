@@ -354,7 +354,7 @@ func severalUseWhatIsLent(t *testing.T, home, far *Server, key string) bool {
 	if vs[0].Local || vs[1].Local || vs[2].Local {
 		return false
 	}
-	total++ // for the limit that counts passed calls
+	total++ // for the count of passed calls
 	eventually(t, "the sum is what is used", func() bool {
 		v, err := home.limits.Rules.Explain("wide", key+"two")
 		return err == nil && v.Remaining == 1000000-2

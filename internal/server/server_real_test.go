@@ -280,7 +280,7 @@ func TestAnalyticsOfAllNodes(t *testing.T) {
 	}
 	for i, p := range all {
 		var got past
-		eventually(t, "all nodes and the host are heard", func() bool { // by the new process
+		eventually(t, "all nodes and the host are heard", func() bool { // by a node that has just started
 			got = p.past("room=shop")
 			return got.Total["requests"] == inside && got.Total["totalActiveUsersConfig"] != 0.0
 		})

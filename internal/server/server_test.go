@@ -270,7 +270,7 @@ func TestAddressErrorsSayWhatToDo(t *testing.T) {
 	bind := func(why syscall.Errno) error {
 		return &net.OpError{Op: "listen", Net: "tcp", Err: os.NewSyscallError("bind", why)}
 	}
-	_, elsewhere := new(Machine).listen("192.0.2.1:0", "tls.listen") // an address for documentation: no machine has it
+	_, elsewhere := new(Machine).listen("192.0.2.1:0", "tls.listen") // of documentation: no machine has it
 	for _, c := range []struct {
 		err  error
 		want string
