@@ -110,8 +110,8 @@ func TestEachTokenHasABucketOfItsOwnAndFewAreKept(t *testing.T) {
 	}
 }
 
-// FuzzAuthorization holds bearer and the routes behind it to the promise: no
-// header lets anybody change anything but the token itself.
+// FuzzAuthorization checks bearer and the routes behind it: no header except the token itself
+// allows a change.
 func FuzzAuthorization(f *testing.F) {
 	dir := f.TempDir()
 	secret, _, err := CreateToken(dir, Token{Scopes: []string{"write"}})
@@ -145,8 +145,8 @@ func FuzzAuthorization(f *testing.F) {
 	})
 }
 
-// FuzzBody holds parsePairs to encoding/json: what is taken is an object of
-// plain values, and means the same.
+// FuzzBody compares parsePairs with encoding/json: an accepted body is an object of plain values,
+// and means the same to both.
 func FuzzBody(f *testing.F) {
 	for _, seed := range []string{``, `{}`, `{"a":1}`, `{"a":"x","b":true}`, `{"a":1,"a":2}`, `{"a":[1]}`,
 		`{"a":null}`, `{"message":5}`, `{"a":1}x`, `{"a":1e999}`, "{\"a\":\"\xff\"}", `{"a":{"b":1}}`,
@@ -186,7 +186,7 @@ func FuzzBody(f *testing.F) {
 	})
 }
 
-// A token is at least 256 bits, and no two are alike.
+// A token has at least 256 random bits, and no two are alike.
 func TestTokensAreDrawn(t *testing.T) {
 	seen := map[string]bool{}
 	for range 1000 {

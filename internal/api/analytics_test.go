@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// visit lets visitors come to the rooms: one comes in, two wait.
+// visit sends visitors to the rooms: one is admitted, two wait.
 func (s *site) visit(path string, n int) {
 	s.t.Helper()
 	for range n {
@@ -17,7 +17,8 @@ func (s *site) visit(path string, n int) {
 	}
 }
 
-// The past of a room is what its visitors did, in each format, and its minute that goes on is in it.
+// The statistics of a room match what its visitors did, in each format, and include the current
+// minute.
 func TestAnalytics(t *testing.T) {
 	s := open(t)
 	s.visit("/shop", 3)
@@ -87,7 +88,7 @@ func TestAnalytics(t *testing.T) {
 	}
 }
 
-// Each mistake is refused with its place.
+// Each mistake is rejected with its position.
 func TestAnalyticsRefusesMistakes(t *testing.T) {
 	s := open(t)
 	for query, at := range map[string]string{
@@ -143,7 +144,7 @@ func TestAnalyticsRefusesMistakes(t *testing.T) {
 	}
 }
 
-// A token reads of what it may read: one room, one zone, one queue.
+// A token reads only the statistics in its scope: one room, one zone, one queue.
 func TestAnalyticsAreForWhoMayRead(t *testing.T) {
 	s := open(t)
 	far := "X-Forwarded-For: 192.0.2.1"

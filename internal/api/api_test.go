@@ -31,7 +31,7 @@ type site struct {
 	dir, file        string
 	visitors, admin  string
 	log              *syncBuffer
-	read, write, tea string // tokens: read all, write all, write the room tea
+	read, write, tea string // tokens: read all, write all, write only the room tea
 }
 
 type syncBuffer struct {
@@ -56,7 +56,7 @@ func open(t *testing.T) *site {
 	return openWith(t, "")
 }
 
-// openWith adds to the configuration.
+// openWith starts a site with additional configuration.
 func openWith(t *testing.T, more string) *site {
 	t.Helper()
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -108,7 +108,7 @@ func (s *site) token(scopes ...string) string {
 	return secret
 }
 
-// A reply is an answer that was read in full.
+// A reply is an answer with its complete body.
 type reply struct {
 	*http.Response
 	body    string
@@ -164,7 +164,7 @@ func (s *site) send(method, path, body string, options ...string) *reply {
 	return &reply{Response: res, body: string(b)}
 }
 
-// problem checks what all problems have.
+// problem checks what all problems have in common.
 func (s *site) problem(r *reply) {
 	s.t.Helper()
 	if err := json.Unmarshal([]byte(r.body), &r.problem); err != nil {
@@ -190,7 +190,7 @@ func (s *site) status(room string) headgate.Status {
 	if err := json.Unmarshal([]byte(s.do("GET", "/v1/rooms/"+room, "").body), &st); err != nil {
 		s.t.Fatal(err)
 	}
-	st.Record, st.Totals = headgate.Record{}, headgate.Totals{} // these move by themselves
+	st.Record, st.Totals = headgate.Record{}, headgate.Totals{} // these change without the test
 	return st
 }
 
@@ -345,7 +345,7 @@ func TestWhoMayReadAndWrite(t *testing.T) {
 	}
 }
 
-// Cloudflare's clients may send a key instead of a token: here it is the token.
+// Cloudflare's clients may send a key instead of a token: headgate accepts its token there.
 func TestTokensAsKeys(t *testing.T) {
 	s := open(t)
 	wrong := "hg_" + strings.Repeat("A", 43)
@@ -414,7 +414,7 @@ func TestBodiesOfChanges(t *testing.T) {
 		want   string // in the problem
 	}{
 		{`{"total_active_users": 3, "message": "Hi"}`, 200, ""},
-		{`{"total_active_users": "4"}`, 200, ""}, // as the file would have it
+		{`{"total_active_users": "4"}`, 200, ""}, // as the file could have it
 		{` {"queue_all": true , "session_duration": "2m"} `, 200, ""},
 		{`{"total_activ_users": 3}`, 422, "did you mean total_active_users?"},
 		{`{"origin": "http://127.0.0.1:1"}`, 422, "change the file and reload"},
@@ -492,7 +492,7 @@ func TestConcurrentChangesAreAllWholeAndAllCounted(t *testing.T) {
 		t.Errorf("live changes %+v with the limit %s", live, last)
 	}
 	was := map[string]bool{"1": true}
-	var all []api.AuditEntry // in whatever order: each change begins where another ended
+	var all []api.AuditEntry // in any order: each change begins where another ended
 	for _, e := range s.audit() {
 		if e.What == "PATCH /v1/rooms/shop" {
 			was[e.After["total_active_users"]] = true
@@ -553,7 +553,7 @@ func TestTheAuditLogHasEachWrite(t *testing.T) {
 	}
 }
 
-// What cannot be written down is not done.
+// A change that cannot be logged is not made.
 func TestAChangeNeedsTheAuditLog(t *testing.T) {
 	s := open(t)
 	if err := os.Mkdir(filepath.Join(s.dir, "audit.log"), 0o700); err != nil {
@@ -588,7 +588,7 @@ func TestGuessingIsBoundedAndShutsOutNobody(t *testing.T) {
 	}
 }
 
-// Who may not change anything must not push what others did out of the audit log.
+// A client without permission must not push other entries out of the audit log.
 func TestRefusedChangesDoNotFillTheAuditLog(t *testing.T) {
 	s := open(t)
 	codes := map[string]int{}
@@ -608,7 +608,7 @@ func TestRefusedChangesDoNotFillTheAuditLog(t *testing.T) {
 		t.Errorf("another token pays for it: %d %s", got.StatusCode, got.body)
 	}
 	before := len(s.audit())
-	for n := range 40 { // what is allowed is not counted
+	for n := range 40 { // allowed requests are not counted
 		change := fmt.Sprintf(`{"total_active_users": %d}`, n+1)
 		if got := s.do("PATCH", "/v1/rooms/tea", change, s.tea); got.StatusCode != 200 {
 			t.Fatalf("change %d: %d %s", n, got.StatusCode, got.body)
@@ -619,7 +619,7 @@ func TestRefusedChangesDoNotFillTheAuditLog(t *testing.T) {
 	}
 }
 
-// A proxy of HTTP/1.0 on this machine, which adds no header, stands for anybody.
+// An HTTP/1.0 proxy on this machine adds no header and may act for anyone.
 func TestAnOldProxyDoesNotReadForTheWorld(t *testing.T) {
 	s := open(t)
 	addr := strings.TrimPrefix(s.admin, "http://")

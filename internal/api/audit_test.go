@@ -44,7 +44,7 @@ func TestTheAuditLogIsSetAside(t *testing.T) {
 	if err != nil || len(files) != 1+auditKept {
 		t.Fatalf("%v %v", files, err)
 	}
-	next := 100 // from the newest line back, none is missing
+	next := 100 // newest to oldest, without gaps
 	for n := range 1 + auditKept {
 		path := a.path()
 		if n > 0 {
@@ -103,7 +103,7 @@ func TestAnAuditLogThatWasMovedAwayIsBegunAnew(t *testing.T) {
 	}
 }
 
-// The process and a command, each with the file open.
+// The process and a command write at the same time, each with the file open.
 func TestTwoWriteTheAuditLog(t *testing.T) {
 	dir := t.TempDir()
 	var wg sync.WaitGroup

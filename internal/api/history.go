@@ -68,7 +68,7 @@ func (a *API) history(c *call) (any, error) {
 		return nil, err
 	}
 	zone := q.Get("zone")
-	if z, err := b.Zone(zone); err == nil { // by id; a zone that no longer exists is in the history by name only
+	if z, err := b.Zone(zone); err == nil { // by id; removed zones are in it by name only
 		zone = z.Name
 	}
 	all := []*manage.Change{}

@@ -24,7 +24,7 @@ type Key struct {
 // RotateResult is the result of a rotation of the sealing key.
 type RotateResult struct {
 	Key     int     `json:"key"`              // number of the new key
-	SealsIn float64 `json:"seals_in_seconds"` // delay before it seals: all nodes of a cluster must know it first
+	SealsIn float64 `json:"seals_in_seconds"` // until it seals: all nodes must know it first
 }
 
 // Reasons why a key cannot be removed.

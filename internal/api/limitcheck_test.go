@@ -7,7 +7,7 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// What is accepted is what encoding/json reads too, and in bounds.
+// Accepted bodies are read the same by encoding/json, and are within bounds.
 func FuzzLimitCheck(f *testing.F) {
 	for _, s := range []string{
 		`{"limit":"api","key":"bob","cost":1}`, `[{"limit":"api"},{"limit":"b","cost":-3}]`, `[]`, `{}`,

@@ -21,7 +21,7 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// limited is an API in front of a real Limiter, without rooms.
+// limited returns an API in front of a real Limiter, without rooms.
 func limited(t *testing.T, limits ...headgate.LimitConfig) *site {
 	t.Helper()
 	l, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: limits})
@@ -46,7 +46,7 @@ func limited(t *testing.T, limits ...headgate.LimitConfig) *site {
 	return s
 }
 
-// perDay counts in a window that no test outlives.
+// perDay returns a limit with a window longer than any test.
 func perDay(name string, amount int64) headgate.LimitConfig {
 	return headgate.LimitConfig{Name: name, Rule: limit.Rule{
 		Algorithm: limit.FixedWindow, Align: limit.FirstHit, Amount: amount, Window: 24 * time.Hour,
@@ -66,7 +66,7 @@ func (s *site) steps(steps [][4]string) {
 	}
 }
 
-// alike is what limits of tests say of who shares them.
+// alike is the part about sharing that all limits of the tests have.
 const alike = `"scope":"global","on_unreachable":"local",`
 
 const (
@@ -93,11 +93,11 @@ func TestCheckLimits(t *testing.T) {
 			`{"allowed":false,"limit":3,"remaining":0,"reset_seconds":86`},
 		{check, `{"limit":"api","key":"bob","cost":4}`, tooMany, `"retry_after_seconds":null}`},
 		{check, `{"limit":"api","key":"bob","cost":-1}`, ok, `"remaining":1`},
-		{check, `{"limit":"api"}`, ok, `"remaining":2`}, // the key "" is one too
+		{check, `{"limit":"api"}`, ok, `"remaining":2`}, // the key "" is a key too
 		{check, `{"limit":"shadow","key":"bob"}`, ok, `"retry_after_seconds":0,"shadowed":true`},
 		{check, `{"limit":"none","key":"bob"}`, notFound, "no_such_limit"},
 
-		// Each for itself: the second is refused, the third is not.
+		// Each call by itself: the second is denied, the third is not.
 		{check, `[{"limit":"api","key":"c","cost":3},{"limit":"api","key":"c"},{"limit":"day","key":"c"}]`,
 			tooMany, `[{"allowed":true,`},
 		{check, `{"limit":"day","key":"c","cost":0}`, ok, `"remaining":4`},
@@ -106,7 +106,7 @@ func TestCheckLimits(t *testing.T) {
 			`[{"allowed":true,"limit":5,"remaining":4,`},
 		{check, `{"limit":"day","key":"c","cost":0}`, ok, `"remaining":4`},
 		{check + "?all=true", `[{"limit":"day","key":"c","cost":2},{"limit":"api","key":"c"}]`, tooMany,
-			`"name":"day"},{"allowed":false,`}, // who refused is named
+			`"name":"day"},{"allowed":false,`}, // the denying limit is named
 		{check + "?all=true", `[{"limit":"api","key":"c"},{"limit":"day","key":"c","cost":2}]`, tooMany,
 			`"name":"api"},{"allowed":true,`},
 		{check + "?all=true", `[{"limit":"day","key":"c","cost":2},{"limit":"api","key":"d"}]`, ok,
@@ -122,7 +122,7 @@ func TestCheckLimits(t *testing.T) {
 		{"GET /v1/limits/check", "", "Method Not Allowed", ""},
 		{"GET /v1/limits/check/", "", notFound, "no_such_path"},
 	})
-	// A call under way is ended by its reservation.
+	// A call in progress is ended by its reservation.
 	var call struct{ Reservation string }
 	got := s.do("POST", "/v1/limits/check", `{"limit":"calls","key":"e"}`)
 	if err := json.Unmarshal([]byte(got.body), &call); err != nil || call.Reservation == "" {
@@ -222,8 +222,8 @@ func TestRenew(t *testing.T) {
 	})
 }
 
-// A client that reserves and settles works the same when the limit is put into shadow mode: there
-// is always a reservation, and it can always be settled.
+// A client that reserves and settles works the same after the limit enters shadow mode: there is
+// always a reservation, and it can always be settled.
 func TestWhatShadowModeLetsPassIsSettledToo(t *testing.T) {
 	calls := headgate.LimitConfig{Name: "calls", Shadow: true,
 		Rule: limit.Rule{Algorithm: limit.Concurrency, Amount: 1}}
@@ -241,7 +241,7 @@ func TestWhatShadowModeLetsPassIsSettledToo(t *testing.T) {
 				t.Fatalf("%d: %s %v", i, told.body, err)
 			}
 			if i == 0 {
-				continue // it is under way yet
+				continue // still in progress
 			}
 			settled := s.do("POST", "/v1/limits/settle",
 				"{"+step[1]+`,"cost":80,"reservation":"`+got.Reservation+`"}`)
@@ -382,7 +382,7 @@ func TestWhoMayAskLimits(t *testing.T) {
 			{200, []string{elsewhere, s.read}}, {403, []string{elsewhere, s.tea}},
 		} {
 			got := s.do(method, path, `{"limit":"api","key":"bob"}`, tt.options...)
-			if got.StatusCode != tt.code && got.StatusCode != 429 { // the attempts are bounded
+			if got.StatusCode != tt.code && got.StatusCode != 429 { // attempts are limited
 				t.Errorf("%s %s %q: %d %s", method, path, tt.options, got.StatusCode, got.body)
 			}
 		}
@@ -451,8 +451,8 @@ func TestNoLimits(t *testing.T) {
 	}
 }
 
-// A limit is changed while it is used, by whoever may write, and what makes no sense
-// changes nothing.
+// A limit is changed while it is in use, only by tokens that may write, and invalid values change
+// nothing.
 func TestChangeALimit(t *testing.T) {
 	month := headgate.LimitConfig{Name: "month",
 		Rule: limit.Rule{Algorithm: limit.FixedWindow, Amount: 3, Align: limit.Month}}
@@ -480,7 +480,7 @@ func TestChangeALimit(t *testing.T) {
 		{"PATCH /v1/limits/month", `{"window":"5s"}`, "Unprocessable Entity", "window cannot be"},
 	})
 	log, err := os.ReadFile(filepath.Join(s.dir, "audit.log"))
-	keys := regexp.MustCompile(`\b(bob|eve)\b`) // words: a random name may have the letters in it
+	keys := regexp.MustCompile(`\b(bob|eve)\b`) // whole words: a random name may contain the letters
 	if err != nil || keys.Match(log) ||
 		!bytes.Contains(log, []byte(`"overrides.sha256:81b637d8fcd2c6da`)) { // of bob
 		t.Errorf("a key is in the audit log, or nothing of it: %v %s", err, log)
@@ -493,7 +493,7 @@ func TestChangeALimit(t *testing.T) {
 	}
 }
 
-// meanwhile is a Limiter that something happens to just before each change.
+// meanwhile is a Limiter that runs a function just before each change.
 type meanwhile struct {
 	*headgate.Limiter
 	then func(*headgate.Limiter)
@@ -504,8 +504,8 @@ func (m *meanwhile) Update(name string, change func(*headgate.LimitConfig) error
 	return m.Limiter.Update(name, change)
 }
 
-// A change adds to what is in force when it is made: to a change of another at the same time,
-// and to nothing if a reload has just removed the limit.
+// A change is based on the values in force when it is made: it keeps a concurrent change, and fails
+// if a reload has just removed the limit.
 func TestAChangeOfALimitUndoesNoOther(t *testing.T) {
 	change := func(then func(*headgate.Limiter)) (*headgate.Limiter, *reply) {
 		l, err := headgate.NewLimiter(headgate.LimiterConfig{
@@ -539,7 +539,7 @@ func TestAChangeOfALimitUndoesNoOther(t *testing.T) {
 	}
 }
 
-// A change that nobody keeps is not in force, and says what to do.
+// A change that is not stored is not in force, and its error says what to do.
 func TestAChangeOfALimitThatIsNotKept(t *testing.T) {
 	l, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: []headgate.LimitConfig{perDay("api", 5)}})
 	if err != nil {

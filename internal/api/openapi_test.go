@@ -54,7 +54,7 @@ func readDocument(t *testing.T, s *site) *document {
 	return &d
 }
 
-// flat is a schema without references, and with what allOf adds.
+// flat returns a schema without references, and with the members that allOf adds.
 func (d *document) flat(t *testing.T, s *schema) *schema {
 	t.Helper()
 	if s == nil {
@@ -108,7 +108,7 @@ func TestDocumentHasAllRoutes(t *testing.T) {
 	}
 }
 
-// What heeds If-Match says so in the document, and what has a version has it as ETag.
+// A route that supports If-Match is documented so, and an object with a version has it as its ETag.
 func TestDocumentHasVersions(t *testing.T) {
 	s := open(t)
 	d, m := readDocument(t, s), s.make(t)
@@ -151,7 +151,7 @@ func TestDocumentHasVersions(t *testing.T) {
 	}
 }
 
-// A made is a room with an event and a rule, and the paths they stand for.
+// A made is a room with an event and a rule, and their paths.
 type made struct{ paths *strings.Replacer }
 
 func (s *site) make(t *testing.T) *made {
@@ -179,7 +179,7 @@ func (s *site) make(t *testing.T) *made {
 		"{version}", "999")}
 }
 
-// What is read has the members of the document, all of them and no others.
+// Answers have exactly the members of the document.
 func TestDocumentHasAllMembers(t *testing.T) {
 	s := open(t)
 	d, m := readDocument(t, s), s.make(t)
@@ -213,13 +213,13 @@ func (d *document) sameMembers(t *testing.T, at string, s *schema, got map[strin
 	}
 }
 
-// A mistake is a bad value, and where it is wrong.
+// A mistake is an invalid value and its position.
 type mistake struct {
 	value any
 	at    string
 }
 
-// badOf are values that a schema refuses.
+// badOf returns values that a schema rejects.
 func (d *document) badOf(t *testing.T, s *schema) (all []mistake) {
 	t.Helper()
 	s = d.flat(t, s)
@@ -285,7 +285,7 @@ func (d *document) badOf(t *testing.T, s *schema) (all []mistake) {
 	return all
 }
 
-// good has what a schema requires, and nothing else.
+// good returns an object with only the required members of a schema.
 func (d *document) good(t *testing.T, s *schema) map[string]any {
 	o := map[string]any{}
 	for _, name := range s.Required {
@@ -306,8 +306,8 @@ func (d *document) good(t *testing.T, s *schema) map[string]any {
 	return o
 }
 
-// plain asks with the token that may do all, and looks at nothing but the answer: mistakes of those
-// who ask limits are not in the log.
+// plain sends a request with the token that may do everything, and checks only the answer: mistakes
+// in limit requests are not logged.
 func (s *site) plain(method, path, body string) *reply {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), method, s.admin+path, strings.NewReader(body))
@@ -327,7 +327,7 @@ func (s *site) plain(method, path, body string) *reply {
 	return &reply{Response: res, body: string(b)}
 }
 
-// Bad input of every kind for every endpoint is refused as such, with its place, and never breaks
+// Invalid input of every kind for every endpoint is rejected with its position, and never breaks
 // anything.
 func TestBadInput(t *testing.T) {
 	s := open(t)
@@ -397,7 +397,7 @@ func TestBadInput(t *testing.T) {
 	if n < 1000 {
 		t.Errorf("only %d cases", n)
 	}
-	for path, methods := range d.Paths { // objects that are not there
+	for path, methods := range d.Paths { // objects that do not exist
 		for method := range methods {
 			missing := strings.NewReplacer("{zone}", "nowhere", "{room}", "none").Replace(path)
 			if missing != path {

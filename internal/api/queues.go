@@ -23,7 +23,7 @@ func (a *API) queueRoutes() []route {
 		{"GET", one, scopeRead, false, a.queue},
 		{"PATCH", one, scopeWrite, false, named(a.changeQueue)},
 		{"POST", one + "/jobs", scopePut, false, named(a.putJobs, "broken", "line")},
-		{"GET", one + "/jobs", scopeWrite, false, named(a.saveJobs, "dead")}, // write scope: jobs may contain secrets
+		{"GET", one + "/jobs", scopeWrite, false, named(a.saveJobs, "dead")}, // jobs may hold secrets
 		{"DELETE", one + "/jobs", scopeWrite, false, named(a.purgeQueue)},
 		{"POST", one + "/pause", scopeWrite, false, named(a.pauseQueue)},
 		{"POST", one + "/resume", scopeWrite, false, named(a.resumeQueue)},

@@ -22,14 +22,14 @@ import (
 	"github.com/headgate/headgate/queue"
 )
 
-// refuses is a target that wants nothing.
+// refuses is a target that rejects everything.
 type refuses struct{}
 
 func (refuses) Deliver(context.Context, *queue.Job) queue.Outcome {
 	return queue.Outcome{Err: errors.New("not wanted")}
 }
 
-// queued is an API in front of a real queue named orders, paused.
+// queued returns an API in front of a real, paused queue named orders.
 func queued(t *testing.T) (*site, *queue.Queue) {
 	t.Helper()
 	s := &site{t: t, dir: t.TempDir(), log: &syncBuffer{}}
@@ -123,7 +123,7 @@ func TestPutJobs(t *testing.T) {
 	}
 	wait := time.NewTicker(time.Millisecond)
 	defer wait.Stop()
-	for n := 0; n != 8; <-wait.C { // nothing of what was refused
+	for n := 0; n != 8; <-wait.C { // nothing of the rejected requests
 		st, err := q.Status(t.Context())
 		if n = st.Depth; err != nil || n > 8 {
 			t.Fatalf("%d jobs are there, want 8, %v", n, err)
@@ -211,7 +211,7 @@ func TestQueueOperations(t *testing.T) {
 	}
 }
 
-// Who sends lines now and then has each of them put, and not when there are thousands.
+// Lines of a slow sender are put as they arrive, not when there are thousands.
 func TestASlowStreamIsPutAsItComes(t *testing.T) {
 	s, q := queued(t)
 	body, lines := io.Pipe()

@@ -14,8 +14,8 @@ import (
 	"github.com/headgate/headgate/internal/api"
 )
 
-// The senders of the table, and what they hold. here has no token, but asks from the machine
-// itself; away asks through a proxy.
+// senders returns the senders of the table and their scopes. here has no token, but sends from this
+// machine; away sends through a proxy.
 func senders() map[string][]string {
 	return map[string][]string{
 		"here": nil, "away": nil, "revoked": {"write"}, "expired": {"write"}, "malformed": nil,
@@ -27,10 +27,10 @@ func senders() map[string][]string {
 	}
 }
 
-// strangers have no token that is good, and so never more than away.
+// strangers returns the senders without a valid token. They may do the same as away.
 func strangers() []string { return []string{"away", "revoked", "expired", "malformed"} }
 
-// others are names that the answers to a narrow sender must not hold.
+// others returns names that must not appear in answers to a sender with a narrow scope.
 func others(sender string) []string {
 	_, narrow, _ := strings.Cut(sender, ":")
 	return map[string][]string{
@@ -40,10 +40,10 @@ func others(sender string) []string {
 	}[narrow]
 }
 
-// A target is one object that a route is asked for, and who may.
+// A target is one object of a route, and who may access it.
 type target struct{ path, may string }
 
-// targetsOf are the objects of a route, by the class of its row.
+// targetsOf returns the objects of a route, by the class of its row.
 func targetsOf(class, path string, s *scene) []target {
 	const (
 		readers = "here read write "
@@ -66,7 +66,7 @@ func targetsOf(class, path string, s *scene) []target {
 			x.may += " " + all
 			list = append(list, x)
 		}
-		// A zone is no room, though the scope of a zone's token has its name.
+		// A zone is not a room, although the scope of a zone's token contains its name.
 		return append(list, target{with("{name}", "zone%2Fa.example", "{id}", "none").path, all})
 	}
 	zones := func(all, verbs, more string) (list []target) {
@@ -107,7 +107,7 @@ func targetsOf(class, path string, s *scene) []target {
 			{with("{name}", "zone%2Fa.example").path, "write"}}
 	case "read zone":
 		return zones(readers, "read write", "")
-	case "read zone some": // cut to what the token may read
+	case "read zone some": // only what the token may read
 		return zones(some, "read write", "")
 	case "write zone":
 		return zones("write", "write", "")
@@ -115,7 +115,7 @@ func targetsOf(class, path string, s *scene) []target {
 	return nil
 }
 
-// scopeRows are who may send each request there is.
+// scopeRows lists who may send each request.
 const scopeRows = `
 all            GET /livez
 all            GET /readyz
@@ -225,7 +225,7 @@ func readRows(t *testing.T) (all []row) {
 	return all
 }
 
-// A scene is a server with objects of two zones, and a token for each sender.
+// A scene is a server with objects in two zones, and a token for each sender.
 type scene struct {
 	*site
 	tokens                     map[string]string
@@ -281,7 +281,7 @@ func openScene(t *testing.T) *scene {
 	return s
 }
 
-// fill makes a room, an event and a rule in a zone, and a change that cannot be undone any more.
+// fill makes a room, an event and a rule in a zone, and a change that can no longer be undone.
 func (s *scene) fill(t *testing.T, z string) {
 	t.Helper()
 	zone := "/client/v4/zones/" + z + ".example/waiting_rooms"
@@ -315,8 +315,8 @@ func (s *scene) fill(t *testing.T, z string) {
 	send("PATCH", "/settings", `{"search_engine_crawler_bypass":false}`)
 }
 
-// ask sends a request as a sender. Changes of what is there are refused for their version, and all
-// others for their body: the table is about who gets so far.
+// ask sends a request as a sender. Changes of existing objects are rejected for their version, and
+// all others for their body: the table is about who passes the check of the token.
 func (s *scene) ask(sender, method, path string) *reply { return s.askAt("", sender, method, path) }
 
 func (s *scene) askAt(base, sender, method, path string, more ...string) *reply {
@@ -341,8 +341,8 @@ func (s *scene) askAt(base, sender, method, path string, more ...string) *reply 
 	return s.send(method, base+path, "", options...)
 }
 
-// refused tells whether who asked got no further than the check of the token, and holds the answer
-// to be the right one: who guesses is slowed by 429.
+// refused reports whether the check of the token rejected the request, and checks that the answer
+// is the right one. Guessing is slowed down by 429.
 func refused(t *testing.T, what, sender string, r *reply) bool {
 	t.Helper()
 	switch known := !slices.Contains(append(strangers(), "here"), sender); {
@@ -362,8 +362,8 @@ func refused(t *testing.T, what, sender string, r *reply) bool {
 	return false
 }
 
-// Every request there is, from every sender, for objects of every room and zone: who may get through
-// does, nobody else, and answers name nothing of others. A new route needs a row.
+// Every request, from every sender, for objects of every room and zone: only the senders with the
+// right scope succeed, and answers contain no names of others. A new route needs a row.
 func TestEveryScopeOnEveryEndpoint(t *testing.T) {
 	s := openScene(t)
 	asked := 0
@@ -406,8 +406,9 @@ func TestEveryScopeOnEveryEndpoint(t *testing.T) {
 	}
 }
 
-// dashboardRows are who may send each request of the dashboard itself, once signed in; all is also
-// nobody. What is under api/ goes through the API: see TestEveryScopeBySession.
+// dashboardRows lists who may send each request of the dashboard itself, once signed in; "all"
+// includes senders without a token. Requests below api/ go through the API: see
+// TestEveryScopeBySession.
 const dashboardRows = `
 all  /dashboard/
 all  GET /{$}
@@ -421,12 +422,12 @@ api  /dashboard/api/
 api  /
 `
 
-// A session allows what its token does, for every request there is; and the dashboard's own requests
-// tell nothing of other rooms.
+// A dashboard session allows what its token allows, for every request, and the dashboard's own
+// answers contain nothing about other rooms.
 func TestEveryScopeBySession(t *testing.T) {
 	s := openScene(t)
 	cookies := map[string]string{}
-	for sender, may := range map[string]bool{ // 10 in a minute are heard
+	for sender, may := range map[string]bool{ // 10 a minute are accepted
 		"read": true, "write": true, "read:shop": true, "write:shop": true, "read:zone/a": true,
 		"write:zone/a": true, "write:zone/b": true, "put": false, "pass": false, "revoked": false,
 	} {
@@ -458,7 +459,7 @@ func TestEveryScopeBySession(t *testing.T) {
 	s.askDashboard(t, cookies)
 }
 
-// askDashboard asks for what is the dashboard's own.
+// askDashboard sends the dashboard's own requests.
 func (s *scene) askDashboard(t *testing.T, cookies map[string]string) {
 	t.Helper()
 	source, err := os.ReadFile("../dashboard/dashboard.go")
@@ -481,7 +482,7 @@ func (s *scene) askDashboard(t *testing.T, cookies map[string]string) {
 	if !slices.Equal(have, want) {
 		t.Errorf("the dashboard has %q, the table %q", have, want)
 	}
-	tick := time.NewTicker(10 * time.Millisecond) // it finds new rooms each second
+	tick := time.NewTicker(10 * time.Millisecond) // new rooms are found each second
 	defer tick.Stop()
 	for s.send("GET", "/dashboard/history?room=bmade", "", cookies["write"]).StatusCode != 200 {
 		<-tick.C

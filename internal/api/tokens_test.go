@@ -94,7 +94,7 @@ func TestCreateListRevoke(t *testing.T) {
 	}
 }
 
-// Two commands at the same time: no token may be lost.
+// Two commands run at the same time: no token may be lost.
 func TestTokensAreCreatedAtTheSameTime(t *testing.T) {
 	dir := t.TempDir()
 	var wg sync.WaitGroup

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A file that could not be read once, for the process was out of files, was not read
-// again until it changed: every token was refused.
+// A token file that could not be read once, because the process was out of file descriptors, was
+// not read again until it changed, and every token was rejected.
 func TestATokenFileThatCouldNotBeReadOnceIsReadAgain(t *testing.T) {
 	dir := t.TempDir()
 	var log bytes.Buffer
@@ -35,7 +35,7 @@ func TestATokenFileThatCouldNotBeReadOnceIsReadAgain(t *testing.T) {
 		if _, ok := tokens.find(secret); !ok {
 			t.Fatal("refused though the file can be read again")
 		}
-		later := time.Now().Add(time.Minute) // so that the next round reads it anew
+		later := time.Now().Add(time.Minute) // so that the next round reads it again
 		if err := os.Chtimes(filepath.Join(dir, tokensFile), later, time.Now()); err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +45,7 @@ func TestATokenFileThatCouldNotBeReadOnceIsReadAgain(t *testing.T) {
 	}
 }
 
-// noFiles lets no file be opened in this process, and returns the way back.
+// noFiles makes every open of a file in this process fail, and returns a function that ends this.
 func noFiles(t *testing.T) (lift func()) {
 	t.Helper()
 	var old unix.Rlimit

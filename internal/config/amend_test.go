@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// running is a good room as the file gives it, with more keys.
+// running returns a valid room of a file, with additional keys.
 func running(t *testing.T, more string) *Room {
 	t.Helper()
 	c, err := Parse("f", []byte(room+more))
@@ -99,7 +99,7 @@ func TestAmendRefusesWhatTheFileWouldRefuse(t *testing.T) {
 	}
 }
 
-// FuzzAmend holds Amend to the oracle of the file.
+// FuzzAmend compares Amend with the parser of the file.
 func FuzzAmend(f *testing.F) {
 	for _, key := range amendable() {
 		f.Add(key, "5m", "hold", "1h")
@@ -125,7 +125,7 @@ func FuzzAmend(f *testing.F) {
 		for _, broken := range brokenRoom(got) {
 			t.Error(broken)
 		}
-		for _, key := range []string{k1, k2} { // what Text writes, Amend reads
+		for _, key := range []string{k1, k2} { // Amend parses what Text returns
 			if same, err := Amend(got, map[string]string{key: got.Text(key)}); err != nil ||
 				same.Text(key) != got.Text(key) {
 				t.Errorf("%s: %q is not read back: %v", key, got.Text(key), err)
@@ -174,7 +174,7 @@ func TestAgainReadsTheFileWithTheSameFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	write("listen: :3\ndata: elsewhere\n" + room + "    title: New\n")
-	for range 2 { // the one that was read again can be read again
+	for range 2 { // the result can be read again too
 		if c, err = c.Again(); err != nil {
 			t.Fatal(err)
 		}

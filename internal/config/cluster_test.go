@@ -18,8 +18,8 @@ func sjc() join.Plan {
 		"n1": "10.0.0.1:7422", "n2": "10.0.0.2:7422", "n3": "[2001:db8::3]:7422"}}
 }
 
-// clusterDir is a folder with the join files of a cluster made some time ago, and
-// with the parts of n1 and worker as files of their own.
+// clusterDir returns a folder with the join files of a cluster created at the given time, and with
+// the parts of n1 and worker as separate files.
 func clusterDir(t *testing.T, made time.Time) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -40,7 +40,7 @@ func clusterDir(t *testing.T, made time.Time) string {
 	return dir
 }
 
-// inDir loads a file with a good room and what is given before it.
+// inDir loads a file with a valid room after the given text.
 func inDir(t *testing.T, dir, before string) (*Config, error) {
 	t.Helper()
 	file := filepath.Join(dir, "headgate.yaml")
@@ -50,7 +50,7 @@ func inDir(t *testing.T, dir, before string) (*Config, error) {
 	return Load(file)
 }
 
-// byHand are the keys of n1, but for its tls.
+// byHand holds the keys of n1, without tls.
 const byHand = "cluster:\n  datacenter: sjc\n  node: n1\n  listen: :7422\n  store: [n1, n2, n3]\n" +
 	"  peers: {n1: 10.0.0.1:7422, n2: 10.0.0.2:7422, n3: \"[2001:db8::3]:7422\"}\n"
 

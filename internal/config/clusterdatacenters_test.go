@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/join"
 )
 
-// worldDir is clusterDir with the CAs of lhr and del beside, made some time ago.
+// worldDir is clusterDir with the CAs of lhr and del added, created at the given time.
 func worldDir(t *testing.T, made time.Time) string {
 	t.Helper()
 	dir := clusterDir(t, time.Now())
@@ -31,7 +31,7 @@ func worldDir(t *testing.T, made time.Time) string {
 	return dir
 }
 
-// threeCenters is one text for all data centres, without the braces.
+// threeCenters is one text for all data centers, without the braces.
 const threeCenters = `datacenters: {lhr: {url: "10.1.0.1:7424, lhr-2.example.com:7424", ca: lhr-ca.pem}, ` +
 	`sjc: {url: "10.0.0.1:7424", ca: none.pem}, del: {url: "10.2.0.1:7424", ca: del-ca.pem}}`
 
@@ -62,7 +62,7 @@ func TestOneTextServesAllDataCentres(t *testing.T) {
 		t.Errorf("home %q, leaf %q, -want +got:\n%s", c.Home, c.Leaf(), diff)
 	}
 
-	// A worker knows the names. It needs no CA, and waits for nobody.
+	// A worker knows the names. It needs no CA and listens for no other data center.
 	text := strings.ReplaceAll(threeCenters, "-ca.pem", "-none.pem")
 	worker, err := inDir(t, dir, "cluster: {join: worker.join, home: lhr, "+text+"}\n")
 	if err != nil {
@@ -73,7 +73,7 @@ func TestOneTextServesAllDataCentres(t *testing.T) {
 		t.Errorf("a worker: %+v", c)
 	}
 
-	// Who has no other data centre has none of it.
+	// Without other data centers the configuration has none of this.
 	for _, text := range []string{"", `, home: sjc, datacenters: {sjc: {url: "10.0.0.1:7424", ca: none.pem}}`} {
 		alone, err := inDir(t, dir, "cluster: {join: n1.join"+text+"}\n")
 		if err != nil {
@@ -140,7 +140,7 @@ func TestFaultsOfDataCentres(t *testing.T) {
 			t.Errorf("got %v, hint %s; want %s", f, f.Hint, want)
 		}
 	}
-	// Without other data centres nothing of this is asked for.
+	// Without other data centers none of this is required.
 	for _, text := range []string{close2, "admin_listen: 10.0.0.1:7424\n" + byHand} {
 		if _, err := inDir(t, dir, text+"  tls: {ca: ca.pem, cert: n1.pem, key: n1.key}\n"); err != nil {
 			t.Errorf("without datacenters: %v", err)

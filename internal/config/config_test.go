@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// room is a good room, ready for one more key.
+// room is a valid room to which a key can be added.
 const room = "rooms:\n  - name: shop\n    origin: http://127.0.0.1:3000\n" +
 	"    total_active_users: 200\n    new_users_per_minute: 200\n"
 
@@ -54,7 +54,7 @@ func TestEveryBoundIsInclusive(t *testing.T) {
 		{"path: /" + strings.Repeat("p", 1024), false},
 		{"host: " + strings.Repeat("a", 63) + ".de", true},
 		{"host: " + strings.Repeat("a", 64) + ".de", false},
-		{"session_renewal: True", true}, // YAML 1.2 spells it in three ways
+		{"session_renewal: True", true}, // YAML 1.2 allows three spellings
 		{"session_renewal: yes", false},
 		{"path: /.headgate", false},
 		{"path: /.headgate2", true},
@@ -67,7 +67,7 @@ func TestEveryBoundIsInclusive(t *testing.T) {
 	}
 }
 
-// A mistake must not draw others after it that mending it would mend too.
+// A mistake must not cause further faults that disappear when it is corrected.
 func TestOneMistakeIsToldOnce(t *testing.T) {
 	second := strings.NewReplacer("rooms:\n", "", "shop", "tea").Replace(room)
 	for _, file := range []string{
@@ -121,7 +121,7 @@ func TestHostileFilesAreRefused(t *testing.T) {
 		ten := strings.Repeat(",*"+string(c-1), 10)
 		fmt.Fprintf(&bomb, "%c: &%c [%s]\n", c, c, ten[1:])
 	}
-	// The only lists of lists that are walked are rooms and those in exclude.
+	// Only rooms and the lists in exclude are walked as lists of lists.
 	wide := "rooms:\n  - exclude: &e\n      paths: [" + strings.Repeat("/x,", 1000) + "/x]\n" +
 		strings.Repeat("  - exclude: *e\n", 200)
 	tests := []struct{ name, file, want string }{
@@ -195,7 +195,7 @@ func TestLoadSaysWhyAFileCannotBeRead(t *testing.T) {
 	}
 }
 
-// A larger file must not be cut to a smaller one that happens to be good.
+// A file that is too large must not be cut to a smaller valid one.
 func TestLoadReadsPastTheLimit(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f.yaml")
 	b := append([]byte(room), strings.Repeat("#", maxFile-len(room))+"\nnonsense"...)

@@ -15,9 +15,8 @@ import (
 	"unicode/utf8"
 )
 
-// FuzzParse holds Parse to its promise: it never panics, each fault says where
-// and what to do, and what it takes keeps every rule, written down here a
-// second time.
+// FuzzParse checks the promise of Parse: it never panics, each fault has a position and a hint, and
+// an accepted configuration satisfies every rule, which are written here a second time.
 func FuzzParse(f *testing.F) {
 	for _, file := range seeds(f, "yaml") {
 		f.Add(file)
@@ -28,8 +27,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzParseRun does the same with flags, one a line. The file they name is
-// always the same, so that no other is read.
+// FuzzParseRun does the same with flags, one per line. They always name the same file, so that no
+// other file is read.
 func FuzzParseRun(f *testing.F) {
 	for _, file := range seeds(f, "args") {
 		f.Add(strings.Join(strings.Fields(string(file)), "\n"))
@@ -91,7 +90,7 @@ func judge(t *testing.T, c *Config, err error) {
 	}
 }
 
-// brokenRules is the slow, obvious oracle.
+// brokenRules is a slow and simple oracle.
 func brokenRules(c *Config) []string {
 	var broken []string
 	must := func(ok bool, format string, args ...any) {
@@ -101,7 +100,7 @@ func brokenRules(c *Config) []string {
 	}
 	for _, l := range []string{c.Listen, c.AdminListen} {
 		_, port, err := net.SplitHostPort(l)
-		_, portErr := net.LookupPort("tcp", port) // of a number: no network is asked
+		_, portErr := net.LookupPort("tcp", port) // numeric, so it needs no network
 		must(err == nil && portErr == nil, "listen %q", l)
 	}
 	must(c.Data != "", "no data")

@@ -14,9 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestGoldenFiles parses each testdata/*.yaml and compares what is said about
-// it, or what it means, with the .txt beside it. Go test with -rewrite writes
-// the .txt anew: read the diff.
+// TestGoldenFiles parses each testdata/*.yaml and compares its faults, or its values, with the .txt
+// file of the same name. "go test" with -rewrite writes the .txt files again: read the diff.
 func TestGoldenFiles(t *testing.T) {
 	for _, file := range glob(t, "testdata/*.yaml") {
 		t.Run(filepath.Base(file), func(t *testing.T) {
@@ -49,7 +48,7 @@ func glob(t *testing.T, pattern string) []string {
 	return files
 }
 
-// rewriting tells whether -rewrite stands among the arguments after -args.
+// rewriting reports whether -rewrite is among the arguments after -args.
 func rewriting() bool {
 	f := flag.Lookup("rewrite")
 	return f != nil && f.Value.String() == "true"
@@ -57,7 +56,7 @@ func rewriting() bool {
 
 func TestMain(m *testing.M) {
 	flag.Bool("rewrite", false, "write the golden files anew")
-	for _, v := range os.Environ() { // those of where the tests run say nothing here
+	for _, v := range os.Environ() { // ignore the variables of the machine that runs the test
 		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "OTEL_") {
 			os.Unsetenv(name)
 		}
@@ -81,7 +80,7 @@ func golden(t *testing.T, file, got string) {
 	}
 }
 
-// outcome shows a Config or its faults as lines of text.
+// outcome formats a Config or its faults as lines of text.
 func outcome(c *Config, err error) string {
 	var b strings.Builder
 	if err != nil {
@@ -99,8 +98,8 @@ func outcome(c *Config, err error) string {
 	return b.String()
 }
 
-// show writes one line for each value that is neither a struct nor a list of
-// structs, and none for what is not there.
+// show writes one line for each value that is neither a struct nor a list of structs, and none for
+// missing values.
 func show(b *strings.Builder, name string, v reflect.Value) {
 	switch x := v.Interface().(type) {
 	case *url.URL:

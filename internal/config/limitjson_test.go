@@ -11,7 +11,7 @@ import (
 
 // A limit in JSON is what it would be in the file.
 func TestParseLimitIsWhatTheFileWouldBe(t *testing.T) {
-	long := strings.Repeat("k", maxKeyLength) // the YAML library reads no such key in braces
+	long := strings.Repeat("k", maxKeyLength) // the YAML library cannot read such a key in braces
 	for _, text := range []string{
 		`{"algorithm":"sliding_log","amount":100,"window":"60s","key":["header:x-client","path"]}`,
 		"\t{ \"name\" : \"api\",\r\n\"algorithm\":\"fixed_window\",\"amount\":5,\"align\":\"day\"," +
@@ -40,7 +40,7 @@ func TestParseLimitIsWhatTheFileWouldBe(t *testing.T) {
 	}
 }
 
-// What is wrong is told with the key, the place and what to do.
+// Faults have the key, the position and a hint.
 func TestParseLimitTellsWhatIsWrong(t *testing.T) {
 	const good = `"algorithm":"sliding_log","amount":1,"window":"1s"`
 	deep := strings.Repeat("[", 40) + strings.Repeat("]", 40)
@@ -100,7 +100,7 @@ func TestParseLimitTellsWhatIsWrong(t *testing.T) {
 	}
 }
 
-// FuzzParseLimit holds that any bytes are a limit that can be used, or faults that say what to do.
+// FuzzParseLimit checks that any input gives either a usable limit or faults with hints.
 func FuzzParseLimit(f *testing.F) {
 	f.Add("api", []byte(`{"algorithm":"sliding_log","amount":100,"window":"60s","key":["header:x","path"]}`))
 	f.Add("api", []byte("{\n\"algorithm\":\"fixed_window\",\"align\":\"day\","+

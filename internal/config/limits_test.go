@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// limited is a file with one limit and the room.
+// limited returns a file with one limit and the room.
 func limited(keys string) string { return "limits:\n  - {name: api, " + keys + "}\n" + room }
 
 func TestEveryBoundOfALimitIsInclusive(t *testing.T) {
@@ -135,15 +135,15 @@ func TestTimeZonesAreThoseOfTheMachine(t *testing.T) {
 	if h := noon.In(c.Limits[0].Zone).Hour(); h != 14 {
 		t.Errorf("noon in UTC is %d o'clock in Paris, want 14", h)
 	}
-	t.Setenv("TZ", "Europe/Paris") // the machine's own zone has no say
+	t.Setenv("TZ", "Europe/Paris") // the machine's own time zone must not matter
 	c, err = Parse("f", []byte(limited("algorithm: fixed_window, amount: 1, align: day")))
 	if err != nil || c.Limits[0].Zone != time.UTC {
 		t.Errorf("without a zone: got %v, %v, want UTC", c, err)
 	}
 }
 
-// The management API shows a limit at /v1/limits/NAME: one of the name of a path could not be shown
-// or changed.
+// The management API serves a limit at /v1/limits/NAME: a limit with the name of another path there
+// could not be read or changed.
 func TestNamesOfPathsAreNoLimits(t *testing.T) {
 	for _, name := range []string{"check", "renew", "reserve", "settle"} {
 		text := strings.Replace(limited("algorithm: sliding_log, amount: 1, window: 1m"), "api", name, 1)
@@ -171,7 +171,7 @@ func TestLimitsAreSharedUnlessTheyAreAWorkers(t *testing.T) {
 	}
 }
 
-// What nothing here has seen is told all the same, at the limit.
+// Faults that only the rule itself finds are reported too, at the limit.
 func TestTheRuleHasTheLastWord(t *testing.T) {
 	d := newDecoder("f")
 	d.spots["limits[0]"] = spot{line: 3, column: 5}
@@ -235,8 +235,8 @@ func TestTooManyLimitsAreRefused(t *testing.T) {
 	}
 }
 
-// A file of the greatest size must not keep the process busy: 100,000 names that are
-// none, each with a thousand to be held against.
+// A file of the maximum size must not keep the process busy: 100,000 unknown names, each compared
+// with a thousand known ones.
 func TestManyUnknownNamesAreRefusedSoon(t *testing.T) {
 	var file strings.Builder
 	file.WriteString("limits:\n")
@@ -271,7 +271,7 @@ func TestARoomWithoutLimitsIsAsBefore(t *testing.T) {
 	}
 }
 
-// A reload compares: what says nothing must not look like a change.
+// A reload compares configurations: a list without entries must not look like a change.
 func TestWhatSaysNothingAboutALimitIsNothing(t *testing.T) {
 	const rule = "algorithm: fixed_window, amount: 1, window: 1m"
 	plain, err := Parse("f", []byte(limited(rule)))
@@ -285,7 +285,7 @@ func TestWhatSaysNothingAboutALimitIsNothing(t *testing.T) {
 	}
 }
 
-// brokenLimits is the part of brokenRules about limits.
+// brokenLimits is the part of brokenRules for limits.
 func brokenLimits(c *Config) []string {
 	var broken []string
 	must := func(ok bool, format string, args ...any) {

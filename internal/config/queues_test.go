@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// queued is a file with a limit and one queue.
+// queued returns a file with a limit and one queue.
 func queued(keys string) string {
 	return "limits:\n  - {name: db, algorithm: sliding_log, amount: 100, window: 1s}\n" +
 		"queues:\n  - {name: orders, " + keys + "}\n"

@@ -13,7 +13,8 @@ func traced(keys string) (*Config, error) {
 	return Parse("f.yaml", []byte(strings.Replace(tracedShop, "TRACES", keys, 1)))
 }
 
-// What the file leaves out is read from the standard variables; what it says holds.
+// What the file leaves out comes from the standard variables; the values of the file take
+// precedence.
 func TestTracesFromTheEnvironment(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://base:4318/")
 	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=a%20b , x-team=web")
@@ -42,7 +43,7 @@ func TestTracesFromTheEnvironment(t *testing.T) {
 	}
 }
 
-// Variables alone switch nothing on, and one switches it off.
+// Variables alone do not switch tracing on, and one of them switches it off.
 func TestTheEnvironmentAloneTracesNothing(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://base:4318/")
 	t.Setenv("OTEL_TRACES_SAMPLER_ARG", "nonsense")
@@ -58,7 +59,7 @@ func TestTheEnvironmentAloneTracesNothing(t *testing.T) {
 	}
 }
 
-// A variable that is wrong is a mistake with its name, and no word of its value if that is a secret.
+// An invalid variable is a mistake that names the variable, but not its value if that is a secret.
 func TestWrongVariablesAreMistakes(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://me:secret@base")
 	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "secret")

@@ -52,8 +52,8 @@ func TestPreflights(t *testing.T) {
 	for _, x := range []struct {
 		what                    string
 		rules                   *Rules
-		origin, method, headers string // headers of several lines are separated by newlines
-		want                    string // Allow-Methods, Allow-Headers, Max-Age; "" is refused
+		origin, method, headers string // newlines separate several lines of headers
+		want                    string // Allow-Methods, Allow-Headers, Max-Age; "" is rejected
 	}{
 		{"listed", &some, "https://app.example", "PUT", "content-type,x-member", listed},
 		{"in any case, with gaps and lines", &some, "https://app.example", "PUT", "X-MEMBER ,, \n\tcontent-type", listed},
@@ -116,7 +116,7 @@ func TestNilDoesNothing(t *testing.T) {
 	}
 }
 
-// What a program may write, and what it is told about the rest.
+// The rules that a program may write, and the errors for others.
 func TestRulesOfAProgram(t *testing.T) {
 	for origin, ok := range map[string]bool{
 		"*": true, "https://app.example": true, "http://app.example:8080": true, "https://*.shop.example": true,

@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// A body goes on while nobody minds, and ends within a second of when somebody does, also in the
-// middle of a silence.
+// A body goes on while over is false, and ends within a second after it becomes true, even during a
+// pause.
 func TestBodiesThatAreEnded(t *testing.T) {
 	for _, x := range []struct {
 		what  string
 		send  upload
-		minds time.Duration // from when on somebody does, 0 for never
+		minds time.Duration // when over becomes true, 0 for never
 		ends  time.Duration // 0 for the end of the upload
 	}{
 		{"nobody minds", repeat(100, time.Second, 2000), 0, 0},
@@ -57,7 +57,7 @@ func TestBodiesThatAreEnded(t *testing.T) {
 	}
 }
 
-// The next request of a connection has nothing to do with the body before it.
+// The end of a body does not affect the next request of the connection.
 func TestANextRequestIsNotEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
@@ -68,7 +68,7 @@ func TestANextRequestIsNotEnded(t *testing.T) {
 				time.Sleep(time.Minute)
 				return
 			}
-			io.ReadFull(r.Body, make([]byte, 1)) // not to its end
+			io.ReadFull(r.Body, make([]byte, 1)) // without reading to the end
 		})
 		c := dial()
 		go io.WriteString(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbodyGET / HTTP/1.1\r\nHost: x\r\n\r\n")

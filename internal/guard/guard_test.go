@@ -40,7 +40,8 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { close(p.done); return nil }
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
-// serve runs net/http's own server with a guarded handler in a bubble and returns what dials it.
+// serve runs net/http's own server with a guarded handler in a bubble and returns a function that
+// dials it.
 func serve(t *testing.T, h http.HandlerFunc) (dial func() net.Conn) {
 	return serveUnguarded(t, Handler(h, func() Pace { return usual }))
 }
@@ -63,7 +64,7 @@ func serveUnguarded(t *testing.T, h http.Handler) (dial func() net.Conn) {
 	}
 }
 
-// An upload is what a client sends, as pairs of a pause and a number of bytes.
+// An upload is the data that a client sends, as pairs of a pause and a number of bytes.
 type upload []struct {
 	pause time.Duration
 	bytes int
@@ -79,8 +80,8 @@ func repeat(n int, pause time.Duration, bytes int) (u upload) {
 	return u
 }
 
-// Whoever sends a byte now and then must not hold a connection to the origin; a slow phone must
-// get its picture through.
+// A client that sends a byte now and then must not occupy a connection to the origin, but the
+// upload of a slow phone must succeed.
 func TestSlowBodies(t *testing.T) {
 	for _, x := range []struct {
 		what string
@@ -119,7 +120,7 @@ func TestSlowBodies(t *testing.T) {
 	}
 }
 
-// An origin that is slow to read must not cost the client its upload, nor its answer.
+// If the origin reads slowly, the client must not lose its upload or its answer.
 func TestASlowReaderIsNotTheClientsFault(t *testing.T) {
 	for _, two := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -146,9 +147,8 @@ func TestASlowReaderIsNotTheClientsFault(t *testing.T) {
 	}
 }
 
-// A client that waits for "100 Continue" before it sends its body must get an answer that needs no
-// body at once, and must not be told to continue. With EndBody this must hold for a server that is
-// not guarded too.
+// A client that waits for "100 Continue" before it sends its body must at once get an answer that
+// needs no body, without a 100. With EndBody this must also hold for a server without Handler.
 func TestAClientThatWaitsToSendItsBody(t *testing.T) {
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, stop := EndBody(w, r, time.Minute, func() bool { return false })
@@ -170,7 +170,7 @@ func TestAClientThatWaitsToSendItsBody(t *testing.T) {
 	}
 }
 
-// send sends an upload and reads whatever comes back.
+// send sends an upload and reads the answer.
 func send(t *testing.T, dial func() net.Conn, two bool, u upload) {
 	body, out := io.Pipe()
 	var all sync.WaitGroup
@@ -202,7 +202,7 @@ func send(t *testing.T, dial func() net.Conn, two bool, u upload) {
 	t.Cleanup(func() { all.Wait(); tr.CloseIdleConnections() })
 }
 
-// A client that stops taking its answer must not hold a handler, and what it asked of the origin.
+// A client that stops reading its answer must not occupy a handler and its request to the origin.
 func TestAnAnswerThatNobodyTakes(t *testing.T) {
 	t.Run("HTTP/1.1", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -257,7 +257,7 @@ func writeMuch(w io.Writer) error {
 	return nil
 }
 
-// shutWindow asks for a page, and takes nothing of it.
+// shutWindow requests a page, and reads nothing of it.
 func shutWindow(t *testing.T, c net.Conn) {
 	t.Helper()
 	w := bufio.NewWriter(c)
@@ -278,7 +278,7 @@ func shutWindow(t *testing.T, c net.Conn) {
 	}
 }
 
-// Events that come an hour apart, and an answer that is long in coming, are not slow clients.
+// Events that are an hour apart, and an answer that takes long to begin, are not slow clients.
 func TestALongSilenceOfTheHandler(t *testing.T) {
 	for _, two := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -301,7 +301,7 @@ func TestALongSilenceOfTheHandler(t *testing.T) {
 	}
 }
 
-// The handler's own end of an answer is not undone by a later write.
+// When the handler itself ends an answer, a later write does not undo that.
 func TestACutStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got := make(chan error, 1)
@@ -348,7 +348,7 @@ func TestSubscribersAreCounted(t *testing.T) {
 		t.Cleanup(func() { x.Close() })
 		return x
 	}
-	refused := func() bool { // at once, perhaps before Dial returns
+	refused := func() bool { // possibly before Dial returns
 		x, err := net.Dial("tcp", l.Addr().String())
 		if err == nil {
 			defer x.Close()

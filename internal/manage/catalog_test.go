@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/config"
 )
 
-// A shelf keeps a record as a server does.
+// A shelf stores a record as a server does.
 type shelf struct {
 	t      *testing.T
 	cfg    *config.Config
@@ -45,7 +45,7 @@ func (s *shelf) open() *Catalog {
 	return b
 }
 
-// try makes a change and keeps what came of it.
+// try makes a change and stores the result.
 func (s *shelf) try(op *Op) (*Result, error) {
 	s.t.Helper()
 	b := s.open()
@@ -123,7 +123,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// PUT replaces with defaults, PATCH merges; ours is left alone by who does not know it.
+// PUT replaces with defaults, PATCH merges. A client that does not know headgate's members leaves
+// them unchanged.
 func TestReplaceAndMerge(t *testing.T) {
 	s := newShelf(t, oneRoom)
 	r := s.make(strings.Replace(shop, "{", `{"queue_all":true,"description":"x",
@@ -163,7 +164,7 @@ func TestReplaceAndMerge(t *testing.T) {
 	}
 }
 
-// What is written twice is one change, and what is read can be written as it is.
+// The same write twice is one change, and what was read can be written back.
 func TestIdempotent(t *testing.T) {
 	s := newShelf(t, oneRoom)
 	r := s.make(strings.Replace(shop, "{", `{"custom_page_html":"<p>{{waitTime}}</p>",`, 1))
@@ -211,7 +212,7 @@ func TestFaults(t *testing.T) {
 		with(`"session_duration":3,"headgate":{"session_seconds":9}`): "/headgate/session_seconds",
 		with(`"headgate":{"origin":"ftp://x"}`):                       "/headgate/origin invalid_value",
 		with(`"custom_page_html":"{{#waitTime}}"`):                    "/custom_page_html invalid_value",
-		with(`"host":"a b"`):                                          "/host invalid_json", // twice
+		with(`"host":"a b"`):                                          "/host invalid_json", // a duplicate
 		strings.Replace(shop, `shop"`, `a b"`, 1):                     "/name invalid_value",
 	} {
 		_, err := s.try(&Op{What: Rooms, Verb: Create, Body: []byte(body)})
@@ -231,7 +232,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// Events and rules of a room of the file are shown, and cannot be written.
+// Events and rules of a room of the file are shown, but cannot be written.
 func TestWhatBelongsToARoomOfTheFile(t *testing.T) {
 	s := newShelf(t, strings.Replace(oneRoom, "}", ", rules: [{action: bypass, expression: ssl, "+
 		"description: s}, {action: lane, lane: a, share: 9, expression: ssl, enabled: false}], "+
@@ -282,7 +283,7 @@ func TestWhatBelongsToARoomOfTheFile(t *testing.T) {
 	}
 }
 
-// A room of the file is shown, and cannot be written.
+// A room of the file is shown, but cannot be written.
 func TestRoomOfTheFile(t *testing.T) {
 	s := newShelf(t, oneRoom)
 	all := s.open().Rooms(DefaultZone)
@@ -414,7 +415,7 @@ func TestEvents(t *testing.T) {
 	if x := d.Value.(*Details); err != nil || x.SessionDuration != 5 || x.TotalActiveUsers != 300 {
 		t.Error(d, err)
 	}
-	for range 6 { // more than the five of Cloudflare, overlapping
+	for range 6 { // overlapping, and more than the five that Cloudflare allows
 		s.now = s.now.Add(time.Second)
 		s.do(op(Create, "", strings.Replace(sale, `"sale"`, fmt.Sprintf(`"e%d"`, s.now.Unix()), 1)+`}`))
 	}
@@ -545,7 +546,7 @@ func TestUndo(t *testing.T) {
 	}
 }
 
-// The record stays within its bound, and old history makes room.
+// The record stays within its bound, and old history is dropped for new.
 func TestBounds(t *testing.T) {
 	s := newShelf(t, oneRoom)
 	r := s.make(shop)
@@ -563,7 +564,7 @@ func TestBounds(t *testing.T) {
 	}
 	for i := 0; err == nil; i++ {
 		b := s.open()
-		for n := range 20 { // as if they had been made before
+		for n := range 20 { // as if made earlier
 			k := *b.state.Rooms[0]
 			k.ID, k.Name = newID(), fmt.Sprintf("r%d-%d", i, n)
 			b.state.Rooms = append(b.state.Rooms, &k)
@@ -582,7 +583,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// What stands behind a place in the file stands behind a room that is made there.
+// A room that is made at a path of the file gets the origin of that path.
 func TestOriginOfTheFile(t *testing.T) {
 	s := newShelf(t, oneRoom+"  - {name: b, path: /b, origin: 'http://127.0.0.1:4000', "+
 		"total_active_users: 10, new_users_per_minute: 10}\n")

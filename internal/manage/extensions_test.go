@@ -16,7 +16,7 @@ const twoLimits = oneRoom + `limits:
   - {name: all, algorithm: sliding_log, amount: 9, window: 1m}
 `
 
-// full is a room with all that was added since the first records.
+// full is a room with all members that the first records did not have.
 var full = `{"name":"full","host":"Shop.Example.com","path":"/*/buy/","total_active_users":3,
 	"new_users_per_minute":2,"cookie_suffix":"abc","custom_page_html":"<p>{{waitTime}}</p>",
 	"additional_routes":[{"host":"PAY.example.com"},{"host":"shop.example.com","path":"/sale-*"}],
@@ -114,7 +114,7 @@ func TestOwnMembers(t *testing.T) {
 	same("taken back", &read().Own, want)
 }
 
-// What is kept is what the room is opened with.
+// A room is opened with the stored values.
 func TestOwnMembersAreInForce(t *testing.T) {
 	s := newShelf(t, twoLimits)
 	s.make(full)
@@ -227,8 +227,8 @@ func TestFaultsOfOwnMembers(t *testing.T) {
 
 func asset(name string) string { return `{"name":"` + name + `.css","base64":"eA=="}` }
 
-// A room that was made before there were these members has their defaults, and a change of it is not
-// one of them.
+// A room from before these members existed has their defaults, and they do not count as a change of
+// it.
 func TestRoomsOfBefore(t *testing.T) {
 	s := newShelf(t, oneRoom)
 	r := s.make(shop)
@@ -264,8 +264,8 @@ func TestRoomsOfBefore(t *testing.T) {
 	}
 }
 
-// A room that was made before policies were checked stays in force, and can be changed: what its
-// policy may not have is gone.
+// A room from before policies were checked stays in force and can be changed; the forbidden parts
+// of its policy are removed.
 func TestPolicyOfBeforeIsCleaned(t *testing.T) {
 	s := newShelf(t, oneRoom)
 	r := s.make(strings.Replace(shop, "{", `{"headgate":{"origin":"http://127.0.0.1:1",`+
@@ -287,7 +287,7 @@ func TestPolicyOfBeforeIsCleaned(t *testing.T) {
 	}
 }
 
-// Pages and files are kept as long as something refers to them.
+// Pages and files are stored as long as something refers to them.
 func TestFilesAreForgotten(t *testing.T) {
 	s := newShelf(t, twoLimits)
 	r := s.make(full)

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Rules and events of a room of the file are read as those of any other room, in their order.
+// Rules and events of a room of the file are shown like those of any other room, in their order.
 func TestRulesAndEventsOfTheFileAreShown(t *testing.T) {
 	s := newShelf(t, oneRoom[:len(oneRoom)-2]+`,
     rules: [{action: bypass, expression: 'http.request.uri.path eq "/health"', description: probes},

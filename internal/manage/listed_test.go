@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The audit log names the rules that a change has changed, and no others.
+// The audit log names only the rules that a change has changed.
 func TestAChangeOfRulesIsSaidByRule(t *testing.T) {
 	list := func(texts string) []*Rule {
 		var all []*Rule

@@ -20,7 +20,7 @@ func (s *shelf) undo(version int64) (*Result, error) {
 	return res, err
 }
 
-// What an undone change brings back is held against what else has changed since, as a write would be.
+// The values that an undo restores are checked against later changes, as a write would be.
 func TestUndoWritesNothingThatIsRefused(t *testing.T) {
 	const lists = "lists:\n  - {name: office, addresses: [192.0.2.0/24]}\n"
 	s := newShelf(t, lists+oneRoom)
@@ -73,7 +73,7 @@ func TestUndoWritesNothingThatIsRefused(t *testing.T) {
 	}
 }
 
-// An event whose prequeue has begun keeps the draw that those who are in it were told of.
+// An event whose prequeue has begun keeps the draw that was announced to its visitors.
 func TestADrawIsKeptWhileItsEventIsOn(t *testing.T) {
 	s := newShelf(t, oneRoom)
 	r := s.make(shop)

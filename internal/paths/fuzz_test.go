@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// oracles are how routers read the path of a request line. Each is written after its source, and
-// apart from what is tested. tests/origins holds them against the real ones.
+// oracles returns functions that read the path of a request line as routers do. Each follows the
+// router's source and is independent of the code under test. tests/origins compares them with the
+// real routers.
 func oracles() map[string]func(sent string) string {
 	unescape := func(s string) string {
 		out, err := url.PathUnescape(s)
@@ -40,7 +41,8 @@ func oracles() map[string]func(sent string) string {
 		return strings.Join(parts, "/")
 	}
 	return map[string]func(string) string{
-		// net/http.ServeMux cleans the escaped path and unescapes each part: a slash stays in it.
+		// net/http.ServeMux cleans the escaped path and unescapes each part, so an encoded slash
+		// stays in its part.
 		"Go's ServeMux": func(s string) string {
 			parts := strings.Split(clean(s), "/")
 			for i := range parts {
@@ -48,23 +50,23 @@ func oracles() map[string]func(sent string) string {
 			}
 			return strings.Join(parts, "/")
 		},
-		// path-to-regexp is matched against the pathname as it came.
+		// path-to-regexp matches the path as received.
 		"Express": func(s string) string { return s },
 		// serve-static decodes and normalizes.
 		"serve-static": func(s string) string { return clean(unescape(s)) },
 		// WSGI servers decode PATH_INFO; Werkzeug merges slashes.
 		"WSGI": unescape,
-		// http.server merges those at the beginning, before a WSGI server decodes.
+		// http.server merges slashes at the beginning, before a WSGI server decodes.
 		"Python's http.server": func(s string) string { return unescape("/" + strings.TrimLeft(s, "/")) },
 		"Werkzeug":             func(s string) string { return merged(unescape(s)) },
-		// php_cli_server_client_read_request decodes, then merges and resolves.
+		// php_cli_server_client_read_request decodes, then merges slashes and resolves dots.
 		"PHP": func(s string) string { return clean(unescape(s)) },
-		// Tomcat's CoyoteAdapter takes parameters off before it decodes, then normalizes.
+		// Tomcat's CoyoteAdapter removes parameters before it decodes, then normalizes.
 		"Tomcat": func(s string) string { return clean(unescape(withoutParameters(s))) },
-		// Others take them off after.
+		// Others remove them afterwards.
 		"Spring": func(s string) string { return clean(withoutParameters(unescape(s))) },
 		"IIS":    func(s string) string { return clean(strings.ReplaceAll(unescape(s), `\`, "/")) },
-		// A name of a file or folder loses what Windows takes off its end.
+		// Windows removes dots and spaces at the end of file names.
 		"Windows": func(s string) string {
 			var parts []string
 			for part := range strings.SplitSeq(unescape(s), "/") {
@@ -80,8 +82,8 @@ func oracles() map[string]func(sent string) string {
 	}
 }
 
-// FuzzReadings holds the readings against the routers of origins: what a router sees is among
-// those that are decided on, whatever the request line says.
+// FuzzReadings compares the readings with the routers of origins: for any request line, the path
+// that a router sees must be among the readings.
 func FuzzReadings(f *testing.F) {
 	for _, s := range []string{
 		"/", "/a/../b", "/a/..%2fb", "/a%2f%2e%2e;x/b", `/a\..\b`, "//a//../b/.", "/%252e%252e/a",
@@ -116,7 +118,7 @@ func FuzzReadings(f *testing.F) {
 		}
 		checkClean(t, &p)
 		if p.Excessive() {
-			return // refused whatever it leads to
+			return // rejected in any case
 		}
 		for name, router := range routers {
 			got := upperHex(written(router(sent)))
@@ -127,7 +129,7 @@ func FuzzReadings(f *testing.F) {
 	})
 }
 
-// written is a path in which all that must be encoded is decoded: so rules and rooms name it.
+// written returns a path with its needless encodings removed, as rules and rooms name it.
 func written(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -138,7 +140,7 @@ func written(s string) string {
 				i += 2
 				continue
 			}
-			if err == nil { // %2f and %2F are one
+			if err == nil { // %2f and %2F are the same
 				b.WriteString(strings.ToUpper(s[i : i+3]))
 				i += 2
 				continue
@@ -165,8 +167,8 @@ func isAlphanumeric(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }
 
-// checkClean: the clean spelling is a path on this host with one reading, so that who is sent there
-// is not sent on.
+// checkClean checks that the clean spelling is a path on this host with one reading, so that a
+// redirect to it is not followed by another.
 func checkClean(t *testing.T, p *Readings) {
 	t.Helper()
 	to := p.Spelling()

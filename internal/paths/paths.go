@@ -116,7 +116,7 @@ func plain(p string) bool {
 			}
 		case c == '%' || c == ';' || c == '\\' || c == '?' || c == '#':
 			return false
-		case c == '!' || c == '\'' || c == '(' || c == ')' || c == '*': // EscapedPath encodes these without need
+		case c == '!' || c == '\'' || c == '(' || c == ')' || c == '*': // encoded without need
 			return false
 		}
 	}

@@ -28,7 +28,7 @@ func all(p *Readings) (all []string) {
 }
 
 func TestReadings(t *testing.T) {
-	for _, x := range []struct{ target, clean, all string }{ // in all, _ is a space
+	for _, x := range []struct{ target, clean, all string }{ // in all, _ stands for a space
 		{"/", "/", "/"},
 		{"/a/b.html?x=..%2f", "/a/b.html", "/a/b.html"},
 		{"/a/", "/a/", "/a/"},
@@ -181,7 +181,7 @@ func TestPlainPathsCostNothing(t *testing.T) {
 	}
 }
 
-// TestKeep: what can stand in a path is sent as it came.
+// TestKeep checks that bytes that are allowed in a path are sent unchanged.
 func TestKeep(t *testing.T) {
 	for target, want := range map[string]string{
 		"/a%2fb\\c": "/a%2fb%5Cc", "/a%2Fb|\xc3\xa4": "/a%2Fb%7C%C3%A4", "/%7e[x]": "/%7e[x]",

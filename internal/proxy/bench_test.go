@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// bare is the ReverseProxy that a Proxy is compared with: the same transport and
-// buffers, the least a rewrite can do.
+// bare returns the ReverseProxy that a Proxy is compared with: the same transport and buffers, and
+// a minimal rewrite.
 func bare(p *Proxy) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite: func(pr *httputil.ProxyRequest) {
@@ -75,8 +75,8 @@ func (l *load) one(b *testing.B) {
 	res.Body.Close()
 }
 
-// block does n requests over 16 connections and gives the CPU time of each,
-// client and origin included.
+// block sends n requests over 16 connections and returns the CPU time of each, including the client
+// and the origin.
 func (l *load) block(b *testing.B, n int) time.Duration {
 	before := cpu(b)
 	var wg sync.WaitGroup
@@ -115,9 +115,9 @@ func BenchmarkBareReverseProxy(b *testing.B) {
 	}
 }
 
-// BenchmarkPair measures both in turns, so that a busy machine is busy for both,
-// and reports the median of the quotients; the budget is 1.05. The origin costs
-// the same on both sides and is taken off with the client by a third load.
+// BenchmarkPair measures both in turns, so that other load on the machine affects both, and reports
+// the median of the quotients; the budget is 1.05. The origin and the client cost the same on both
+// sides; a third load measures that cost, and it is subtracted.
 func BenchmarkPair(b *testing.B) {
 	p := benchProxy(b)
 	ours, theirs := newLoad(b, p), newLoad(b, bare(p))
@@ -142,7 +142,7 @@ func median(f []float64) float64 {
 	return f[len(f)/2]
 }
 
-// BenchmarkHandler leaves the network out: the difference is what a Proxy adds.
+// BenchmarkHandler works without the network: the difference is what a Proxy adds.
 func BenchmarkHandler(b *testing.B) {
 	p := benchProxy(b)
 	p.transport = instant{}
@@ -161,8 +161,8 @@ func BenchmarkHandler(b *testing.B) {
 	}
 }
 
-// What a Proxy adds to a bare ReverseProxy is the answer, the array of forwarded
-// values (which saves two) and the watch over the context.
+// What a Proxy adds to a bare ReverseProxy is the answer, the array of forwarded values (which
+// saves two allocations) and the watch of the context.
 func TestAllocationBudget(t *testing.T) {
 	p, err := New(Config{Origin: parseURL(t, "http://127.0.0.1:1"), StripCookiePrefix: "__gate"})
 	if err != nil {

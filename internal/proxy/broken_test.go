@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// breaks takes each connection, reads what comes first if it is to, and resets or closes it.
+// breaks accepts connections, reads the first bytes if read is set, and resets or closes each.
 func breaks(t *testing.T, addr string, read, reset bool) net.Listener {
 	t.Helper()
 	ln, err := net.Listen("tcp", addr)
@@ -84,7 +84,7 @@ func TestAnOriginThatBreaksEachConnectionIsDown(t *testing.T) {
 	}
 }
 
-// An origin that cannot be trusted is as good as down: nobody gets an answer.
+// An origin with an untrusted certificate is as good as down: nobody gets an answer.
 func TestAnOriginWhoseCertificateIsNotTrustedIsDown(t *testing.T) {
 	origin := httptest.NewUnstartedServer(http.NotFoundHandler())
 	origin.Config.ErrorLog = log.New(io.Discard, "", 0)
@@ -99,7 +99,8 @@ func TestAnOriginWhoseCertificateIsNotTrustedIsDown(t *testing.T) {
 	}
 }
 
-// A visitor who asks for what the origin breaks off makes it be asked, once in a while, and no more.
+// A visitor who requests what makes the origin break the connection causes a probe now and then,
+// and nothing else.
 func TestARequestThatBreaksDoesNotMarkDown(t *testing.T) {
 	var probes atomic.Int64
 	probed := make(chan string, 100)
@@ -142,8 +143,8 @@ func TestARequestThatBreaksDoesNotMarkDown(t *testing.T) {
 	}
 }
 
-// An origin that knows only its own hosts is asked for one of them, also when nobody is inside to
-// show that it answers again.
+// An origin that answers only for its own hosts is probed with one of them, also when no visitor is
+// inside whose requests would show that it answers again.
 func TestAProbeAsksForAHostThatIsTheOrigins(t *testing.T) {
 	var dead atomic.Bool
 	origin := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
@@ -175,7 +176,8 @@ func TestAProbeAsksForAHostThatIsTheOrigins(t *testing.T) {
 	}
 }
 
-// A slow answer to the probe of a doubt is no break, and nor is one while somebody was answered.
+// A slow answer to the probe after a broken connection is not a failure, and neither is a break
+// while other requests are answered.
 func TestADoubtIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen run
@@ -184,7 +186,7 @@ func TestADoubtIsNoFailure(t *testing.T) {
 		h.probe = func(context.Context, state) error {
 			err := <-results
 			if err == nil {
-				h.answered("shop") // a visitor, meanwhile
+				h.answered("shop") // a visitor's answer in the meantime
 				err = io.EOF
 			}
 			return err
@@ -212,7 +214,8 @@ func TestADoubtIsNoFailure(t *testing.T) {
 	})
 }
 
-// What a client breaks off, before the answer or in its own body, asks nothing of the origin.
+// If the client breaks the connection, before the answer or in its own body, the origin is not
+// probed.
 func TestAClientThatBreaksOffSaysNothing(t *testing.T) {
 	reached := make(chan struct{}, 2)
 	origin := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {

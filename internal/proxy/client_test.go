@@ -70,7 +70,7 @@ func TestClientAddr(t *testing.T) {
 	}
 }
 
-// slowClientAddr is ClientAddr with everything taken apart first.
+// slowClientAddr is ClientAddr, implemented by splitting everything first.
 func slowClientAddr(remote, xff string, trusted []netip.Prefix) netip.Addr {
 	isTrusted := func(a netip.Addr) bool {
 		for _, p := range trusted {
@@ -90,7 +90,7 @@ func slowClientAddr(remote, xff string, trusted []netip.Prefix) netip.Addr {
 	}
 	for n := 0; n < maxHops && n < len(hops); n++ {
 		raw := hops[len(hops)-1-n]
-		// An entry counts with its comma; where the line begins there is none.
+		// An entry counts together with its comma; the first has none.
 		hop, ok := parseHop(strings.Trim(raw, " \t"))
 		if !ok || len(raw) > maxHop-1 && len(raw) != maxHop {
 			return addr
@@ -114,7 +114,7 @@ func FuzzClientAddr(f *testing.F) {
 	f.Fuzz(func(t *testing.T, remote, xff string) {
 		for raw := range strings.SplitSeq(strings.ReplaceAll(xff, "\n", ","), ",") {
 			if len(raw) == maxHop {
-				return // the one length at which the oracle would need to know the comma
+				return // the one length at which the oracle would have to count the comma
 			}
 		}
 		r := &http.Request{RemoteAddr: remote, Header: http.Header{}}

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// A stay stands where the Room will stand: it can end the requests it has let in.
+// A stay takes the place of the Room: it can end the requests that it has admitted.
 type stay struct {
 	began chan context.CancelCauseFunc // one for each request
 	ended chan any                     // what the handler panicked with, or nil
@@ -42,7 +42,7 @@ func (s *stay) wrap(next http.Handler) http.Handler {
 	})
 }
 
-// echoOrigin takes an upgrade and sends back what comes, until it closes gone.
+// echoOrigin accepts an upgrade and sends back what it receives, until it closes gone.
 func echoOrigin(t testing.TB, gone chan struct{}) *url.URL {
 	return newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "websocket" {
@@ -63,7 +63,7 @@ func echoOrigin(t testing.TB, gone chan struct{}) *url.URL {
 	})
 }
 
-// upgrade opens a WebSocket and gives the connection after the handshake.
+// upgrade opens a WebSocket and returns the connection after the handshake.
 func upgrade(t testing.TB, gate string) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	conn, err := net.Dial("tcp", parseURL(t, gate).Host)
@@ -122,7 +122,7 @@ func TestEndOfStayClosesWebSocket(t *testing.T) {
 	}
 }
 
-// flood writes until the reader has stopped for a while, and says so.
+// flood writes until the reader has stopped for a while, and then signals stuck.
 func flood(conn net.Conn, stuck chan<- struct{}) {
 	block := make([]byte, 1<<20)
 	for {
@@ -134,9 +134,8 @@ func flood(conn net.Conn, stuck chan<- struct{}) {
 	}
 }
 
-// The enemy: a client that asks for much, and then neither reads nor writes. All
-// buffers fill and the proxy blocks in a write, where it does not look at the
-// context.
+// The attack: a client requests much data, and then neither reads nor writes. All buffers fill and
+// the proxy blocks in a write, where it does not check the context.
 func TestEndOfStayFreesStalledClient(t *testing.T) {
 	for name, head := range map[string]string{
 		"websocket": "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n" +
@@ -154,7 +153,7 @@ func TestEndOfStayFreesStalledClient(t *testing.T) {
 				defer conn.Close()
 				io.WriteString(conn, head)
 				flood(conn, stuck)
-				// Kept open, so that only the end of the stay can free the proxy.
+				// Kept open, so that only the end of the session can free the proxy.
 				conn.SetReadDeadline(time.Now().Add(patience))
 				io.Copy(io.Discard, conn)
 			})
@@ -202,7 +201,7 @@ func TestEndOfStayDuringAnswer(t *testing.T) {
 	}
 }
 
-// onError records what OnError got and answers with the status alone.
+// onError records the error of OnError and answers with only the status.
 func onError(errs chan<- error) func(http.ResponseWriter, *http.Request, error) {
 	return func(w http.ResponseWriter, _ *http.Request, err error) {
 		errs <- err
@@ -298,7 +297,7 @@ func TestUploadFaultsAreTheClients(t *testing.T) {
 		{"too large", 413, func(w http.ResponseWriter, r *http.Request) {
 			r.Body = http.MaxBytesReader(w, r.Body, 1000)
 		}},
-		// Over HTTP/2 only: over HTTP/1 net/http takes the connection for dead.
+		// Only over HTTP/2: over HTTP/1 net/http treats the connection as dead.
 		{"too slow", 408, func(w http.ResponseWriter, r *http.Request) {
 			http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
 		}},
@@ -315,7 +314,7 @@ func TestUploadFaultsAreTheClients(t *testing.T) {
 			defer tr.CloseIdleConnections()
 			pr, pw := io.Pipe()
 			defer pw.Close()
-			go io.WriteString(pw, strings.Repeat("x", 5000)) // and no end
+			go io.WriteString(pw, strings.Repeat("x", 5000)) // without end
 			res, err := tr.RoundTrip(request(t, "POST", gate, pr))
 			if err != nil {
 				t.Fatal(err)
@@ -339,8 +338,8 @@ func (w *deadlineWriter) SetWriteDeadline(time.Time) error {
 	return nil
 }
 
-// The server gives a writer to the next request when a handler has returned: an
-// end that comes later must not touch it.
+// After a handler has returned, the server may give its writer to the next request: a late end of
+// the session must not touch it.
 func TestLateEndOfStayIsHarmless(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, err := New(Config{Origin: parseURL(t, "http://origin.invalid")})
@@ -359,8 +358,8 @@ func TestLateEndOfStayIsHarmless(t *testing.T) {
 	})
 }
 
-// An end that comes after the last byte was handed over, while the server still
-// holds some of it, aborts the connection: the answer must not look complete.
+// If the session ends after the last byte was written, while the server still buffers some of it,
+// the connection is aborted: the answer must not look complete.
 func TestEndOfStayRacesWithEndOfAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(
@@ -390,7 +389,7 @@ func TestEndOfStayRacesWithEndOfAnswer(t *testing.T) {
 	})
 }
 
-// silentWriter is a client that takes everything.
+// silentWriter is a client that accepts everything.
 type silentWriter struct{ h http.Header }
 
 func (w *silentWriter) Header() http.Header         { return w.h }

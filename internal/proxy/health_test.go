@@ -21,7 +21,7 @@ func TestOriginDownAndBack(t *testing.T) {
 	answer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "hello")
 	})
-	addr := loopback.Free(t) // of ours alone: the origin comes back there
+	addr := loopback.Free(t) // reserved for this test: the origin comes back there
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func TestOriginDownAndBack(t *testing.T) {
 	}
 }
 
-// Without a probe, the answer to a visitor is enough.
+// Without a probe, one answer to a visitor is enough.
 func TestAnswerMarksUp(t *testing.T) {
 	p, gate := newGate(t, Config{Origin: newOrigin(t, func(http.ResponseWriter, *http.Request) {})})
 	p.health.set(refused)
@@ -93,7 +93,7 @@ func TestServerErrorIsAnAnswer(t *testing.T) {
 	}
 }
 
-// The dial goes on after the client has left, and its end counts.
+// The dial goes on after the client has left, and its failure counts.
 func TestImpatientClientsDoNotHideADeadOrigin(t *testing.T) {
 	changes := make(chan bool, 1)
 	p, err := New(Config{
@@ -152,7 +152,7 @@ func TestSlowOrigin(t *testing.T) {
 	if state(p.health.state.Load()) != silent {
 		t.Error("an origin that answers nobody is not marked down")
 	}
-	// A stopped process takes connections all the same: only an answer proves life.
+	// A stopped process still accepts connections: only an answer proves that it works.
 	if err := p.health.probe(t.Context(), silent); err != nil {
 		t.Errorf("probe of a live origin: %v", err)
 	}
@@ -188,7 +188,7 @@ func TestOneSlowPageDoesNotMarkDown(t *testing.T) {
 	}
 }
 
-// A run is what Run did: the test and Run's goroutine both look at it.
+// A run records what Run did. The test and the goroutine of Run share it.
 type run struct {
 	mu     sync.Mutex
 	alive  bool
@@ -249,7 +249,7 @@ func TestRunProbesOnlyWhileDown(t *testing.T) {
 		if len(gaps) < 10 {
 			t.Error("no jitter")
 		}
-		h.set(silent) // down for another reason is no news
+		h.set(silent) // a change from one down state to another is not reported
 		if told, _ := seen.look(); len(told) != 1 {
 			t.Errorf("told %v, want [false]", told)
 		}
@@ -276,7 +276,7 @@ func TestRunProbesOnlyWhileDown(t *testing.T) {
 	})
 }
 
-// A late failure says nothing against an origin that has answered since.
+// A late failure does not count against an origin that has answered since.
 func TestLateFailure(t *testing.T) {
 	h := newHealth(nil, time.Second)
 	since := h.answers.Load()

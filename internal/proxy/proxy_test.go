@@ -23,8 +23,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// patience is how long a test waits for what must happen. It is long because it
-// only passes when a test fails.
+// patience is how long a test waits for an expected event. It is long because only a failing test
+// waits that long.
 const patience = 20 * time.Second
 
 func parseURL(t testing.TB, s string) *url.URL {
@@ -36,7 +36,7 @@ func parseURL(t testing.TB, s string) *url.URL {
 	return u
 }
 
-// newOrigin serves h and gives its address.
+// newOrigin serves h and returns its URL.
 func newOrigin(t testing.TB, h http.HandlerFunc) *url.URL {
 	t.Helper()
 	srv := httptest.NewServer(h)
@@ -44,7 +44,7 @@ func newOrigin(t testing.TB, h http.HandlerFunc) *url.URL {
 	return parseURL(t, srv.URL)
 }
 
-// newGate serves the proxy of cfg. Each wrap stands before the proxy.
+// newGate serves the proxy of cfg. Each wrap is put in front of the proxy.
 func newGate(t testing.TB, cfg Config, wrap ...func(http.Handler) http.Handler) (*Proxy, string) {
 	t.Helper()
 	p, err := New(cfg)
@@ -267,7 +267,7 @@ var cmpEmpty = cmp.FilterValues(func(a, b []string) bool { return len(a) == 0 &&
 func TestStripCookies(t *testing.T) {
 	for _, tt := range []struct{ in, want string }{
 		{"a=1", "a=1"},
-		{"a=1;b=2", "a=1;b=2"}, // untouched as it came
+		{"a=1;b=2", "a=1;b=2"}, // not changed
 		{"a=__gate; b=2", "a=__gate; b=2"},
 		{"__gate=1", ""},
 		{" \t__gate ; ;", ""},
@@ -292,7 +292,7 @@ func TestStripCookies(t *testing.T) {
 	}
 }
 
-// The client's own request must be left as it was: OnError and the Room read it.
+// The client's own request must stay unchanged: OnError and the Room read it.
 func TestClientRequestIsUntouched(t *testing.T) {
 	p, err := New(Config{
 		Origin: parseURL(t, "http://127.0.0.1:1"), StripCookiePrefix: "__gate",
@@ -369,13 +369,13 @@ func TestCommandsStayInside(t *testing.T) {
 	}
 }
 
-// What was to be said before the origin was asked, such as the visitor's pass, is said with the
-// answer itself, whatever informational answers come before it: browsers pass over their cookies.
+// Headers that were set before the request went to the origin, such as the visitor's pass, are sent
+// with the final answer, whatever 1xx answers come before it: browsers ignore cookies in those.
 func TestInformationalAnswersTakeNothingAway(t *testing.T) {
 	origin := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		if r.Header.Get("Upgrade") == "" {
-			io.Copy(io.Discard, r.Body) // which tells the client to send it: 100
+			io.Copy(io.Discard, r.Body) // makes the server send 100 to the client
 		}
 		for range 2 {
 			h["Link"], h["Set-Cookie"] = []string{"</a.css>"}, []string{"early=1"}
@@ -435,8 +435,8 @@ func TestInformationalAnswersTakeNothingAway(t *testing.T) {
 	}
 }
 
-// A header of one value says what this proxy's limits have left, and not also what the origin's
-// have; RateLimit is a list of both.
+// A header with a single value shows what this proxy's limits have left, and not what the origin's
+// have; RateLimit lists both.
 func TestHeadersOfOneValue(t *testing.T) {
 	origin := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
 		for _, name := range []string{"Ratelimit", "Ratelimit-Limit", "X-Ratelimit-Limit", "X-Other"} {
@@ -459,7 +459,7 @@ func TestHeadersOfOneValue(t *testing.T) {
 	}
 }
 
-// The other way of ReverseProxy with trailers: all of them announced.
+// ReverseProxy's other way to handle trailers: all of them announced.
 func TestAnnouncedCommandTrailer(t *testing.T) {
 	origin := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Trailer", "Headgate-Command, Cf-Waiting-Room-Command")
@@ -484,8 +484,8 @@ func TestOnResponseError(t *testing.T) {
 	}
 }
 
-// Each side sends a piece only after the other has acknowledged the one before,
-// which no buffer in between can survive.
+// Each side sends a piece only after the other has acknowledged the previous one, which fails if
+// anything in between buffers.
 func TestBodiesStreamInLockstep(t *testing.T) {
 	for _, contentType := range []string{"text/event-stream", "application/octet-stream"} {
 		t.Run(contentType, func(t *testing.T) {
@@ -625,7 +625,7 @@ func TestTLSOrigin(t *testing.T) {
 	}
 }
 
-// An origin that breaks off must not look like one that finished.
+// An origin that breaks the connection must not look like one that finished.
 func TestBrokenAnswerIsAborted(t *testing.T) {
 	origin := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "half")
@@ -656,7 +656,7 @@ func (l logLines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A POST whose connection breaks may have been carried out: once is enough.
+// A POST whose connection breaks may have been executed, so it is not repeated.
 func TestPostIsNotSentTwice(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// past is what a process says that a room has done.
+// past is a room's statistics as the API returns them.
 type past struct {
 	Missing []string       `json:"missing_nodes"`
 	Total   map[string]any `json:"total"`
@@ -30,7 +30,7 @@ func (p *process) past(what string) (got past) {
 	return got
 }
 
-// What the origin answers, and that it does not, is counted as it is.
+// Answers and failures of the origin are counted correctly.
 func TestAnalyticsOfTheOrigin(t *testing.T) {
 	t.Parallel()
 	hang := make(chan struct{})
@@ -58,7 +58,7 @@ func TestAnalyticsOfTheOrigin(t *testing.T) {
 	visitors, operators, stop := start(t, origin.URL, "  - {name: shop, origin: ORIGIN, "+
 		"total_active_users: 99, new_users_per_minute: 99}\n")
 	defer stop()
-	var answers []float64 // how long they took as the visitors saw it, in seconds
+	var answers []float64 // durations as the visitors saw them, in seconds
 	var stay float64
 	for path := range strings.FieldsSeq("/ / / /404 /404 /500 /302 /break /slow /revoke") {
 		began := time.Now()
@@ -97,7 +97,7 @@ func TestAnalyticsOfTheOrigin(t *testing.T) {
 		}
 	}
 	slices.Sort(answers)
-	const coarse = 1.2 // a histogram's buckets
+	const coarse = 1.2 // resolution of a histogram's buckets
 	if v, most := got.Total["originLatencyP99"].(float64), answers[len(answers)-2]; v > most*coarse+0.01 {
 		t.Errorf("all but one took up to %v s, and P99 is %v", most, v)
 	}
@@ -106,7 +106,7 @@ func TestAnalyticsOfTheOrigin(t *testing.T) {
 	}
 }
 
-// Limits are in it, a restart loses nothing, and nothing is kept when it is off.
+// Limits are included, a restart loses nothing, and nothing is stored when analytics are off.
 func TestAnalyticsOfLimitsAndRestarts(t *testing.T) {
 	t.Parallel()
 	p := &process{t: t, dir: t.TempDir(), origin: named(t, "origin")}

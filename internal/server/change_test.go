@@ -83,7 +83,7 @@ func TestALiveChangeBackToTheFileIsNone(t *testing.T) {
 	if live := p.live("shop"); live != nil {
 		t.Errorf("%+v", live)
 	}
-	// hold alone would take hold_phone along: both must stay.
+	// hold alone would change hold_phone too: both must stay.
 	p.change("shop", map[string]string{"hold": "1h", "hold_phone": "15m"})
 	if live := p.live("shop"); live == nil || live.Pairs["hold_phone"] != "15m" {
 		t.Errorf("%+v", live)
@@ -98,12 +98,12 @@ func TestALiveChangeOfTwoKeysIsAllOrNothing(t *testing.T) {
 	}
 }
 
-// A failing store fails as told, else it is a real one.
+// A failing store fails on request, and is otherwise a real one.
 type failing struct {
 	store.Store
 	mu  sync.Mutex
-	bad bool // nothing is written
-	lie bool // what is written is said not to be
+	bad bool // write nothing
+	lie bool // write, but return an error
 }
 
 func (f *failing) fail(yes bool) {
@@ -155,8 +155,8 @@ func TestWhatCannotBeWrittenIsNotInForce(t *testing.T) {
 	}
 }
 
-// A write that was not confirmed may have happened. To say that it failed, and
-// let it come to light at the next start, would be worse than either.
+// A write that was not confirmed may have been executed. A change that is reported as failed and
+// takes effect at the next start would be worse than either.
 func TestALiveChangeWhoseWriteWasNotConfirmed(t *testing.T) {
 	p := run(t, shop)
 	f := &failing{Store: p.s.node.Records, lie: true}
@@ -199,7 +199,7 @@ func TestLiveRecordOnDisk(t *testing.T) {
 	}
 }
 
-// writeAtOnce lets all nodes write at once: nothing of it is lost, and each has a version.
+// writeAtOnce lets all nodes write at the same time: no write is lost, and each has a version.
 func writeAtOnce(t *testing.T, bosses []*boss, rooms, id string) {
 	const each = 5
 	var wg sync.WaitGroup
@@ -228,7 +228,7 @@ func writeAtOnce(t *testing.T, bosses []*boss, rooms, id string) {
 	}
 }
 
-// within waits for something for so long, and says how long it took.
+// within waits for a condition for at most that time, and logs how long it took.
 func within(t *testing.T, most time.Duration, what string, ok func() bool) {
 	t.Helper()
 	begin := time.Now()
@@ -240,7 +240,7 @@ func within(t *testing.T, most time.Duration, what string, ok func() bool) {
 	}
 }
 
-// keys are the numbers of the keys that a process opens with, by data centre.
+// keys returns the numbers of the keys that a process opens cookies with, by data center.
 func (p *process) keys() (all []string) {
 	p.t.Helper()
 	list, err := p.s.node.ListKeys()
@@ -253,7 +253,7 @@ func (p *process) keys() (all []string) {
 	return all
 }
 
-// pairs are the live changes in force.
+// pairs returns the live changes in force.
 func (p *process) pairs(room string) map[string]string {
 	if live := p.live(room); live != nil {
 		return live.Pairs
@@ -261,7 +261,8 @@ func (p *process) pairs(room string) map[string]string {
 	return nil
 }
 
-// shows tells whether a data centre has a message and a limit in force by live changes.
+// shows returns a function that reports whether a data center has a message and a limit in force by
+// live changes.
 func (p *process) shows(message, limit string) func() bool {
 	return func() bool {
 		m := p.pairs("shop")
@@ -272,7 +273,7 @@ func (p *process) shows(message, limit string) func() bool {
 
 func (p *process) unchanged() bool { return p.live("shop") == nil }
 
-// thief speaks on the bus with the certificate of a join file, and says what it likes.
+// thief connects to the bus with the certificate of a join file, and can send anything.
 func (p *process) thief(file string) *store.Bus {
 	p.t.Helper()
 	f := p.joinFile(file)
@@ -303,7 +304,7 @@ func (p *process) joinFile(name string) *join.File {
 	return f
 }
 
-// asked is what is answered to a question, "" for nothing.
+// asked returns the answer to a request on the bus, "" if there is none.
 func asked(t *testing.T, bus *store.Bus, name, msg string) string {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
@@ -315,7 +316,7 @@ func asked(t *testing.T, bus *store.Bus, name, msg string) string {
 	return string(b)
 }
 
-// A sharer asks from an address of its own, with the cookie that it was given or has copied.
+// A sharer is a client with an address of its own, and with a cookie that it received or copied.
 type sharer struct {
 	t            *testing.T
 	url          string
@@ -323,7 +324,7 @@ type sharer struct {
 	cookie       string
 }
 
-// get asks for a path and returns the status and the body.
+// get requests a path and returns the status and the body.
 func (c *sharer) get(path string) (int, string) {
 	c.t.Helper()
 	r, err := http.NewRequestWithContext(c.t.Context(), "GET", c.url+path, nil)
@@ -354,19 +355,19 @@ func (c *sharer) get(path string) (int, string) {
 	return res.StatusCode, string(body)
 }
 
-// in reports whether the origin answers.
+// in reports whether the origin answers, that is, whether the client is inside.
 func (c *sharer) in() bool {
 	code, body := c.get("/")
 	return code == 200 && strings.HasPrefix(body, "first for")
 }
 
-// shared is a room of one, behind a proxy that is trusted.
+// shared is a room for one visitor, behind a trusted proxy.
 const shared = "trusted_proxies: [127.0.0.0/8]\nrooms:\n  - name: shop\n    origin: ORIGIN\n" +
 	"    total_active_users: 1\n    new_users_per_minute: 1000\n    session_duration: 1h\n"
 
 func (p *process) client(addr string) *sharer { return &sharer{t: p.t, url: p.visitors, addr: addr} }
 
-// copies are clients of other networks with the cookie of c.
+// copies returns clients in other networks with the cookie of c.
 func (c *sharer) copies(n int) (all []*sharer) {
 	for i := range n {
 		x := *c
@@ -376,7 +377,8 @@ func (c *sharer) copies(n int) (all []*sharer) {
 	return all
 }
 
-// Finding 8: 1,000 clients from 1,000 addresses with one cookie were all served, and nothing showed it.
+// Finding 8: 1,000 clients from 1,000 addresses with one cookie were all served, and nothing
+// indicated it.
 func TestOnePassFromAThousandAddresses(t *testing.T) {
 	t.Run("mark", func(t *testing.T) {
 		p := run(t, shared)
@@ -453,7 +455,7 @@ func TestOnePassFromAThousandAddresses(t *testing.T) {
 	})
 }
 
-// Finding 8: 20 clients with one ticket that is called were all let in.
+// Finding 8: 20 clients with one called ticket were all admitted.
 func TestOneCalledTicketAndTwentyClients(t *testing.T) {
 	p := run(t, shared)
 	first, owner := p.client("192.0.2.1"), p.client("198.51.100.1")
@@ -479,7 +481,7 @@ func TestOneCalledTicketAndTwentyClients(t *testing.T) {
 	}
 }
 
-// A limit with the key visit counts a pass that many share as one, whatever their addresses.
+// A limit with the key visit counts all clients that share a pass as one, whatever their addresses.
 func TestALimitByVisitIsOneForAllWhoShareAPass(t *testing.T) {
 	p := run(t, "limits: [{name: each, algorithm: sliding_log, amount: 10, window: 1h, key: [visit]}]\n"+
 		shared+"    limits: [each]\n    exclude: {paths: [/free]}\n")
@@ -496,7 +498,7 @@ func TestALimitByVisitIsOneForAllWhoShareAPass(t *testing.T) {
 	if served != 10 {
 		t.Errorf("%d served, want 10", served)
 	}
-	for i := range 12 { // what belongs to no visit is counted by its address
+	for i := range 12 { // requests without a session are counted by address
 		code, _ := p.client("192.0.2.1").get("/free")
 		if want := map[bool]int{true: 200, false: 429}[i < 10]; code != want {
 			t.Errorf("excluded request %d: %d, want %d", i, code, want)
@@ -507,7 +509,7 @@ func TestALimitByVisitIsOneForAllWhoShareAPass(t *testing.T) {
 	}
 }
 
-// With bind a cookie is good for the client alone to whom it was given.
+// With bind a cookie is valid only for the client that received it.
 func TestABoundCookieIsGoodForItsClientAlone(t *testing.T) {
 	p := run(t, shared+"    bind: header:x-member\n")
 	ann := p.client("198.51.100.1")
@@ -527,7 +529,7 @@ func TestABoundCookieIsGoodForItsClientAlone(t *testing.T) {
 	bob.member = "bob"
 	bob.in()
 	ticket := bob.cookie
-	if s := p.status("shop"); s.WaitingUsers != 4 { // three above who joined, and bob
+	if s := p.status("shop"); s.WaitingUsers != 4 { // three beyond the join limit, and bob
 		t.Errorf("%d wait", s.WaitingUsers)
 	}
 	bob.in()
@@ -545,7 +547,7 @@ func TestABoundCookieIsGoodForItsClientAlone(t *testing.T) {
 	}
 }
 
-// A cookie from before a room bound its cookies keeps what it has.
+// A cookie from before its room had bind stays valid.
 func TestACookieFromBeforeABindingCounts(t *testing.T) {
 	p := run(t, shared)
 	old := p.client("198.51.100.1")

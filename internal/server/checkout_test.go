@@ -24,7 +24,7 @@ import (
 const payRoom = "  - {name: shop, origin: ORIGIN, total_active_users: 1, new_users_per_minute: 100, " +
 	"session_duration: 4s, checkout: {pass: true, warn: 3s}}\n"
 
-// shopOf is an origin that tells what the headers of its requests were.
+// shopOf returns an origin that answers with the headers of its requests.
 func shopOf(t *testing.T) string {
 	t.Helper()
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -35,8 +35,8 @@ func shopOf(t *testing.T) string {
 	return origin.URL
 }
 
-// verifies checks a pass as a backend does: with the key set that it fetches, and another
-// library than ours.
+// verifies checks a pass as a backend does: with the key set that it fetches, and a library other
+// than ours.
 func verifies(t *testing.T, jwks, room, token string) (jwt.MapClaims, error) {
 	t.Helper()
 	var set struct{ Keys []map[string]string }
@@ -65,7 +65,7 @@ func verifies(t *testing.T, jwks, room, token string) (jwt.MapClaims, error) {
 func TestTheOriginGetsASignedPassThatAnyBackendVerifies(t *testing.T) {
 	visitors, operators, _ := start(t, shopOf(t), payRoom)
 	before := time.Now()
-	a := get(t, visitors+"/", "") // the very first request has one
+	a := get(t, visitors+"/", "") // even the first request has one
 	token := strings.TrimPrefix(a.body, "origin ")
 	for _, jwks := range []string{visitors, operators} {
 		c, err := verifies(t, jwks+"/.headgate/jwks.json", "shop", token)
@@ -84,7 +84,7 @@ func TestTheOriginGetsASignedPassThatAnyBackendVerifies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{"/", "/robots.txt"} { // a visit, and what is excluded
+	for _, path := range []string{"/", "/robots.txt"} { // a session, and an excluded request
 		r.URL.Path = path
 		r.Header = http.Header{"Cookie": {a.cookie}, checkout.PassHeader: {"forged", "forged too"},
 			"headgate_PASS": {"forged as well"}}
@@ -114,7 +114,7 @@ func TestTheOriginGetsASignedPassThatAnyBackendVerifies(t *testing.T) {
 	}
 }
 
-// post sends a body to the operators with a token.
+// post sends a body to the operators' address with a token.
 func post(t *testing.T, url, token, body string) (code int, answer string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), "POST", url, bytes.NewBufferString(body))
@@ -196,7 +196,7 @@ func TestABackendEndsAVisit(t *testing.T) {
 	if code, b := end("abandon", body); code != 200 || !strings.Contains(b, `{"ended":false}`) {
 		t.Errorf("again: %d %s", code, b)
 	}
-	next, token := visit(second.cookie) // the slot is free at once, though a session is an hour
+	next, token := visit(second.cookie) // the slot is free at once, although a session lasts an hour
 	if a := get(t, p.visitors+"/", cookie); a.StatusCode != 503 {
 		t.Errorf("the ended visit goes on: %d", a.StatusCode)
 	}

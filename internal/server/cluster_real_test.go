@@ -27,7 +27,7 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// centres runs real servers, each a data centre of one node. The first is the home.
+// centres runs real servers, each a data center of one node. The first is the home.
 func centres(t *testing.T, file string, names ...string) map[string]*process {
 	t.Helper()
 	all := map[string]*process{}
@@ -49,7 +49,7 @@ func centres(t *testing.T, file string, names ...string) map[string]*process {
 		p.write(file)
 		all[name] = p
 	}
-	for _, name := range names { // none is ready before another one is there
+	for _, name := range names { // none is ready before another one runs
 		all[name].begin()
 		t.Cleanup(func() { all[name].stop() })
 	}
@@ -59,14 +59,14 @@ func centres(t *testing.T, file string, names ...string) map[string]*process {
 	return all
 }
 
-// What is pushed is there before anybody asks again, and what was missed once somebody has asked, on
-// a busy machine too.
+// pushed is enough for an update that is sent at once, and found for a missed one that is found by
+// the next poll, even on a busy machine.
 const pushed, found = 4 * time.Second, 15 * time.Second
 
 const twoSites = "rooms:\n" +
 	"  - {name: shop, origin: ORIGIN, total_active_users: 9, new_users_per_minute: 100}\n"
 
-// Two data centres have each other's keys and live changes.
+// Two data centers have each other's keys and live changes.
 func TestTwoDataCentresShare(t *testing.T) {
 	t.Parallel()
 	all := centres(t, twoSites, "sjc", "lhr")
@@ -91,13 +91,13 @@ func TestTwoDataCentresShare(t *testing.T) {
 			step.does(t, sjc, lhr)
 		})
 		if sjc.t, lhr.t = t, t; !ok {
-			return // the rest would be slow, and say nothing
+			return // the rest would be slow and show nothing more
 		}
 	}
 }
 
-// slotsAreTold sends visitors to both: then each data centre says what its worker holds, and the
-// parts of what it has are what it has.
+// slotsAreTold sends visitors to both data centers. Each then reports what its worker holds, and
+// the parts add up.
 func slotsAreTold(t *testing.T, sjc, lhr *process) {
 	for _, p := range []*process{sjc, lhr} {
 		for range 2 {
@@ -167,7 +167,7 @@ func changesCollide(t *testing.T, sjc, lhr *process) {
 	}
 }
 
-// The keys of both have the same number.
+// The keys of both data centers have the same number.
 func cookiesRoam(t *testing.T, sjc, lhr *process) {
 	forged := func(p *process) int64 {
 		return p.s.set.Load().find("shop").room.Status().Totals.Forged
@@ -284,9 +284,9 @@ func tooLongIsKept(t *testing.T, sjc, lhr *process) {
 const workersRoom = "rooms:\n" +
 	"  - {name: shop, origin: ORIGIN, total_active_users: 9, new_users_per_minute: 100}\n"
 
-// Finding 13 of the review: with the certificate of a worker all records could be read, the
-// sealing keys among them, and written. What a worker needs it still has: its own process
-// serves the room, and a change of the room by its API is in force at the store node.
+// Finding 13 of the review: with a worker's certificate all records could be read and written,
+// including the sealing keys. What a worker needs still works: its process serves the room, and a
+// change of the room by its API is in force at the store node.
 func TestWorkerCertificateReadsNoKeysAndNoLoans(t *testing.T) {
 	t.Parallel()
 	all := nodes(t, workersRoom, "n1", "w7")
@@ -326,7 +326,7 @@ func TestWorkerCertificateReadsNoKeysAndNoLoans(t *testing.T) {
 		t.Errorf("a log that nobody has made: %q", got)
 	}
 
-	for _, p := range all { // the real worker does what it did
+	for _, p := range all { // the real worker works as before
 		if res := get(t, p.visitors+"/", "text/html"); res.StatusCode != 200 {
 			t.Errorf("a visitor got %d", res.StatusCode)
 		}
@@ -348,8 +348,8 @@ func TestWorkerCertificateReadsNoKeysAndNoLoans(t *testing.T) {
 	}
 }
 
-// A revoked worker is cut off, hears no new sealing key, and stays out when the store node
-// has started anew. Other workers go on.
+// A revoked worker is disconnected, receives no new sealing key, and stays out after a restart of
+// the store node. Other workers are not affected.
 func TestRevokedWorkerGetsNoNewKeys(t *testing.T) {
 	t.Parallel()
 	all := nodes(t, workersRoom, "n1", "w7")
@@ -407,7 +407,8 @@ func TestRevokedWorkerGetsNoNewKeys(t *testing.T) {
 	}
 }
 
-// Each node tells of the whole room: one of them counts it, and the others know what it said.
+// Each node reports the metrics of the whole room: one of them hosts its counter, and the others
+// know its figures.
 func TestMetricsOfManyNodes(t *testing.T) {
 	t.Parallel()
 	all := nodes(t, threeInside, "n1", "n2", "n3")
@@ -445,8 +446,8 @@ func TestMetricsOfManyNodes(t *testing.T) {
 	})
 }
 
-// A worker asks another data center, by way of a store node, about shared limits and nothing
-// else: what data centers tell each other holds their sealing keys.
+// A worker may send requests to another data center, through a store node, about shared limits
+// only: other messages between data centers contain their sealing keys.
 func TestWorkerGetsNoKeysOfAnotherDataCenter(t *testing.T) {
 	t.Parallel()
 	all := centres(t, twoSites, "sjc", "lhr")
@@ -463,8 +464,8 @@ func TestWorkerGetsNoKeysOfAnotherDataCenter(t *testing.T) {
 	}
 }
 
-// A lower limit sends nobody away. It is in force once enough have left, and
-// nobody comes in before.
+// A lower limit ends no session. It is in force once enough visitors have left, and nobody is
+// admitted before that.
 func TestLoweringALimitDrainsByItself(t *testing.T) {
 	p := run(t, "rooms:\n  - {name: shop, origin: ORIGIN, total_active_users: 4, "+
 		"new_users_per_minute: 100, session_duration: 2s}\n")
@@ -489,7 +490,7 @@ func TestLoweringALimitDrainsByItself(t *testing.T) {
 			cookies[i] = r.cookie
 		}
 	}
-	for range 12 { // 3 s: all four keep coming
+	for range 12 { // 3 s: all four keep sending requests
 		<-tick.C
 		visit(inside)
 		if get(t, p.visitors+"/", waits).StatusCode == 200 {
@@ -499,7 +500,7 @@ func TestLoweringALimitDrainsByItself(t *testing.T) {
 	if st := p.status("shop"); st.ActiveUsers != 4 || st.TotalActiveUsers != 2 {
 		t.Errorf("%d of %d, want 4 of 2", st.ActiveUsers, st.TotalActiveUsers)
 	}
-	inside = inside[:2] // two go: the limit is reached, and nobody may follow
+	inside = inside[:2] // two leave: the limit is reached, and nobody may follow
 	for range 14 {
 		<-tick.C
 		visit(inside)
@@ -510,7 +511,7 @@ func TestLoweringALimitDrainsByItself(t *testing.T) {
 	if n := p.status("shop").ActiveUsers; n != 2 {
 		t.Errorf("%d inside, want 2", n)
 	}
-	inside = inside[:1] // one more goes: now one comes in, and one only
+	inside = inside[:1] // one more leaves: now exactly one is admitted
 	eventually(t, "let in", func() bool {
 		visit(inside)
 		r := get(t, p.visitors+"/", waits)

@@ -19,7 +19,7 @@ import (
 	"github.com/headgate/headgate/internal/config"
 )
 
-// A board is a running server, seen from a browser.
+// A board is a running server with the view of a browser.
 type board struct {
 	t    *testing.T
 	data string
@@ -28,7 +28,7 @@ type board struct {
 	visitors string
 	jar      map[string]string
 	header   map[string]string // of each request
-	origin   syncBuffer        // the cookies that reached it
+	origin   syncBuffer        // the cookies that reached the origin
 	log      *syncBuffer
 	stop     func()
 }
@@ -78,7 +78,7 @@ func (b *board) token(scopes ...string) (secret, id string) {
 	return secret, made.ID
 }
 
-// open sends a request, with the cookies of the browser, and leaves its answer open.
+// open sends a request with the cookies of the browser, and returns the answer with its body open.
 func (b *board) open(method, path, body string) *http.Response {
 	b.t.Helper()
 	r, err := http.NewRequestWithContext(b.t.Context(), method, b.url+path, strings.NewReader(body))
@@ -129,7 +129,7 @@ func (b *board) signIn(secret string) reply {
 	return b.send("POST", "/dashboard/session", `{"token": "`+secret+`"}`)
 }
 
-// remote makes the requests those of a browser elsewhere, behind a proxy that ends https.
+// remote makes the requests look like those of a remote browser behind a proxy that terminates TLS.
 func (b *board) remote() {
 	b.header["X-Forwarded-For"], b.header["X-Forwarded-Proto"] = "192.0.2.7", "https"
 }
@@ -198,7 +198,7 @@ func TestDashboardSignsInByToken(t *testing.T) {
 }
 
 // Cookies ignore ports: a browser that has signed in sends the session to every room of the same
-// host name. Whoever runs an origin could act as the operator.
+// host name. With it, an origin could act as the operator.
 func TestOriginDoesNotGetTheDashboardsCookie(t *testing.T) {
 	for name, remote := range map[string]bool{"headgate-session": false, "__Host-headgate-session": true} {
 		b := openBoard(t)
@@ -227,8 +227,8 @@ func TestOriginDoesNotGetTheDashboardsCookie(t *testing.T) {
 	}
 }
 
-// A page at another port of the same host is of the same site, so its requests have the cookie: it
-// is no session, also to read.
+// A page at another port of the same host belongs to the same site, so its requests include the
+// cookie. They must not count as signed in, not even for reading.
 func TestDashboardSessionIsOfItsOwnOriginAlone(t *testing.T) {
 	b := openBoard(t)
 	b.remote()
@@ -262,8 +262,8 @@ func TestDashboardSessionIsOfItsOwnOriginAlone(t *testing.T) {
 	}
 }
 
-// A session is of one token, not of its id: an operator who writes another secret under the same id
-// into the file has shut out who knew the first.
+// A session belongs to one token, not to its id: if an operator replaces the secret of an id in the
+// file, sessions of the old secret must end.
 func TestDashboardSessionEndsWhenTheSecretOfItsTokenIsAnother(t *testing.T) {
 	b := openBoard(t)
 	b.remote()
@@ -331,14 +331,15 @@ func TestDashboardFromElsewhereNeedsATokenToRead(t *testing.T) {
 	}
 }
 
-// The list of rooms is sent once, and then what has changed; a room's own view gets that room each second.
+// The list of rooms is sent once, followed by changes; the view of a room gets that room each
+// second.
 func TestDashboardStreamsWhatItsPageShows(t *testing.T) {
 	b := openBoard(t)
 	all := b.events(5, "")
 	if len(all) != 5 || !strings.Contains(all[0], `"shop"`) || !strings.Contains(all[0], `"other"`) {
 		t.Fatalf("the stream has %q", all)
 	}
-	for n := 1; len(all[n]) > 40; n++ { // it may still be settling
+	for n := 1; len(all[n]) > 40; n++ { // it may not be stable yet
 		if strings.Contains(all[n], `"host"`) || n == len(all)-1 {
 			t.Fatalf("what has not changed is told again and again: %q", all)
 		}
@@ -351,7 +352,7 @@ func TestDashboardStreamsWhatItsPageShows(t *testing.T) {
 	}
 }
 
-// events reads some events of the stream; fewer when it ends.
+// events reads n events of the stream, or fewer when it ends.
 func (b *board) events(n int, query string) (all []string) {
 	b.t.Helper()
 	res := b.open("GET", "/dashboard/live"+query, "")
@@ -381,7 +382,7 @@ func readEvents(res *http.Response, n int) (all []string) {
 	return all
 }
 
-// Another site's page may send what it likes: nothing changes, and nobody is signed in by it.
+// Whatever another site's page sends, nothing changes, and nobody is signed in by it.
 func TestDashboardIsNotUsedByOtherSites(t *testing.T) {
 	b := openBoard(t)
 	secret, _ := b.token("write")
@@ -401,7 +402,8 @@ func TestDashboardIsNotUsedByOtherSites(t *testing.T) {
 		}
 	}
 	b.header = map[string]string{}
-	// A session is of the page alone: what other programs call wants its token in the request.
+	// A session is valid only for the dashboard's page: other programs must send the token in the
+	// request.
 	b.want(401, "PATCH", "/v1/rooms/shop", raise)
 	b.header = map[string]string{"Sec-Fetch-Site": "same-origin"}
 	got := b.want(200, "GET", "/dashboard/api/v1/rooms/shop", "").body
@@ -479,7 +481,7 @@ func TestDashboardStreamEndsWithTheServer(t *testing.T) {
 	if got := readEvents(res, 2); len(got) != 2 {
 		t.Fatalf("the stream has %q", got)
 	}
-	b.stop() // waits, and would for long
+	b.stop() // waits for the requests in flight
 	if got := readEvents(res, 1000); len(got) > 50 {
 		t.Errorf("%d events after the end", len(got))
 	}
@@ -502,7 +504,7 @@ func TestDashboardRemembersAndCountsTheOrigin(t *testing.T) {
 	for room, want := range map[string]int64{"shop": 0, "other": 1} { // one each, and one is inside
 		eventually(t, "whose the slot is", func() bool {
 			var st headgate.Status
-			get(t, b.visitors, "") // if nobody is inside any more
+			get(t, b.visitors, "") // admitted again if nobody is inside any more
 			json.Unmarshal([]byte(b.send("GET", "/dashboard/api/v1/rooms/"+room, "").body), &st)
 			return st.Lent != nil && st.Lent.Free == want && st.Lent.Inside+st.Lent.Called == 1-want &&
 				len(st.Lent.Workers) == 1

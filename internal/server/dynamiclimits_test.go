@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// say sends a change as an operator does.
+// say sends a change as an operator.
 func (p *process) say(method, path, body string) (status int, answer string) {
 	p.t.Helper()
 	secret, _, err := api.CreateToken(p.s.dataFolder(), api.Token{Scopes: []string{"write"}})
@@ -40,7 +40,7 @@ func (p *process) say(method, path, body string) (status int, answer string) {
 	return res.StatusCode, string(b)
 }
 
-// said is say of what must be answered so, and hold so much.
+// said is say that checks the status and a part of the answer.
 func (p *process) said(method, path, body string, want int, holds string) {
 	p.t.Helper()
 	if got, answer := p.say(method, path, body); got != want || !strings.Contains(answer, holds) {
@@ -48,14 +48,13 @@ func (p *process) said(method, path, body string, want int, holds string) {
 	}
 }
 
-// asks asks for one call of a key, and reports whether it passes; the status is 404 where
-// nobody knows the limit.
+// asks makes one call with a key and returns its status; 404 if the limit is unknown.
 func (p *process) asks(limit, key string) int {
 	status, _ := p.tries(limit, key)
 	return status
 }
 
-// tries is asks that reports also whether the node has decided alone.
+// tries is asks that also reports whether the node decided alone.
 func (p *process) tries(limit, key string) (status int, alone bool) {
 	p.t.Helper()
 	res, err := http.Post(p.operators+"/v1/limits/check", "application/json",
@@ -120,7 +119,7 @@ func TestALimitIsMadeReplacedAndRemoved(t *testing.T) {
 	if !strings.Contains(after, `"amount":5`) || !strings.Contains(after, `"zoe":9`) {
 		t.Errorf("after a reload and a restart: %s", after)
 	}
-	p.said("PUT", path, madeRule(3, "worker"), 200, `"overrides":{"eve":1},"source"`) // no more zoe
+	p.said("PUT", path, madeRule(3, "worker"), 200, `"overrides":{"eve":1},"source"`) // zoe is gone
 	p.said("DELETE", path, "", 200, `{"removed":true,"in_file":false}`)
 	p.said("DELETE", path, "", 404, "no_such_limit")
 	if got := p.asks("partner", "bob"); got != 404 {
@@ -132,7 +131,8 @@ func TestALimitIsMadeReplacedAndRemoved(t *testing.T) {
 	}
 }
 
-// The file wins, and what was made waits below it until it is removed.
+// The file takes precedence; a limit made by the API is stored and takes effect when the file has
+// none of its name.
 func TestTheFileWinsOverALimitThatWasMade(t *testing.T) {
 	p := run(t, limitsFile("3", "api, all"))
 	p.said("PUT", "/v1/limits/api", madeRule(9, "global"), 409, "stands in the configuration")
@@ -233,7 +233,7 @@ func TestOfBadInputNoLimitIsMade(t *testing.T) {
 	}
 }
 
-// escaped is any text as one part of a path.
+// escaped encodes any text as one part of a path.
 func escaped(s string) string {
 	var b strings.Builder
 	for i := range len(s) {
@@ -242,7 +242,8 @@ func escaped(s string) string {
 	return b.String()
 }
 
-// What a newer headgate has made of a limit, or a disk, stops nothing else.
+// A stored limit that cannot be read, because of a newer headgate or a damaged disk, affects
+// nothing else.
 func TestALimitThatCannotBeReadStopsNothing(t *testing.T) {
 	p := run(t, limitsFile("3", "api, all"))
 	p.said("PUT", "/v1/limits/good", madeRule(2, "global"), 201, "")
@@ -264,17 +265,18 @@ func TestALimitThatCannotBeReadStopsNothing(t *testing.T) {
 	p.said("PUT", "/v1/limits/odd", madeRule(2, "global"), 201, "")
 }
 
-// A rewound store tells of a key as a leader does that stood still since before it was written.
+// A rewound store returns an old value of a key, as a leader does that has not received the latest
+// writes.
 type rewound struct {
 	store.Store
 	key string
 	on  atomic.Bool
 
-	value    []byte // nil: it was not written yet
+	value    []byte // nil: not written yet
 	revision uint64
 }
 
-// keep has the store tell from now on, when it is on, what is there of a key at this moment.
+// keep makes the store return the present value of a key from now on, while it is on.
 func (r *rewound) keep(t *testing.T, key string) {
 	t.Helper()
 	var err error
@@ -284,7 +286,7 @@ func (r *rewound) keep(t *testing.T, key string) {
 	r.key = key
 }
 
-// rewind puts a rewound store below a process.
+// rewind puts a rewound store under a process.
 func rewind(p *process, key string) *rewound {
 	r := &rewound{Store: p.s.node.Records, key: key}
 	p.s.turn.Lock()
@@ -303,7 +305,8 @@ func (r *rewound) Load(ctx context.Context, key string) ([]byte, uint64, error) 
 	return r.Store.Load(ctx, key)
 }
 
-// What an old leader of the store tells removes no limit, and with it what its keys have used.
+// An outdated value from an old leader of the store must not remove a limit, and with it the usage
+// of its keys.
 func TestAnOldRecordRemovesNoLimit(t *testing.T) {
 	p := run(t, limitsFile("3", "api, all"))
 	p.said("PUT", "/v1/limits/partner", madeRule(2, "global"), 201, "")
@@ -326,8 +329,8 @@ func TestAnOldRecordRemovesNoLimit(t *testing.T) {
 	}
 }
 
-// The same of one that knows other limits, but not this one, of all data centers or of this one; and of
-// one that knows the amount of before.
+// The same for a value that has other limits but not this one, of all data centers or of this one,
+// and for one with the former amount.
 func TestAnOlderRecordPutsNothingBeforeIntoForce(t *testing.T) {
 	for _, scope := range []string{"global", "datacenter"} {
 		p := run(t, limitsFile("3", "api, all"))
@@ -360,9 +363,9 @@ func TestAnOlderRecordPutsNothingBeforeIntoForce(t *testing.T) {
 	}
 }
 
-// passes makes calls of one key at all nodes in turn until it has been refused often: exactly so
-// many pass, on whichever node. A call that who counts did not answer in time was refused, and may
-// have been counted.
+// passes makes calls with one key at all nodes in turn until many were denied: exactly the expected
+// number passes, whichever the node. A call that the host did not answer in time was denied, and
+// may have been counted.
 func passes(t *testing.T, all []*process, key string, most int) {
 	t.Helper()
 	passed, refused, lost := 0, 0, 0
@@ -383,8 +386,8 @@ func passes(t *testing.T, all []*process, key string, most int) {
 	}
 }
 
-// askedOfAStoreNode asks a store node as a worker does, which has no link; twice, as all store
-// nodes hear it.
+// askedOfAStoreNode sends a request to a store node as a worker does, which has no link; twice,
+// because all store nodes receive it.
 func askedOfAStoreNode(t *testing.T, p *process) {
 	t.Helper()
 	var r struct{ All struct{ Version uint64 } }

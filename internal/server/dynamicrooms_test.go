@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/api"
 )
 
-// A boss is an operator with a token, who asks for rooms.
+// A boss is an operator with a token who manages rooms.
 type boss struct {
 	t           *testing.T
 	base, token string
@@ -29,7 +29,7 @@ func (p *process) boss(scopes ...string) *boss {
 	return &boss{p.t, p.operators, secret}
 }
 
-// An answer is one of the API, read.
+// An answer is a parsed answer of the API.
 type answer struct {
 	*http.Response
 	Success bool
@@ -90,7 +90,7 @@ func (b *boss) ask(method, path, body string, header ...string) *answer {
 
 const teaRoom = `{"name":"tea","host":"tea.example","total_active_users":1,"new_users_per_minute":99}`
 
-// teaOf is teaRoom before the origin of a process.
+// teaOf returns teaRoom with the origin of a process.
 func teaOf(p *process) string {
 	return strings.Replace(teaRoom, "{", `{"headgate":{"origin":"`+p.origin+`"},`, 1)
 }
@@ -98,13 +98,13 @@ func teaOf(p *process) string {
 const anyHost = "rooms:\n" +
 	"  - {name: main, path: /x, origin: ORIGIN, total_active_users: 5, new_users_per_minute: 5}\n"
 
-// fileRoom is one more room of the file.
+// fileRoom returns one more room for the file.
 func fileRoom(name string) string {
 	return "  - {name: " + name + ", path: /" + name +
 		", origin: ORIGIN, total_active_users: 1, new_users_per_minute: 1}\n"
 }
 
-// see asks as a visitor of a host, with the cookie that came before.
+// see sends a request as a visitor of a host, with the cookie from the last answer.
 func see(t *testing.T, p *process, host, cookie string) (status int, next, body string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), "GET", p.visitors, nil)
@@ -130,7 +130,7 @@ func see(t *testing.T, p *process, host, cookie string) (status int, next, body 
 	return res.StatusCode, next, string(b)
 }
 
-// Who is inside stays and who waits keeps the place, whatever becomes of the room.
+// Changes of a room keep sessions and places in the line.
 func TestMadeRoomChanges(t *testing.T) {
 	p := run(t, anyHost)
 	b := p.boss("write")
@@ -144,7 +144,7 @@ func TestMadeRoomChanges(t *testing.T) {
 		t.Fatal("the first visitor waits")
 	}
 	status, ticket, _ := see(t, p, "tea.example", "")
-	if status != 200 || ticket == "" { // the waiting page of the API's default, 200
+	if status != 200 || ticket == "" { // the status of the waiting page is 200 by default in the API
 		t.Fatal(status, ticket)
 	}
 	if a := b.ask("PATCH", ":/"+r.ID, `{"queue_all":true,"queueing_status_code":202,
@@ -186,7 +186,8 @@ func TestMadeRoomChanges(t *testing.T) {
 	}
 }
 
-// cookieOfMadeRoom: its attributes and the interval are as the API said.
+// cookieOfMadeRoom checks that the cookie's attributes and the polling interval are as set by the
+// API.
 func cookieOfMadeRoom(t *testing.T, p *process) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), "GET", p.visitors, nil)
@@ -212,7 +213,8 @@ func cookieOfMadeRoom(t *testing.T, p *process) {
 	}
 }
 
-// eventIsSeen: who waits sees the page of an event while it is on, and then the room's again.
+// eventIsSeen checks that waiting visitors see the page of an event while it is on, and then the
+// room's again.
 func eventIsSeen(t *testing.T, p *process, b *boss, room, ticket string) {
 	t.Helper()
 	sees := func(want string) {
@@ -248,7 +250,7 @@ func eventIsSeen(t *testing.T, p *process, b *boss, room, ticket string) {
 	sees("<p>own</p>")
 }
 
-// A room that the file takes the name or the place of is kept, and says why it is not open.
+// A room whose name or route is taken by the file stays stored, and reports why it is not open.
 func TestMadeRoomBesideTheFile(t *testing.T) {
 	p := run(t, anyHost)
 	b := p.boss("write")
@@ -273,7 +275,7 @@ func TestMadeRoomBesideTheFile(t *testing.T) {
 	}
 }
 
-// A live change of such a room is a change like all others, and can be taken back.
+// A live change of such a room is an ordinary change, and can be undone.
 func TestMadeRoomLiveAndUndo(t *testing.T) {
 	p := run(t, anyHost)
 	b := p.boss("write")
@@ -328,7 +330,7 @@ func TestMadeRoomLiveAndUndo(t *testing.T) {
 	}
 }
 
-// A token of a zone, or of a room, may do so there alone.
+// A token of a zone, or of a room, works only there.
 func TestMadeRoomTokens(t *testing.T) {
 	p := run(t, "zones:\n  - {name: example.com, origin: ORIGIN}\n"+anyHost)
 	zone := p.boss("write:zone/example.com")
@@ -392,8 +394,8 @@ func TestMadeRoomTokens(t *testing.T) {
 	}
 }
 
-// Whoever may not say what stands behind a room cannot bring it back from the history either, unless
-// they took it away themselves.
+// A caller that may not set the origin of a room cannot restore one from the history either, unless
+// the caller removed it.
 func TestUndoDoesNotSayWhatStandsBehindARoom(t *testing.T) {
 	p := run(t, "zones:\n  - {name: example.com, origin: ORIGIN}\n"+anyHost)
 	zone, all := p.boss("write:zone/example.com"), p.boss("write")
@@ -409,18 +411,18 @@ func TestUndoDoesNotSayWhatStandsBehindARoom(t *testing.T) {
 	}
 	undo(zone, 3, 400)
 	all.ask("PATCH", rooms+"/"+r.ID, `{"queue_all":true}`).room(t)
-	undo(zone, 4, 200) // the origin is as it was
+	undo(zone, 4, 200) // the origin did not change
 	undo(all, 5, 200)
 	undo(all, 6, 200)
-	undo(all, 3, 200) // the origin is back
+	undo(all, 3, 200) // the origin is restored
 	zone.ask("DELETE", rooms+"/"+r.ID, "")
-	undo(zone, 9, 200) // its own
+	undo(zone, 9, 200) // its own change
 	all.ask("DELETE", rooms+"/"+r.ID, "")
 	undo(zone, 11, 400)
 	undo(all, 11, 200)
 }
 
-// The origin ends a stay only where the room allows it.
+// The origin ends a session only where the room allows it.
 func TestMadeRoomOriginCommands(t *testing.T) {
 	p := run(t, anyHost)
 	b := p.boss("write")
@@ -445,7 +447,7 @@ func TestMadeRoomOriginCommands(t *testing.T) {
 	eventually(t, "revoked", revoked)
 }
 
-// What an old leader of the store tells removes no room.
+// An outdated value from an old leader of the store must not remove a room.
 func TestAnOldRecordRemovesNoRoom(t *testing.T) {
 	p := run(t, anyHost)
 	b := p.boss("write")
@@ -465,7 +467,8 @@ func TestAnOldRecordRemovesNoRoom(t *testing.T) {
 	}
 }
 
-// A rule makes a lane; without it those in it are served; undone, it is the same lane again.
+// A rule creates a lane. Without the rule, visitors in the lane are still served; after an undo it
+// is the same lane again.
 func TestMadeRoomLanes(t *testing.T) {
 	p := run(t, anyHost)
 	b := p.boss("write")
@@ -526,7 +529,7 @@ func TestMadeRoomLanes(t *testing.T) {
 	}
 }
 
-// What is in force is what is read: the event that is on, and live changes of a room of the file.
+// The API shows what is in force: the current event, and live changes of a room of the file.
 func TestWhatIsInForceIsRead(t *testing.T) {
 	p := run(t, anyHost)
 	b := p.boss("write")
@@ -578,7 +581,7 @@ func TestWhatIsInForceIsRead(t *testing.T) {
 	}
 }
 
-// If-Match holds for the settings of a zone too.
+// If-Match works for the settings of a zone too.
 func TestMadeSettingsHaveAVersion(t *testing.T) {
 	p := run(t, anyHost)
 	b := p.boss("write")
@@ -603,7 +606,7 @@ func TestMadeSettingsHaveAVersion(t *testing.T) {
 
 const officeList = "lists:\n  - {name: office, addresses: [192.0.2.0/24]}\n"
 
-// A rule that asks for a list which the file has lost keeps its own room back, and no other one.
+// A rule with a list that is no longer in the file affects only its own room.
 func TestAListThatIsGone(t *testing.T) {
 	p := run(t, officeList+anyHost)
 	b := p.boss("write")
@@ -664,7 +667,7 @@ func zoneID(t *testing.T, b *boss, name string) string {
 	return id
 }
 
-// teaWith is a room with more members.
+// teaWith returns a room with additional members.
 func (p *process) teaWith(members string) string {
 	if !strings.Contains(members, `"headgate":{`) {
 		members += `,"headgate":{}`
@@ -674,7 +677,7 @@ func (p *process) teaWith(members string) string {
 	return strings.Replace(teaRoom, "{", "{"+members+",", 1)
 }
 
-// made makes a room, and wants it in force.
+// made creates a room, and checks that it is in force.
 func (b *boss) made(body string) (id string) {
 	b.t.Helper()
 	a := b.ask("POST", ":", body)
@@ -684,7 +687,7 @@ func (b *boss) made(body string) (id string) {
 	return a.room(b.t).ID
 }
 
-// at asks for a path of a host.
+// at requests a path of a host.
 func at(t *testing.T, p *process, host, path string, header ...string) *reply {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), "GET", strings.TrimSuffix(p.visitors, "/")+path, nil)
@@ -708,7 +711,7 @@ func at(t *testing.T, p *process, host, path string, header ...string) *reply {
 	return &reply{Response: res, body: string(b)}
 }
 
-// What the file can say of a room, a room of the API does as well.
+// Everything that the file can set for a room can be set by the API too.
 func TestMadeRoomHasWhatOneOfTheFileHas(t *testing.T) {
 	p := run(t, anyHost)
 	b := p.boss("write")
@@ -769,7 +772,7 @@ func TestMadeRoomAnswersPreflights(t *testing.T) {
 	}
 }
 
-// A room of the API meets limits of the file, and is still there when the file has them no more.
+// Limits of the file apply to a room of the API, which stays open when the file no longer has them.
 func TestMadeRoomMeetsLimits(t *testing.T) {
 	const limit = "limits:\n  - {name: api, algorithm: sliding_log, amount: 2, window: 1h}\n"
 	p := run(t, limit+anyHost)
@@ -791,7 +794,7 @@ func TestMadeRoomMeetsLimits(t *testing.T) {
 	}
 }
 
-// One line and one cookie for several hosts and paths.
+// Several hosts and paths share one line and one cookie.
 func TestMadeRoomOfSeveralRoutes(t *testing.T) {
 	p := run(t, anyHost)
 	b := p.boss("write")

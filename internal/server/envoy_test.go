@@ -19,7 +19,7 @@ import (
 	"github.com/headgate/headgate/internal/config"
 )
 
-// rules writes the file of rules: so many an hour for each client.
+// rules writes the file of rules: a number of calls per hour for each client.
 func (p *process) rules(text string) {
 	p.t.Helper()
 	if err := os.WriteFile(filepath.Join(p.dir, "api.yaml"), []byte(text), 0o600); err != nil {
@@ -33,7 +33,7 @@ descriptors:
     rate_limit: {unit: hour, requests_per_unit: AMOUNT}
 `
 
-// Envoy is answered without a room, a reload takes new rules, and what was used stays used.
+// Envoy is served without a room, a reload applies new rules, and usage is kept.
 func TestServerAnswersEnvoy(t *testing.T) {
 	p := &process{t: t, dir: t.TempDir()}
 	p.file = filepath.Join(p.dir, "headgate.yaml")
@@ -98,7 +98,7 @@ func TestServerAnswersEnvoy(t *testing.T) {
 	}
 }
 
-// What is wrong with any of the files of rules is said at once.
+// Faults of all files of rules are reported at once.
 func TestFaultsOfAllFilesOfRules(t *testing.T) {
 	dir := t.TempDir()
 	bad, gone := filepath.Join(dir, "bad.yaml"), filepath.Join(dir, "gone.yaml")
@@ -117,7 +117,7 @@ func TestFaultsOfAllFilesOfRules(t *testing.T) {
 	}
 }
 
-// One client that takes all connections it can get leaves some to others.
+// One client that opens as many connections as it can leaves some for others.
 func TestEnvoyIsAnsweredBesideManyConnections(t *testing.T) {
 	p := &process{t: t, dir: t.TempDir()}
 	p.file = filepath.Join(p.dir, "headgate.yaml")
@@ -128,7 +128,7 @@ func TestEnvoyIsAnsweredBesideManyConnections(t *testing.T) {
 	t.Cleanup(func() { p.stop() })
 	addr := p.s.envoy.listener.Addr().String()
 	refused := 0
-	for range 1001 { // one more than an address may have
+	for range 1001 { // one more than the maximum of an address
 		c, err := net.Dial("tcp", addr)
 		if err != nil {
 			t.Fatal(err)
@@ -146,7 +146,7 @@ func TestEnvoyIsAnsweredBesideManyConnections(t *testing.T) {
 			}
 			continue
 		}
-		io.WriteString(c, http2.ClientPreface) // it stays, and says nothing more
+		io.WriteString(c, http2.ClientPreface) // stays open and sends nothing more
 		f.WriteSettings()
 	}
 	if refused != 1 {

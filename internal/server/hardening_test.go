@@ -26,7 +26,7 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// sealer is the number of the key that a cookie was sealed with.
+// sealer returns the number of the key that sealed a cookie.
 func sealer(t *testing.T, cookie string) byte {
 	t.Helper()
 	_, value, _ := strings.Cut(cookie, "=")
@@ -37,8 +37,8 @@ func sealer(t *testing.T, cookie string) byte {
 	return raw[1]
 }
 
-// A reload that has read the keys before a rotation must not put them into force
-// after it: what the new key has sealed by then nobody could open.
+// A reload that has read the keys before a rotation must not put them into force after it: cookies
+// sealed by the new key could not be opened any more.
 func TestARotationBesideAReloadOfTheKeys(t *testing.T) {
 	p := run(t, shop)
 	k := p.s.node
@@ -78,7 +78,7 @@ func TestARotationBesideAReloadOfTheKeys(t *testing.T) {
 	}
 }
 
-// patch changes a room as an operator does.
+// patch changes a room as an operator.
 func (p *process) patch(room, body string) (status int, text string) {
 	p.t.Helper()
 	secret, _, err := api.CreateToken(p.s.dataFolder(), api.Token{Scopes: []string{"write"}})
@@ -103,7 +103,7 @@ func (p *process) patch(room, body string) (status int, text string) {
 	return res.StatusCode, string(b)
 }
 
-// A cut store writes once more, then its engine is gone.
+// A cut store executes one more write, then its engine is gone.
 type cut struct {
 	store.Store
 	engine interface{ Close() }
@@ -114,8 +114,8 @@ func (c *cut) CompareAndSwap(ctx context.Context, key string, rev uint64, v []by
 	return c.Store.CompareAndSwap(ctx, key, rev, v)
 }
 
-// The live record is written, then the disk fails, and it cannot be taken back: to
-// say that nothing has changed would be a lie from the next start on.
+// The live record is written, then the disk fails, and the change cannot be undone. If the API
+// reported that nothing has changed, that would be false after the next start.
 func TestALiveChangeThatIsLeftBehindSaysSo(t *testing.T) {
 	p := run(t, shop)
 	p.s.turn.Lock()
@@ -136,7 +136,7 @@ func TestALiveChangeThatIsLeftBehindSaysSo(t *testing.T) {
 	}
 }
 
-// The same for a reload, which fails after it has forgotten the live changes.
+// The same for a reload that fails after it has removed the live changes.
 func TestAReloadThatIsLeftBehindSaysSo(t *testing.T) {
 	p := run(t, shop)
 	p.change("shop", map[string]string{"message": "Live"})
@@ -144,7 +144,7 @@ func TestAReloadThatIsLeftBehindSaysSo(t *testing.T) {
 	p.s.node.Records = &cut{p.s.node.Records, p.s.node.Engine}
 	p.s.turn.Unlock()
 	keys := p.dir + "/data/keys"
-	if err := os.Chmod(keys, 0o755); err != nil { // refused: others may read them
+	if err := os.Chmod(keys, 0o755); err != nil { // rejected: others may read them
 		t.Fatal(err)
 	}
 	_, err := p.s.Reload(t.Context())
@@ -181,7 +181,7 @@ func (p *process) damage(room string) {
 	}
 }
 
-// One room whose record cannot be read does not stop the others from changing.
+// A room whose record cannot be read does not prevent changes of the others.
 func TestADamagedRoomIsLeftAsItIs(t *testing.T) {
 	const tea = "  - {name: tea, path: /tea, origin: ORIGIN, " + limits + "}\n"
 	p := run(t, shop+tea)
@@ -219,14 +219,14 @@ func TestADamagedRoomIsLeftAsItIs(t *testing.T) {
 	if status, body := p.patch("tea", `{"message": "x"}`); status != 200 {
 		t.Errorf("%d %s", status, body)
 	}
-	p.write("rooms:\n" + tea) // and it can go
+	p.write("rooms:\n" + tea) // it can be removed
 	if got := p.reload(); !slices.Equal(got.Rooms.Removed, []string{"shop"}) {
 		t.Errorf("%+v", got)
 	}
 }
 
-// A heal used to end here for ever: the engine that it starts does not find a stream
-// whose description was damaged meanwhile.
+// A recovery after a write failure used to fail for ever here: the restarted engine does not find a
+// stream whose description was damaged meanwhile.
 func TestAStreamThatIsGoneComesBackByItself(t *testing.T) {
 	p := run(t, shop)
 	inside := get(t, p.visitors+"/", "").cookie
@@ -255,10 +255,11 @@ func TestAStreamThatIsGoneComesBackByItself(t *testing.T) {
 	}
 }
 
-// patience passes only when a test fails.
+// patience is waited in full only when a test fails.
 const patience = 20 * time.Second
 
-// One address takes all connections; the key is in the file, so that it holds for loopback too.
+// One address opens as many connections as it can. The key is in the file, so it applies to
+// loopback too.
 func TestConnectionsOfAnAddressAreBounded(t *testing.T) {
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
 	defer origin.Close()
@@ -301,8 +302,8 @@ func TestConnectionsOfAnAddressAreBounded(t *testing.T) {
 	})
 }
 
-// A proxy brings everybody's connections: one that is trusted has no bound, and neither has this
-// machine unless the file says so.
+// A proxy carries the connections of many clients. A trusted one has no limit, and neither has this
+// machine unless the file sets one.
 func TestProxiesHaveAnyNumberOfConnections(t *testing.T) {
 	for _, more := range []string{"", "max_connections_per_address: 3\ntrusted_proxies: [127.0.0.1]\n"} {
 		visitors, _, _ := start(t, "http://127.0.0.1:1", oneRoom+more)
@@ -316,7 +317,7 @@ func TestProxiesHaveAnyNumberOfConnections(t *testing.T) {
 	}
 }
 
-// A recorder is an origin that keeps the bytes of each request that it reads.
+// A recorder is an origin that stores the bytes of each request.
 type recorder struct {
 	mu       sync.Mutex
 	messages []string
@@ -340,7 +341,7 @@ func (o *recorder) serve(c net.Conn) {
 	}
 }
 
-// of returns the requests for a path, or for what is below it.
+// of returns the requests for a path, or for paths below it.
 func (o *recorder) of(path string) (all []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -352,7 +353,7 @@ func (o *recorder) of(path string) (all []string) {
 	return all
 }
 
-// record starts an origin that reads on after each request.
+// record starts an origin that goes on reading after each request.
 func record(t *testing.T) (o *recorder, url string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -384,7 +385,7 @@ func record(t *testing.T) (o *recorder, url string) {
 	return o, "http://" + l.Addr().String()
 }
 
-// oneMessage says what is wrong with the bytes of one request, "" if nothing.
+// oneMessage returns why the bytes are not exactly one request, or "" if they are.
 func oneMessage(raw string) string {
 	head, _, ok := strings.Cut(raw, "\r\n\r\n")
 	switch lower := strings.ToLower(head + "\r\n"); {
@@ -402,8 +403,8 @@ func oneMessage(raw string) string {
 	return ""
 }
 
-// What headgate takes for one request must be one request to the origin, byte by byte: a second one
-// inside it would be seen by no room. /hidden is in a room that is shut.
+// What headgate treats as one request must be one request to the origin, byte by byte: a second one
+// inside it would pass without a room. /hidden is in a closed room.
 func TestNoRequestWithinARequest(t *testing.T) {
 	o, url := record(t)
 	visitors, _, _ := start(t, url, "  - {name: shut, path: /hidden, origin: ORIGIN, total_active_users: 1, "+
@@ -484,7 +485,7 @@ func TestNoRequestWithinARequest(t *testing.T) {
 	}
 }
 
-// A cache that keeps an answer with a pass in it lets everybody in by that pass.
+// A cache that stores an answer with a pass would admit everyone with that pass.
 func TestAnAnswerWithOurCookieIsPrivate(t *testing.T) {
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for pair := range strings.SplitSeq(r.Header.Get("X-Answer"), "|") {
@@ -538,8 +539,8 @@ func TestAnAnswerWithOurCookieIsPrivate(t *testing.T) {
 		if h.Get("Expires") != x.expires || h["Cdn-Cache-Control"] != nil || h["Surrogate-Control"] != nil {
 			t.Errorf("%q: %v", x.answer, h)
 		}
-		// A pass is sealed anew each time that a later end is confirmed, about once a second: an answer
-		// between two of them has no cookie of ours.
+		// A pass is sealed anew each time that a later end is confirmed, about once a second. An
+		// answer in between has no cookie of ours.
 		again := first
 		for range 50 {
 			if again.Header["Set-Cookie"] == nil {
@@ -612,7 +613,7 @@ func TestExcludedRequestsInFlightAreBounded(t *testing.T) {
 	if got := status(t, operators).Totals.InFlightRejected; got != 2 {
 		t.Errorf("%d are counted as refused", got)
 	}
-	go func() { statuses <- send("192.0.2.2", "/") }() // a visitor is bounded by the room alone
+	go func() { statuses <- send("192.0.2.2", "/") }() // visitors are limited only by the room
 	<-came
 	close(release)
 	for range 4 {

@@ -21,16 +21,16 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// A framer is a client of HTTP/2 that sends whatever it likes.
+// A framer is an HTTP/2 client that can send any frames.
 type framer struct {
 	*http2.Framer
 	c     net.Conn
 	head  bytes.Buffer
 	enc   *hpack.Encoder
-	ended chan struct{} // the server has closed the connection
+	ended chan struct{} // closed when the server closes the connection
 }
 
-// frames opens a connection, and reads what the server says to its end.
+// frames opens a connection, and reads what the server sends until the end.
 func frames(t *testing.T, url string) *framer {
 	t.Helper()
 	c, in := dial(t, url)
@@ -42,10 +42,10 @@ func frames(t *testing.T, url string) *framer {
 	return f
 }
 
-// last is the data of a PING after which the client has nothing to ask.
+// last is the data of the PING that the client sends last.
 var last = [8]byte{1}
 
-// listen reads what the server says to its end, or to its answer to the last PING.
+// listen reads what the server sends until the end, or until its answer to the last PING.
 func (f *framer) listen() {
 	defer close(f.ended)
 	for {
@@ -59,7 +59,7 @@ func (f *framer) listen() {
 	}
 }
 
-// writer opens a connection that gathers up in out what it sends.
+// writer opens a connection that buffers in out what it sends.
 func writer(t *testing.T, url string) (f *framer, out *bufio.Writer) {
 	t.Helper()
 	c, in := dial(t, url)
@@ -72,7 +72,7 @@ func writer(t *testing.T, url string) (f *framer, out *bufio.Writer) {
 	return f, out
 }
 
-// heap is how much memory is in use.
+// heap returns the bytes of memory in use.
 func heap() int64 {
 	var m runtime.MemStats
 	runtime.GC()
@@ -80,7 +80,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// fields encodes a request with further headers, as pairs "name value".
+// fields encodes a request with additional headers, as pairs "name value".
 func (f *framer) fields(path string, more ...string) []byte {
 	f.head.Reset()
 	first := []string{":method GET", ":scheme http", ":authority x", ":path " + path}
@@ -106,7 +106,7 @@ func (f *framer) wholly(t *testing.T, what string) {
 	}
 }
 
-// Streams that are reset as soon as they are asked for must not pile up at the origin.
+// Streams that are reset as soon as they are opened must not pile up at the origin.
 func TestRapidReset(t *testing.T) {
 	var now, most atomic.Int64
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -126,7 +126,7 @@ func TestRapidReset(t *testing.T) {
 	for i := range uint32(5000) {
 		if f.ask(2*i+1, f.fields("/slow", "cookie "+pass)) != nil ||
 			f.WriteRSTStream(2*i+1, http2.ErrCodeCancel) != nil {
-			break // the server has had enough
+			break // the server has closed the connection
 		}
 	}
 	if r := get(t, visitors+"/", pass); r.StatusCode != 200 {
@@ -139,12 +139,12 @@ func TestRapidReset(t *testing.T) {
 	}
 }
 
-// Headers without an end cost the client its connection.
+// Endless headers end the client's connection.
 func TestEndlessHeaders(t *testing.T) {
 	origin := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer origin.Close()
 	visitors, _, _ := start(t, origin.URL, oneRoom)
-	const limit = 64 << 20 // bytes that no server should have taken
+	const limit = 64 << 20 // bytes that no server should accept
 	for what, send := range map[string]func(f *framer) error{
 		"CONTINUATION": func(f *framer) error {
 			block := f.fields("/", "x-a "+strings.Repeat("a", 8<<10))
@@ -171,8 +171,8 @@ func TestEndlessHeaders(t *testing.T) {
 	}
 }
 
-// Frames without an end hold no memory and keep nobody else out. Those whose answers would pile up,
-// because the client does not read them, cost it its connection.
+// Endless frames occupy no memory and lock nobody out. If their answers would pile up, because the
+// client does not read them, the connection is closed.
 func TestFloodsOfFrames(t *testing.T) {
 	origin := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
@@ -181,8 +181,8 @@ func TestFloodsOfFrames(t *testing.T) {
 	visitors, _, _ := start(t, origin.URL, oneRoom)
 	const (
 		many = 200_000   // frames
-		most = 2_000_000 // frames, whose answers are more than the buffers of the kernel hold
-		held = 5 << 20   // bytes, which is 26 a frame
+		most = 2_000_000 // frames, whose answers exceed the buffers of the kernel
+		held = 5 << 20   // bytes, which is 26 for each frame
 	)
 	for what, x := range map[string]struct {
 		first, again func(f *framer) error
@@ -226,7 +226,7 @@ func TestFloodsOfFrames(t *testing.T) {
 		if x.ends != (err != nil) || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%s: closed %v, want %v: %v", what, err != nil, x.ends, err)
 		}
-		if !x.ends { // the answer to a PING says that all before it is read
+		if !x.ends { // the answer to a PING shows that everything before it was read
 			f.WritePing(false, last)
 			out.Flush()
 			f.wholly(t, what)
@@ -241,7 +241,7 @@ func TestFloodsOfFrames(t *testing.T) {
 	}
 }
 
-// A block of a few kB that unpacks to 64 MB is not unpacked.
+// A header block of a few kB that expands to 64 MB is not expanded.
 func TestHeaderBomb(t *testing.T) {
 	var asked atomic.Int64
 	origin := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -256,7 +256,7 @@ func TestHeaderBomb(t *testing.T) {
 	f.fields("/robots.txt")
 	f.enc.WriteField(bomb) // into the table
 	for f.head.Len() < 16<<10 {
-		f.enc.WriteField(bomb) // a byte each
+		f.enc.WriteField(bomb) // one byte each
 	}
 	block := f.head.Bytes()
 	f.ask(1, block[:min(len(block), 16<<10)])
@@ -267,7 +267,7 @@ func TestHeaderBomb(t *testing.T) {
 	f.wholly(t, "bomb")
 }
 
-// Priorities are ignored, of streams that there are not as well.
+// Priorities are ignored, also those of streams that do not exist.
 func TestPriorityFrames(t *testing.T) {
 	served := make(chan string, 1)
 	origin := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -294,7 +294,7 @@ func TestPriorityFrames(t *testing.T) {
 	}
 }
 
-// HTTP/2 lets clients send a Cookie header in crumbs: a pass is found among many.
+// HTTP/2 clients may split a Cookie header into several fields: a pass is found among many.
 func TestCookieCrumbs(t *testing.T) {
 	seen := make(chan string, 2)
 	origin := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -329,7 +329,7 @@ func TestCookieCrumbs(t *testing.T) {
 	}
 }
 
-// What HTTP/1.1 cannot say must not be made into two requests of it.
+// A request that HTTP/1.1 cannot express must not become two of its requests.
 func TestNoRequestWithinAStream(t *testing.T) {
 	o, url := record(t)
 	visitors, _, _ := start(t, url, oneRoom)
@@ -377,7 +377,7 @@ func dial(t *testing.T, url string) (net.Conn, *bufio.Reader) {
 	return c, bufio.NewReader(c)
 }
 
-// askRaw sends the bytes of one request and returns the answer to it.
+// askRaw sends the bytes of one request and returns its answer.
 func askRaw(t *testing.T, url, text string) *http.Response {
 	t.Helper()
 	c, in := dial(t, url)
@@ -397,7 +397,7 @@ const (
 	toH2C = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"
 )
 
-// Requests inside a tunnel are counted by nobody. The origin is Go's own, which speaks h2c.
+// Requests inside a tunnel would not be counted. The origin is Go's own server, which supports h2c.
 func TestNoTunnelThroughAnExcludedRequest(t *testing.T) {
 	var upgrades atomic.Int64
 	//nolint:staticcheck // nothing else upgrades to h2c, as old origins do
@@ -456,7 +456,7 @@ func TestNoTunnelThroughAnExcludedRequest(t *testing.T) {
 	}
 }
 
-// An origin that switches unasked opens no tunnel either.
+// An origin that switches protocols without a request to do so opens no tunnel either.
 func TestAnOriginThatSwitchesUnasked(t *testing.T) {
 	for _, head := range []string{"", "Connection: Upgrade\r\n", "Connection: Upgrade\r\nUpgrade: h2c\r\n",
 		"Connection: Upgrade\r\nUpgrade: websocket\r\n", "Connection: Upgrade\r\nUpgrade: \r\n"} {
@@ -484,8 +484,8 @@ func TestAnOriginThatSwitchesUnasked(t *testing.T) {
 	}
 }
 
-// rawOrigin keeps the bytes of what headgate sends, and answers each request on a connection of
-// its own.
+// rawOrigin records the bytes that headgate sends, and answers each request on a connection of its
+// own.
 func rawOrigin(t *testing.T) (url string, heads <-chan string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -553,7 +553,7 @@ func TestOtherSpellingsOfOurHeadersStopHere(t *testing.T) {
 	}
 }
 
-// overH2C speaks HTTP/2 without TLS.
+// overH2C is a transport for HTTP/2 without TLS.
 func overH2C(t *testing.T) *http.Transport {
 	p := new(http.Protocols)
 	p.SetUnencryptedHTTP2(true)

@@ -11,7 +11,8 @@ import (
 	"github.com/headgate/headgate/internal/api"
 )
 
-// A limit of all data centres is made and removed at any of them; not while the home is away.
+// A limit of all data centers can be created and removed at any of them, but not while the home is
+// unreachable.
 func TestALimitOfAllIsMadeAnywhere(t *testing.T) {
 	t.Parallel()
 	all := centres(t, sharedLimits+twoSites, "sjc", "lhr")
@@ -28,14 +29,14 @@ func TestALimitOfAllIsMadeAnywhere(t *testing.T) {
 	within(t, found, "changed at lhr", lhr.has("partner", 9))
 	passes(t, []*process{sjc, lhr}, "zoe", 9)
 
-	// What is of one data centre is its own, also by its name.
+	// A limit of one data center is separate, even under the same name.
 	lhr.said("PUT", "/v1/limits/own", madeRule(3, "datacenter"), 201, "")
 	lhr.said("PUT", "/v1/limits/own", madeRule(3, "global"), 409, "has another scope")
 	lhr.said("PUT", path, madeRule(3, "worker"), 409, "has another scope")
 	sjc.said("PUT", "/v1/limits/own", madeRule(4, "worker"), 201, "")
 	lhr.said("PUT", "/v1/limits/api", madeRule(3, "global"), 409, "stands in the configuration")
 
-	// One that was away finds what it has missed, also what was removed.
+	// A data center that was down catches up with what it missed, including removals.
 	sjc.said("PUT", "/v1/limits/gone", madeRule(3, "global"), 201, "")
 	within(t, found, "made at lhr", lhr.has("gone", 3))
 	lhr.stop()
@@ -52,7 +53,7 @@ func TestALimitOfAllIsMadeAnywhere(t *testing.T) {
 	lhr.said("DELETE", path, "", 503, "sjc, which does not answer")
 	lhr.said("PUT", "/v1/limits/own", madeRule(5, "datacenter"), 200, "")
 	lhr.stop()
-	lhr.begin() // it is ready when those who count what all share answer
+	lhr.begin() // ready when the hosts of shared limits answer
 	if a, b := lhr.amount("partner"), lhr.amount("own"); a != 10 || b != 5 {
 		t.Errorf("after a restart without the home %d and %d, want 10 and 5", a, b)
 	}
@@ -62,7 +63,7 @@ func TestALimitOfAllIsMadeAnywhere(t *testing.T) {
 		t.Errorf("the home has %d and %d, want 10 and 4", a, b)
 	}
 
-	// The home's file wins, and lhr may not make what it has.
+	// The file of the home takes precedence, and lhr may not create a limit that it has.
 	sjc.write(strings.Replace(sharedLimits, "{name: near,", "{name: partner,", 1) + twoSites)
 	sjc.reload()
 	lhr.said(
@@ -79,8 +80,8 @@ func TestALimitOfAllIsMadeAnywhere(t *testing.T) {
 	askedOfAStoreNode(t, lhr)
 }
 
-// A limit of all data centres is changed at any of them: it holds in all, also after restarts,
-// and is not changed while the home is out of reach.
+// A limit of all data centers can be changed at any of them. The change is in force in all, also
+// after restarts, and cannot be made while the home is unreachable.
 func TestALimitOfAllIsChangedAnywhere(t *testing.T) {
 	t.Parallel()
 	all := centres(t, sharedLimits+twoSites, "sjc", "lhr")
@@ -129,7 +130,7 @@ func TestALimitOfAllIsChangedAnywhere(t *testing.T) {
 		t.Errorf("a change that was refused is in force: %d", got)
 	}
 	lhr.stop()
-	lhr.begin() // it is ready when it knows who counts what all share
+	lhr.begin() // ready when it knows the hosts of shared limits
 	if a, b := lhr.amount("api"), lhr.amount("near"); a != 10 || b != 4 {
 		t.Errorf("after a restart without the home %d and %d, want 10 and 4", a, b)
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/headgate/headgate/internal/loopback"
 )
 
-// A cluster of one node: after a restart its clients have what they had, at once.
+// In a cluster of one node, clients keep their usage across a restart, at once.
 func TestServerLimitsOfOneNodeSurviveARestart(t *testing.T) {
 	t.Parallel()
 	p := &process{t: t, dir: t.TempDir(), origin: named(t, "origin")}
@@ -58,14 +58,14 @@ const sharedLimits = `limits:
   - {name: near, algorithm: sliding_log, amount: 3, window: 1h, scope: datacenter}
 `
 
-// denies is a rule by which a node refuses while who counts does not answer in time: on a busy
-// machine it must not decide by itself.
+// denies is a rule with which a node denies calls while the host does not answer in time: on a busy
+// machine it must not decide alone.
 func denies(amount int, scope string) string {
 	return strings.Replace(madeRule(amount, scope), "{", `{"on_unreachable":"deny",`, 1)
 }
 
-// nodes runs a cluster of real nodes of one data centre: three that keep the records, or one that
-// does and a worker.
+// nodes runs a cluster of real nodes of one data center: three store nodes, or one store node and a
+// worker.
 func nodes(t *testing.T, file string, names ...string) (all []*process) {
 	t.Helper()
 	dir, origin := t.TempDir(), named(t, "origin")
@@ -91,7 +91,7 @@ func nodes(t *testing.T, file string, names ...string) (all []*process) {
 		p.head = "drain_delay: 0s\ncluster: {join: " + name + ".join}\n"
 		p.write(file)
 		all = append(all, p)
-		wg.Go(func() { p.begin() }) // none opens before another one is there
+		wg.Go(func() { p.begin() }) // none opens before another one runs
 	}
 	wg.Wait()
 	for _, p := range all {
@@ -103,10 +103,10 @@ func nodes(t *testing.T, file string, names ...string) (all []*process) {
 	return all
 }
 
-// notYet is what the log says when a limit was told before all nodes knew it.
+// notYet is what the log says when a limit was published before all nodes knew it.
 const notYet = "has not said yet that it knows"
 
-// Who is told that there is a limit may ask any node, at once; all nodes count together.
+// After a limit has been created, every node knows it at once, and all nodes count together.
 func TestALimitIsMadeForAllNodes(t *testing.T) {
 	t.Parallel()
 	all := nodes(t, limitsFile("3", "api"), "n1", "n2", "n3")
@@ -118,7 +118,7 @@ func TestALimitIsMadeForAllNodes(t *testing.T) {
 			status = 201
 		}
 		all[round%3].said("PUT", path, denies(amount, "datacenter"), status, "")
-		for i, p := range all { // at once, but for a node that took longer than the answer waits
+		for i, p := range all { // at once, except at a node that took longer than the answer waits
 			got := p.amount("partner")
 			if late := strings.Contains(all[round%3].log.String(), notYet); got != int64(amount) && !late {
 				t.Errorf("round %d: at once it is %d at n%d, want %d", round, got, i+1, amount)
@@ -132,7 +132,7 @@ func TestALimitIsMadeForAllNodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, p := range all { // who orders the writes goes
+	for i, p := range all { // the leader of the store stops
 		if p.s.node.Config.Node == c.Leader {
 			all[i], all[2] = all[2], all[i]
 		}
@@ -159,7 +159,7 @@ func TestALimitIsMadeForAllNodes(t *testing.T) {
 	}
 }
 
-// knownBeforeItIsTold makes a limit at a while b is busy with another change.
+// knownBeforeItIsTold creates a limit at a while b is busy with another change.
 func knownBeforeItIsTold(t *testing.T, a, b *process) {
 	t.Helper()
 	told := make(chan struct{})
@@ -184,7 +184,7 @@ func knownBeforeItIsTold(t *testing.T, a, b *process) {
 	a.said("DELETE", "/v1/limits/known", "", 200, "")
 }
 
-// A limit that a call brings is met by one process, and its keys may be another's.
+// A limit that comes with a call reaches one process, while another may host its keys.
 func TestALimitOfACallIsShared(t *testing.T) {
 	t.Parallel()
 	all := centres(t, twoSites, "sjc", "lhr")
@@ -204,7 +204,7 @@ func TestALimitOfACallIsShared(t *testing.T) {
 		}
 		return v.Allowed
 	}
-	for _, key := range []string{"bob", "eve", "mallory"} { // its host may be the one that is asked
+	for _, key := range []string{"bob", "eve", "mallory"} { // the host of a key may be this node
 		for i := range 10 {
 			if !ask("lhr", key) && alone == 0 {
 				t.Errorf("%s: call %d of 10 is refused", key, i+1)
@@ -219,7 +219,8 @@ func TestALimitOfACallIsShared(t *testing.T) {
 	}
 }
 
-// A body that does not come must not hold a connection to the origin, with a pass or without.
+// A request body that does not arrive must not occupy a connection to the origin, with a pass or
+// without.
 func TestASlowBodyEnds(t *testing.T) {
 	came, ended := make(chan string, 9), make(chan error, 9)
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -251,8 +252,9 @@ func TestASlowBodyEnds(t *testing.T) {
 	}
 }
 
-// A request that meets several limits at once uses what is lent to its process: who is busy costs
-// no message, though the limits are hosted in another data centre. All take, or none does.
+// A request with several limits uses what its process has borrowed: a busy client costs no
+// messages, although the limits are hosted in another data center. It takes from all limits or from
+// none.
 func TestSeveralLimitsUseWhatIsLent(t *testing.T) {
 	t.Parallel()
 	const limits = `limits:
@@ -262,7 +264,7 @@ func TestSeveralLimitsUseWhatIsLent(t *testing.T) {
   - {name: calls, algorithm: concurrency, amount: 1, lease: 1h}
 `
 	all := centres(t, limits+twoSites, "sjc", "lhr")
-	for try := range 5 { // on a busy machine an answer may take longer than a call waits: then another key
+	for try := range 5 { // on a busy machine an answer may be late: then try another key
 		if severalUseWhatIsLent(t, all["sjc"].s, all["lhr"].s, fmt.Sprint("key-", try)) {
 			return
 		}
@@ -270,8 +272,8 @@ func TestSeveralLimitsUseWhatIsLent(t *testing.T) {
 	t.Error("five times the host of a key did not answer in time")
 }
 
-// severalUseWhatIsLent calls with one key, and another. It ends when the host of a key has not
-// answered in time, and reports that.
+// severalUseWhatIsLent makes calls with one key, and with another. It ends when the host of a key
+// has not answered in time, and reports that.
 func severalUseWhatIsLent(t *testing.T, home, far *Server, key string) bool {
 	link := far.node.Engine.Link("sjc")
 	rules := far.limits.Rules
@@ -326,7 +328,7 @@ func severalUseWhatIsLent(t *testing.T, home, far *Server, key string) bool {
 			some++
 		}
 	}
-	// What is not lent, such as a call under way, is looked at and taken as ever.
+	// Limits without loans, such as concurrency, are checked as always.
 	under := []bool{ask("wide", "calls", "wider"), ask("wide", "calls", "wider"), ask("calls", "wide")}
 	if alone {
 		return false
@@ -342,7 +344,7 @@ func severalUseWhatIsLent(t *testing.T, home, far *Server, key string) bool {
 		v, err := home.limits.Rules.Explain("wide", key)
 		return err == nil && v.Remaining == 1000000-int64(total)
 	})
-	// What one takes another of the same key gives back: the sum is used.
+	// Two checks of the same key: one returns what the other takes, so the sum is used.
 	vs, err := rules.AllowAll(t.Context(), []headgate.LimitCheck{
 		{Limit: "wide", Key: key + "two", Cost: 5}, {Limit: "wider", Key: key + "two", Cost: 1},
 		{Limit: "wide", Key: key + "two", Cost: -3}}, true)
@@ -352,7 +354,7 @@ func severalUseWhatIsLent(t *testing.T, home, far *Server, key string) bool {
 	if vs[0].Local || vs[1].Local || vs[2].Local {
 		return false
 	}
-	total++ // for the count of those that passed
+	total++ // for the count of passed calls
 	eventually(t, "the sum is what is used", func() bool {
 		v, err := home.limits.Rules.Explain("wide", key+"two")
 		return err == nil && v.Remaining == 1000000-2

@@ -14,8 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/api"
 )
 
-// call asks as a client of an API, without a cookie, past the room: its exclude lets
-// /api through.
+// call sends a request as an API client, without a cookie, past the room: exclude covers /api.
 func (p *process) call(client string) *http.Response {
 	p.t.Helper()
 	r, err := http.NewRequest("GET", p.visitors+"/api/x", nil)
@@ -51,7 +50,7 @@ func limitsFile(amount, limits string) string {
 	return strings.NewReplacer("AMOUNT", amount, "LIMITS", limits).Replace(withLimits)
 }
 
-// Each client has its calls, a reload changes them, and what was used stays used.
+// Each client has its own calls, a reload changes their number, and usage is kept.
 func TestServerLimitsClients(t *testing.T) {
 	p := run(t, limitsFile("3", "api, all"))
 	for i, want := range []int{200, 200, 200, 429} {
@@ -106,7 +105,7 @@ func TestServerLimitsClients(t *testing.T) {
 	}
 }
 
-// Who waits in the line uses up nothing.
+// Waiting visitors use up nothing.
 func TestServerLimitsNobodyWhoWaits(t *testing.T) {
 	p := run(t, limitsFile("3", "api"))
 	get(t, p.visitors+"/", "") // takes the only slot
@@ -118,7 +117,7 @@ func TestServerLimitsNobodyWhoWaits(t *testing.T) {
 	}
 }
 
-// A room that is suspended lets everybody pass, and its limits hold all the same.
+// A suspended room lets everyone pass, but its limits still apply.
 func TestServerLimitsWithoutALine(t *testing.T) {
 	p := run(t, strings.Replace(limitsFile("3", "api"), "limits: [", "suspended: true\n    limits: [", 1))
 	passed := 0
@@ -132,8 +131,7 @@ func TestServerLimitsWithoutALine(t *testing.T) {
 	}
 }
 
-// A key may be any bytes. Those that are not UTF-8 text are shown as U+FFFD, and are a key of
-// their own.
+// A key may be any bytes. Bytes that are not UTF-8 are shown as U+FFFD, but the key is distinct.
 func TestKeysThatAreNoText(t *testing.T) {
 	p := run(t, limitsFile("3", "api"))
 	p.call("a\xff")
@@ -158,7 +156,7 @@ func TestKeysThatAreNoText(t *testing.T) {
 	p.said("POST", "/v1/limits/check", "{\"limit\":\"api\",\"key\":\"a\xff\"}", 400, "not valid JSON")
 }
 
-// amount is the amount of a limit that is in force.
+// amount returns the amount of a limit that is in force.
 func (p *process) amount(limit string) int64 {
 	p.t.Helper()
 	for _, c := range p.s.limits.Rules.Limits() {
@@ -181,8 +179,8 @@ func (p *process) setAmount(limit string, amount int64) {
 	}
 }
 
-// What the file takes back does not come again with the old file: not with a reload, not with
-// the next change of another limit, and not with a restart.
+// When the file takes back a change, the change does not return with the old file: not with a
+// reload, not with the next change of another limit, and not with a restart.
 func TestALimitThatTheFileTakesBackStaysSo(t *testing.T) {
 	old, other := limitsFile("3", "api, all"), limitsFile("5", "api, all")
 	for name, swap := range map[string]func(p *process, file string){
@@ -215,7 +213,7 @@ func TestALimitThatTheFileTakesBackStaysSo(t *testing.T) {
 	}
 }
 
-// A limit that the file has no more is as the file says when it has it again.
+// A limit that is removed from the file and added again has the values of the file.
 func TestALimitThatWasRemovedBeginsAnew(t *testing.T) {
 	p := run(t, limitsFile("3", "api, all"))
 	p.setAmount("api", 9)
@@ -230,8 +228,8 @@ func TestALimitThatWasRemovedBeginsAnew(t *testing.T) {
 	}
 }
 
-// passesOn asks a store node for a change as a worker does, which has no link; twice, as all
-// store nodes hear it.
+// passesOn requests a change at a store node as a worker does, which has no link; twice, because
+// all store nodes receive it.
 func passesOn(t *testing.T, p *process) {
 	t.Helper()
 	type change struct {
@@ -263,8 +261,8 @@ func passesOn(t *testing.T, p *process) {
 	}
 }
 
-// overriding are headers by which origins see another URL or another method than headgate did.
-// gunicorn cuts SCRIPT_NAME off the path.
+// overriding are headers that make origins see another URL or another method than headgate.
+// gunicorn removes SCRIPT_NAME from the path.
 const (
 	otherURL = "X-Original-URL: /6.6.6.6\r\nX-Rewrite-Url: /6.6.6.6\r\nX-Original-URI: /6.6.6.6\r\n" +
 		"SCRIPT_NAME: /6.6.6.6\r\nPath-Info: /6.6.6.6\r\n"
@@ -274,7 +272,7 @@ const (
 		"X_HTTP_Method_Override: 6.6.6.6\r\nX_Method.Override: 6.6.6.6\r\nX~Http!Method: 6.6.6.6\r\n"
 )
 
-// A request that passes for its path or its method must be that request to the origin.
+// A request that passes because of its path or its method must be the same request at the origin.
 func TestNoOtherURLAndMethodForTheOrigin(t *testing.T) {
 	const rule = "  - {name: rule, path: /rule, origin: ORIGIN, total_active_users: 1, new_users_per_minute: 1, " +
 		"rules: [{action: bypass, expression: 'http.request.method eq \"GET\"'}]}\n"
@@ -301,7 +299,7 @@ func TestNoOtherURLAndMethodForTheOrigin(t *testing.T) {
 				t.Errorf("%q of %q: %d other methods:\n%s", x.line, keys, got, text)
 			}
 			want := 0
-			if x.stay && keys != "" { // the proxy says which URL it was asked for
+			if x.stay && keys != "" { // the proxy sends the URL of the original request
 				want = 5
 			}
 			if got := strings.Count(text, "6.6.6.6"); got != want {

@@ -23,7 +23,7 @@ import (
 	"github.com/headgate/headgate/internal/proxy"
 )
 
-// ownPageRoom has a page of its own beside the configuration; its origin is down.
+// ownPageRoom has a page of its own next to the configuration; its origin is down.
 const ownPageRoom = "rooms:\n  - name: shop\n    path: /shop\n    origin: http://127.0.0.1:1\n" +
 	"    total_active_users: 1\n    new_users_per_minute: 1\n    queue_all: true\n" +
 	"    page: {html_file: page.html, translations: {de-DE: page.de.html}, assets: files}\n"
@@ -53,8 +53,8 @@ func ownPage(t *testing.T, html string) *process {
 	return p
 }
 
-// TestOwnPage: who waits gets the room's own page, in a language that they read, reloading by
-// itself, with its files, while the origin is down.
+// TestOwnPage checks that waiting visitors get the room's own page, in a language that they accept,
+// which reloads by itself, with its files, while the origin is down.
 func TestOwnPage(t *testing.T) {
 	p := ownPage(t, `Please wait <img src="{{assets}}/logo.svg"> {{state}}`)
 	r := get(t, p.visitors+"/shop/", "")
@@ -76,8 +76,8 @@ func TestOwnPage(t *testing.T) {
 	}
 }
 
-// TestOwnPageIsReloaded: a page or a file that has changed is taken up; a faulty one is
-// refused with its line, and the old one stays.
+// TestOwnPageIsReloaded checks that a changed page or file is used; an invalid one is rejected with
+// its line, and the old one stays.
 func TestOwnPageIsReloaded(t *testing.T) {
 	p := ownPage(t, "one")
 	is := func(want string) {
@@ -113,7 +113,7 @@ func TestOwnPageIsReloaded(t *testing.T) {
 	}
 }
 
-// TestOwnPageSaysWhatTheJSONSays: the variables are the keys of cfWaitingRoom.
+// TestOwnPageSaysWhatTheJSONSays checks that the variables are the keys of cfWaitingRoom.
 func TestOwnPageSaysWhatTheJSONSays(t *testing.T) {
 	p := ownPage(t, "-")
 	r := ask(t, p.visitors+"/shop/", "application/json", "")
@@ -148,7 +148,7 @@ func TestOwnPageSaysWhatTheJSONSays(t *testing.T) {
 	}
 }
 
-// ask asks with the headers Accept and Accept-Language.
+// ask sends a request with the headers Accept and Accept-Language.
 func ask(t *testing.T, url, accept, language string) reply {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
@@ -188,8 +188,8 @@ func TestPreviewOfARoom(t *testing.T) {
 	}
 }
 
-// A token of one zone cannot loosen the policy under which an operator looks at its pages, by
-// whatever way the page comes: by a room, by a preview of no room, or by the dashboard.
+// A token of one zone cannot loosen the policy under which an operator views its pages, whether by
+// a room, by a preview without a room, or by the dashboard.
 func TestZoneTokenCannotLoosenAPreview(t *testing.T) {
 	p := run(t, "zones:\n  - {name: tea.example, origin: ORIGIN}\n"+anyHost)
 	b := p.boss("write:zone/tea.example")
@@ -229,7 +229,8 @@ func TestZoneTokenCannotLoosenAPreview(t *testing.T) {
 	}
 }
 
-// TestPreviewHasTheMessage of the room, or of the event that is shown, unless another one is asked for.
+// TestPreviewHasTheMessage checks that a preview shows the message of the room, or of its event,
+// unless the query sets another.
 func TestPreviewHasTheMessage(t *testing.T) {
 	p := run(t, "rooms:\n  - name: shop\n    origin: ORIGIN\n    total_active_users: 1\n"+
 		"    new_users_per_minute: 1\n    message: Of the file\n    events:\n"+
@@ -250,7 +251,8 @@ func TestPreviewHasTheMessage(t *testing.T) {
 	}
 }
 
-// TestCheckFilesOfPages: a page that could not be shown is a fault of its file, before the start.
+// TestCheckFilesOfPages checks that an invalid page is reported as a fault of its file before the
+// start.
 func TestCheckFilesOfPages(t *testing.T) {
 	dir := t.TempDir()
 	cfg, err := config.Parse(filepath.Join(dir, "headgate.yaml"), []byte(ownPageRoom))
@@ -295,14 +297,14 @@ func (w *written) lines(with string) (all []string) {
 	return all
 }
 
-// An operator whose visitors all get 502 finds the reason in the log, with the number that the
-// visitor was shown, and once.
+// When all visitors get 502, the log has the cause, with the request number that the visitor was
+// shown, and only once.
 func TestTheLogSaysWhyTheOriginDidNotAnswer(t *testing.T) {
 	resets := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		panic(http.ErrAbortHandler)
 	}))
 	defer resets.Close()
-	tls := httptest.NewTLSServer(http.NotFoundHandler()) // of a CA that nobody knows
+	tls := httptest.NewTLSServer(http.NotFoundHandler()) // signed by an unknown CA
 	tls.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	defer tls.Close()
 	closed := loopback.Free(t)
@@ -360,12 +362,12 @@ func TestBrokenAnswersAreToldOnceAMinute(t *testing.T) {
 	}{
 		{0, 502, 0, true},
 		{0, 502, 0, false},
-		{time.Second, 504, 0, true}, // another fault has a line of its own
+		{time.Second, 504, 0, true}, // another code has a line of its own
 		{59*time.Second - 1, 502, 0, false},
 		{1, 502, 2, true},
 		{time.Minute, 502, 0, true},
-		{0, 503, 0, false}, // a stay that is over
-		{0, 413, 0, false}, // the client's doing
+		{0, 503, 0, false}, // the session has ended
+		{0, 413, 0, false}, // caused by the client
 		{0, 504, 0, true},
 	} {
 		at = at.Add(step.after)
@@ -409,7 +411,7 @@ func rawBytes(t *testing.T, url, text string) string {
 	return string(all)
 }
 
-// What a room answers to preflights itself, whatever state it is in.
+// Preflights that a room answers itself, in any state.
 func TestPreflightsAnsweredHere(t *testing.T) {
 	var asked atomic.Int64
 	origin := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
@@ -480,7 +482,7 @@ func TestPreflightsAnsweredHere(t *testing.T) {
 	}
 }
 
-// Where readings of a path are of several rooms, one of them cannot allow what reaches the other.
+// If the readings of a path belong to several rooms, one of them cannot allow what reaches another.
 func TestPreflightsOfSeveralRoomsAreTheOrigins(t *testing.T) {
 	var asked atomic.Int64
 	origin := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
@@ -498,7 +500,7 @@ func TestPreflightsOfSeveralRoomsAreTheOrigins(t *testing.T) {
 	}
 }
 
-// Answers of headgate's own can be read by the pages of the origins that are listed, and by no others.
+// Pages of the listed origins, and no others, can read headgate's own answers.
 func TestWaitingAnswersAreShared(t *testing.T) {
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Query().Get("says") {
@@ -589,7 +591,7 @@ func TestWaitingAnswersAreShared(t *testing.T) {
 
 func listed(lines []string) string { return strings.Join(lines, ",") }
 
-// corsOf are the headers of CORS, sorted.
+// corsOf returns the CORS headers, sorted.
 func corsOf(h http.Header) (all string) {
 	for _, name := range []string{"Allow-Credentials", "Allow-Headers", "Allow-Methods", "Allow-Origin",
 		"Expose-Headers", "Max-Age"} {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// askFields sends the fields of a request as they are, as pairs "name value", a body and fields after
-// it if there are any, and returns the status of the answer, "" if there is none.
+// askFields sends the fields of a request unchanged, as pairs "name value", then a body and
+// trailing fields if there are any, and returns the status of the answer, "" if there is none.
 func askFields(
 	t *testing.T, visitors string, fields []string, body string, trailers ...string,
 ) (status string) {
@@ -63,8 +63,8 @@ func askFields(
 	}
 }
 
-// list is what is changed of a request: "name value" replaces a field, "+name value" adds one, "-name"
-// takes one away.
+// list holds changes of a request: "name value" replaces a field, "+name value" adds one, "-name"
+// removes one.
 type list []string
 
 func (l list) fields() []string {
@@ -85,9 +85,9 @@ func (l list) fields() []string {
 	return all
 }
 
-// What requests of HTTP/2 may say in their pseudo-headers, and beside them: the room decides on the host
-// and the path that the origin is sent, and the origin is sent one request or none. The room of
-// shop.example lets nobody in, that of open.example everybody.
+// What HTTP/2 requests may contain in pseudo-headers and beside them: the room decides on the host
+// and the path that are sent to the origin, and the origin gets one request or none. The room of
+// shop.example admits nobody, that of open.example everybody.
 func TestPseudoHeaders(t *testing.T) {
 	const crlf = "\r\nHost: shop.example\r\n\r\nGET /hidden"
 	o, url := record(t)
@@ -147,7 +147,7 @@ func TestPseudoHeaders(t *testing.T) {
 		}
 	}
 	post := list{":method POST"}
-	for _, x := range []struct { // their bodies come after the answer has begun, or not
+	for _, x := range []struct { // bodies that arrive after the answer has begun, or before
 		changes  list
 		body     string
 		trailers list

@@ -29,7 +29,7 @@ import (
 	"github.com/headgate/headgate/queue"
 )
 
-// A sink is a target that remembers the bodies of what it gets, and the signatures.
+// A sink is a target that records the bodies and signatures that it receives.
 type sink struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -50,7 +50,7 @@ func newSink(t *testing.T) *sink {
 	return g
 }
 
-// got are the bodies so far, sorted.
+// got returns the bodies so far, sorted.
 func (g *sink) got() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -131,7 +131,7 @@ func TestReloadOpensRemovesAndChangesQueues(t *testing.T) {
 	}
 	two = p.queue("two")
 	eventually(t, "a host", two.Hosted)
-	if err := two.Resume(t.Context()); err != nil { // it was paused, and is
+	if err := two.Resume(t.Context()); err != nil { // it was paused, and is still
 		t.Fatal(err)
 	}
 	eventually(t, "what stayed goes on", func() bool { return second.got() == "c d e" })
@@ -217,7 +217,7 @@ func TestTheSecretOfATargetIsReadAgain(t *testing.T) {
 	}
 }
 
-// A machine is overrun as a whole, however its name is spelt.
+// Overload concerns a machine as a whole, however its name is spelled.
 func TestTargetsOfOneSiteSlowDownTogether(t *testing.T) {
 	for text, want := range map[string]string{
 		"http://db.example/a":       "http://db.example:80",
@@ -245,7 +245,7 @@ func TestTargetsOfOneSiteSlowDownTogether(t *testing.T) {
 	}
 }
 
-// posts puts jobs, and gives the answer.
+// posts puts jobs, and returns the answer.
 func (p *process) posts(kind, body string) string {
 	p.t.Helper()
 	secret, _, err := api.CreateToken(p.s.dataFolder(), api.Token{Scopes: []string{"put"}})
@@ -299,7 +299,7 @@ func TestJobsLeaveRoomOnTheDisk(t *testing.T) {
 	})
 }
 
-// The queues of the configuration ask for room, and a reload does not lose that.
+// The queues of the configuration check the free space, also after a reload.
 func TestAPutIsRefusedWhileTheDiskIsNearlyFull(t *testing.T) {
 	g := newSink(t)
 	p := run(t, shop)
@@ -341,7 +341,7 @@ func TestASharedTargetsPaceFollowsItsLimit(t *testing.T) {
 		t.Helper()
 		now = now.Add(time.Second)
 		ok, at := th.Pass(now, 1)
-		for ok { // what was late, and then the next
+		for ok { // first what was late, then the next
 			ok, at = th.Pass(now, 1)
 		}
 		if at.Sub(now) != want {
@@ -361,7 +361,7 @@ func TestASharedTargetsPaceFollowsItsLimit(t *testing.T) {
 	apart(100 * time.Millisecond)
 	amount(100)
 	apart(10 * time.Millisecond)
-	amount(0) // the limit itself lets nothing pass
+	amount(0) // the limit itself allows nothing
 	apart(10 * time.Millisecond)
 	amount(5)
 	apart(200 * time.Millisecond)
@@ -372,8 +372,8 @@ const closedAndOpen = `
   - {name: rest, origin: ORIGIN, suspended: true, total_active_users: 9, new_users_per_minute: 9}
 `
 
-// TestWalls3TargetsThatAreNoPath: finding 3. What is no path is decided on by nobody, and goes to
-// nobody.
+// TestWalls3TargetsThatAreNoPath, finding 3: a target that is not a path is rejected and not sent
+// to any origin.
 func TestWalls3TargetsThatAreNoPath(t *testing.T) {
 	origin := newLineOrigin(t)
 	visitors, _, _ := start(t, origin.url, closedAndOpen)
@@ -395,7 +395,7 @@ func TestWalls3TargetsThatAreNoPath(t *testing.T) {
 	}
 }
 
-// TestWalls3TheHostOfATargetDecides: the host that is decided on is the one that is sent.
+// TestWalls3TheHostOfATargetDecides checks that the host of the decision is the host that is sent.
 func TestWalls3TheHostOfATargetDecides(t *testing.T) {
 	origin := newLineOrigin(t)
 	visitors, _, _ := start(t, origin.url, closedAndOpen)
@@ -415,8 +415,8 @@ func TestWalls3TheHostOfATargetDecides(t *testing.T) {
 	}
 }
 
-// TestWalls16HostsAreReadInOneWay: finding 16. Each Host is of its room and is sent as it was read,
-// or is refused.
+// TestWalls16HostsAreReadInOneWay, finding 16: each Host belongs to its room and is sent as it was
+// read, or is rejected.
 func TestWalls16HostsAreReadInOneWay(t *testing.T) {
 	origin := newLineOrigin(t)
 	visitors, _, _ := start(t, origin.url, closedAndOpen)
@@ -455,7 +455,7 @@ func TestWalls16HostsAreReadInOneWay(t *testing.T) {
 	}
 }
 
-// TestWalls3TargetsByHTTP2: the same for pseudo-headers.
+// TestWalls3TargetsByHTTP2 checks the same for pseudo-headers.
 func TestWalls3TargetsByHTTP2(t *testing.T) {
 	origin := newLineOrigin(t)
 	visitors, _, _ := start(t, origin.url, closedAndOpen)

@@ -285,7 +285,7 @@ func (w *swap) prepareRooms(ctx context.Context) error {
 		if g.live == nil || next == g { // no live changes, or damaged and left as it is
 			continue
 		}
-		if next == nil && w.s.node.Linked() { // the room still runs in other data centers, with its live changes
+		if next == nil && w.s.node.Linked() { // it still runs in other data centers, unchanged
 			continue
 		}
 		w.got.Dropped = append(w.got.Dropped, g.file.Name)

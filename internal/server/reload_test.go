@@ -28,8 +28,8 @@ import (
 type process struct {
 	t                   *testing.T
 	dir, file           string
-	origin              string // what ORIGIN stands for
-	head                string // stands above the rooms
+	origin              string // replaces ORIGIN
+	head                string // text above the rooms
 	s                   *Server
 	visitors, operators string
 	log                 *syncBuffer
@@ -53,7 +53,7 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
-// named starts an origin that says its name.
+// named starts an origin that answers with its name.
 func named(t *testing.T, name string) string {
 	o := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, name+" for "+r.Header.Get("X-Forwarded-For"))
@@ -72,7 +72,7 @@ func run(t *testing.T, file string) *process {
 	return p
 }
 
-// write writes the file; addresses and the data folder stand above it.
+// write writes the file, with the addresses and the data folder before the given text.
 func (p *process) write(rooms string) {
 	p.t.Helper()
 	head := "listen: 127.0.0.1:0\nadmin_listen: 127.0.0.1:0\ndata: " + p.dir + "/data\n"
@@ -85,14 +85,14 @@ func (p *process) write(rooms string) {
 	}
 }
 
-// start opens and runs the server; a second time it is a restart.
+// start opens and runs the server; a second call is a restart.
 func (p *process) start() {
 	p.t.Helper()
 	p.begin()
 	p.await()
 }
 
-// begin starts the process and does not wait until it is ready: that is await.
+// begin starts the process and does not wait until it is ready: await does.
 func (p *process) begin() {
 	p.t.Helper()
 	cfg, err := config.Load(p.file)
@@ -145,7 +145,7 @@ func (p *process) status(room string) headgate.Status {
 	if err := json.Unmarshal([]byte(body), &st); err != nil {
 		p.t.Fatalf("%s: %v", body, err)
 	}
-	st.Record, st.Totals, st.Lent = headgate.Record{}, headgate.Totals{}, nil // these move by themselves
+	st.Record, st.Totals, st.Lent = headgate.Record{}, headgate.Totals{}, nil // these change without the test
 	return st
 }
 
@@ -269,7 +269,7 @@ func TestReloadRemovesAndRenames(t *testing.T) {
 		strings.Contains(get(t, p.operators+"/metrics", "").body, `room="tea"`) {
 		t.Error("operators still see the removed room")
 	}
-	// And back: the room goes on where it stopped.
+	// And back: the room continues where it stopped.
 	p.write(shop + "  - {name: tea, path: /tea, origin: ORIGIN, " + limits + "}\n")
 	p.reload()
 	if r := get(t, p.visitors+"/tea", a.cookie); r.StatusCode != 200 {
@@ -320,7 +320,7 @@ func TestReloadChangesTheOriginAndTheProxies(t *testing.T) {
 	}
 }
 
-// The room believes the proxies that the file names now, too.
+// After a reload the room uses the new list of trusted proxies.
 func TestReloadChangesWhomTheRoomTakesAVisitorFor(t *testing.T) {
 	p := run(t, "rooms:\n  - {name: shop, origin: ORIGIN, queue_all: true, exclude: {cidrs: "+
 		"[192.0.2.0/24]}, "+limits+"}\n")
@@ -354,7 +354,7 @@ func TestReloadChangesWhomTheRoomTakesAVisitorFor(t *testing.T) {
 	}
 }
 
-// A new way to the origin begins without what the old one knew.
+// A new proxy to the origin starts without the state of the old one.
 func TestReloadLeavesAnOriginThatIsDown(t *testing.T) {
 	p := run(t, shop)
 	p.origin = "http://127.0.0.1:1"
@@ -374,7 +374,7 @@ func TestReloadTellsWhatNeedsARestart(t *testing.T) {
 	p := run(t, shop)
 	p.write("listen: 127.0.0.1:1\nadmin_listen: 127.0.0.1:2\ndata: /nowhere\n" +
 		strings.Replace(shop, "name: shop", "name: shop, message: Hello", 1))
-	for range 2 { // it stays told
+	for range 2 { // it is reported each time
 		got := p.reload()
 		if !slices.Equal(got.NeedsRestart, []string{"listen", "admin_listen", "data"}) {
 			t.Errorf("%+v", got)
@@ -416,7 +416,7 @@ func TestReloadOnASignal(t *testing.T) {
 	wg.Wait()
 }
 
-// Reloads and changes while visitors come: each visitor meets a whole set.
+// During reloads and changes each request sees one complete set of rooms.
 func TestReloadWhileVisitorsCome(t *testing.T) {
 	p := run(t, shop)
 	stop := make(chan bool)
@@ -461,7 +461,7 @@ func TestChangesAreRefusedWhileDraining(t *testing.T) {
 	}
 }
 
-// A stop drains at once, though a change is under way that takes as long as its store.
+// A stop drains at once, even while a change waits for its store.
 func TestAStopWaitsForNoChangeBeforeItDrains(t *testing.T) {
 	t.Parallel()
 	p := run(t, anyHost)

@@ -70,7 +70,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h := best.handler
-	if len(others) == 0 && best.preflight != nil && wire.IsPreflight(r) { // of several, each policy would apply
+	if len(others) == 0 && best.preflight != nil && wire.IsPreflight(r) { // several: each policy would apply
 		h = best.preflight
 	}
 	for _, g := range others { // the request may reach each room, so it needs a pass of each

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// lineOrigin is an origin that keeps the bytes of each request line, and the Host.
+// lineOrigin is an origin that records the bytes of each request line, and the Host.
 type lineOrigin struct {
 	url   string
 	mu    sync.Mutex
@@ -75,7 +75,7 @@ func (o *lineOrigin) serve(c net.Conn) {
 	io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\norigin")
 }
 
-// seen returns what came since the last call.
+// seen returns what was received since the last call.
 func (o *lineOrigin) seen() (lines, hosts []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -84,7 +84,7 @@ func (o *lineOrigin) seen() (lines, hosts []string) {
 	return lines, hosts
 }
 
-// raw sends a request as it is written and returns the answer.
+// raw sends a request as written and returns the answer.
 func raw(t *testing.T, visitors, request string) reply {
 	t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(visitors, "http://"))
@@ -101,7 +101,7 @@ func raw(t *testing.T, visitors, request string) reply {
 		t.Fatalf("%q: %v", request, err)
 	}
 	defer res.Body.Close()
-	body, _ := io.ReadAll(res.Body) // a connection that ends is an end
+	body, _ := io.ReadAll(res.Body) // the end of the connection ends the body
 	out := reply{Response: res, body: string(body)}
 	for _, x := range res.Cookies() {
 		out.cookie = x.Name + "=" + x.Value
@@ -109,7 +109,7 @@ func raw(t *testing.T, visitors, request string) reply {
 	return out
 }
 
-// line is a request without a body for a target as it is written.
+// line returns a request without a body for a target as written.
 func line(method, target, cookie string) string {
 	length := ""
 	if method == "POST" {
@@ -119,7 +119,7 @@ func line(method, target, cookie string) string {
 		length)
 }
 
-// spellings are ways to write "from FOLDER up to PATH" that some origin reads so.
+// spellings returns ways to write "from FOLDER up to PATH" that some origin reads so.
 func spellings(folder, path string) (all []string) {
 	for _, up := range []string{
 		"../", "..%2f", "..%2F", "%2e%2e/", "%2E%2E%2F", ".%2e/", `..\`, "..%5c", "%2e%2e%5C", "..;x/",
@@ -132,8 +132,8 @@ func spellings(folder, path string) (all []string) {
 	return all
 }
 
-// TestWalls1NoReadingOfAPathPassesARoom: finding 1. What is excluded, bypassed or of another room in
-// one reading alone does not reach the origin.
+// TestWalls1NoReadingOfAPathPassesARoom, finding 1: a path that is excluded, bypassed or in another
+// room in only one of its readings does not reach the origin.
 func TestWalls1NoReadingOfAPathPassesARoom(t *testing.T) {
 	const limits = "total_active_users: 1, new_users_per_minute: 9"
 	rooms := map[string]string{
@@ -184,7 +184,7 @@ func TestWalls1NoReadingOfAPathPassesARoom(t *testing.T) {
 	}
 }
 
-// writings are ways to write a path whose clean reading is /PATH.
+// writings returns ways to write a path whose clean reading is /PATH.
 func writings(path string) (all []string) {
 	first := fmt.Sprintf("%%%02x", path[0])
 	return append(spellings("/x", path), "/"+path+";", "/"+path+";v=1", "//"+path, "/./"+path,
@@ -194,7 +194,7 @@ func writings(path string) (all []string) {
 		"/"+path+".", "/"+path+"%20", "/"+path+"%2e%20", "/"+path+"./x/..%20")
 }
 
-// inside returns the cookie of a visitor who is in the room of a path.
+// inside returns the cookie of a visitor who is inside the room of a path.
 func inside(t *testing.T, visitors, path string) string {
 	t.Helper()
 	r := get(t, visitors+path, "")
@@ -204,7 +204,7 @@ func inside(t *testing.T, visitors, path string) string {
 	return r.cookie
 }
 
-// TestWalls1NoReadingOfAPathPassesADeny: finding 1, for who is inside.
+// TestWalls1NoReadingOfAPathPassesADeny, finding 1, for visitors inside.
 func TestWalls1NoReadingOfAPathPassesADeny(t *testing.T) {
 	for name, rule := range map[string]string{
 		"exact": `http.request.uri.path in {"/admin" "/admin/"}`,
@@ -229,8 +229,8 @@ func TestWalls1NoReadingOfAPathPassesADeny(t *testing.T) {
 	}
 }
 
-// TestWalls1NoReadingOfAPathReachesABypass: finding 1. What is bypassed or excluded in one reading
-// alone does not pass a full room.
+// TestWalls1NoReadingOfAPathReachesABypass, finding 1: a path that is bypassed or excluded in only
+// one of its readings does not pass a full room.
 func TestWalls1NoReadingOfAPathReachesABypass(t *testing.T) {
 	origin := newLineOrigin(t)
 	visitors, operators, _ := start(t, origin.url, `
@@ -263,7 +263,8 @@ func TestWalls1NoReadingOfAPathReachesABypass(t *testing.T) {
 	}
 }
 
-// TestWalls1NoReadingOfAPathIsOfAnotherRoom: finding 1. The pass of a room opens no other one.
+// TestWalls1NoReadingOfAPathIsOfAnotherRoom, finding 1: the pass of one room is not valid in
+// another.
 func TestWalls1NoReadingOfAPathIsOfAnotherRoom(t *testing.T) {
 	origin := newLineOrigin(t)
 	visitors, _, _ := start(t, origin.url, `
@@ -283,8 +284,8 @@ func TestWalls1NoReadingOfAPathIsOfAnotherRoom(t *testing.T) {
 	}
 }
 
-// TestWalls1NoReadingOfAPathHasALimitOfItsOwn: finding 1. However a path is written, it counts as
-// one key, and what passes goes to the origin as it came.
+// TestWalls1NoReadingOfAPathHasALimitOfItsOwn, finding 1: all spellings of a path count as one key,
+// and an allowed request is sent to the origin unchanged.
 func TestWalls1NoReadingOfAPathHasALimitOfItsOwn(t *testing.T) {
 	origin := newLineOrigin(t)
 	p := &process{t: t, dir: t.TempDir(), origin: origin.url}
@@ -301,7 +302,7 @@ rooms:
 	origin.seen()
 	for _, target := range writings("login") {
 		r := raw(t, p.visitors, line("POST", target, cookie))
-		// A slash at the end is another page to most origins.
+		// With a slash at the end it is another page at most origins.
 		if r.StatusCode != http.StatusTooManyRequests && r.StatusCode != http.StatusBadRequest &&
 			!strings.HasSuffix(strings.TrimRight(target, "."), "/") && !strings.HasSuffix(target, "/%2e") {
 			t.Errorf("POST %s: %d", target, r.StatusCode)
@@ -312,7 +313,8 @@ rooms:
 	}
 }
 
-// TestWalls1BytesOfAPathGoOnUnchanged: paths whose readings lead to one decision are the site's own.
+// TestWalls1BytesOfAPathGoOnUnchanged checks that a path whose readings all lead to one decision is
+// sent unchanged.
 func TestWalls1BytesOfAPathGoOnUnchanged(t *testing.T) {
 	origin := newLineOrigin(t)
 	visitors, _, _ := start(t, origin.url, "  - {name: shop, origin: ORIGIN, total_active_users: 9, "+
@@ -346,7 +348,7 @@ func TestWalls1BytesOfAPathGoOnUnchanged(t *testing.T) {
 	}
 }
 
-// TestWalls1PathsAsTheyComeAreJudgedStrictly: finding 1, for rooms that take paths as they come.
+// TestWalls1PathsAsTheyComeAreJudgedStrictly, finding 1, for rooms with as_they_come.
 func TestWalls1PathsAsTheyComeAreJudgedStrictly(t *testing.T) {
 	origin := newLineOrigin(t)
 	visitors, _, _ := start(t, origin.url, `
@@ -385,7 +387,8 @@ func TestWalls1PathsAsTheyComeAreJudgedStrictly(t *testing.T) {
 	}
 }
 
-// TestWalls1AShadowRefusesNobody: a room that holds nobody lets every spelling through.
+// TestWalls1AShadowRefusesNobody checks that a room that holds nobody back lets every spelling
+// pass.
 func TestWalls1AShadowRefusesNobody(t *testing.T) {
 	for _, key := range []string{"shadow", "suspended"} {
 		origin := newLineOrigin(t)
@@ -401,7 +404,7 @@ func TestWalls1AShadowRefusesNobody(t *testing.T) {
 	}
 }
 
-// OPTIONS and HEAD once passed with any path, cookies and bodies, also while the room was closed.
+// OPTIONS and HEAD once passed with any path, cookies and bodies, even while the room was closed.
 func TestOptionsAndHeadAreNoWayAround(t *testing.T) {
 	var asked, cookies atomic.Int64
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -420,7 +423,7 @@ func TestOptionsAndHeadAreNoWayAround(t *testing.T) {
 		"  - {name: soon, path: /soon, opens_at: 2100-01-01T00:00:00Z, "+limits+"}\n"+
 		"  - {name: free, path: /free, "+limits+"}\n"+
 		"  - {name: asis, path: /asis, closed: true, exclude: {methods: [OPTIONS, HEAD]}, "+limits+"}\n")
-	var inside strings.Builder // has the one slot
+	var inside strings.Builder // has the only slot
 	for _, c := range get(t, visitors+"/full", "").Cookies() {
 		inside.WriteString(c.Name + "=" + c.Value + "; ")
 	}
@@ -501,7 +504,7 @@ func TestOptionsAndHeadAreNoWayAround(t *testing.T) {
 	}
 }
 
-// A monitor that asks by HEAD must not take the waiting page for the site.
+// A monitor that uses HEAD must not mistake the waiting page for the site.
 func TestHeadThatWaitsIs503(t *testing.T) {
 	for _, code := range []string{"200", "202", "429", "503"} {
 		visitors, _, _ := start(t, "http://127.0.0.1:1", "  - {name: shut, origin: ORIGIN, closed: true, "+
@@ -522,7 +525,7 @@ func TestHeadThatWaitsIs503(t *testing.T) {
 
 func contains(all []byte, text string) bool { return bytes.Contains(all, []byte(text)) }
 
-// crumbs sends a request over HTTP/2 with each cookie line in a field of its own, as RFC 9113 §8.2.3
+// crumbs sends an HTTP/2 request with each cookie line in a field of its own, as RFC 9113 §8.2.3
 // allows, and returns the status of the answer.
 func crumbs(t *testing.T, url string, lines []string) (status string) {
 	t.Helper()
@@ -569,8 +572,8 @@ func crumbs(t *testing.T, url string, lines []string) (status string) {
 	}
 }
 
-// Cookies of 4 kB in fragments do not hide a pass, do not stand in for one, and reach the origin
-// whole, without ours.
+// Cookies of 4 kB in fragments do not hide a pass, do not replace one, and reach the origin whole,
+// without ours.
 func TestCookiesInFragments(t *testing.T) {
 	var seen atomic.Pointer[http.Header]
 	origin := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -629,8 +632,8 @@ func TestCookiesInFragments(t *testing.T) {
 	}
 }
 
-// A sibling host can set cookies of the common domain, but none with __Host-: what it got for
-// itself never stands in for a visitor's own cookie.
+// A sibling host can set cookies of the common domain, but none with __Host-: its own cookie never
+// replaces a visitor's.
 func TestACookieOfASiblingHostCostsNobodyAPlace(t *testing.T) {
 	visitors, _, _ := start(t, "http://127.0.0.1:1", "  - {name: shop, origin: ORIGIN, total_active_users: 1, "+
 		"new_users_per_minute: 100, queue_all: true}\n  - {name: free, host: free.example, origin: ORIGIN, "+

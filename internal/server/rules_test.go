@@ -18,8 +18,8 @@ const ruled = "lists:\n  - name: office\n    addresses: [127.0.0.0/8]\n" +
 	"rooms:\n  - name: shop\n    origin: http://127.0.0.1:1\n" +
 	"    total_active_users: 1\n    new_users_per_minute: 1\n    queue_all: true\n    rules:\n"
 
-// TestRulesOfTheFile: rules decide, a reload changes them and their lists, and what they decided
-// is counted.
+// TestRulesOfTheFile checks that rules decide, that a reload changes them and their lists, and that
+// their decisions are counted.
 func TestRulesOfTheFile(t *testing.T) {
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Write([]byte("origin " + r.URL.Path))
@@ -71,7 +71,7 @@ func TestRulesOfTheFile(t *testing.T) {
 	}
 }
 
-// TestNoRuleMatchesForNothing: a visitor whom no rule concerns costs no allocation.
+// TestNoRuleMatchesForNothing checks that a visitor who matches no rule costs no allocation.
 func TestNoRuleMatchesForNothing(t *testing.T) {
 	c, err := config.Parse("x", []byte(ruled+
 		"    - {action: bypass, expression: 'http.request.method == \"POST\"'}\n"+
@@ -111,7 +111,7 @@ func (oneCrawler) LookupNetIP(context.Context, string, string) ([]netip.Addr, er
 	return []netip.Addr{netip.MustParseAddr("198.51.100.7")}, nil
 }
 
-// TestACrawlerPassesUnlessItIsDenied, and only one that is verified.
+// TestACrawlerPassesUnlessItIsDenied checks that only a verified crawler passes.
 func TestACrawlerPassesUnlessItIsDenied(t *testing.T) {
 	c, err := config.Parse("x", []byte(ruled+
 		"    - {action: deny, expression: 'starts_with(http.request.uri.path, \"/own\")'}\n"+

@@ -45,9 +45,9 @@ func TestServerOriginDownKeepsPlaces(t *testing.T) {
 	})
 }
 
-// originDown lets dead stand in for an origin for a while.
+// originDown replaces an origin by dead for a while.
 func originDown(t *testing.T, dead func(addr string) (end func())) {
-	addr := loopback.Free(t) // of ours alone: the origin comes back there
+	addr := loopback.Free(t) // reserved for this test: the origin comes back there
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +129,7 @@ func TestServerWebSocketHoldsTheStay(t *testing.T) {
 	eventually(t, "let in", func() bool { return get(t, visitors+"/", b.cookie).StatusCode == 200 })
 }
 
-// Which of the nodes of a cluster is asked to put a job again does not matter to the answer.
+// Whichever node of a cluster gets a job a second time, the answer is the same.
 func TestADuplicateIsToldByEachNodeOfACluster(t *testing.T) {
 	t.Parallel()
 	target := newSink(t)
@@ -165,8 +165,8 @@ func TestADuplicateIsToldByEachNodeOfACluster(t *testing.T) {
 	eventually(t, "each is delivered", func() bool { return target.got() == "0 1 10 11" })
 }
 
-// What all data centres share is told by the home alone, wherever it was said and by whom; what one
-// has for itself, by that one.
+// The home alone sends messages about what all data centers share, wherever a change was made and
+// by whom. Each data center sends its own.
 func TestWebhooksOfTwoDataCentres(t *testing.T) {
 	t.Parallel()
 	g := newReceiver(t)
@@ -245,10 +245,10 @@ func TestTheWarningLooksAndProlongsNothing(t *testing.T) {
 		t.Errorf("%+v", x)
 	}
 	eventually(t, "warned", func() bool { x = look("GET"); return x.Warn && x.EndsIn <= 4 })
-	look("POST") // a request of the visit
+	look("POST") // a request of the session
 	eventually(t, "longer", func() bool { return look("GET").EndsIn > 4 })
 	began := time.Now()
-	eventually(t, "over", func() bool { return !look("GET").Inside }) // asked fifty times a second
+	eventually(t, "over", func() bool { return !look("GET").Inside }) // polled fifty times a second
 	if d := time.Since(began); d < 2*time.Second {
 		t.Errorf("over after %v", d)
 	}
@@ -258,7 +258,7 @@ func TestTheWarningLooksAndProlongsNothing(t *testing.T) {
 	}
 }
 
-// What three nodes have counted is one figure, whichever is asked; a node that is gone is named.
+// The counts of three nodes are one figure at every node; a node that is down is named.
 func TestAnalyticsOfAllNodes(t *testing.T) {
 	t.Parallel()
 	all := nodes(t, "rooms:\n  - {name: shop, origin: ORIGIN, total_active_users: 6, "+
@@ -272,7 +272,7 @@ func TestAnalyticsOfAllNodes(t *testing.T) {
 			waiting++
 		}
 	}
-	for _, p := range all { // who joins and is called at once is inside; one may have no number yet
+	for _, p := range all { // a visitor who is called at once is inside; one may have no number yet
 		joined += float64(p.s.set.Load().find("shop").room.Status().Totals.Joined)
 	}
 	if joined < waiting-2 || joined > 12 {
@@ -280,7 +280,7 @@ func TestAnalyticsOfAllNodes(t *testing.T) {
 	}
 	for i, p := range all {
 		var got past
-		eventually(t, "all nodes and the host are heard", func() bool { // by who has just begun
+		eventually(t, "all nodes and the host are heard", func() bool { // by a node that has just started
 			got = p.past("room=shop")
 			return got.Total["requests"] == inside && got.Total["totalActiveUsersConfig"] != 0.0
 		})
@@ -301,18 +301,18 @@ func TestAnalyticsOfAllNodes(t *testing.T) {
 	all[2].stop()
 	eventually(t, "n3 missing", func() bool {
 		m := all[0].past("room=shop").Missing
-		return len(m) == 0 || slices.Equal(m, []string{"n3"}) // while it is known at all
+		return len(m) == 0 || slices.Equal(m, []string{"n3"}) // as long as it is known
 	})
 }
 
-// A room that is made at one node is one room at all of them, is changed at any, and each node reads
-// back what another has written.
+// A room that is made at one node is the same room at all of them, can be changed at any, and each
+// node shows what another has written.
 func TestMadeRoomOfAllNodes(t *testing.T) {
 	t.Parallel()
 	all := nodes(t, "zones:\n  - {name: tea.example, origin: ORIGIN}\n"+anyHost, "n1", "n2", "n3")
 	var bosses []*boss
 	for _, p := range all {
-		bosses = append(bosses, p.boss("write")) // a token is of one node
+		bosses = append(bosses, p.boss("write")) // a token belongs to one node
 	}
 	const rooms = "/client/v4/zones/tea.example/waiting_rooms"
 	a := bosses[0].ask("POST", rooms, strings.Replace(teaRoom, "{", `{"custom_page_html":"<p>own</p>",`, 1))

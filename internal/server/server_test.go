@@ -94,7 +94,8 @@ func get(t *testing.T, url, cookie string) reply {
 	return out
 }
 
-// loads gets what a browser loads with a waiting page: its picture, by which the cookie comes back.
+// loads requests what a browser loads with a waiting page: its image, with which the cookie comes
+// back.
 func loads(t *testing.T, page *http.Request, body, cookie string) {
 	t.Helper()
 	_, src, ok := strings.Cut(body, `<img src="`)
@@ -235,7 +236,7 @@ func TestServerFindsTheMostSpecificRoom(t *testing.T) {
 		"//sale": "_sale", "/x/../sale": "_sale", "/sale/../": "_all", "/./sale": "_sale", "/SALE/x": "_sale",
 	} {
 		res := get(t, visitors+path, "")
-		if res.StatusCode == http.StatusPermanentRedirect { // rooms differ by how it is read
+		if res.StatusCode == http.StatusPermanentRedirect { // rooms differ by the reading
 			res = get(t, visitors+res.Header.Get("Location"), "")
 		}
 		if got := res.cookie; !strings.HasPrefix(got, "__cfwaitingroom"+want+"=") {
@@ -263,12 +264,13 @@ func TestServerSaysWhichAddressIsTaken(t *testing.T) {
 	}
 }
 
-// Each reason has a hint of its own: who may not have port 80 looks for no other program.
+// Each cause has a hint of its own: without permission for port 80, do not look for another
+// program.
 func TestAddressErrorsSayWhatToDo(t *testing.T) {
 	bind := func(why syscall.Errno) error {
 		return &net.OpError{Op: "listen", Net: "tcp", Err: os.NewSyscallError("bind", why)}
 	}
-	_, elsewhere := new(Machine).listen("192.0.2.1:0", "tls.listen") // an address of documents: nobody has it
+	_, elsewhere := new(Machine).listen("192.0.2.1:0", "tls.listen") // of documentation: no machine has it
 	for _, c := range []struct {
 		err  error
 		want string
@@ -286,7 +288,7 @@ func TestAddressErrorsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// metric is the value of one series, such as headgate_active_users{room="shop"}.
+// metric returns the value of one series, such as headgate_active_users{room="shop"}.
 func (p *process) metric(series string) float64 {
 	p.t.Helper()
 	for line := range strings.Lines(get(p.t, p.operators+"/metrics", "").body) {
@@ -324,7 +326,8 @@ func TestOffsetOfTheClock(t *testing.T) {
 const threeInside = "rooms:\n  - {name: shop, origin: ORIGIN, total_active_users: 3, " +
 	"new_users_per_minute: 100, session_duration: 10m}\n"
 
-// A limit that was lowered is in force when enough have left: until then nobody is over it.
+// A lowered limit is in force when enough visitors have left; until then the metrics show no
+// excess.
 func TestMetricsOfALimitThatWasLowered(t *testing.T) {
 	t.Parallel()
 	p := run(t, threeInside)
@@ -422,7 +425,7 @@ func TestMetricsAsOpenMetrics(t *testing.T) {
 	}
 }
 
-// A process stays on the engine that it has begun with.
+// A process keeps the engine with which it was started.
 func TestAnotherEngineNeedsARestart(t *testing.T) {
 	on := func(urls ...string) *config.Config {
 		return &config.Config{Engine: &config.Engine{URLs: urls}}
@@ -439,8 +442,8 @@ func TestAnotherEngineNeedsARestart(t *testing.T) {
 	}
 }
 
-// What is wrong with the files of targets and webhooks is told before anything is taken: the data folder,
-// the ports of a cluster, the addresses.
+// Faults in the files of targets and webhooks are reported before anything is opened: the data
+// folder, the ports of a cluster, the addresses.
 func TestCheckFilesOfTargets(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string, mode os.FileMode) string {
@@ -489,7 +492,7 @@ func TestCheckFilesOfTargets(t *testing.T) {
 	}
 }
 
-// TestAnEventOfTheFile takes place by the clock: its prequeue holds who is new, its method is in
+// TestAnEventOfTheFile checks an event by the clock: its prequeue holds newcomers, its method is in
 // force from its start, and at its end the room is as before.
 func TestAnEventOfTheFile(t *testing.T) {
 	t.Parallel()
@@ -506,7 +509,7 @@ func TestAnEventOfTheFile(t *testing.T) {
 	p.write(room)
 	p.start()
 	t.Cleanup(func() { p.stop() })
-	const step = 4 * time.Second // a reload, writes and requests are done in each
+	const step = 4 * time.Second // each step has a reload, writes and requests
 	now := time.Now()
 	at := func(n time.Duration) string { return now.Add(n * step).Format(time.RFC3339Nano) }
 	p.write(room + fmt.Sprintf("    events:\n    - {name: sale, prequeue_start: %q, start: %q, end: %q,\n"+

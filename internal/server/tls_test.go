@@ -29,13 +29,13 @@ import (
 	"github.com/headgate/headgate/internal/config"
 )
 
-// secureSite is a real server with tls, its files and a client that trusts it.
+// secureSite is a real server with TLS, its files and a client that trusts it.
 type secureSite struct {
 	*Server
 	dir    string
 	config string // the file
 	client *http.Client
-	roots  *x509.CertPool // that client trusts
+	roots  *x509.CertPool // trusted by the client
 }
 
 // newCert writes fullchain.pem and privkey.pem for a name and 127.0.0.1.
@@ -138,7 +138,7 @@ func (site *secureSite) get(t *testing.T, url string, header ...string) reply {
 	return reply{Response: res, body: string(b)}
 }
 
-// serves is the name in the certificate that a handshake gets.
+// serves returns the name in the certificate of a handshake.
 func (site *secureSite) serves(t *testing.T, name string) (string, error) {
 	t.Helper()
 	c, err := tls.Dial("tcp", site.TLSAddr().String(),
@@ -175,7 +175,7 @@ func TestVisitorsComeByHTTPSAndHTTP2(t *testing.T) {
 	if wait := site.get(t, secure+"/"); wait.StatusCode != 503 || wait.ProtoMajor != 2 {
 		t.Errorf("the second visitor got %d by %s", wait.StatusCode, wait.Proto)
 	}
-	name, err := site.serves(t, "other.example") // one certificate for all
+	name, err := site.serves(t, "other.example") // one certificate for all names
 	if err != nil || name != "shop.example" {
 		t.Errorf("%q, %v", name, err)
 	}
@@ -188,7 +188,7 @@ func TestVisitorsComeByHTTPSAndHTTP2(t *testing.T) {
 	}
 }
 
-// By https the cookie has another name, which must not reach the origin either.
+// Over HTTPS the cookie has another name, which must not reach the origin either.
 func TestTheHostCookieLetsInAndStopsAtHeadgate(t *testing.T) {
 	site := startTLS(t, echo(t), files)
 	secure := "https://" + site.TLSAddr().String() + "/"
@@ -258,7 +258,7 @@ func TestHTTPGoesToHTTPSExceptForProofs(t *testing.T) {
 	if r := ask("shop.example", "/.well-known/acme-challenge/x"); !strings.HasPrefix(r.body, "origin ") {
 		t.Errorf("%d %q: the origin proves its domains itself", r.StatusCode, r.body)
 	}
-	// Only a trusted proxy may say that it was https already: 127.0.0.1 is none.
+	// Only a trusted proxy may claim that the visitor used HTTPS, and 127.0.0.1 is not one.
 	if r := ask("shop.example", "/", "X-Forwarded-Proto", "https"); r.StatusCode != 308 {
 		t.Errorf("%d: anybody can stay on http", r.StatusCode)
 	}
@@ -271,7 +271,7 @@ func TestHTTPGoesToHTTPSExceptForProofs(t *testing.T) {
 	}
 }
 
-// A proxy that ends https itself would send the visitor round in circles.
+// Behind a proxy that terminates TLS, a redirect would loop.
 func TestATrustedProxyThatEndedHTTPSIsNotRedirected(t *testing.T) {
 	site := startTLS(t, echo(t), files)
 	for peer, want := range map[string]int{"192.0.2.7:1": 200, "198.51.100.7:1": 308} {
@@ -298,7 +298,7 @@ func TestAReloadTakesUpTheNewCertificateOrNothing(t *testing.T) {
 	}
 	other := t.TempDir()
 	newCert(t, other, "other.example")
-	// The key of another certificate, and a room that must not change either.
+	// The key belongs to another certificate; the room in the same file must not change either.
 	site.write(t, origin+"/changed", "  certificate: "+other+"/fullchain.pem\n  key: DIR/privkey.pem\n")
 	if _, err := site.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "does not match") {
 		t.Errorf("%v, want that the key does not match", err)
@@ -316,7 +316,7 @@ func TestAReloadTakesUpTheNewCertificateOrNothing(t *testing.T) {
 	}
 }
 
-// The issuer is a closed port: nothing else may suffer.
+// The issuer is a closed port: nothing else may be affected.
 func TestWithoutTheIssuerVisitorsComeByHTTP(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -395,7 +395,7 @@ func TestWebSocketByHTTPS(t *testing.T) {
 	}
 }
 
-// In a bubble: a thousand clients connect and say nothing, or half a hello.
+// In a bubble: a thousand clients connect and send nothing, or half a hello.
 func TestIdleHandshakesEndByThemselves(t *testing.T) {
 	dir := t.TempDir()
 	newCert(t, dir, "shop.example")

@@ -21,7 +21,7 @@ import (
 	"github.com/headgate/headgate/internal/yardstick"
 )
 
-// traced runs a server whose traces go to a collector, in front of an origin.
+// traced runs a server in front of an origin, with a collector for its traces.
 func traced(t *testing.T, keys, file string, origin http.HandlerFunc) (*process, *tracestest.Collector) {
 	t.Helper()
 	to := &tracestest.Collector{}
@@ -45,10 +45,10 @@ rooms:
     limits: [api, all]
 `
 
-// A tree is the spans of one trace, by what they are children of.
+// A tree holds the spans of one trace by their parent.
 type tree map[string][]*tracepb.Span
 
-// treesOf sorts spans by trace, in the order in which those began that have no parent.
+// treesOf groups spans by trace, in the order in which the root spans began.
 func treesOf(spans []*tracepb.Span) (all []tree) {
 	slices.SortFunc(spans, func(a, b *tracepb.Span) int {
 		return int(int64(a.StartTimeUnixNano) - int64(b.StartTimeUnixNano))
@@ -65,7 +65,7 @@ func treesOf(spans []*tracepb.Span) (all []tree) {
 	return all
 }
 
-// root is the one span without a parent, children those below it with this kind.
+// root returns the only span without a parent.
 func (x tree) root(t *testing.T) *tracepb.Span {
 	t.Helper()
 	if len(x[""]) != 1 {
@@ -96,8 +96,8 @@ func wantTexts(t *testing.T, s *tracepb.Span, want map[string]string) {
 const internal, server, client = tracepb.Span_SPAN_KIND_INTERNAL, tracepb.Span_SPAN_KIND_SERVER,
 	tracepb.Span_SPAN_KIND_CLIENT
 
-// A visit, one who waits, one that passes, one that a limit refuses and one whose origin fails: who
-// is whose child, what is said of each, and what of none.
+// A session, a waiting visitor, a bypass, a denial by a limit and a failing origin: the parent of
+// each span, and what is recorded and what is not.
 func TestTracesOfVisits(t *testing.T) {
 	var mu sync.Mutex
 	var parents []string
@@ -188,7 +188,7 @@ func TestTracesOfVisits(t *testing.T) {
 	}
 }
 
-// Nothing is said of paths if they are not to be told.
+// With paths off, nothing recorded contains a path.
 func TestTracesWithoutPaths(t *testing.T) {
 	p, to := traced(t, "sample: 1, paths: false", tracedShop, func(http.ResponseWriter, *http.Request) {})
 	get(t, p.visitors+"/reset/hidden", "")
@@ -201,8 +201,8 @@ func TestTracesWithoutPaths(t *testing.T) {
 	}
 }
 
-// What a stranger claims is taken from it on the way to the origin also when nothing is recorded;
-// without traces it passes as it came.
+// What an untrusted peer claims is removed on the way to the origin even when nothing is recorded;
+// with traces off it passes unchanged.
 func TestTheOriginIsToldWhatWasDecided(t *testing.T) {
 	const claim = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	got := make(chan string, 1)
@@ -249,7 +249,7 @@ func TestTheOriginIsToldWhatWasDecided(t *testing.T) {
 	}
 }
 
-// A connection that is switched to another protocol goes on, and is recorded when it ends.
+// A connection that switches to another protocol stays open, and is recorded when it ends.
 func TestTracesOfAWebSocket(t *testing.T) {
 	p, to := traced(t, "sample: 1", tracedShop, func(w http.ResponseWriter, _ *http.Request) {
 		conn, rw, err := http.NewResponseController(w).Hijack()
@@ -280,7 +280,7 @@ func TestTracesOfAWebSocket(t *testing.T) {
 		t.Fatalf("%q, %v", line, err)
 	}
 	conn.Close()
-	// The end of the process does not wait for a WebSocket: first its request must have ended.
+	// A stop does not wait for a WebSocket: its request must have ended first.
 	yardstick.Await(t, "the span of the request", func() bool {
 		for _, s := range to.Spans() {
 			if len(s.ParentSpanId) == 0 {
@@ -298,7 +298,8 @@ func TestTracesOfAWebSocket(t *testing.T) {
 		"headgate.state": "active"})
 }
 
-// A job remembers who put it; its delivery is linked to that, and tells the target.
+// A job keeps the trace of its sender; its delivery is linked to that trace, and passes it to the
+// target.
 func TestTracesOfAJob(t *testing.T) {
 	got := make(chan http.Header, 2)
 	p, to := traced(t, "sample: 0", "queues:\n  - {name: orders, target: {url: 'ORIGIN/hook?key=hidden'}}\n",
@@ -346,7 +347,7 @@ func TestTracesOfAJob(t *testing.T) {
 	}
 }
 
-// A reload leaves traces as they are and says so; rooms with a new origin are recorded as before.
+// A reload does not change traces and reports that; rooms with a new origin are recorded as before.
 func TestTracesAndReload(t *testing.T) {
 	p, to := traced(t, "sample: 1", tracedShop, func(http.ResponseWriter, *http.Request) {})
 	p.write("traces: {endpoint: 'http://127.0.0.1:1', sample: 0}\n" + tracedShop)
@@ -366,7 +367,7 @@ func TestTracesAndReload(t *testing.T) {
 	}
 }
 
-// An answer that breaks off in the middle ends its span as an error, and not as 200.
+// An answer that breaks off ends its span as an error, and not as 200.
 func TestTracesOfAnAnswerThatBreaksOff(t *testing.T) {
 	p, to := traced(t, "sample: 1", tracedShop, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "1000000")

@@ -128,7 +128,7 @@ func (p *webhookPost) Deliver(ctx context.Context, j *queue.Job) queue.Outcome {
 	if test { // the operator who waits for it has seen the result
 		return p.drop(ctx, j, nil)
 	}
-	o.Retry = true // also after 404 and similar: the receiver may be in a deployment, or get its secret later
+	o.Retry = true // also after 404: the receiver may be in a deployment, or get its secret later
 	return o
 }
 

@@ -46,8 +46,8 @@ type letter struct {
 	}
 }
 
-// A receiver is a real HTTP server that remembers what it gets, and answers what it is told to: the
-// first of answers is for the next message, and behind the last come 204.
+// A receiver is a real HTTP server that records what it receives. It answers the next message with
+// the first of answers, and with 204 when there are no more.
 type receiver struct {
 	*httptest.Server
 	mu      sync.Mutex
@@ -75,7 +75,7 @@ func newReceiver(t *testing.T, answers ...int) *receiver {
 		w.WriteHeader(l.answered)
 		if l.answered == http.StatusInternalServerError {
 			chunk := make([]byte, 1<<20)
-			for range 10 { // of which nobody reads more than a little
+			for range 10 { // only a little of it is read
 				w.Write(chunk)
 			}
 		}
@@ -90,7 +90,7 @@ func (g *receiver) got() []letter {
 	return slices.Clone(g.letters)
 }
 
-// taken are the messages that were answered with 2xx, as "kind subject".
+// taken returns the messages that were answered with 2xx, as "kind subject".
 func (g *receiver) taken() (all []string) {
 	for _, l := range g.got() {
 		if l.answered/100 == 2 {
@@ -100,7 +100,7 @@ func (g *receiver) taken() (all []string) {
 	return all
 }
 
-// awaits waits for what is taken, in any order.
+// awaits waits for these messages, in any order.
 func (g *receiver) awaits(t *testing.T, what ...string) {
 	t.Helper()
 	slices.Sort(what)
@@ -113,7 +113,7 @@ func (g *receiver) awaits(t *testing.T, what ...string) {
 	})
 }
 
-// verify is Standard Webhooks 1.0.0, "Verifying signatures", by its text alone.
+// verify follows the text of Standard Webhooks 1.0.0, "Verifying signatures", alone.
 func verify(secret string, l *letter, now time.Time) error {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
 	if err != nil {
@@ -147,7 +147,7 @@ const (
 	otherSecret = "whsec_YWJjZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXphYmNkZWY="
 )
 
-// secretFile writes a secret where a test may name it.
+// secretFile writes a secret to a file and returns its path.
 func secretFile(t *testing.T, secret string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "secret")
@@ -157,7 +157,7 @@ func secretFile(t *testing.T, secret string) string {
 	return file
 }
 
-// hooked is a file with a webhook to each receiver: ops, then ops2 and so on.
+// hooked returns a file with a webhook to each receiver: ops, then ops2 and so on.
 func hooked(secret, more string, to ...*receiver) string {
 	var text strings.Builder
 	text.WriteString(shop + "webhooks:\n")
@@ -186,7 +186,7 @@ func (p *process) webhooks() []api.Webhook {
 	return got.Webhooks
 }
 
-// told is the record of what was told of a room, once there is one with its limits.
+// told returns the record of what was sent about a room, once there is one with its limits.
 func (p *process) told(room string) (rec webhook.Record) {
 	p.t.Helper()
 	within(p.t, time.Minute, "a record of what was told", func() bool {
@@ -202,8 +202,8 @@ func (p *process) told(room string) (rec webhook.Record) {
 	return rec
 }
 
-// A line that stays is told of: signed, with figures and a link, again and again until it is taken,
-// each time the same but for the timestamp.
+// A message about a line is signed, with figures and a link, and repeated until the receiver
+// accepts it, each time the same except for the timestamp.
 func TestWebhookIsSentUntilItIsTaken(t *testing.T) {
 	t.Parallel()
 	g := newReceiver(t, http.StatusInternalServerError, http.StatusMovedPermanently, http.StatusNotFound)
@@ -257,7 +257,7 @@ func TestWebhookIsSentUntilItIsTaken(t *testing.T) {
 	}
 }
 
-// fill lets one visitor in, who stays, and another one wait.
+// fill admits one visitor, who stays inside, and lets another one wait.
 func fill(t *testing.T, p *process) {
 	t.Helper()
 	if r := get(t, p.visitors+"/", ""); r.StatusCode != http.StatusOK {
@@ -268,8 +268,8 @@ func fill(t *testing.T, p *process) {
 	}
 }
 
-// What a process has written down and died before it was sent, the next one sends, with the same id.
-// What is in the queue already is not put once more.
+// If a process dies after it recorded a message and before it sent it, the next process sends it,
+// with the same id. A message that is in the queue already is not put again.
 func TestWebhookGoesOnAfterItsSenderDied(t *testing.T) {
 	t.Parallel()
 	g := newReceiver(t)
@@ -306,7 +306,7 @@ func TestWebhookGoesOnAfterItsSenderDied(t *testing.T) {
 	leave()
 	dies()
 	eventually(t, "written down again", func() bool { return len(p.told("shop").Pending) == 0 })
-	r := operate(t, p, "POST", "/v1/webhooks/ops/test", "") // goes behind it
+	r := operate(t, p, "POST", "/v1/webhooks/ops/test", "") // queued behind it
 	if r.StatusCode != http.StatusAccepted {
 		t.Fatal(r.Status, r.body)
 	}
@@ -341,8 +341,8 @@ func operate(t *testing.T, p *process, method, path, body string) reply {
 	return reply{Response: res, body: string(b)}
 }
 
-// Limits are told with who changed them and from what to what: of rooms and by name, by the API and by
-// a reload, and to those webhooks alone that have chosen them.
+// Messages about limits contain the author and the old and new values: for limits of rooms and
+// named ones, changed by the API and by a reload, and only to the webhooks that have chosen them.
 func TestWebhookTellsWhoChangedALimit(t *testing.T) {
 	t.Parallel()
 	all, shops, events := newReceiver(t), newReceiver(t), newReceiver(t)
@@ -429,7 +429,7 @@ func TestReloadOpensRemovesAndChangesWebhooks(t *testing.T) {
 	tests("ops")
 	second.awaits(t, "test")
 	l := second.got()[0]
-	for _, s := range []string{oneSecret, otherSecret} { // while one is changed for the other
+	for _, s := range []string{oneSecret, otherSecret} { // during a rotation of the secret
 		if err := verify(s, &l, time.Now()); err != nil {
 			t.Error(err)
 		}
@@ -451,7 +451,7 @@ func TestReloadOpensRemovesAndChangesWebhooks(t *testing.T) {
 	first.awaits(t, "test")
 }
 
-// A receiver that answers 410 is sent nothing more, also after a restart, until a test is taken.
+// A receiver that answers 410 gets nothing more, also after a restart, until it accepts a test.
 func TestWebhookIsSwitchedOffByGone(t *testing.T) {
 	t.Parallel()
 	g := newReceiver(t, http.StatusGone)
@@ -487,7 +487,8 @@ func TestWebhookIsSwitchedOffByGone(t *testing.T) {
 	g.awaits(t, "test", "limit_changed shop")
 }
 
-// Who notes a change and who watches the room write the same record: neither takes the other's away.
+// The author of a change and the watch of a room write the same record: neither overwrites the
+// other.
 func TestNoteOfAChangeStandsBesideTheWatch(t *testing.T) {
 	t.Parallel()
 	g := newReceiver(t)
