@@ -240,7 +240,7 @@ func (w *World) Nodes() []*Node {
 // Clock returns the time since the world began.
 func (w *World) Clock() time.Duration { return time.Since(w.Began) }
 
-// Rest lets the world run for a while.
+// Rest lets the bubble of the world run for a while.
 func (w *World) Rest(d time.Duration) { time.Sleep(d) }
 
 // key returns the key of the link between two nodes, in either direction.
