@@ -47,7 +47,7 @@ type Config struct {
 	Visitors int           // simulated visitors at any time
 	Limits   Limits        // of the room
 	Cluster  bool          // three processes are the room
-	World    bool          // three data centres are the room
+	World    bool          // three data centers are the room
 	For      time.Duration // 0: until stopped
 	Kills    int           // kills of the host by the demo, evenly over For, or one each 10 s
 	Plain    bool          // a line a second instead of a picture
@@ -74,7 +74,7 @@ type demo struct {
 	gate     *gate     // the room, if it is one process
 	operator *operator // of gate
 	cluster  *cluster  // the room, if it is three; else nil
-	world    *world    // the room, if it is three data centres; else nil
+	world    *world    // the room, if it is three data centers; else nil
 	judge    *judge
 	front    *front
 	failed   chan error // the first thing that ends the run
@@ -83,8 +83,8 @@ type demo struct {
 
 	mu     sync.Mutex
 	opened time.Time // when visitors began to come; zero: not yet
-	news   []news    // of the nodes or data centres, not shown yet
-	cuts   []cutting // of data centres
+	news   []news    // of the nodes or data centers, not shown yet
+	cuts   []cutting // of data centers
 	state  state
 	up     bool   // state is current
 	acting bool   // a key is being acted on
