@@ -192,7 +192,7 @@ func (n *Network) Listen(host, addr string) (*Listener, error) {
 	return l, nil
 }
 
-// portLocked returns an unused port. It fails only if connections leak.
+// portLocked returns an unused port. It panics if connections leak.
 func (n *Network) portLocked() int {
 	for range lastPort - firstPort + 1 {
 		if n.port++; n.port > lastPort {
