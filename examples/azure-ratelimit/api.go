@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/queue"
 )
 
-// An api takes the records of users and puts them into the queue of their type. It answers
-// when they are on the disk.
+// An api accepts the records of users and puts them into the queue of their type. It answers when
+// they are on disk.
 type api struct {
 	url    string
 	queues map[string]*queue.Queue
@@ -39,10 +39,10 @@ func (a *api) close() error {
 	return err
 }
 
-// maxRecords bounds what a user hands in at once. Chosen.
+// maxRecords limits the records of one request. Chosen.
 const maxRecords = 20_000
 
-// ServeHTTP takes the records of one type, one a line, at /A or /B.
+// ServeHTTP accepts the records of one type, one per line, at /A or /B.
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := a.queues[r.URL.Path[1:]]
 	if q == nil || r.Method != http.MethodPost {
@@ -56,8 +56,8 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			http.Error(w, "no record, or too many", http.StatusBadRequest)
 			return
 		}
-		// The key is known for an hour: who is not sure whether his records have arrived may
-		// hand them in again.
+		// Keys are remembered for an hour. A user that does not know whether the records have
+		// arrived may send them again.
 		jobs = append(jobs, queue.Job{Key: one.ID, Body: append([]byte(nil), lines.Bytes()...)})
 	}
 	if _, err := q.Put(r.Context(), jobs); err != nil {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A record is what a user hands in. Price is what a processor adds.
+// A record is what a user sends. A processor adds Price.
 type record struct {
 	ID    string  `json:"id"`
 	Type  string  `json:"type"`
@@ -20,8 +20,8 @@ type record struct {
 	Price float64 `json:"price,omitempty"`
 }
 
-// A database takes so many units in any second, wherever it begins, and refuses the rest.
-// It counts all that it is asked for.
+// A database accepts a limited number of units in any second, wherever it begins, and rejects the
+// rest. It counts all requests.
 type database struct {
 	url    string
 	limit  int
@@ -32,17 +32,17 @@ type database struct {
 
 	mu     sync.Mutex
 	taken  []time.Time // one for each record of the last second
-	asked  []time.Time // those that were refused too
+	asked  []time.Time // including rejected ones
 	stored map[string]int
 	counts counts
 }
 
-// counts are the judgement of a database.
+// counts are what a database has counted.
 type counts struct {
 	Sends, Stored, Refused, Twice int
 	MostAsked                     int // records, in any second
 	MostFifth                     int // and in any fifth of one
-	A, B                          int // stored, by type
+	A, B                          int // stored records, by type
 }
 
 // openDatabase listens on a loopback port.
@@ -58,7 +58,7 @@ func openDatabase(limit, cost int, second time.Duration) (*database, error) {
 	return d, nil
 }
 
-// newDatabase does not listen: it is a handler.
+// newDatabase returns a handler that does not listen.
 func newDatabase(limit, cost int, second time.Duration) *database {
 	return &database{limit: limit, cost: cost, second: second, stored: map[string]int{}}
 }
@@ -71,8 +71,8 @@ func (d *database) close() error {
 	return err
 }
 
-// ServeHTTP inserts records, one a line. The answer is 201, or 429 and the ids of those that
-// were refused.
+// ServeHTTP inserts records, one per line. The answer is 201, or 429 with the ids of the rejected
+// records.
 func (d *database) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var refused []string
 	for lines := bufio.NewScanner(r.Body); lines.Scan(); {
@@ -129,7 +129,7 @@ func (d *database) insert(r *record, now time.Time) bool {
 	return true
 }
 
-// since leaves out what is not after a time.
+// since removes the times that are not later than after.
 func since(list []time.Time, after time.Time) []time.Time {
 	n := 0
 	for n < len(list) && !list[n].After(after) {

@@ -1,32 +1,31 @@
-// Package main is the example of Microsoft's page on the rate limiting pattern (the numbers
-// E1, E5 and E7 in the tests are those of the worked examples), with headgate:
+// Command azure-ratelimit runs the example of Microsoft's page on the rate limiting pattern with
+// headgate. The numbers E1, E5 and E7 in the tests are those of the page's worked examples.
 //
 //	go run ./examples/azure-ratelimit         # some 25 s
 //	go run ./examples/azure-ratelimit 250ms   # the same with shorter seconds
 //
-// A user hands 10,000 records of type A and 5,000 of type B to an API, which puts them into
-// the queues A and B: durable before it answers. Processors A and B, which know nothing of
-// each other, take them out, validate, enrich and insert them into one database. It takes
-// 1,000 a second and refuses the rest, so it is cut into 10 partitions of 100 a second, and
-// each processor leases as many as it needs, at random, for 15 s.
+// A user sends 10,000 records of type A and 5,000 of type B to an API, which puts them into the
+// queues A and B. They are durable before it answers. Processors A and B, which do not know each
+// other, take them out, validate, enrich and insert them into one database. The database accepts
+// 1,000 a second and rejects the rest. So its capacity is split into 10 partitions of 100 a second,
+// and each processor leases as many as it needs, at random, for 15 s.
 //
-// Beside it a naive process sends 10,000 records of 10 request units to a database that takes
-// 20,000 units a second, and sends again what is refused.
+// For comparison, a naive process sends 10,000 records of 10 request units to a database that
+// accepts 20,000 units a second, and resends what is rejected.
 //
 // # The promise
 //
-// What is printed was counted by the databases. The program fails if headgate's was ever
-// asked for more than it can take, or got a record twice or not at all.
+// All printed numbers were counted by the databases. The program fails if headgate's database ever
+// received more than it accepts, or received a record twice or not at all.
 //
 // # Concurrency and cost
 //
-// Everything runs in one process, on loopback ports and a folder that is removed. Each part
-// could be a process of its own: they meet in the engine only, where the queues and the leases
-// are.
+// Everything runs in one process, on loopback ports and in a folder that is removed. Each part
+// could be a separate process: they share only the engine, which holds the queues and the leases.
 //
 // # What it does not do
 //
-// It kills nothing: the queues' own tests do.
+// It kills nothing: the tests of the queues do.
 package main
 
 import (

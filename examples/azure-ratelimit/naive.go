@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// naive sends all records at once, and a second later again what was refused, until nothing
-// is. It returns how many were sent each time.
+// naive sends all records at once, and a second later again what was rejected, until nothing is. It
+// returns how many were sent each time.
 func naive(
 	ctx context.Context, client *http.Client, url string, records []record, second time.Duration,
 ) ([]int, error) {
@@ -43,7 +43,7 @@ func naive(
 	return passes, nil
 }
 
-// sendAll sends records in one request, and returns the ids of those that were refused.
+// sendAll sends records in one request, and returns the ids of the rejected ones.
 func sendAll(
 	ctx context.Context, client *http.Client, url string, records []record,
 ) (refused []string, err error) {
@@ -73,5 +73,5 @@ func sendAll(
 	return nil, fmt.Errorf("the database answered %s", answer.Status)
 }
 
-// price is what enriching a record finds out.
+// price is the value that enriching a record adds.
 func price(r record) float64 { return 0.5 * float64(r.Count) }

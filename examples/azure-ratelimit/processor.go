@@ -17,12 +17,12 @@ import (
 	"github.com/headgate/headgate/queue"
 )
 
-// databaseLimit is the capacity that is leased, and the limit that a processor keeps to: as
-// much as its leases come to.
+// databaseLimit is the name of the leased capacity, and of the limit of a processor, which equals
+// the sum of its leases.
 const databaseLimit = "database"
 
-// A processor takes the records of one type out of their queue and inserts them into the
-// database, at the rate that its leases allow.
+// A processor takes the records of one type from their queue and inserts them into the database, at
+// the rate of its leases.
 type processor struct {
 	name   string
 	s      *story
@@ -31,19 +31,19 @@ type processor struct {
 	rate   *headgate.Limiter
 	client *http.Client
 	url    string          // of the database
-	after  <-chan struct{} // it begins to ask for leases then
-	began  chan struct{}   // closed when it has asked
-	picks  []int           // among the partitions that it does not have, first these, then any
-	asked  []asked         // the first of them
+	after  <-chan struct{} // when it starts to request leases
+	began  chan struct{}   // closed after its first request
+	picks  []int           // partitions to try first, as indexes among those it does not have
+	asked  []asked         // its first requests
 }
 
-// asked is a partition that was asked for.
+// An asked is a requested partition.
 type asked struct {
 	partition int
 	given     bool
 }
 
-// open makes the processor ready. It starts nothing.
+// open prepares the processor. It starts nothing.
 func (p *processor) open(ctx context.Context, conn queue.Config) (err error) {
 	p.client = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 	p.rate, err = headgate.NewLimiter(headgate.LimiterConfig{Limits: []headgate.LimitConfig{{
@@ -82,16 +82,16 @@ func (p *processor) run(ctx context.Context) error {
 	return err
 }
 
-// need is what the queue could use in the next second.
+// need returns what the queue could use in the next second.
 func (p *processor) need(ctx context.Context) int64 {
 	status, err := p.queue.Status(ctx)
 	if err != nil {
-		return 0 // nobody delivers it now
+		return 0 // the queue has no host now
 	}
 	return int64(status.Depth)
 }
 
-// keepTo holds the processor to what its leases come to.
+// keepTo limits the processor to the sum of its leases.
 func (p *processor) keepTo(rate int64) {
 	_ = p.rate.Update(databaseLimit, func(c *headgate.LimitConfig) error {
 		c.Amount = rate
@@ -99,7 +99,7 @@ func (p *processor) keepTo(rate int64) {
 	})
 }
 
-// pick picks one of n: the partitions of the page first.
+// pick picks one of n, the partitions of the page first.
 func (p *processor) pick(n int) int {
 	if len(p.picks) == 0 {
 		return rand.IntN(n)
@@ -122,7 +122,7 @@ func (p *processor) note(partition int, given bool) {
 func (p *processor) Deliver(ctx context.Context, j *queue.Job) queue.Outcome {
 	var r record
 	if err := json.Unmarshal(j.Body, &r); err != nil || r.ID == "" || r.Type != p.name || r.Count < 1 {
-		return queue.Outcome{Err: fmt.Errorf("no record of type %s", p.name)} // dead: nothing will mend it
+		return queue.Outcome{Err: fmt.Errorf("no record of type %s", p.name)} // dead: a retry cannot succeed
 	}
 	r.Price = price(r)
 	body, err := json.Marshal(r)
@@ -142,7 +142,7 @@ func (p *processor) Deliver(ctx context.Context, j *queue.Job) queue.Outcome {
 	switch answer.StatusCode {
 	case http.StatusCreated:
 		return queue.Outcome{}
-	case http.StatusTooManyRequests: // it may still happen, and is no reason to give up (E6)
+	case http.StatusTooManyRequests: // may still happen; the job is retried (E6)
 		return queue.Outcome{Err: errors.New("refused"), Retry: true, Busy: true, RetryAfter: p.s.second}
 	}
 	return queue.Outcome{Err: fmt.Errorf("the database answered %d", answer.StatusCode)}

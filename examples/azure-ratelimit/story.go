@@ -17,7 +17,7 @@ import (
 	"github.com/headgate/headgate/queue"
 )
 
-// A story is what is played, in seconds that may be shorter than real ones.
+// A story defines the run, in seconds that may be shorter than real ones.
 type story struct {
 	second     time.Duration
 	a, b       int   // records of each type
@@ -29,9 +29,9 @@ type story struct {
 	naive, naiveLimit, naiveCost int
 }
 
-// seed is the story of the page. The partitions that A and B try first are those of its
-// diagram, 2, 6, 0 and 2, 3, 1, here by their places among those that the processor does not
-// have: 3 is at place 2 when it has 2.
+// seed returns the story of the page. The partitions that A and B try first are those of its
+// diagram: 2, 6, 0 and 2, 3, 1. Here they are indexes among the partitions that the processor does
+// not have: 3 has index 2 for a processor that has 2.
 func seed() *story {
 	return &story{
 		second: time.Second, a: 10_000, b: 5_000, partitions: 10, amount: 100, term: 15,
@@ -40,8 +40,8 @@ func seed() *story {
 	}
 }
 
-// answered is how long an answer of the database may take, and a limit to be in force. A
-// partition is lent to nobody for so long, beside the second in which the database counts.
+// answered is how long an answer of the database, and a change of a limit, may take. A returned
+// partition is not lent for this long, in addition to the second in which the database counts.
 const answered = time.Second
 
 func (s *story) partitioning() queue.Partitioning {
@@ -58,13 +58,13 @@ type ending struct {
 	naiveTook time.Duration
 	pacedTook time.Duration
 	asked     map[string][]asked
-	rates     []rates // in each second
+	rates     []rates // per second
 }
 
-// rates are what two processors may send in a second, and what they have done in it.
+// A rates is what the two processors may send in a second, and what they have done.
 type rates struct{ A, B, doneA, doneB int }
 
-// stage is what the story is played on.
+// A stage holds the parts of a run.
 type stage struct {
 	*story
 	naiveDB, pacedDB *database
@@ -75,7 +75,7 @@ type stage struct {
 	began            time.Time
 }
 
-// play plays the story and prints a line each second.
+// play runs the story and prints a line each second.
 func (s *story) play(ctx context.Context, out io.Writer) (end *ending, err error) {
 	st := &stage{story: s}
 	closing, err := st.open(ctx)
@@ -130,7 +130,7 @@ func (s *story) play(ctx context.Context, out io.Writer) (end *ending, err error
 	return end, nil
 }
 
-// open opens all parts. closing is never nil.
+// open starts all parts. closing is never nil.
 func (st *stage) open(ctx context.Context) (closing func() error, err error) {
 	var opened []func() error
 	closing = func() error {
@@ -160,7 +160,7 @@ func (st *stage) open(ctx context.Context) (closing func() error, err error) {
 	opened = append(opened, func() error { st.engine.Close(); return nil })
 	st.start = make(chan struct{})
 	st.b = st.processor("B", st.start)
-	st.a = st.processor("A", st.b.began) // both want the same partition, and B is faster
+	st.a = st.processor("A", st.b.began) // both want the same partition, and B requests it first
 	if st.story.b == 0 {
 		st.a.after = st.start
 	}
@@ -181,7 +181,7 @@ func (st *stage) processor(name string, after <-chan struct{}) *processor {
 		began: make(chan struct{}), picks: st.picks[name]}
 }
 
-// records are made up.
+// records returns generated records.
 func records(kind string, n int) []record {
 	all := make([]record, n)
 	for i := range all {
@@ -190,7 +190,7 @@ func records(kind string, n int) []record {
 	return all
 }
 
-// submit is a user who hands records to the API.
+// submit acts as a user that sends records to the API.
 func (st *stage) submit(ctx context.Context, kind string, all []record) error {
 	var body bytes.Buffer
 	lines := json.NewEncoder(&body)
@@ -214,7 +214,7 @@ func (st *stage) submit(ctx context.Context, kind string, all []record) error {
 	return nil
 }
 
-// hosted waits until both queues are delivered by somebody, and hold all records.
+// hosted waits until both queues have a host and hold all records.
 func (st *stage) hosted(ctx context.Context) error {
 	for {
 		if left, err := st.left(ctx); err == nil && left == st.story.a+st.story.b {
@@ -263,7 +263,7 @@ func (st *stage) watch(ctx context.Context, end *ending, out io.Writer) error {
 	}
 }
 
-// left counts the records that are in the queues.
+// left returns the number of records in the queues.
 func (st *stage) left(ctx context.Context) (left int, err error) {
 	for _, p := range []*processor{st.a, st.b} {
 		s, err := p.queue.Status(ctx)

@@ -14,23 +14,23 @@ import (
 	"time"
 )
 
-// A client calls all data centres, far more often than it may.
+// A client calls all data centers, far more often than its limit allows.
 type client struct {
 	world *world
-	since time.Time // the origin's beginning, by which calls say when they were sent
+	since time.Time // start of the origin; calls carry the time since then
 	http  *http.Client
 
 	mu    sync.Mutex
 	calls []call
 }
 
-// A call is one that was answered, or failed.
+// A call is one call that was answered or failed.
 type call struct {
 	city   int
 	sent   time.Time
 	took   time.Duration
 	status int // 0: no answer
-	left   int // what the RateLimit header said remains; -1: nothing
+	left   int // remaining calls in the RateLimit header; -1: none
 	retry  bool
 }
 
@@ -40,8 +40,9 @@ type mood struct {
 	where []float64
 }
 
-// The client's manners. Chosen: it calls 4 to 20 times as often as it may, twelve times on
-// average, and thinks again ten times in a window; every third time it has a favourite city.
+// These constants define the client's behavior. Chosen: it calls 4 to 20 times as often as it may,
+// twelve times on average, and changes its behavior ten times per window. Every third time it
+// prefers one city.
 const (
 	rateLeast, rateMost = 4, 20
 	moods               = 10
@@ -64,7 +65,7 @@ func newMood(rnd *rand.Rand, window time.Duration, cities int) mood {
 	return m
 }
 
-// draw is a city, as likely as the mood says.
+// draw returns a random city, with the probabilities of the mood.
 func (m mood) draw(rnd *rand.Rand) int {
 	total := 0.
 	for _, x := range m.where {
@@ -79,8 +80,8 @@ func (m mood) draw(rnd *rand.Rand) int {
 	return len(m.where) - 1
 }
 
-// run calls for as long as a plan says, and waits for the last answer. It does not wait for
-// one answer before the next call.
+// run makes the calls of a plan, and waits for the last answer. It does not wait for an answer
+// before the next call.
 func (c *client) run(ctx context.Context, p plan) {
 	rnd := rand.New(rand.NewPCG(p.seed, 0))
 	var wg sync.WaitGroup
@@ -103,10 +104,10 @@ func (c *client) run(ctx context.Context, p plan) {
 	}
 }
 
-// callWithin is how long a call may take. Chosen: the limit's own patience is 1 s.
+// callWithin is the timeout of a call. Chosen: the limit's own timeout is 1 s.
 const callWithin = 5 * time.Second
 
-// call makes one call of a node.
+// call makes one call to a node.
 func (c *client) call(ctx context.Context, city int, to *node) {
 	ctx, stop := context.WithTimeout(ctx, callWithin)
 	defer stop()
@@ -138,10 +139,10 @@ func (c *client) call(ctx context.Context, city int, to *node) {
 	}
 }
 
-// remaining is where the RateLimit header says what is left: "api";r=42;t=7.
+// remaining matches the remaining calls in the RateLimit header: "api";r=42;t=7.
 func remaining() *regexp.Regexp { return regexp.MustCompile(`;r=(\d+)`) }
 
-// made are the calls so far, in the order they were sent.
+// made returns the calls so far, in the order of sending.
 func (c *client) made() []call {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -5,31 +5,31 @@ import (
 	"time"
 )
 
-// A verdict is what the origin saw, and what the client was told.
+// A verdict is what the origin and the client observed.
 type verdict struct {
 	plan    plan
 	calls   []call
 	passes  []pass
 	most    int           // in any window, by the origin's clock
-	early   time.Duration // by how much a call came before the window of 100 others was over
-	sure    int           // in any window, beyond doubt: see mostSure
-	full    []int         // passed in each full window from the first call on, and after a silence
-	after   int           // how many of these are after the last silence
-	silent  time.Duration // the longest time of a window or more in which nothing passed
-	fixed   int           // most in any window, had each city a fixed window of its own
-	through int           // all that these would have let through
-	least   int           // remaining, as answers said
+	early   time.Duration // how much too early a call came, for a full window
+	sure    int           // in any window, proven: see mostSure
+	full    []int         // calls in each full window, from the first call and after a silence
+	after   int           // how many of these windows are after the last silence
+	silent  time.Duration // the longest time, of a window or more, without a call
+	fixed   int           // most in any window if each city had its own fixed window
+	through int           // all calls that these would allow
+	least   int           // smallest remaining number in answers
 	highest int
 	refused int
-	hinted  int // of them with Retry-After
-	failed  int // answered otherwise, or not at all
+	hinted  int // of these with Retry-After
+	failed  int // failed, or an unexpected answer
 }
 
-// enough is how much of the limit a client who wants more is to get, on average over full
-// windows. Chosen: of 100, so that it takes calls that come back late to be lost.
+// enough is how much of the limit a demanding client must get, on average over full windows.
+// Chosen: out of 100, so that the test fails if calls that come back late are lost.
 const enough = 99.4
 
-// judge holds the calls against the limit. Both are in order.
+// judge checks the calls against the limit. Both lists are in order.
 func judge(p plan, calls []call, passes []pass) *verdict {
 	v := &verdict{plan: p, calls: calls, passes: passes, least: amount, highest: -1}
 	at := make([]time.Time, len(passes))
@@ -51,8 +51,8 @@ func judge(p plan, calls []call, passes []pass) *verdict {
 	return v
 }
 
-// count counts full windows: from the first pass on, and anew from the first one after a
-// silence, for a border amid a burst would cut the burst in two. end is that of the calls.
+// count counts full windows from the first pass on, and again from the first one after a silence,
+// because a window border inside a burst would split it. end is the end of the calls.
 func (v *verdict) count(at []time.Time, end time.Time) {
 	w := v.plan.window
 	for i := 0; i < len(at); {
@@ -74,7 +74,7 @@ func (v *verdict) count(at []time.Time, end time.Time) {
 	}
 }
 
-// note takes in what one call was told.
+// note adds the answer to one call.
 func (v *verdict) note(c call) {
 	switch c.status {
 	case 200:
@@ -91,8 +91,8 @@ func (v *verdict) note(c call) {
 	}
 }
 
-// most is the largest number of times in any window, wherever it begins. The times are in
-// order; a window has its beginning and not its end.
+// most returns the largest number of times in any window, wherever it begins. The times are in
+// order. A window includes its beginning and not its end.
 func most(at []time.Time, window time.Duration) (n int) {
 	first := 0
 	for i, t := range at {
@@ -104,10 +104,9 @@ func most(at []time.Time, window time.Duration) (n int) {
 	return n
 }
 
-// mostSure is the largest number of calls that were let through in one window beyond doubt.
-// A call is let through after it was sent and before it is at the origin: calls that were
-// all sent and all there within one window were let through in it, whatever held some of
-// them up on the way.
+// mostSure returns the largest number of calls that certainly passed in one window. A call passes
+// after it was sent and before it reaches the origin. So calls that were all sent and all received
+// within one window passed in it, whatever delayed them.
 func mostSure(passes []pass, window time.Duration) (n int) {
 	for _, first := range passes {
 		in := 0
@@ -121,7 +120,7 @@ func mostSure(passes []pass, window time.Duration) (n int) {
 	return n
 }
 
-// within is how many times lie in a window.
+// within returns how many times lie in a window.
 func within(at []time.Time, from time.Time, window time.Duration) (n int) {
 	for _, t := range at {
 		if !t.Before(from) && t.Before(from.Add(window)) {
@@ -131,8 +130,8 @@ func within(at []time.Time, from time.Time, window time.Duration) (n int) {
 	return n
 }
 
-// fixedWindows are the times of those calls that would have passed, had each city counted
-// by itself in windows of the clock.
+// fixedWindows returns the times of the calls that would have passed if each city counted by itself
+// in windows of the clock.
 func fixedWindows(calls []call, window time.Duration) (passed []time.Time) {
 	type counter struct {
 		city int
@@ -149,7 +148,7 @@ func fixedWindows(calls []call, window time.Duration) (passed []time.Time) {
 	return passed
 }
 
-// mean is how many passed in a full window after the last silence, on average.
+// mean returns the average number of passes in a full window after the last silence.
 func (v *verdict) mean() float64 {
 	total := 0
 	for _, n := range v.full[len(v.full)-v.after:] {
@@ -158,8 +157,8 @@ func (v *verdict) mean() float64 {
 	return float64(total) / float64(max(1, v.after))
 }
 
-// faults says what is wrong: nothing, if all is well. After a kill calls may be refused for a
-// while, and fail at the node that is gone; the windows after that are to be whole again.
+// faults returns the broken promises, or nothing. After a kill, calls may be rejected for a while,
+// and fail at the killed node; the windows after that must be full again.
 func (v *verdict) faults() (list []string) {
 	fault := func(wrong bool, format string, args ...any) {
 		if wrong {

@@ -1,14 +1,14 @@
-// Command criteo shows one limit that six data centres share.
+// Command criteo shows one limit shared by six data centers.
 //
-// Criteo's API stood in six data centres, with several instances in each, and a client was
-// to have 100 calls a minute: of the API, not of each of them. Here six data centres of two
-// real headgate processes each stand before one origin. One client calls all of them at
-// once, twelve times as often as it may, now here and now there. The origin counts what
-// comes through by its own clock, and it is the judge: 100 in every window, and no window
-// that has less while the client wants more.
+// Criteo's API ran in six data centers, with several instances in each, and a client could make 100
+// calls a minute to the API as a whole, not to each instance. Here six data centers of two real
+// headgate processes each stand in front of one origin. One client calls all of them at once,
+// twelve times as often as it may, and changes its preference all the time. The origin counts the
+// calls that pass, by its own clock, and is the judge: at most 100 in every window, and no fewer
+// while the client wants more.
 //
-// It needs the headgate program (make build), runs on loopback and leaves nothing behind.
-// See README.md beside it.
+// It needs the headgate program (make build), runs on loopback and leaves nothing behind. See
+// README.md in this folder.
 package main
 
 import (
@@ -24,10 +24,10 @@ import (
 	"time"
 )
 
-// amount is how many calls the client has in each window: Criteo's number.
+// amount is the limit of calls per window: Criteo's number.
 const amount = 100
 
-// A plan is what is to be shown.
+// A plan defines what to show.
 type plan struct {
 	binary  string
 	window  time.Duration
@@ -42,8 +42,8 @@ func main() {
 	os.Exit(command(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// command does what the arguments say. It returns the exit code: 0 when the limit held, 1
-// when it did not or could not be tried, 2 when the arguments are wrong.
+// command runs the example. It returns the exit code: 0 when the limit held, 1 when it did not or
+// could not be tried, 2 when the arguments are wrong.
 func command(ctx context.Context, args []string, out, told io.Writer) int {
 	var p plan
 	flags := flag.NewFlagSet("criteo", flag.ContinueOnError)
@@ -59,7 +59,7 @@ func command(ctx context.Context, args []string, out, told io.Writer) int {
 	case err != nil:
 		return 2
 	}
-	if p.kill { // until it counts again, and two windows more
+	if p.kill { // until it counts again, and two more windows
 		p.windows = max(p.windows, killAfter+3+int(math.Ceil(float64(awayFor)/float64(p.window))))
 	}
 	if p.window < time.Second || p.windows < 2 || flags.NArg() > 0 {
@@ -78,7 +78,7 @@ func command(ctx context.Context, args []string, out, told io.Writer) int {
 	return 0
 }
 
-// show starts everything, lets the client call, and takes everything down.
+// show starts everything, runs the client, and stops everything.
 func show(ctx context.Context, p plan, out io.Writer) (v *verdict, err error) {
 	if _, err := os.Stat(p.binary); err != nil {
 		return nil, fmt.Errorf("there is no headgate at %s: run make build, or say where with -binary: %w",

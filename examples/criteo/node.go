@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// A node is one headgate process. It may be killed and started again.
+// A node is one headgate process. It may be killed and restarted.
 type node struct {
 	name   string // city/node
 	binary string
@@ -23,27 +23,28 @@ type node struct {
 	listen string // where clients call
 	admin  string
 
-	cmd    *exec.Cmd // nil: it does not run
+	cmd    *exec.Cmd // nil: not running
 	output *tail
 }
 
-// settle writes the configuration of the node, with the part of the cluster.
+// settle writes the configuration of the node, including the cluster.
 func (n *node) settle(origin string, window time.Duration, cluster map[string]any) error {
 	if err := os.MkdirAll(n.folder, 0o700); err != nil {
 		return err
 	}
-	text, err := json.MarshalIndent(map[string]any{ // JSON is YAML
+	text, err := json.MarshalIndent(map[string]any{ // JSON is valid YAML
 		"listen": n.listen, "admin_listen": n.admin, "data": filepath.Join(n.folder, "data"),
 		"cluster": cluster,
 		"limits": []any{map[string]any{
 			"name": "api", "algorithm": "sliding_log", "amount": amount, "window": window.String(),
 			"key": []string{"header:x-client"},
-			// Whoever cannot ask lets nobody pass: 100 is more dear to us than the calls.
+			// A node that cannot reach the counter rejects calls: the limit of 100 matters more
+			// than the calls.
 			"on_unreachable": "deny",
 		}},
 		"rooms": []any{map[string]any{
 			"name": "api", "origin": origin, "limits": []string{"api"},
-			// Nobody waits in a line for an API: the room is off, and the limit stays.
+			// An API has no waiting line: the room is suspended, and only the limit is active.
 			"suspended": true, "total_active_users": 1, "new_users_per_minute": 1,
 		}},
 	}, "", "  ")
@@ -55,7 +56,7 @@ func (n *node) settle(origin string, window time.Duration, cluster map[string]an
 
 func (n *node) config() string { return filepath.Join(n.folder, "headgate.yaml") }
 
-// start starts the process and does not wait for it. It dies with us.
+// start starts the process and does not wait for it. The child dies with this process.
 func (n *node) start() error {
 	n.output = &tail{}
 	n.cmd = exec.Command(n.binary, "run", "--config", n.config())
@@ -68,7 +69,8 @@ func (n *node) start() error {
 	return nil
 }
 
-// kill ends the process as a power failure would. One that had ended by itself is an error.
+// kill ends the process as a power failure would. It returns an error if the process had already
+// ended.
 func (n *node) kill() error {
 	if n.cmd == nil {
 		return nil
@@ -82,7 +84,7 @@ func (n *node) kill() error {
 	return err
 }
 
-// await waits until the node takes calls.
+// await waits until the node is ready for calls.
 func (n *node) await(ctx context.Context) error {
 	for {
 		if n.ready(ctx) {
@@ -94,7 +96,7 @@ func (n *node) await(ctx context.Context) error {
 	}
 }
 
-// askEach is how often a node that starts is asked. Chosen.
+// askEach is the interval of polls while a node starts. Chosen.
 const askEach = 50 * time.Millisecond
 
 func (n *node) ready(ctx context.Context) bool {
@@ -110,7 +112,7 @@ func (n *node) ready(ctx context.Context) bool {
 	return resp.StatusCode == http.StatusOK
 }
 
-// rest waits, and reports whether ctx still goes on.
+// rest waits, and reports whether ctx is still active.
 func rest(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -122,8 +124,8 @@ func rest(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// free finds the first of several loopback ports in a row that nobody listens at. They lie
-// below those that systems give to outgoing connections.
+// free returns the first of several consecutive loopback ports without a listener. They lie below
+// the ports that systems use for outgoing connections.
 func free(taken map[int]bool, row int) (first int, err error) {
 	for first = 12000; first < 30000; first += row {
 		good := true
@@ -156,7 +158,7 @@ type tail struct {
 	text []byte
 }
 
-// Write keeps the last few lines.
+// Write keeps only the last few lines.
 func (t *tail) Write(b []byte) (int, error) {
 	const most = 4 << 10
 	t.mu.Lock()

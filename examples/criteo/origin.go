@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// An origin is the API behind the limit. It counts when each call came through.
+// An origin is the API behind the limit. It records when each call arrived.
 type origin struct {
 	url    string
 	began  time.Time
@@ -22,20 +22,20 @@ type origin struct {
 	passes []pass
 }
 
-// A pass is a call that came through to the origin.
+// A pass is a call that reached the origin.
 type pass struct {
 	city int
 	sent time.Time // by the client
-	at   time.Time // when it was here
+	at   time.Time // arrival at the origin
 }
 
-// Headers by which the client tells the origin which call it is.
+// These are the headers that identify a call to the origin.
 const (
 	cityHeader = "X-City"
 	sentHeader = "X-Sent" // after the origin was opened, in nanoseconds
 )
 
-// openOrigin begins to listen.
+// openOrigin starts to listen.
 func openOrigin() (*origin, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -43,7 +43,7 @@ func openOrigin() (*origin, error) {
 	}
 	o := &origin{url: "http://" + ln.Addr().String(), began: time.Now(), served: make(chan error, 1)}
 	o.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		at := time.Now() // first of all
+		at := time.Now() // before anything else
 		city, err1 := strconv.Atoi(r.Header.Get(cityHeader))
 		sent, err2 := strconv.ParseInt(r.Header.Get(sentHeader), 10, 64)
 		if errors.Join(err1, err2) != nil {
@@ -58,7 +58,7 @@ func openOrigin() (*origin, error) {
 	return o, nil
 }
 
-// close ends the origin.
+// close stops the origin.
 func (o *origin) close() error {
 	ctx, stop := context.WithTimeout(context.Background(), time.Second)
 	defer stop()
@@ -69,7 +69,7 @@ func (o *origin) close() error {
 	return err
 }
 
-// seen are the calls that came through so far, in order.
+// seen returns the calls that have arrived so far, in order.
 func (o *origin) seen() []pass {
 	o.mu.Lock()
 	defer o.mu.Unlock()

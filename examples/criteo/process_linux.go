@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// dieWithParent ends a node with this program, and keeps interrupts of the terminal from it.
+// dieWithParent ends a node with this program, and shields it from interrupts of the terminal.
 func dieWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// dieWithParent is for Linux alone: elsewhere a node outlives this program if that one is killed.
+// dieWithParent works only on Linux. Elsewhere a node outlives this program if it is killed.
 func dieWithParent() *syscall.SysProcAttr { return nil }
 
-// wasKilled takes every failure for the kill: Windows does not show it.
+// wasKilled treats every failure as a kill, because Windows does not report it.
 func wasKilled(p *os.ProcessState) bool { return !p.Success() }

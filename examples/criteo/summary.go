@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// print says what was seen.
+// print prints the observations.
 func (v *verdict) print(out io.Writer) {
 	w := v.plan.window
 	line := func(what, format string, args ...any) {
@@ -43,7 +43,7 @@ func (v *verdict) print(out io.Writer) {
 	}
 }
 
-// worst says how many were most in a window, and how sure that is.
+// worst returns the maximum per window, and how certain it is, as text.
 func (v *verdict) worst() string {
 	if v.most == v.sure || v.early <= 0 {
 		return fmt.Sprint(v.most)
@@ -52,7 +52,7 @@ func (v *verdict) worst() string {
 		v.sure, v.most, v.early.Round(10*time.Microsecond))
 }
 
-// delays are how long answers took in a city.
+// delays returns the response times of a city.
 func (v *verdict) delays(city int) (yes, no []time.Duration) {
 	for _, c := range v.calls {
 		switch {
@@ -66,7 +66,7 @@ func (v *verdict) delays(city int) (yes, no []time.Duration) {
 	return yes, no
 }
 
-// spread is the median, the slowest of a hundred and the slowest, in milliseconds.
+// spread formats the median, the 99th percentile and the maximum, in milliseconds.
 func spread(all []time.Duration) string {
 	if len(all) == 0 {
 		return "none"

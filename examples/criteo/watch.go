@@ -10,28 +10,28 @@ import (
 	"time"
 )
 
-// A stage is where the show is.
+// A stage is the environment of a run.
 type stage struct {
 	world  *world
 	origin *origin
 	out    io.Writer
 }
 
-// What happens to the node that counts, in windows after the first call. Chosen: the limit
-// is used up by then, and there is time to see it come back.
+// These are the times of the kill and the restart of the counting node, in windows after the first
+// call. Chosen: by then the limit is used up, and enough time remains to see the recovery.
 const (
 	killAfter  = 2
 	startAfter = 1. / 4 // after the kill
 )
 
-// awayFor is how long after its start a node that was killed alone may decide nothing: what a
-// start takes on a busy machine, chosen. Then all counts as used for one window.
+// awayFor is how long after its start a node that was killed alone may make no decisions: the time
+// of a start on a busy machine, chosen. After that, everything counts as used for one window.
 const awayFor = 15 * time.Second
 
-// watch lets the client call, and prints what is seen second by second.
+// watch runs the client, and prints the observations each second.
 func watch(ctx context.Context, p plan, s stage) (*verdict, error) {
 	c := &client{world: s.world, since: s.origin.began, http: &http.Client{Transport: &http.Transport{
-		MaxIdleConnsPerHost: 64, // chosen: more than are under way at a node
+		MaxIdleConnsPerHost: 64, // chosen: more than are in flight at a node
 	}}}
 	defer c.http.CloseIdleConnections()
 	began := time.Now()
@@ -49,8 +49,8 @@ func watch(ctx context.Context, p plan, s stage) (*verdict, error) {
 	return judge(p, c.made(), s.origin.seen()), nil
 }
 
-// follow prints a line each second until the client is done, and kills and starts the node
-// that counts when it is time.
+// follow prints a line each second until the client is done, and kills and restarts the counting
+// node at the planned times.
 func (s stage) follow(ctx context.Context, p plan, pic picture) error {
 	pic.head(p)
 	victim := s.world.cities[0].nodes[0]
@@ -85,7 +85,7 @@ func (s stage) follow(ctx context.Context, p plan, pic picture) error {
 	}
 }
 
-// A picture shows what happens while it happens.
+// A picture prints the events while they happen.
 type picture struct {
 	stage
 	client *client
@@ -93,7 +93,7 @@ type picture struct {
 	done   chan struct{}
 }
 
-// head prints what the columns are.
+// head prints the column headings.
 func (v picture) head(p plan) {
 	fmt.Fprintf(v.out, "%4s %6s %7s  ", "s", "calls", "passed")
 	for _, c := range v.world.cities {
@@ -102,7 +102,7 @@ func (v picture) head(p plan) {
 	fmt.Fprintf(v.out, "   passed in the last %v\n", p.window)
 }
 
-// line prints one second: of each city, how many passed of how many calls.
+// line prints one second: for each city, the passed calls of all calls.
 func (v picture) line(p plan, now time.Time) {
 	from := now.Add(-time.Second)
 	made, passed := make([]int, len(v.world.cities)), make([]int, len(v.world.cities))
@@ -129,7 +129,7 @@ func (v picture) line(p plan, now time.Time) {
 	fmt.Fprintf(v.out, "   %s %d\n", bar(window), window)
 }
 
-// bar is a bar of a block for each ten.
+// bar returns a bar with one block for each ten.
 func bar(n int) string {
 	const ten = amount / 10
 	full := n / ten

@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// A city is one data centre: a cluster by itself, with a store node and a worker.
+// A city is one data center: a separate cluster with a store node and a worker.
 type city struct {
-	name  string // of the data centre
+	name  string // of the data center
 	title string
 	dir   string // of its join files
-	store int    // first port of the store node; the second after it is for data centres
+	store int    // first port of the store node; port + 2 is for other data centers
 	nodes []*node
 }
 
-// places are the data centres; the first is the home, where the limit is counted. Chosen:
-// Criteo's lie in Europe, in North America and in Asia.
+// places returns the data centers. The first is the home, where the limit is counted. Chosen:
+// Criteo's are in Europe, North America and Asia.
 func places() []*city {
 	return []*city{
 		{name: "par", title: "Paris"}, {name: "ams", title: "Amsterdam"}, {name: "nyc", title: "New York"},
@@ -27,13 +27,13 @@ func places() []*city {
 	}
 }
 
-// A world is all data centres. It is used by one goroutine.
+// A world is all data centers. It is used by one goroutine.
 type world struct {
 	cities []*city
 }
 
-// newWorld makes each data centre as headgate cluster init does, by itself, and writes a
-// configuration for each node. It starts nothing.
+// newWorld creates each data center as headgate cluster init does, and writes a configuration for
+// each node. It starts nothing.
 func newWorld(p plan, folder, origin string) (*world, error) {
 	binary, err := filepath.Abs(p.binary)
 	if err != nil {
@@ -69,7 +69,8 @@ func newWorld(p plan, folder, origin string) (*world, error) {
 	return w, nil
 }
 
-// clusterOf is what a node is told of itself and of all data centres: each leaves out its own.
+// clusterOf returns the cluster configuration of a node. It lists all data centers; each node skips
+// its own.
 func (w *world) clusterOf(join string) map[string]any {
 	all := map[string]any{}
 	for _, c := range w.cities {
@@ -78,7 +79,7 @@ func (w *world) clusterOf(join string) map[string]any {
 	return map[string]any{"join": join, "datacenters": all, "home": w.cities[0].name}
 }
 
-// nodes are those of all cities.
+// nodes returns the nodes of all cities.
 func (w *world) nodes() (all []*node) {
 	for _, c := range w.cities {
 		all = append(all, c.nodes...)
@@ -86,10 +87,10 @@ func (w *world) nodes() (all []*node) {
 	return all
 }
 
-// startWithin is how long the first start may take. Chosen: a machine that is busy.
+// startWithin is how long the first start may take. Chosen: enough for a busy machine.
 const startWithin = time.Minute
 
-// start starts all nodes and waits until each takes calls.
+// start starts all nodes and waits until each is ready for calls.
 func (w *world) start(ctx context.Context) error {
 	for _, n := range w.nodes() {
 		if err := n.start(); err != nil {
@@ -106,7 +107,7 @@ func (w *world) start(ctx context.Context) error {
 	return nil
 }
 
-// close kills all nodes: their folders go too.
+// close kills all nodes, because their folders are removed anyway.
 func (w *world) close() error {
 	var errs []error
 	for _, n := range w.nodes() {

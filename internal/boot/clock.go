@@ -1,4 +1,4 @@
-// Package boot is the clock that decides: it counts suspend, and nobody sets it.
+// Package boot provides the clock for decisions. It counts time in suspend, and nobody can set it.
 //
 // # The promise
 //
@@ -7,12 +7,12 @@
 //
 // # Concurrency and cost
 //
-// It may be read by many goroutines at once, for a tenth of a microsecond: once a second, and when
-// the machine may have slept, that is a system call.
+// A Clock may be read by many goroutines at once, for a tenth of a microsecond. Once a second, and
+// when the machine may have slept, a read is a system call.
 //
 // # What it does not do
 //
-// It tells no time of day.
+// It has no time of day.
 package boot
 
 import (
@@ -20,11 +20,11 @@ import (
 	"time"
 )
 
-// A Clock reads Now: unlike the monotonic reading of time.Now it counts suspend, so that a machine
-// that slept does not believe its terms still run (docs/protocol.md §2). Now is a system call, so it
-// is read once in a while and advanced by the monotonic clock, which is none. A
-// suspend shows as the wall clock gaining on the monotonic one: then it is read
-// anew before anything is decided.
+// A Clock reads Now. Unlike the monotonic reading of time.Now, Now counts suspend, so that a
+// machine that slept does not believe that its terms still run (docs/protocol.md §2). Now is a
+// system call, so a Clock calls it only from time to time, and advances the value by the monotonic
+// clock, which needs no system call. After a suspend the wall clock has gained on the monotonic
+// one. Then the Clock calls Now before it returns a time.
 type Clock struct {
 	base time.Time
 	mark atomic.Pointer[reading]
@@ -43,10 +43,10 @@ const (
 	slack = 5 * time.Millisecond
 )
 
-// New starts a clock. Where it begins means nothing.
+// New starts a clock. Its start value has no meaning.
 func New() *Clock { return &Clock{base: time.Now()} }
 
-// Read is the time since some moment.
+// Read returns the time since an arbitrary moment.
 func (c *Clock) Read() time.Duration {
 	now := time.Now()
 	mono := now.Sub(c.base)
@@ -58,9 +58,8 @@ func (c *Clock) Read() time.Duration {
 	return mono + m.boot
 }
 
-// look reads the system's clock. The monotonic reading is taken after it, so the
-// result may lag by the time between the two and is never ahead; and it never
-// goes back.
+// look reads the system's clock. It takes the monotonic reading afterwards, so the result may lag
+// by the time between the two, and is never ahead. It never goes back.
 func (c *Clock) look(old *reading, wall int64, mono time.Duration) *reading {
 	boot := Now()
 	m := &reading{boot: boot - time.Since(c.base), wall: wall, at: mono}
@@ -71,8 +70,8 @@ func (c *Clock) look(old *reading, wall int64, mono time.Duration) *reading {
 	return m
 }
 
-// Now is the time by a clock that nobody sets and that counts suspend. Only its differences mean
-// anything.
+// Now returns the time of a clock that nobody sets and that counts suspend. Only differences are
+// meaningful.
 func Now() time.Duration {
 	now, err := read()
 	if err != nil {

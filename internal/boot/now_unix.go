@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// read is a system call of some 0.5 µs.
+// read is a system call of about 0.5 µs.
 func read() (time.Duration, error) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(clockID, &ts); err != nil {

@@ -162,7 +162,7 @@ func TestANewKeySignsWhenEverybodyHasIt(t *testing.T) {
 	}
 }
 
-// What another data centre has signed is verified by the keys that are served here.
+// What another data center has signed is verified by the keys that are served here.
 func TestKeysOfOtherDataCentresVerify(t *testing.T) {
 	c := &clock{began}
 	here, there := NewKeys(c.now), keys(t, c, secret(2, began))

@@ -70,7 +70,7 @@ func (o *outlook) of(name string) site {
 	return site{Name: name, Age: -1}
 }
 
-// A holding is how many slots a data centre held at a moment.
+// A holding is how many slots a data center held at a moment.
 type holding struct {
 	at time.Time
 	n  int
@@ -157,10 +157,10 @@ func (c *city) takeUnused() bool {
 	return true
 }
 
-// sentTo matches a counter of messages sent over the link to another data centre.
+// sentTo matches a counter of messages sent over the link to another data center.
 const sentTo = `^headgate_site_messages_total\{[^}]*to="([^"]+)"[^}]*\} (\S+)$`
 
-// count reads how many messages the data centre has sent to others.
+// count reads how many messages the data center has sent to others.
 func (c *city) count(ctx context.Context) {
 	text, err := c.node.ask(ctx, "/metrics", tellTimeout)
 	if err != nil {

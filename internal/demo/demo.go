@@ -47,7 +47,7 @@ type Config struct {
 	Visitors int           // simulated visitors at any time
 	Limits   Limits        // of the room
 	Cluster  bool          // three processes are the room
-	World    bool          // three data centres are the room
+	World    bool          // three data centers are the room
 	For      time.Duration // 0: until stopped
 	Kills    int           // kills of the host by the demo, evenly over For, or one each 10 s
 	Plain    bool          // a line a second instead of a picture
@@ -74,7 +74,7 @@ type demo struct {
 	gate     *gate     // the room, if it is one process
 	operator *operator // of gate
 	cluster  *cluster  // the room, if it is three; else nil
-	world    *world    // the room, if it is three data centres; else nil
+	world    *world    // the room, if it is three data centers; else nil
 	judge    *judge
 	front    *front
 	failed   chan error // the first thing that ends the run
@@ -83,8 +83,8 @@ type demo struct {
 
 	mu     sync.Mutex
 	opened time.Time // when visitors began to come; zero: not yet
-	news   []news    // of the nodes or data centres, not shown yet
-	cuts   []cutting // of data centres
+	news   []news    // of the nodes or data centers, not shown yet
+	cuts   []cutting // of data centers
 	state  state
 	up     bool   // state is current
 	acting bool   // a key is being acted on
@@ -201,7 +201,7 @@ func (d *demo) fail(err error) {
 	}
 }
 
-// guarded makes an error of a panic, so that the terminal is put back first.
+// guarded converts a panic of f to an error, so that the terminal is restored first.
 func guarded(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -211,7 +211,7 @@ func guarded(f func() error) (err error) {
 	return f()
 }
 
-// loop shows the scene, again and again, and does what the keys say.
+// loop shows the scene repeatedly, and acts on keys.
 func (d *demo) loop(ctx context.Context, every time.Duration, keys <-chan byte,
 	show func(*scene)) error {
 	tick := time.NewTicker(every)
@@ -246,7 +246,7 @@ func (d *demo) loop(ctx context.Context, every time.Duration, keys <-chan byte,
 	}
 }
 
-// gone is where an end that was not meant is told.
+// gone returns the channel of unexpected ends of the room.
 func (d *demo) gone() <-chan error {
 	if d.world != nil {
 		return d.world.failed
@@ -257,7 +257,7 @@ func (d *demo) gone() <-chan error {
 	return d.gate.failed
 }
 
-// openFor is how long visitors have been coming.
+// openFor returns how long visitors have been coming.
 func (d *demo) openFor() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -275,7 +275,7 @@ func (d *demo) killByItself(ctx context.Context) bool {
 	return d.cluster.whole() && d.act(ctx, d.killHostAndStart)
 }
 
-// killAt is when the kill n is due, from 0.
+// killAt returns when kill n is due, from 0.
 func (d *demo) killAt(n int) time.Duration {
 	if d.cfg.For == 0 {
 		return time.Duration(n+1) * killEvery
@@ -283,7 +283,7 @@ func (d *demo) killAt(n int) time.Duration {
 	return d.cfg.For * time.Duration(n+1) / time.Duration(d.cfg.Kills+1)
 }
 
-// key does what a key says, unless another is being acted on.
+// key acts on a key, unless another action is still running.
 func (d *demo) key(ctx context.Context, k byte) {
 	if d.world != nil {
 		d.worldKey(k)
@@ -305,7 +305,7 @@ func (d *demo) key(ctx context.Context, k byte) {
 	}
 }
 
-// act does one thing at a time, beside the picture.
+// act runs one action at a time, in parallel with the picture.
 func (d *demo) act(ctx context.Context, f func(context.Context) error) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -341,14 +341,14 @@ func (d *demo) kill(ctx context.Context) error {
 	return nil
 }
 
-// limit changes how many may be inside, while the room runs.
+// limit changes the number of sessions at once, while the room runs.
 func (d *demo) limit(ctx context.Context, by int) error {
 	was := d.now().AtOnce
 	n := min(max(was+by, limitLeast), limitTop)
 	if was == 0 || n == was {
 		return nil
 	}
-	if n > was { // the room may obey before its answer is here
+	if n > was { // the room may apply it before it answers
 		d.shop.limitTo(n)
 	}
 	s, err := d.operator.change(ctx, map[string]any{"total_active_users": n})
@@ -359,7 +359,7 @@ func (d *demo) limit(ctx context.Context, by int) error {
 	return nil
 }
 
-// hold stops the calls, or lets them go on.
+// hold stops the calls, or resumes them.
 func (d *demo) hold(ctx context.Context) error {
 	s, err := d.operator.change(ctx, map[string]any{"queue_all": !d.now().QueueAll})
 	d.changed(s, err)

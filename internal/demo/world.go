@@ -92,7 +92,7 @@ func newWorld(program, folder, origin string, l Limits) (w *world, err error) {
 	return w, nil
 }
 
-// storeNode is the name of the one store node of each data centre.
+// storeNode is the name of the one store node of each data center.
 const storeNode = "n1"
 
 func joinsOf(folder, name string) string { return filepath.Join(folder, "join-"+name) }

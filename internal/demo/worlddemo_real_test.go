@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/yardstick"
 )
 
-// TestWorldDemo cuts a real data centre off under a real crowd. The shop and the visitors
+// TestWorldDemo cuts a real data center off under a real crowd. The shop and the visitors
 // judge. A short run sees that people come in everywhere, a longer one the cut.
 func TestWorldDemo(t *testing.T) {
 	t.Parallel()
@@ -73,7 +73,7 @@ func TestWorldDemo(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeftOfAWorld ends the demo before the data centres have met.
+// TestNothingIsLeftOfAWorld ends the demo before the data centers have met.
 func TestNothingIsLeftOfAWorld(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
 		t.Run(sig.String(), func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestADataCentreThatDies(t *testing.T) {
 	}
 }
 
-// TestWorldConfig: each data centre is told of the others at the ends of wires.
+// TestWorldConfig: each data center is told of the others at the ends of wires.
 func TestWorldConfig(t *testing.T) {
 	d := stillDemo(t, 0)
 	for _, c := range d.world.cities {

@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/crowd"
 )
 
-// stillDemo is a demo of data centres that are not started, whose visitors have been
+// stillDemo is a demo of data centers that are not started, whose visitors have been
 // coming for a while.
 func stillDemo(t *testing.T, since time.Duration) *demo {
 	t.Helper()
@@ -140,7 +140,7 @@ func TestADay(t *testing.T) {
 	}
 }
 
-// TestCityLooks: what a data centre says of itself is understood, and what it cannot say
+// TestCityLooks: what a data center says of itself is understood, and what it cannot say
 // yet is no harm.
 func TestCityLooks(t *testing.T) {
 	body, metrics := `{"active_users": 3}`, "# nothing\n"
@@ -239,7 +239,7 @@ func TestFirstAnswers(t *testing.T) {
 	}
 }
 
-// TestAWorldThatDoesNotMeet: a city whose data centre hears nobody keeps all waiting, and
+// TestAWorldThatDoesNotMeet: a city whose data center hears nobody keeps all waiting, and
 // an end while they wait is no error.
 func TestAWorldThatDoesNotMeet(t *testing.T) {
 	w := &world{cities: []*city{newCity(places()[0], &gate{})}}

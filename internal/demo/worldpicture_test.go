@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// worldScenes has one scene for each thing there is to see of data centres. base is a
+// worldScenes has one scene for each thing there is to see of data centers. base is a
 // scene of a room that is full.
 func worldScenes(base func(func(*scene)) *scene) map[string]*scene {
 	world := func(change func(s *scene, sjc, lhr, del *cityScene)) *scene {

@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/loopback"
 )
 
-// abroad is the configuration of n1 of a data centre that knows another one.
+// abroad is the configuration of n1 of a data center that knows another one.
 func (c *town) abroad(there *town, urls ...string) *config.Config {
 	c.t.Helper()
 	cfg := c.node("n1")

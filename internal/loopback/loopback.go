@@ -1,8 +1,8 @@
-// Package loopback hands out ports of 127.0.0.1 that a process yet to start can listen
-// at. A port asked of the system ("127.0.0.1:0") and closed again may be anybody's a
-// moment later: the next one who asks so, or an outgoing connection, which can even
-// come to be connected to itself there. These ports lie below those that systems give
-// to connections, are each handed out once, and no two processes have the same.
+// Package loopback provides ports of 127.0.0.1 for processes that are about to start. A port
+// requested from the system ("127.0.0.1:0") and closed again may be taken a moment later: by the
+// next such request, or by an outgoing connection, which can even connect to itself there. The
+// ports of this package lie below those that systems use for connections. Each is handed out once,
+// and no two processes get the same.
 package loopback
 
 import (
@@ -13,25 +13,25 @@ import (
 	"sync"
 )
 
-// Blocks of ports lie between these two. Linux gives connections those from 32,768 on,
-// others from 49,152.
+// The blocks of ports lie between these two. Linux uses ports from 32,768 for connections, other
+// systems from 49,152.
 const (
 	lowest  = 12_000
 	highest = 32_000
 	block   = 50 // ports, the first of which is the lock
 )
 
-// blocks are those that one process has.
+// A blocks holds the blocks of one process.
 type blocks struct {
 	mu         sync.Mutex
-	next, last int            // what is left of the newest
+	next, last int            // rest of the newest block
 	locks      []net.Listener // held until the process ends
 }
 
 var own = &blocks{} //nolint:gochecknoglobals // ports belong to the process, not to a part of it
 
-// Ports is the first of n ports in a row where nobody listened just now. n is less
-// than 50. Ports fails when the machine has no more of them.
+// Ports returns the first of n consecutive ports without a listener. n must be less than 50. Ports
+// fails when the machine has no more of them.
 func Ports(n int) (int, error) {
 	if n < 1 || n >= block {
 		return 0, fmt.Errorf("find %d free ports in a row: from 1 to %d can be had", n, block-1)
@@ -51,8 +51,8 @@ func Ports(n int) (int, error) {
 	}
 }
 
-// free reports whether nobody listens at these n ports. next is the port after them, or
-// after the first where somebody does.
+// free reports whether nobody listens on these n ports. next is the port after them, or after the
+// first one in use.
 func free(first, n int) (next int, good bool) {
 	for port := first; port < first+n; port++ {
 		l, err := net.Listen("tcp", Address(port))
@@ -81,10 +81,10 @@ func (b *blocks) another() (err error) {
 	return err
 }
 
-// Address is the address of one port.
+// Address returns the address of a port.
 func Address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// A Test is what a test and a benchmark have in common here.
+// A Test is the common part of *testing.T and *testing.B that is used here.
 type Test interface {
 	Helper()
 	Fatal(args ...any)
@@ -100,7 +100,7 @@ func Port(t Test, n int) int {
 	return port
 }
 
-// Free is an address where nobody listened just now.
+// Free returns an address without a listener.
 func Free(t Test) string {
 	t.Helper()
 	return Address(Port(t, 1))

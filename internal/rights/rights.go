@@ -105,7 +105,7 @@ func Reads(key string) bool {
 }
 
 // Writes reports whether a worker may write the record of a key: what the management API
-// changes, what webhooks were told, and leases of the queue package.
+// changes, what webhooks have sent, and leases of the queue package.
 func Writes(key string) bool {
 	if slices.Contains([]string{"rooms", "limit-changes", "limits-made", "told-limits"}, key) {
 		return true

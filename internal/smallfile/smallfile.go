@@ -16,7 +16,7 @@ import (
 // certificates with large RSA keys about 30 KB.
 const MaxSize = 1 << 20
 
-// An Error says which file is wrong, and what to do.
+// An Error names the file that is wrong, and what to do.
 type Error struct {
 	File    string
 	Problem string

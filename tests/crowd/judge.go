@@ -1,16 +1,16 @@
-// Package crowd puts a real headgate process under a crowd of real clients, and
-// lets the origin be the judge: what the origin saw, byte in and byte out, is
-// held against the limits, not what headgate says of itself.
+// Package crowd tests a real headgate process with a crowd of real clients. The origin is the
+// judge: the tests compare the limits with what the origin saw, from the first byte in to the last
+// byte out, and not with what headgate reports about itself.
 //
-// The package holds the judging Origin, the arithmetic on its log, the Watch on
-// the admin address, and the table of figures against limits. The tests that
-// start processes take minutes and stand behind build tags:
+// The package contains the judging Origin, the analysis of its log, the Watch on the admin address,
+// and the table of figures against limits. The tests that start processes take minutes and have
+// build tags:
 //
 //	go test -tags crowd ./tests/crowd        about 75 s, 400 visitors
 //	go test -tags soak ./tests/crowd         three minutes more, 10,000 visitors
 //
-// Without a tag only the judge itself is tested: that it can find each fault.
-// Functions of this package are safe for one goroutine, Origin and Watch for many.
+// Without a tag only the judge itself is tested: that it can find each fault. Functions of this
+// package are safe for one goroutine, Origin and Watch for many.
 package crowd
 
 import (
@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// A Span is a closed stretch of time.
+// A Span is a closed interval of time.
 type Span struct{ From, To time.Time }
 
 // A Request is one request as the origin saw it: from the first byte in to the
@@ -27,11 +27,11 @@ type Span struct{ From, To time.Time }
 type Request struct {
 	Visitor string
 	Span
-	Leaves bool // it was answered with a command to revoke
+	Leaves bool // the answer contains a command to revoke
 }
 
-// MaxAtOnce is the greatest number of different visitors with a request in
-// flight at one instant.
+// MaxAtOnce returns the largest number of different visitors with a request in flight at the same
+// time.
 func MaxAtOnce(requests []Request) int {
 	byVisitor := map[string][]Span{}
 	for _, r := range requests {
@@ -44,8 +44,8 @@ func MaxAtOnce(requests []Request) int {
 	return overlap(spans)
 }
 
-// MaxInside is the greatest number of visitors inside at one instant, each from
-// the first byte in of its first request to the last byte out of its last.
+// MaxInside returns the largest number of visitors inside at the same time. A visitor is inside
+// from the first byte in of its first request to the last byte out of its last.
 func MaxInside(requests []Request) int { return overlap(stays(requests)) }
 
 func stays(requests []Request) []Span {
@@ -67,7 +67,7 @@ func stays(requests []Request) []Span {
 	return spans
 }
 
-// Arrivals gives the first byte in of each visitor's first request, in order.
+// Arrivals returns the time of the first byte in of each visitor's first request, in order.
 func Arrivals(requests []Request) []time.Time {
 	var at []time.Time
 	for _, s := range stays(requests) {
@@ -77,8 +77,8 @@ func Arrivals(requests []Request) []time.Time {
 	return at
 }
 
-// overlap is the greatest number of spans that share an instant. Ends belong
-// to the span: one that ends as another begins overlaps it.
+// overlap returns the largest number of spans that share an instant. Ends belong to the span: one
+// that ends as another begins overlaps it.
 func overlap(spans []Span) int {
 	type edge struct {
 		at   time.Time
@@ -116,9 +116,8 @@ func union(spans []Span) []Span {
 	return out
 }
 
-// MaxInWindow is the greatest number of times in any window of length w, the
-// log slid over every position. Two times exactly w apart are not in one
-// window. at must be in order.
+// MaxInWindow returns the largest number of times in any window of length w, at every position. Two
+// times exactly w apart are not in one window. at must be in order.
 func MaxInWindow(at []time.Time, w time.Duration) int {
 	most, first := 0, 0
 	for i, t := range at {
@@ -130,8 +129,8 @@ func MaxInWindow(at []time.Time, w time.Duration) int {
 	return most
 }
 
-// MaxPerSecond is the greatest number of times in any whole second of the
-// clock that lies within one of the spans. at must be in order.
+// MaxPerSecond returns the largest number of times in any whole second of the clock that lies
+// within one of the spans. at must be in order.
 func MaxPerSecond(at []time.Time, spans []Span) int {
 	most, n := 0, 0
 	var second time.Time
@@ -149,7 +148,7 @@ func MaxPerSecond(at []time.Time, spans []Span) int {
 	return most
 }
 
-// MaxPerSlidingSecond is the same for seconds that begin anywhere.
+// MaxPerSlidingSecond is the same as MaxPerSecond for seconds that begin anywhere.
 func MaxPerSlidingSecond(at []time.Time, spans []Span) int {
 	most := 0
 	for _, s := range spans {

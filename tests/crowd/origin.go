@@ -15,13 +15,13 @@ import (
 	"github.com/headgate/headgate/internal/crowd"
 )
 
-// An Origin is a web server that writes down who was there and when. A visitor
-// is told from others by the header crowd.VisitorHeader.
+// An Origin is a web server that records who was there and when. The header crowd.VisitorHeader
+// identifies a visitor.
 //
-// The first byte in of a request is taken where it is read off the socket, and
-// the last byte out when the handler is done: the answer is small enough for
-// the server to send it, whole, only after that. So a request is never logged
-// shorter at its beginning, and at its end by less than one system call.
+// It takes the time of a request's first byte where it is read from the socket, and the time of the
+// last byte when the handler returns: the answer is small enough that the server sends all of it
+// only after that. So a logged request never begins too late, and ends too early by less than one
+// system call.
 type Origin struct {
 	URL string // its base URL, without a slash at the end
 
@@ -32,7 +32,7 @@ type Origin struct {
 	nobody   int
 }
 
-// LeavePath is the page that answers with a command to revoke the pass.
+// LeavePath is the page whose answer contains a command to revoke the pass.
 const LeavePath = "/leave"
 
 // StartOrigin listens on a free loopback port.
@@ -44,7 +44,7 @@ func StartOrigin() (*Origin, error) {
 	return ServeOrigin(ln)
 }
 
-// ServeOrigin is StartOrigin with a listener of the caller's.
+// ServeOrigin is StartOrigin with the caller's listener.
 func ServeOrigin(ln net.Listener) (*Origin, error) {
 	o := &Origin{URL: "http://" + ln.Addr().String(), stopped: make(chan error, 1)}
 	o.server = &http.Server{
@@ -67,14 +67,14 @@ func (o *Origin) Close() error {
 	return err
 }
 
-// Requests gives a copy of the log, in order of the last byte out.
+// Requests returns a copy of the log, in order of the last byte out.
 func (o *Origin) Requests() []Request {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return append([]Request(nil), o.requests...)
 }
 
-// Strangers counts requests that no visitor of the crowd made, such as probes.
+// Strangers returns the number of requests that no visitor of the crowd made, such as probes.
 func (o *Origin) Strangers() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -87,7 +87,7 @@ func (o *Origin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if conn != nil {
 		from = conn.firstByte(from)
 	}
-	_, _ = io.Copy(io.Discard, r.Body) // a form is read to its end, or to the end of its connection
+	_, _ = io.Copy(io.Discard, r.Body) // reads a form to its end, or to the end of its connection
 	leaves := strings.HasSuffix(r.URL.Path, LeavePath)
 	if leaves {
 		w.Header().Set("Headgate-Command", "revoke")
@@ -119,8 +119,8 @@ func (l *stampListener) Accept() (net.Conn, error) {
 	return &stampConn{Conn: c, opened: time.Now()}, nil
 }
 
-// A stampConn notes when the first byte of each request was read. It counts on
-// one request at a time per connection, which is HTTP/1.1 without pipelining.
+// A stampConn records when the first byte of each request was read. It requires one request at a
+// time per connection, which is HTTP/1.1 without pipelining.
 type stampConn struct {
 	net.Conn
 	opened time.Time

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A Test is what the processes of a test need of it.
+// A Test is the part of testing.T that the functions for processes need.
 type Test interface {
 	Helper()
 	Context() context.Context
@@ -25,7 +25,7 @@ type Test interface {
 	Logf(format string, args ...any)
 }
 
-// Build compiles the binary that is tested, as a user would.
+// Build compiles the tested binary, as a user would.
 func Build(t Test) string {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "headgate")
@@ -37,14 +37,14 @@ func Build(t Test) string {
 	return bin
 }
 
-// A Process is a headgate that a test has started.
+// A Process is a headgate process started by a test.
 type Process struct {
 	PID  int
-	Stop func() // asks it to end and waits; once
+	Stop func() // stops it and waits; call once
 }
 
-// Start starts the process in a directory of its own and stops it when
-// the test ends. Its output is shown if the test has failed by then.
+// Start starts the process in its own directory and stops it when the test ends. If the test has
+// failed, its output is shown.
 func Start(t Test, bin string, args ...string) *Process {
 	t.Helper()
 	dir := t.TempDir()
@@ -75,7 +75,7 @@ func Start(t Test, bin string, args ...string) *Process {
 	return p
 }
 
-// stop asks the process to end, and ends it if it does not.
+// stop requests the process to end, and kills it if it does not.
 func stop(p *os.Process, ended <-chan error) error {
 	select {
 	case err := <-ended:

@@ -10,17 +10,17 @@ import (
 	"github.com/headgate/headgate/internal/crowd"
 )
 
-// Limits are what a run is held against.
+// Limits are the limits for a run.
 type Limits struct {
 	Total, New   int           // as headgate was configured
 	Spare        int           // slots that may be unused when the first one waits
-	EmptySeconds float64       // mean time a called slot may stay empty
-	EstimateOK   float64       // share let in inside the range shown half-way
+	EmptySeconds float64       // mean time that a called slot may stay empty
+	EstimateOK   float64       // share admitted inside the range shown half-way
 	Window       time.Duration // of New
 }
 
-// perSecond is the most admissions a second may see while anyone waits:
-// ⌈N/60⌉ + 1, one more because a second does not begin with an admission.
+// perSecond returns the most admissions allowed in a second while anyone waits: ⌈N/60⌉ + 1, one
+// more because a second does not begin with an admission.
 func (l *Limits) perSecond() int { return (l.New+59)/60 + 1 }
 
 // A Figure is one line of the verdict.
@@ -28,7 +28,7 @@ type Figure struct {
 	Name  string
 	Reach float64
 	Limit float64
-	Least bool // Limit is the least that will do, not the most
+	Least bool // Limit is a minimum, not a maximum
 	Show  bool // for show: never fails
 	Note  string
 }
@@ -44,19 +44,19 @@ func (f *Figure) OK() bool {
 	return f.Reach <= f.Limit
 }
 
-// A Run is all that was seen of one run, from the three sides.
+// A Run holds the observations of one run, from all three sides.
 type Run struct {
 	Limits  Limits
 	Origin  []Request
 	Room    *Watch
 	Metrics string // the text of /metrics at the end
-	// Analytics are the totals that headgate has kept of the room, at the end.
+	// Analytics are the totals that headgate has stored for the room, at the end.
 	Analytics map[string]float64
-	Strangers int // requests that the origin had of nobody in the crowd
+	Strangers int // Strangers is the number of requests to the origin from outside the crowd.
 	Crowd     *crowd.Result
 }
 
-// Verdict holds the run against its limits.
+// Verdict compares the run with its limits.
 func (r *Run) Verdict() []Figure {
 	l := &r.Limits
 	in, busy := Arrivals(r.Origin), r.Room.Busy()
@@ -86,8 +86,8 @@ func (r *Run) Verdict() []Figure {
 	}...)
 }
 
-// kept holds what headgate has kept of the run against what the origin and the crowd have counted
-// themselves: not one may be more or less.
+// kept compares what headgate has stored about the run with the counts of the origin and the crowd.
+// They must be equal.
 func (r *Run) kept() []Figure {
 	leaves, polls, joined := 0, 0, map[uint64]bool{}
 	for _, x := range r.Origin {
@@ -114,7 +114,7 @@ func (r *Run) kept() []Figure {
 		return f.note("%.0f kept, %d counted", got, want)
 	}
 	atEnd := same("polls", "polls", polls)
-	atEnd.Show = true // those under way when the crowd was stopped are not in its log
+	atEnd.Show = true // requests in flight at the end are not in its log
 	return []Figure{
 		same("visitors let in", "admitted", len(Arrivals(r.Origin))),
 		same("requests", "requests", len(r.Origin)+r.Strangers),
@@ -131,7 +131,7 @@ func (r *Run) firstWaiting() Figure {
 		f.Reach = float64(r.Limits.Total)
 		return f.note("nobody ever waited")
 	}
-	// The limits of the run count, not those that headgate states.
+	// Use the limits of the run, not those that headgate reports.
 	s.TotalLimit, s.NewLimit = r.Limits.Total, r.Limits.New
 	f.Reach = float64(s.Shortfall())
 	return f.note("active %d, called %d, new %d", s.Active, s.Called, s.New)
@@ -181,7 +181,7 @@ func kinds(m map[string]int) string {
 	return fmt.Sprint(m)
 }
 
-// Table prints figures against limits.
+// Table formats figures and their limits.
 func Table(figures []Figure) string {
 	var b strings.Builder
 	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)

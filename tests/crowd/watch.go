@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// A Sample is one look at the room through the admin address.
+// A Sample is one reading of the room through the admin address.
 type Sample struct {
-	At      time.Time `json:"-"` // when the answer was in
+	At      time.Time `json:"-"` // when the answer arrived
 	Active  int       `json:"active_users"`
 	Waiting int       `json:"waiting_users"`
 	Called  int       `json:"called"`
 	New     int       `json:"new_users_last_minute"`
-	// The limits as headgate states them.
+	// These are the limits as headgate reports them.
 	TotalLimit int `json:"total_active_users"`
 	NewLimit   int `json:"new_users_per_minute"`
 	Totals     struct {
@@ -27,16 +27,16 @@ type Sample struct {
 	} `json:"totals"`
 }
 
-// A Watch is what was seen of the one room of an admin address.
+// A Watch holds the samples of the only room of an admin address.
 type Watch struct {
 	Samples []Sample
-	Failed  int // looks that were not answered
+	Failed  int // samples without an answer
 }
 
-// sampleEvery is how often the room is looked at.
+// sampleEvery is the interval of samples.
 const sampleEvery = 100 * time.Millisecond
 
-// WatchRoom looks at the room each 100 ms until ctx is done.
+// WatchRoom samples the room each 100 ms until ctx is done.
 func WatchRoom(ctx context.Context, admin string) *Watch {
 	w := &Watch{}
 	t := time.NewTicker(sampleEvery)
@@ -97,8 +97,8 @@ func Get(ctx context.Context, url string) (string, error) {
 	return string(text), nil
 }
 
-// MostActive is the greatest number of active users, called ones included: a
-// called slot is taken.
+// MostActive returns the largest number of active users, including called ones: a called slot is
+// taken.
 func (w *Watch) MostActive() int {
 	most := 0
 	for _, s := range w.Samples {
@@ -107,7 +107,7 @@ func (w *Watch) MostActive() int {
 	return most
 }
 
-// MostNew is the greatest number of new users in a minute.
+// MostNew returns the largest number of new users in a minute.
 func (w *Watch) MostNew() int {
 	most := 0
 	for _, s := range w.Samples {
@@ -116,7 +116,7 @@ func (w *Watch) MostNew() int {
 	return most
 }
 
-// FirstWaiting is the first look that saw somebody wait.
+// FirstWaiting returns the first sample in which somebody waits.
 func (w *Watch) FirstWaiting() (Sample, bool) {
 	for _, s := range w.Samples {
 		if s.Waiting > 0 {
@@ -126,19 +126,18 @@ func (w *Watch) FirstWaiting() (Sample, bool) {
 	return Sample{}, false
 }
 
-// Shortfall is how far below its limit the fuller of the two limits was: the
-// one that makes people wait.
+// Shortfall returns how far the fuller of the two limits was below its maximum: the one that makes
+// people wait.
 func (s *Sample) Shortfall() int {
 	return min(s.TotalLimit-s.Active-s.Called, s.NewLimit-s.New-s.Called)
 }
 
-// Busy gives the spans in which somebody waited all the time, as far as looks
-// can tell. A span begins at the second look that saw a line: visitors let in
-// just before the line formed are then at the origin. A gap of a second
-// between two looks ends it.
+// Busy returns the spans in which somebody waited all the time, as far as the samples show. A span
+// begins at the second sample with a line, because visitors admitted just before the line formed
+// are then at the origin. A gap of a second between two samples ends it.
 func (w *Watch) Busy() []Span {
 	var out []Span
-	run := 0 // looks in a row that saw somebody wait
+	run := 0 // consecutive samples in which somebody waits
 	for i, s := range w.Samples {
 		if s.Waiting == 0 {
 			run = 0
@@ -158,8 +157,8 @@ func (w *Watch) Busy() []Span {
 	return out
 }
 
-// Metric adds up a counter of a Prometheus text over all its labels; false
-// when it is not there.
+// Metric returns the sum of a counter in a Prometheus text over all its labels; false when it is
+// missing.
 func Metric(text, name string) (float64, bool) {
 	sum, found := 0.0, false
 	for sc := bufio.NewScanner(strings.NewReader(text)); sc.Scan(); {
@@ -178,7 +177,7 @@ func Metric(text, name string) (float64, bool) {
 	return sum, found
 }
 
-// keptOf are the totals of the one room that headgate has kept for the last hour.
+// keptOf returns the totals of the only room that headgate has stored for the last hour.
 func keptOf(ctx context.Context, admin string) (map[string]float64, error) {
 	text, err := Get(ctx, admin+"/v1/analytics?room=main&from=-1h&step=1m")
 	if err != nil {

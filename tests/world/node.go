@@ -20,26 +20,26 @@ import (
 	"github.com/headgate/headgate/tests/world/broker"
 )
 
-// A Node is one machine, and the process on it while there is one.
+// A Node is one machine, and its process while it runs.
 type Node struct {
 	world         *World
 	Name          string
 	Public, Admin string // addresses
-	beside        bool   // a server of the store runs in it
-	text          string // of its configuration
-	dir           string // the data of the process of now
+	beside        bool   // runs a server of the store
+	text          string // its configuration
+	dir           string // data folder of the current process
 	life          int
 	tokens        map[string]string
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the following
 	now    *process   // nil: none runs
 	log    bytes.Buffer
 	offset time.Duration // of its clock
 	frozen bool
-	stood  time.Duration // what its clock shows while it is frozen
+	stood  time.Duration // the time of its clock while it is frozen
 }
 
-// A process is one life of a node.
+// A process is one run of a node, from start to end.
 type process struct {
 	host string // of the network
 	stop context.CancelFunc
@@ -47,7 +47,7 @@ type process struct {
 	err  error
 }
 
-// Boot is the node's clock.
+// Boot returns the time of the node's clock.
 func (n *Node) Boot() time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -57,14 +57,14 @@ func (n *Node) Boot() time.Duration {
 	return n.world.Clock() + n.offset
 }
 
-// Write keeps a line of the log.
+// Write stores a line of the log.
 func (n *Node) Write(b []byte) (int, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.log.Write(b)
 }
 
-// Log is what the node has said.
+// Log returns the log of the node.
 func (n *Node) Log() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -78,7 +78,7 @@ func (n *Node) Runs() bool {
 	return n.now != nil
 }
 
-// Ended reports whether the process has ended, though nobody has ended it.
+// Ended reports whether the process has ended by itself.
 func (n *Node) Ended() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -93,7 +93,7 @@ func (n *Node) Ended() bool {
 	}
 }
 
-// Start begins a process, and does not wait until it is ready.
+// Start starts a process, and does not wait until it is ready.
 func (n *Node) Start() {
 	w := n.world
 	w.T.Helper()
@@ -132,7 +132,7 @@ func (n *Node) Start() {
 	})
 }
 
-// stores does something to all clusters of servers that the node has a server of.
+// stores calls do for each store cluster in which the node has a server.
 func (n *Node) stores(do func(*broker.Broker)) {
 	do(n.world.stores[n.Name])
 	for pair, b := range n.world.pairs {
@@ -163,7 +163,8 @@ func (n *Node) configure() *config.Config {
 	return cfg
 }
 
-// engine connects a process to the store: to the server beside it, or to one that it reaches.
+// engine connects a process to the store: to the server on the same node, or to one that it can
+// reach.
 func (n *Node) engine(host, account string) (net.Conn, error) {
 	w := n.world
 	b := w.Store(n.Name)
@@ -192,7 +193,7 @@ func (n *Node) engine(host, account string) (net.Conn, error) {
 	return nil, fmt.Errorf("%s reaches no server of the store", host)
 }
 
-// Token makes a token of the node's admin address that may write.
+// Token creates a token for the node's admin address that allows writing.
 func (n *Node) Token() string {
 	n.world.T.Helper()
 	if n.tokens[n.dir] == "" {
@@ -209,7 +210,7 @@ func (n *Node) Token() string {
 	return n.tokens[n.dir]
 }
 
-// Ready waits until the node takes visitors.
+// Ready waits until the node is ready for visitors.
 func (n *Node) Ready() {
 	w := n.world
 	w.T.Helper()
@@ -222,8 +223,8 @@ func (n *Node) Ready() {
 	w.T.Fatalf("%s is not ready: %v\n%s", n.Name, last, n.Log())
 }
 
-// Crash ends the process at this very moment. Nothing that it does from now on reaches anybody;
-// what it had written to its folder is there for the next one.
+// Crash ends the process immediately. Nothing that it does later has any effect outside. The next
+// process finds the files that it had written.
 func (n *Node) Crash() {
 	w := n.world
 	n.mu.Lock()
@@ -250,7 +251,7 @@ func (n *Node) Crash() {
 	p.stop()
 }
 
-// Stop ends the process in order, and waits for its end.
+// Stop shuts the process down in order, and waits for its end.
 func (n *Node) Stop() {
 	n.mu.Lock()
 	p := n.now
@@ -272,7 +273,7 @@ func (n *Node) Stop() {
 	n.world.Net.Kill(p.host)
 }
 
-// Freeze lets nothing in or out, and the clock stands still, until Wake.
+// Freeze blocks all traffic of the node and stops its clock, until Wake.
 func (n *Node) Freeze() {
 	stood := n.Boot()
 	n.mu.Lock()
@@ -282,7 +283,7 @@ func (n *Node) Freeze() {
 	n.linkStores()
 }
 
-// linkStores brings the links of its server to where they are to be.
+// linkStores sets the links of its server to their intended state.
 func (n *Node) linkStores() {
 	for _, other := range n.world.Others(n.Name) {
 		n.world.linkStores(n.Name, other)
@@ -295,7 +296,7 @@ func (n *Node) isFrozen() bool {
 	return n.frozen
 }
 
-// Wake ends Freeze: the clock shows what has passed.
+// Wake ends Freeze. The clock then includes the time that has passed.
 func (n *Node) Wake() {
 	n.mu.Lock()
 	was := n.frozen
@@ -308,7 +309,7 @@ func (n *Node) Wake() {
 	n.linkStores()
 }
 
-// copyDir copies a folder while a process may write to it. What is gone meanwhile is left out.
+// copyDir copies a folder while a process may write to it. It skips files that disappear meanwhile.
 func copyDir(to, from string) error {
 	return filepath.WalkDir(from, func(path string, d os.DirEntry, err error) error {
 		rel, _ := filepath.Rel(from, path)

@@ -1,24 +1,24 @@
 // Package world runs whole nodes of headgate, as headgate run assembles them, in one bubble of
-// testing/synctest: over a network and a store that the test owns, each with a clock of its own.
+// testing/synctest. The test owns their network and store, and each node has its own clock.
 //
 // # The promise
 //
-// A node is server.OpenOn and Run of the production code, with its configuration in a file. What
-// happens to it is what happens to processes: it crashes at any point and nothing that it does
-// later reaches anybody, it freezes and wakes, it is cut off. All chances of the network and the
+// A node is server.OpenOn and Run of the production code, with its configuration in a file. It has
+// the faults of real processes: it crashes at any point and nothing that it does later has an
+// effect outside, it freezes and wakes, it is cut off. All random choices of the network and the
 // store come from the seed.
 //
 // # Concurrency
 //
-// The methods of a World are called by one goroutine, the test's; those that look at nodes by
-// any.
+// Only the test's goroutine may call the methods of a World. Any goroutine may call the methods
+// that read the state of nodes.
 //
 // # What it does not do
 //
-// It does not order goroutines: of two that are ready, Go's scheduler runs either, and headgate
-// draws lots of its own. The same seed has the same network, the same store and the same faults at
-// the same times, and not always the same history. A node that is frozen runs on with a clock
-// that stands still, and nothing goes in or out. Wall clocks are all the same.
+// It does not order goroutines: Go's scheduler may run any that is ready, and headgate makes its
+// own random choices. The same seed gives the same network, the same store and the same faults at
+// the same times, but not always the same history. A frozen node continues to run with a stopped
+// clock, and without traffic in or out. All wall clocks are the same.
 package world
 
 import (
@@ -41,52 +41,52 @@ import (
 	"github.com/headgate/headgate/tests/world/network"
 )
 
-// Delays of the network, as in a data center.
+// delayLeast and delayMost are the limits of network delays, as in a data center.
 const delayLeast, delayMost = 50 * time.Microsecond, 800 * time.Microsecond
 
-// siteDelay is the way between two data centers.
+// siteDelay is the one-way delay between two data centers.
 const siteDelay = 40 * time.Millisecond
 
-// Outside is the host of visitors, origins and targets.
+// Outside is the host name of visitors, origins and targets.
 const Outside = "outside"
 
 // A Config describes a world.
 type Config struct {
 	Seed uint64
-	Net  *network.Network // nil makes one
-	// Servers are those that keep the records: a node of the same name has one beside it.
+	Net  *network.Network // nil creates one
+	// Servers are the nodes that store the records: each has a store server on it.
 	Servers []string
-	// Own has all nodes use the servers as a NATS of the operator's own.
+	// Own makes all nodes use the servers as the operator's own NATS.
 	Own bool
-	// Alone is one node without a cluster.
+	// Alone creates one node without a cluster.
 	Alone bool
 	// Sites makes each of Servers a data center of one node. The first is the home of Anywhere.
 	Sites bool
-	// Logs is a folder for the logs of a world that has failed; "" is none.
+	// Logs is a folder for the logs of a failed world; "" for none.
 	Logs string
 }
 
-// A World is nodes and what is around them.
+// A World is a set of nodes and their environment.
 type World struct {
 	T      *testing.T
 	Net    *network.Network
 	Began  time.Time
 	cfg    Config
 	dir    string
-	stores map[string]*broker.Broker    // by server: the cluster that it is of
+	stores map[string]*broker.Broker    // by server: the cluster it belongs to
 	pairs  map[[2]string]*broker.Broker // between data centers
 	client *http.Client
-	cuts   map[[2]string]func(*broker.Broker) // by pair: what cuts the servers of the two
+	cuts   map[[2]string]func(*broker.Broker) // by pair: how to cut the servers of the two
 	ending sync.WaitGroup
 
 	mu    sync.Mutex // guards nodes
 	nodes []*Node
 }
 
-// NewNetwork makes the network of a world, with delays as in a data center.
+// NewNetwork returns the network of a world, with delays as in a data center.
 func NewNetwork(seed uint64) *network.Network { return network.New(seed, delayLeast, delayMost) }
 
-// New makes a world in a bubble, without nodes. Close must follow.
+// New returns a world in a bubble, without nodes. The caller must call Close.
 func New(t *testing.T, cfg Config) *World {
 	t.Helper()
 	if cfg.Net == nil {
@@ -104,8 +104,8 @@ func New(t *testing.T, cfg Config) *World {
 	return w
 }
 
-// Add makes a node, which does not run yet. The text is its configuration, without its addresses
-// and its cluster.
+// Add adds a node, which does not run yet. The text is its configuration, without its addresses and
+// its cluster.
 func (w *World) Add(name, text string) *Node {
 	w.T.Helper()
 	i := len(w.Nodes())
@@ -125,7 +125,7 @@ func (w *World) Add(name, text string) *Node {
 	return n
 }
 
-// Store is the cluster of servers that keeps the records of a node.
+// Store returns the cluster of servers that stores the records of a node.
 func (w *World) Store(name string) *broker.Broker {
 	if b := w.stores[name]; b != nil {
 		return b
@@ -151,7 +151,7 @@ func (w *World) makeStores() {
 	}
 }
 
-// pair is the link between two data centers.
+// pair returns the link between two data centers.
 func (w *World) pair(a, b string) *broker.Broker {
 	if p := w.pairs[[2]string{a, b}]; p != nil {
 		return p
@@ -159,7 +159,7 @@ func (w *World) pair(a, b string) *broker.Broker {
 	return w.pairs[[2]string{b, a}]
 }
 
-// brokers are all there are, each once.
+// brokers returns all brokers, each once.
 func (w *World) brokers() (all []*broker.Broker) {
 	for _, name := range w.cfg.Servers {
 		if b := w.stores[name]; !slices.Contains(all, b) {
@@ -172,7 +172,7 @@ func (w *World) brokers() (all []*broker.Broker) {
 	return all
 }
 
-// joinFiles makes the files by which nodes join their cluster.
+// joinFiles writes the files with which nodes join their cluster.
 func (w *World) joinFiles() {
 	w.T.Helper()
 	if w.cfg.Own || w.cfg.Alone {
@@ -197,7 +197,7 @@ func (w *World) joinFiles() {
 	}
 }
 
-// cluster is the part of a node's configuration that says where its records are.
+// cluster returns the part of a node's configuration about its store.
 func (w *World) cluster(n *Node) string {
 	var b strings.Builder
 	switch {
@@ -220,7 +220,7 @@ func (w *World) cluster(n *Node) string {
 	return b.String()
 }
 
-// Node finds a node by its name.
+// Node returns the node with this name.
 func (w *World) Node(name string) *Node {
 	all := w.Nodes()
 	i := slices.IndexFunc(all, func(n *Node) bool { return n.Name == name })
@@ -230,20 +230,20 @@ func (w *World) Node(name string) *Node {
 	return all[i]
 }
 
-// Nodes are all nodes, whether they run or not.
+// Nodes returns all nodes, running or not.
 func (w *World) Nodes() []*Node {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.nodes)
 }
 
-// Clock is the time since the world began.
+// Clock returns the time since the world began.
 func (w *World) Clock() time.Duration { return time.Since(w.Began) }
 
-// Rest lets the bubble of the world go on for a while.
+// Rest lets the bubble of the world run for a while.
 func (w *World) Rest(d time.Duration) { time.Sleep(d) }
 
-// key is the link between two nodes, in either direction.
+// key returns the key of the link between two nodes, in either direction.
 func key(a, b string) [2]string {
 	if a > b {
 		a, b = b, a
@@ -251,8 +251,8 @@ func key(a, b string) [2]string {
 	return [2]string{a, b}
 }
 
-// Cut parts a node from others: connections are closed, or all is silent. Visitors, origins and
-// targets reach it as before.
+// Cut separates a node from others. It closes the connections, or silently drops all traffic.
+// Visitors, origins and targets can still reach the node.
 func (w *World) Cut(name string, silent bool, others ...string) {
 	for _, other := range others {
 		if other == name {
@@ -269,15 +269,15 @@ func (w *World) Cut(name string, silent bool, others ...string) {
 	}
 }
 
-// Mute lets nothing more from one node reach another, one way.
+// Mute drops all traffic from one node to another, in one direction.
 func (w *World) Mute(from, to string) {
 	w.cuts[key(from, to)] = func(b *broker.Broker) { b.Heal(from, to); b.Mute(from, to) }
 	w.Net.Hold(from, to)
 	w.linkStores(from, to)
 }
 
-// linkStores brings the link between the servers of two nodes to where it is to be: what heals a cut
-// must not let the server of a frozen node out, and what wakes a node must not heal a cut.
+// linkStores sets the link between the servers of two nodes to its intended state. Healing a cut
+// must not connect the server of a frozen node, and waking a node must not heal a cut.
 func (w *World) linkStores(x, y string) {
 	if !w.Node(x).beside || !w.Node(y).beside {
 		return
@@ -307,7 +307,7 @@ func (w *World) Heal() {
 	}
 }
 
-// Others are the names of all nodes but one.
+// Others returns the names of all nodes except one.
 func (w *World) Others(name string) (all []string) {
 	for _, n := range w.Nodes() {
 		if n.Name != name {
@@ -317,7 +317,7 @@ func (w *World) Others(name string) (all []string) {
 	return all
 }
 
-// Ask makes a request to the admin address of a node, from outside.
+// Ask sends a request to the admin address of a node, from outside.
 func (w *World) Ask(n *Node, method, path, token, body string) (string, error) {
 	ctx, stop := context.WithTimeout(context.Background(), 2*time.Second)
 	defer stop()
@@ -340,7 +340,7 @@ func (w *World) Ask(n *Node, method, path, token, body string) (string, error) {
 	return string(text), err
 }
 
-// Close ends all nodes in order and waits for all that runs.
+// Close stops all nodes in order and waits for everything that runs.
 func (w *World) Close() {
 	w.Heal()
 	var all sync.WaitGroup

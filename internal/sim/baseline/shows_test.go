@@ -149,7 +149,7 @@ func TestLocalPartsAndLeasesAreNeverOver(t *testing.T) {
 	}
 }
 
-// The farther the data centres are apart, the more come in before all have heard.
+// The farther the data centers are apart, the more come in before all have heard.
 func TestAsyncCountsAreWorseOverAWorld(t *testing.T) {
 	over := func(home time.Duration) int64 {
 		s := everyoneAtOnce()

@@ -181,7 +181,7 @@ func TestCloudflare2023_A13(t *testing.T) {
 	is(t, "of Anywhere", world.value, 113)
 }
 
-// One data centre knows of 26 active users while there are 100: what it adds is
+// One data center knows of 26 active users while there are 100: what it adds is
 // bounded by its part, so that all are still within the limit.
 func TestCloudflare2023_A15(t *testing.T) {
 	l, _, _ := document()
@@ -200,7 +200,7 @@ func TestCloudflare2023_A15(t *testing.T) {
 	}
 }
 
-// B1: 750 slots over two data centres, and again after two minutes of 40:60.
+// B1: 750 slots over two data centers, and again after two minutes of 40:60.
 func TestCloudflare2022_B1(t *testing.T) {
 	got := make([]int64, 2)
 	is(t, "the rest", divide(got, 750, []int64{5000, 5000}, 750), 0)

@@ -8,18 +8,19 @@ import (
 
 const azure = "Azure, “Rate limiting pattern”"
 
-// The task of the first example: 10,000 records of 10 RU into 20,000 RU a second.
+// These constants are the task of the first example: 10,000 records of 10 RU into 20,000 RU a
+// second.
 const (
 	records     = 10_000
 	recordUnits = 10
 	serviceRate = 20_000
 )
 
-// A progress is what a process that writes records has done, step by step.
+// A progress records what a process that writes records has done, step by step.
 type progress struct {
 	sent, refused, written int64
 	done                   time.Duration
-	sends, refusals        Series // so far, over seconds
+	sends, refusals        Series // so far, per second
 }
 
 // send offers n records to a service.
@@ -30,14 +31,14 @@ func (p *progress) send(s *service, at time.Duration, n int64) {
 	p.refusals.add(at.Seconds(), float64(p.refused))
 }
 
-// end closes the lines at the time when all was done.
+// end ends the lines at the time when everything was done.
 func (p *progress) end(at time.Duration) {
 	p.done = at
 	p.sends.add(at.Seconds(), float64(p.sent))
 	p.refusals.add(at.Seconds(), float64(p.refused))
 }
 
-// naive sends all that is left each second, until nothing is.
+// naive sends all remaining records each second, until none remain.
 func naive(s *service) *progress {
 	p, at := &progress{}, time.Duration(0)
 	for ; p.written < records; at += time.Second {
@@ -47,8 +48,8 @@ func naive(s *service) *progress {
 	return p
 }
 
-// paced sends n records at the rate of the partitions that it holds, evenly inside
-// the second. What a slice releases is done at its end.
+// paced sends n records at the rate of the partitions that it holds, evenly inside the second. What
+// a slice releases is done at the end of the slice.
 func paced(s *service, share *partitions, who string, n int64) *progress {
 	p, at := &progress{}, time.Duration(0)
 	for ; p.written < n && share.rate(who, at) > 0; at += slice {
@@ -59,9 +60,9 @@ func paced(s *service, share *partitions, who string, n int64) *progress {
 	return p
 }
 
-// pacing is the same task by a process that has leased the whole service: 20
-// partitions of 100 records a second for 15 s. The number of partitions is the
-// document's from its example of 500 requests a second.
+// pacing is the same task with a process that has leased the whole service: 20 partitions of 100
+// records a second for 15 s. The number of partitions is from the document's example of 500
+// requests a second.
 func pacing() *progress {
 	share := newPartitions(20, serviceRate/recordUnits/20, 15*time.Second)
 	for i := range share.leases {
@@ -91,7 +92,7 @@ func retries() Figure {
 	return f
 }
 
-// smooth draws the released operations of rate a second, in steps of every.
+// smooth draws the released operations at rate a second, in steps of every.
 func smooth(name string, every time.Duration, release func(at time.Duration) int64) Series {
 	s, sum := Series{Name: name}, int64(0)
 	for at := time.Duration(0); at <= 2*time.Second; at += every { // two seconds show the step
@@ -116,16 +117,16 @@ func smoothing() Figure {
 	}
 }
 
-// A grant is how the process of the document's second example fared.
+// A grant is the result of the process in the document's second example.
 type grant struct {
 	asked, got, tried int
 	rate              int64 // requests a second
-	free              int   // partitions nobody holds once it has released
+	free              int   // free partitions after it has released its own
 	*progress
 }
 
-// lend plays it: 20 partitions of 25 requests a second for 10 s, of which 18 are
-// others' (derived: two were granted), and a process with 100 requests that asks for 4.
+// lend runs that example: 20 partitions of 25 requests a second for 10 s. Others hold 18 (derived:
+// two were granted), and a process with 100 requests requests 4.
 func lend(r *rand.Rand) grant {
 	const taken = 18
 	share := newPartitions(20, 500/20, 10*time.Second)

@@ -15,21 +15,21 @@ const cloudflare = "Cloudflare, “How Waiting Room makes queueing decisions” 
 // workers is globalWorkersActive of the document's state.
 const workers = 10
 
-// anywhere are the Anywhere slots of the document's state at 11:45:54: 200 − 50
-// slots, 20/200 of them San Jose's and 30/200 London's by the minute before.
+// anywhere returns the Anywhere slots of the document's state at 11:45:54: 200 − 50 slots, of which
+// San Jose gets 20/200 and London 30/200, by the minute before.
 func anywhere() int64 {
 	_, slots := slot.Split(200-50, 200, []int64{20, 30})
 	return slots
 }
 
-// adaptive is what each of n workers may admit of slots by the document's formula,
-// slots ÷ (n × utilization^curveFactor), unrounded. It is never more than all: at
-// low use the formula asks for fewer workers than one.
+// adaptive returns what each of n workers may admit by the document's formula, slots ÷ (n ×
+// utilization^curveFactor), unrounded. It never returns more than all slots: at low use the formula
+// divides by less than one worker.
 func adaptive(slots, n int64, utilization, curveFactor float64) float64 {
 	return float64(slots) / max(1, float64(n)*math.Pow(utilization, curveFactor))
 }
 
-// factors are the curves drawn; 1 and 2 are the document's, the others are chosen.
+// factors returns the curve factors drawn; 1 and 2 are the document's, the others are chosen.
 func factors() []float64 { return []float64{0.25, 0.5, 1, 2} }
 
 func slotsPerWorker() Figure {
@@ -80,20 +80,20 @@ func curves() Figure {
 	}
 }
 
-// A distance is how far some of the calls to Anywhere go.
+// A distance is the delay of a share of the calls to Anywhere.
 type distance struct {
 	share float64   // of all calls
 	way   sim.Delay // one way
 }
 
-// inside is one way between a worker and the counter of its data centre. Chosen, so
-// that a call usually takes the document's less than 10 ms.
+// inside returns the one-way delay between a worker and the counter of its data center. Chosen, so
+// that a call usually takes less than 10 ms, as in the document.
 func inside() sim.Delay {
 	return sim.Delay{Least: 500 * time.Microsecond, Mean: 1500 * time.Microsecond}
 }
 
-// distances are chosen so that most calls take the document's 60 or 70 ms, and the
-// 95th percentile is higher because some data centres are far away, as it says.
+// distances are chosen so that most calls take 60 or 70 ms, as in the document, and the 95th
+// percentile is higher because some data centers are far away.
 func distances() []distance {
 	ms := func(least, mean int) sim.Delay {
 		return sim.Delay{
@@ -103,13 +103,14 @@ func distances() []distance {
 	}
 	return []distance{
 		{0.10, ms(5, 8)},    // the same region
-		{0.70, ms(29, 32)},  // the same continent, or one near by
+		{0.70, ms(29, 32)},  // the same continent, or a near one
 		{0.12, ms(60, 65)},  // across an ocean
 		{0.08, ms(95, 105)}, // the other side of the world
 	}
 }
 
-// draws of each delay: chosen, so that the 99th percentile stands on 200 of them.
+// draws is the number of samples of each delay. Chosen, so that 200 of them are above the 99th
+// percentile.
 const draws = 20_000
 
 func latencies(seed uint64) Figure {
@@ -149,7 +150,7 @@ func latencies(seed uint64) Figure {
 	return f
 }
 
-// pick finds the distance at x in 0..1, laid out by their shares.
+// pick returns the distance at x in 0..1, laid out by their shares.
 func pick(list []distance, x float64) sim.Delay {
 	for _, d := range list {
 		if x -= d.share; x < 0 {

@@ -10,8 +10,8 @@ import (
 const criteo = "Criteo, “Distributed rate limiting” (limit: 100 calls a minute)"
 
 const (
-	drawn    = 10 * time.Minute // of the stream, in the pictures; chosen
-	measured = 2 * time.Hour    // of the same stream, in the table; chosen
+	drawn    = 10 * time.Minute // length of the stream in the pictures; chosen
+	measured = 2 * time.Hour    // length of the same stream in the table; chosen
 )
 
 // A way is one way to count the calls of the last minute.
@@ -57,7 +57,7 @@ func limits(seed uint64) []Figure {
 	return append(figures, costs(times, ways), judged(times), bias(), tokens())
 }
 
-// trace draws what a way answers, every second of the drawn part. Nothing is refused.
+// trace draws the estimates of a way for each second of the drawn part. Nothing is rejected.
 func (w way) trace(times []time.Duration) Series {
 	e := w.make()
 	return line(w.name, drawn.Seconds(), 1, func(x float64) float64 {
@@ -70,15 +70,15 @@ func (w way) trace(times []time.Duration) Series {
 	})
 }
 
-// A verdict is how far an estimator was from the truth, in calls.
+// A verdict is the error of an estimator, in calls.
 type verdict struct {
 	mean, high, low float64 // low is at most 0
 }
 
 func (v verdict) worst() float64 { return max(v.high, -v.low) }
 
-// judge asks an estimator after each call, as a limiter does, and the truth is what
-// the perfect window answers then. Nothing is refused.
+// judge compares an estimator with the perfect window after each call, as a limiter would use it.
+// Nothing is rejected.
 func judge(e estimator, times []time.Duration, truth []float64) verdict {
 	var v verdict
 	for i, guess := range answers(e, times) {
@@ -89,7 +89,7 @@ func judge(e estimator, times []time.Duration, truth []float64) verdict {
 	return v
 }
 
-// answers are an estimator's, after each call.
+// answers returns the estimates after each call.
 func answers(e estimator, times []time.Duration) []float64 {
 	list := make([]float64, len(times))
 	for i, at := range times {
@@ -99,7 +99,7 @@ func answers(e estimator, times []time.Duration) []float64 {
 	return list
 }
 
-// costs is the table of the ways, and their error over the counters they read.
+// costs is the table of the ways, and their error over the number of counters read.
 func costs(times []time.Duration, ways []way) Figure {
 	f := Figure{
 		ID: "criteo-errors", Title: "Error and cost", Source: criteo,
@@ -130,7 +130,7 @@ func costs(times []time.Duration, ways []way) Figure {
 	return f
 }
 
-// clustered are 100 calls of the minute 00:00 within ten seconds (chosen) from a time.
+// clustered returns 100 calls of the minute 00:00 within ten seconds (chosen) from a given time.
 func clustered(from time.Duration) []time.Duration {
 	times := make([]time.Duration, perMinute)
 	for i := range times {
@@ -139,13 +139,13 @@ func clustered(from time.Duration) []time.Duration {
 	return times
 }
 
-// late and early are where the calls of the minute 00:00 lie in the figure of the bias.
+// late and early are the positions of the calls of the minute 00:00 in the figure of the bias.
 const (
 	early = 0 * time.Second
 	late  = 50 * time.Second
 )
 
-// second draws what an estimator answers in the minute 00:01, with no calls in it.
+// second draws the estimates in the minute 00:01, which has no calls.
 func second(name string, e estimator, times []time.Duration) Series {
 	for _, at := range times {
 		e.add(at)

@@ -1,13 +1,12 @@
-// Package figure draws the figures of the documents again, as numbers: each
-// [Figure] is computed by a small model that says what the document says, from one
-// seed, and internal/sim/report turns it into pictures.
+// Package figure redraws the figures of the documents as numbers. Each [Figure] is computed from
+// one seed by a small model of what the document describes, and internal/sim/report turns it into
+// pictures.
 //
-// The same seed gives the same figures; between kinds of processors the last digits
-// may differ. All is one goroutine and takes about 50 ms. A figure is a value that
-// belongs to its caller.
+// The same seed gives the same figures; between kinds of processors the last digits may differ.
+// Everything runs in one goroutine and takes about 50 ms. A figure is a value that belongs to its
+// caller.
 //
-// The models of estimates and leases here explain; no product code runs on them. What
-// limits let through is decided by package limit, and a test holds it against the models;
-// the division among data centres is that of package slot. Whole scenarios are played by
-// internal/sim.
+// The models of estimates and leases here are explanations; no product code uses them. Package
+// limit decides what limits let pass, and a test compares it with the models. Package slot divides
+// slots among data centers. Whole scenarios run in internal/sim.
 package figure

@@ -10,20 +10,20 @@ import (
 type Figure struct {
 	ID             string // lower case and hyphens, unique and stable
 	Title          string
-	Source         string // the document that it is drawn after
-	XLabel, YLabel string // with the unit; empty where there are no lines
-	Note           string // what to see
+	Source         string // the document it is based on
+	XLabel, YLabel string // with the unit; empty without lines
+	Note           string // what to look for
 	Series         []Series
 	Table          *Table // nil: none
-	Step           bool   // a value holds until the next one
+	Step           bool   // a value is constant until the next one
 }
 
-// A Series is one line: Y[i] over X[i], in order of X.
+// A Series is one line: Y[i] over X[i], sorted by X.
 type Series struct {
 	Name   string
 	X, Y   []float64
 	Dashed bool
-	Grey   bool // what the others are measured against
+	Grey   bool // the reference for the others
 }
 
 // A Table has as many cells in each row as it has columns.
@@ -32,14 +32,14 @@ type Table struct {
 	Rows    [][]string
 }
 
-// All draws every figure from one seed: Cloudflare's, Criteo's, Azure's.
+// All returns every figure, from one seed: Cloudflare's, Criteo's, Azure's.
 func All(seed uint64) []Figure {
 	figures := []Figure{slotsPerWorker(), curves(), latencies(seed)}
 	figures = append(figures, limits(seed)...)
 	return append(figures, retries(), smoothing(), granted(seed), partitioned(seed))
 }
 
-// source is the random source of one figure: what one draws moves no other.
+// source returns the random source of one figure. Figures do not influence each other.
 func source(seed uint64, id string) *rand.Rand {
 	var stream uint64
 	for _, c := range []byte(id) {
@@ -69,7 +69,7 @@ func (t *Table) add(cells ...any) {
 	t.Rows = append(t.Rows, row)
 }
 
-// cell writes a value for people: one decimal is enough for all tables here.
+// cell formats a value for people: one decimal is enough for all tables here.
 func cell(c any) string {
 	switch c := c.(type) {
 	case float64:

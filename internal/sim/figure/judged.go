@@ -11,11 +11,11 @@ import (
 type candidate struct {
 	name string
 	rule limit.Rule
-	// touched are the numbers of 64 bits of a key that a call reads or writes when it passes,
-	// counted in the source of package limit; when a sub-window or a call leaves, two more.
+	// touched is the number of 64-bit values of a key that a passing call reads or writes, counted
+	// in the source of package limit. When a sub-window or a call expires, it is two more.
 	touched int
-	drawn   bool // in the picture, which would be full with all
-	told    bool // what remains is an estimate of the last minute's calls
+	drawn   bool // in the picture, which has no space for all
+	told    bool // the remaining calls are an estimate
 }
 
 // candidates are the algorithms of package limit, each with 100 a minute.
@@ -45,7 +45,7 @@ func candidates() []candidate {
 // A key is a table of package limit with one key in it.
 type key struct{ limit.Table }
 
-// keyOf makes a key under a rule, which must be possible.
+// keyOf creates a key under a valid rule.
 func keyOf(rule limit.Rule) *key {
 	rules, err := limit.Compile(rule, nil)
 	if err != nil {
@@ -56,25 +56,25 @@ func keyOf(rule limit.Rule) *key {
 	return k
 }
 
-// take asks for one call.
+// take requests one call.
 func (k *key) take(at time.Duration) limit.Decision {
 	d, _ := k.Take(limit.Time(at), 0, "", 1) // its error is about costs
 	return d
 }
 
-// An outcome is how a candidate did on a stream of calls. A perfect log judges each call by
-// the calls that the candidate has let pass before.
+// An outcome is the result of a candidate on a stream of calls. A perfect log judges each call,
+// based on the calls that the candidate has let pass before.
 type outcome struct {
 	through int // calls that passed
-	most    int // of these in any minute; of paced ones when they go
-	early   int // refused, though fewer than 100 had passed in the last minute
-	over    int // passed, though 100 had
-	// mean and worst are the errors of what is said to remain.
+	most    int // of these, most in any minute; paced calls count when they go
+	early   int // rejected with fewer than 100 passed in the last minute
+	over    int // passed, although 100 had passed
+	// mean and worst are the errors of the reported remaining calls.
 	mean, worst float64
 	passes      []time.Duration // when they go
 }
 
-// play plays the stream against a candidate.
+// play runs the stream against a candidate.
 func (c *candidate) play(times []time.Duration) (o outcome) {
 	k, truth := keyOf(c.rule), &calls{}
 	for _, at := range times {
@@ -100,7 +100,7 @@ func (c *candidate) play(times []time.Duration) (o outcome) {
 	return o
 }
 
-// trace draws how many had passed in the last minute.
+// trace draws how many calls passed in the last minute.
 func (o *outcome) trace(name string) Series {
 	seen, rest := &calls{}, o.passes
 	return line(name, drawn.Seconds(), 1, func(x float64) float64 {
@@ -131,7 +131,7 @@ func judged(times []time.Duration) Figure {
 		if !c.told {
 			row[5], row[6] = "–", "–"
 		}
-		if c.rule.Paced { // who waits for its turn is not compared with who goes at once
+		if c.rule.Paced { // paced calls cannot be compared with immediate ones
 			row[3], row[4] = "–", "–"
 		}
 		f.Table.add(row...)

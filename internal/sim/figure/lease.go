@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// A service takes perSecond units in each second and refuses what is over. A record
-// costs the same whoever sends it.
+// A service accepts perSecond units in each second and rejects the rest. Each record costs the
+// same.
 type service struct {
 	perSecond, cost int64
-	left            int64 // units of the second before fresh
-	fresh           int64 // the first second whose units nobody has touched
+	left            int64 // units left in the second before fresh
+	fresh           int64 // the first second with no units used
 }
 
-// send offers n records and returns how many were taken.
+// send offers n records and returns how many were accepted.
 func (s *service) send(at time.Duration, n int64) int64 {
 	if second := int64(at / time.Second); second >= s.fresh {
 		s.fresh, s.left = second+1, s.perSecond
@@ -26,15 +26,15 @@ func (s *service) send(at time.Duration, n int64) int64 {
 // slice is how often a paced process releases: the document's 200 ms.
 const slice = 200 * time.Millisecond
 
-// due is how many of rate operations a second are released at a time that begins a
-// slice: whole ones, which add up to rate in every second.
+// due returns how many of rate operations a second are released at the start of a slice: whole
+// numbers that add up to rate in every second.
 func due(rate int64, at time.Duration) int64 {
 	in := int64(at % time.Second)
 	return rate*(in+int64(slice))/int64(time.Second) - rate*in/int64(time.Second)
 }
 
-// partitions share a service's capacity among processes that do not know of each
-// other: an exclusive lease on each, as a distributed mutex would keep it.
+// A partitions shares a service's capacity among processes that do not know each other, by
+// exclusive leases as of a distributed mutex.
 type partitions struct {
 	each   int64 // operations a second
 	term   time.Duration
@@ -59,8 +59,8 @@ func (p *partitions) lease(who string, i int, at time.Duration) bool {
 	return false
 }
 
-// ask tries partitions at random until it has got n or has tried all that it did not
-// hold. It returns how many it got and how many it tried.
+// ask tries random partitions until it has n of them or has tried all that it did not hold. It
+// returns how many it got and how many it tried.
 func (p *partitions) ask(who string, n int, at time.Duration, r *rand.Rand) (got, tried int) {
 	for _, i := range r.Perm(len(p.leases)) {
 		if got == n {
@@ -80,7 +80,7 @@ func (p *partitions) holds(who string, i int, at time.Duration) bool {
 	return p.leases[i].holder == who && at < p.leases[i].until
 }
 
-// rate is what a holder may send a second: it watches the ends of its leases itself.
+// rate returns what a holder may send a second. The holder itself watches when its leases expire.
 func (p *partitions) rate(who string, at time.Duration) int64 {
 	var sum int64
 	for i := range p.leases {
@@ -91,7 +91,7 @@ func (p *partitions) rate(who string, at time.Duration) int64 {
 	return sum
 }
 
-// ended counts the leases of a holder whose term is over at this very time.
+// ended counts the leases of a holder that expire exactly now.
 func (p *partitions) ended(who string, at time.Duration) int {
 	n := 0
 	for _, l := range p.leases {
@@ -102,7 +102,7 @@ func (p *partitions) ended(who string, at time.Duration) int {
 	return n
 }
 
-// release gives all partitions of a holder back before their end.
+// release returns all partitions of a holder before they expire.
 func (p *partitions) release(who string, at time.Duration) {
 	for i := range p.leases {
 		if p.holds(who, i, at) {

@@ -11,26 +11,26 @@ const (
 	minute    = time.Minute
 )
 
-// word is what one remembered number costs: a time or a count of 64 bits, without
-// the cache's own keys.
+// word is the size of one stored number: a time or a count of 64 bits, without the cache's own
+// keys.
 const word = 8
 
-// An estimator says how many calls came in the last minute, (at − 1 min, at]. The
-// times it is given never go back.
+// An estimator estimates how many calls came in the last minute, (at − 1 min, at]. Its times must
+// not decrease.
 type estimator interface {
 	add(at time.Duration)
 	rate(at time.Duration) float64
 	spent() spent
 }
 
-// spent is what an estimator has done with its store so far.
+// A spent is the cost of an estimator so far.
 type spent struct {
 	read, written int // numbers
-	bytes         int // remembered at most at once
+	bytes         int // maximum stored at once
 }
 
-// A calls keeps the time of every call of the last minute: the perfect sliding
-// window, and the oracle of the others.
+// A calls stores the time of every call of the last minute: the perfect sliding window, and the
+// reference for the others.
 type calls struct {
 	times []time.Duration
 	cost  spent
@@ -50,34 +50,34 @@ func (c *calls) rate(at time.Duration) float64 {
 		}
 	}
 	c.cost.read += before
-	c.cost.written += before - len(kept) // those that are dropped
+	c.cost.written += before - len(kept) // dropped calls
 	c.times = kept
 	return float64(len(kept))
 }
 
 func (c *calls) spent() spent { return c.cost }
 
-// A windows counts calls in windows of fixed length. The windows that lie in the
-// last minute count in full. Of the one that began before it, the part that does
-// counts, as if its calls had come evenly; the plain fixed window leaves it out.
+// A windows counts calls in windows of fixed length. Windows inside the last minute count in full.
+// A window that began before it counts in proportion, as if its calls were evenly spread; the plain
+// fixed window leaves it out.
 type windows struct {
 	size   time.Duration
-	part   bool    // read the oldest window too
-	counts []int64 // by number of the window, going round
+	part   bool    // count the oldest window in proportion
+	counts []int64 // ring, by number of the window
 	now    int64   // number of the current window
 	cost   spent
 }
 
-// fixed is one counter for each minute.
+// fixed returns one counter for each minute.
 func fixed() *windows { return &windows{size: minute, counts: make([]int64, 1)} }
 
-// sliding estimates the last minute from n sub-windows and the part of one more. With
-// n = 1 it is the document's estimate from this minute and the last.
+// sliding estimates the last minute from n sub-windows and a part of one more. With n = 1 it is the
+// document's estimate from this minute and the last.
 func sliding(n int) *windows {
 	return &windows{size: minute / time.Duration(n), part: true, counts: make([]int64, n+1)}
 }
 
-// current goes on to the window of a time and returns where its count is.
+// current advances to the window of a time and returns its counter.
 func (w *windows) current(at time.Duration) *int64 {
 	n := int64(len(w.counts))
 	for to := int64(at / w.size); w.now < to; {
@@ -110,15 +110,15 @@ func (w *windows) spent() spent {
 	return spent{w.cost.read, w.cost.written, word * len(w.counts)}
 }
 
-// The stream of calls. Chosen: rates around the limit, so that the truth crosses it
-// often, and changes faster than a minute, so that the windows have something to
-// forget. The documents draw a "random stream" and say no more.
+// These constants define the stream of calls. Chosen: rates near the limit, so that the true count
+// crosses it often, with changes faster than a minute, so that windows become outdated. The
+// documents only mention a "random stream".
 const (
 	hold            = 15 * time.Second // how long a rate holds
 	slowest, widest = 20, 160          // calls a minute: 20 to 180, 100 on average
 )
 
-// stream draws the times of calls: at random, at a rate that changes every hold.
+// stream draws the times of calls: at random, with a rate that changes every hold.
 func stream(r *rand.Rand, length time.Duration) []time.Duration {
 	var times []time.Duration
 	for from := time.Duration(0); from < length; from += hold {

@@ -8,9 +8,9 @@ import (
 	"github.com/headgate/headgate/internal/sim"
 )
 
-// Played are the figures that take whole runs: the two days of Cloudflare's customer, and
-// a gradual against a steep rise around 750. split is a strategy that divides slots as
-// the documents describe, ours is headgate. It ends early with ctx.
+// Played returns the figures that need whole runs: the two days of Cloudflare's customer, and a
+// gradual against a steep rise around 750. split is a strategy that divides slots as the documents
+// describe; ours is headgate. It stops early when ctx is done.
 func Played(ctx context.Context, seed uint64, split, ours sim.Strategy) ([]Figure, error) {
 	days, err := twoDays(ctx, seed, ours)
 	if err != nil {
@@ -46,8 +46,8 @@ func twoDays(ctx context.Context, seed uint64, ours sim.Strategy) (Figure, error
 	return f, nil
 }
 
-// around750 is the figure of "around 750" (Cloudflare Japan, 2022): there a gradual rise
-// lets in more than 750 and a steep one queues before.
+// around750 is the figure of "around 750" (Cloudflare Japan, 2022). There a gradual rise admits
+// more than 750, and a steep one queues before the limit.
 func around750(ctx context.Context, seed uint64, split, ours sim.Strategy) (Figure, error) {
 	f := Figure{
 		ID: "cloudflare-750", Title: "A gradual and a steep rise around 750",
@@ -84,7 +84,7 @@ func around750(ctx context.Context, seed uint64, split, ours sim.Strategy) (Figu
 	return f, nil
 }
 
-// around is 750 at once in two data centres of four workers each; three of five
+// around has a limit of 750 at once, in two data centers of four workers each; three of five
 // visitors come to the second.
 func around(perMinute float64, length time.Duration) *sim.Scenario {
 	three := sim.ThreeSites()

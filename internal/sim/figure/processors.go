@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// The document's last example: 10,000 records of type A, 5,000 of type B, leases of
-// 15 s on partitions of 100 requests a second. That there are ten of them is chosen:
-// the example speaks of the partitions 0, 1, 2, 3 and 6.
+// These constants are the document's last example: 10,000 records of type A, 5,000 of type B,
+// leases of 15 s on partitions of 100 requests a second. Ten partitions are chosen: the example
+// mentions the partitions 0, 1, 2, 3 and 6.
 const (
 	recordsA, recordsB = 10_000, 5_000
 	partitionCount     = 10
@@ -20,24 +20,23 @@ const (
 type processor struct {
 	name  string
 	left  int64
-	first []int // the partitions that it tries in the first seconds, by the document
+	first []int // partitions to try in the first seconds, from the document
 }
 
 // A turn is one second of one processor.
 type turn struct {
 	at      time.Duration
-	tried   int // the partition; −1: none, its queue is empty or it holds all
+	tried   int // the partition; −1: none (empty queue, or it holds all)
 	got     bool
-	ended   int // its leases whose term is over with this second's beginning
+	ended   int // its leases that expire at the start of this second
 	rate    int64
 	written int64
 	refused int64
 }
 
-// run plays the processors until both queues are empty. Each second each processor
-// with records tries one partition that it does not hold, writes at the rate of those
-// that it does, and releases them when its queue is empty. B's tries come first, as
-// in the document's first second.
+// run runs the processors until both queues are empty. Each second each processor with records
+// tries one partition that it does not hold, writes at the rate of those it holds, and releases
+// them when its queue is empty. B tries first, as in the document's first second.
 func run(r *rand.Rand) (a, b []turn) {
 	pa := &processor{name: "A", left: recordsA, first: []int{2, 6, 0}}
 	pb := &processor{name: "B", left: recordsB, first: []int{2, 3, 1}}
@@ -56,7 +55,7 @@ func run(r *rand.Rand) (a, b []turn) {
 	return a, b
 }
 
-// try asks for one partition.
+// try requests one partition.
 func (p *processor) try(share *partitions, t *turn, r *rand.Rand) {
 	t.tried = -1
 	if p.left == 0 {
@@ -87,7 +86,7 @@ func (p *processor) write(share *partitions, s *service, t *turn) {
 	}
 }
 
-// try names the partition that a turn went for.
+// try returns the partition of a turn, as text.
 func (t turn) try() string {
 	switch {
 	case t.tried < 0:

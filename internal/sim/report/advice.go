@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/internal/sim/plan"
 )
 
-// advice is the plan in sentences.
+// advice returns the plan as sentences.
 func (r *Report) advice() []string {
 	p := r.Plan
 	g := &p.Given
@@ -50,11 +50,11 @@ func (r *Report) advice() []string {
 		"gives up in it.")
 }
 
-// culprit says which of the two limits makes people wait.
+// culprit returns which of the two limits makes people wait.
 func (r *Report) culprit() string {
 	active, fresh := r.Plan.OnlyActive.LongestWait, r.Plan.OnlyNew.LongestWait
 	switch {
-	case fresh <= active/10: // chosen: a tenth is not what people complain about
+	case fresh <= active/10: // chosen: nobody complains about a tenth
 		return fmt.Sprintf("It is the limit at once that makes them wait: without the one a minute the "+
 			"longest wait would be %s, without the one at once %s.", period(active), wait(fresh))
 	case active <= fresh/10:
@@ -72,7 +72,7 @@ func wait(d time.Duration) string {
 	return period(d)
 }
 
-// choices are the limits that the plan compares, as rows of a table.
+// choices returns the limits that the plan compares, as table rows.
 func (r *Report) choices() [][]string {
 	row := func(name string, o plan.Outcome) []string {
 		return []string{name, whole(o.Active), whole(o.New), period(o.LongestWait), whole(o.Waited),

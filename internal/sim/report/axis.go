@@ -10,12 +10,12 @@ import (
 // An axis maps values to places, with ticks at round numbers.
 type axis struct {
 	low, high float64 // values
-	from, to  float64 // places
+	from, to  float64 // positions
 	step      float64 // between ticks
-	unit      float64 // what one is shown as: 60 of seconds shows minutes
+	unit      float64 // value of one shown unit: 60 shows seconds as minutes
 }
 
-// newAxis makes an axis that has all values and about n ticks.
+// newAxis returns an axis that covers all values, with about n ticks.
 func newAxis(low, high float64, n int) axis {
 	if high <= low {
 		high = low + 1
@@ -24,8 +24,8 @@ func newAxis(low, high float64, n int) axis {
 	return axis{low: math.Floor(low/step) * step, high: math.Ceil(high/step-1e-9) * step, step: step, unit: 1}
 }
 
-// timeAxis makes an axis of seconds in the unit that suits its length, and the
-// name of the unit. Ticks stand where a clock's do.
+// timeAxis returns an axis of seconds in a suitable unit, and the name of the unit. Ticks are at
+// round clock times.
 func timeAxis(length time.Duration, n int) (axis, string) {
 	s := length.Seconds()
 	sixty, day := []float64{1, 2, 5, 10, 15, 30}, []float64{1, 2, 3, 6, 12, 24}
@@ -48,8 +48,8 @@ func timeAxis(length time.Duration, n int) (axis, string) {
 	return a, u.name
 }
 
-// round is the least of 1, 2, 5 times a power of ten, in a unit, that is no less
-// than x.
+// round returns the smallest number of the form 1, 2 or 5 times a power of ten, in a unit, that is
+// not less than x.
 func round(unit, x float64) float64 {
 	p := math.Pow(10, math.Floor(math.Log10(x/unit)))
 	for _, m := range []float64{1, 2, 5} {
@@ -60,12 +60,12 @@ func round(unit, x float64) float64 {
 	return 10 * p * unit
 }
 
-// place is where a value lies.
+// place returns the position of a value.
 func (a *axis) place(x float64) float64 {
 	return a.from + (x-a.low)/(a.high-a.low)*(a.to-a.from)
 }
 
-// ticks are the values to be marked.
+// ticks returns the values with ticks.
 func (a *axis) ticks() []float64 {
 	var all []float64
 	for i := int64(math.Ceil(a.low/a.step - 1e-9)); float64(i) <= a.high/a.step+1e-9; i++ {
@@ -74,7 +74,7 @@ func (a *axis) ticks() []float64 {
 	return all
 }
 
-// label writes a tick.
+// label formats a tick.
 func (a *axis) label(x float64) string {
 	x /= a.unit
 	if math.Abs(x) >= 1000 {

@@ -10,13 +10,13 @@ import (
 // A column is one figure of all strategies.
 type column struct {
 	over, name string // the header of a terminal, in two lines
-	title      string // where there is room
-	about      string // what it means
+	title      string // used where there is more space
+	about      string // explanation
 	text       func(*sim.Result) string
-	bad        func(*sim.Result) float64 // the less the better; NaN: does not count
+	bad        func(*sim.Result) float64 // smaller is better; NaN: not rated
 }
 
-// columns are those of the table, in its order.
+// columns returns the columns of the table, in order.
 func columns() []column {
 	return []column{
 		{"queued", "early", "queued early", "made to wait while a slot was free and due, of all visitors",
@@ -49,7 +49,7 @@ func columns() []column {
 	}
 }
 
-// overtaken is nil where nobody could be.
+// overtaken returns nil where nobody could be overtaken.
 func overtaken(r *sim.Result) *float64 {
 	if r.WaitedShare == 0 {
 		return nil
@@ -71,7 +71,7 @@ func value(x *float64) float64 {
 	return *x
 }
 
-// A mark says where a figure stands among those of its column.
+// A mark rates a figure among those of its column.
 type mark int
 
 const (
@@ -80,9 +80,8 @@ const (
 	worst
 )
 
-// marks judges a column: the best and the worst of it, as it is written. The
-// ideal, which nothing can equal, stands outside; where all are alike there is
-// neither.
+// marks finds the best and the worst of a column, as displayed. It leaves out the ideal, which
+// nothing can equal. If all are equal there are no marks.
 func (c *column) marks(rows []Row) []mark {
 	marks := make([]mark, len(rows))
 	low, high := math.Inf(1), math.Inf(-1)
@@ -115,7 +114,7 @@ func (c *column) marks(rows []Row) []mark {
 	return marks
 }
 
-// verdict is a result in words.
+// verdict describes a result in words.
 func verdict(r *sim.Result) string {
 	var over []string
 	if r.OvershootActive > 0 {

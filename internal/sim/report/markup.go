@@ -7,16 +7,16 @@ import (
 	"unicode/utf8"
 )
 
-// A markup is a page being written. Names of files, columns and data centres, and the
-// command line, come from outside: only what stands in the code becomes markup, all else
-// is escaped. html/template would do it too, but it calls methods by name, so the linker
-// keeps all there are: 6 MB, measured.
+// A markup is a page that is being written. Names of files, columns and data centers, and the
+// command line, come from outside. Only constants of the code become markup; everything else is
+// escaped. html/template would do it too, but it calls methods by name, so the linker must keep all
+// of them: 6 MB, measured.
 type markup struct{ out strings.Builder }
 
-// A constant is a format of the code: the compiler takes no variable string for one.
+// A constant is a format in the code. The compiler accepts no string variable for it.
 type constant string
 
-// put writes a format, with words for each %s: in text or in an attribute with quotes.
+// put writes a format, with words for each %s in text or in a quoted attribute.
 func (m *markup) put(format constant, words ...string) {
 	escaped := make([]any, len(words))
 	for i, w := range words {
@@ -25,7 +25,7 @@ func (m *markup) put(format constant, words ...string) {
 	fmt.Fprintf(&m.out, string(format), escaped...)
 }
 
-// with writes words and what stands around them, or nothing where there are no words.
+// with writes a format with words, or nothing if words is empty.
 func (m *markup) with(format constant, words string) {
 	if words != "" {
 		m.put(format, words)
@@ -41,7 +41,7 @@ func (m *markup) heads(names []string) {
 	m.put("</tr></thead>\n")
 }
 
-// row writes another one; its first cell says what it is about.
+// row writes a row; its first cell is its heading.
 func (m *markup) row(cells []string) {
 	m.put("<tr>")
 	for i, c := range cells {
@@ -54,8 +54,8 @@ func (m *markup) row(cells []string) {
 	m.put("</tr>\n")
 }
 
-// escape makes words harmless. What XML cannot say, such as a bell in the name of a
-// file, becomes U+FFFD.
+// escape escapes words. Characters that XML does not allow, such as a bell in a file name, become
+// U+FFFD.
 func escape(words string) string {
 	return html.EscapeString(strings.Map(func(c rune) rune {
 		if c < ' ' && c != '\t' && c != '\n' || c == 0xfffe || c == 0xffff {

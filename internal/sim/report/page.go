@@ -48,7 +48,7 @@ func (r *Report) head(m *markup) {
 `)
 }
 
-// header says what was played, and what the page has.
+// header writes what was simulated, and what is on the page.
 func (r *Report) header(m *markup) {
 	m.put(`<body>
 <header>
@@ -132,7 +132,7 @@ func (r *Report) strategySection(m *markup) {
 	m.put("</dl></details>\n</section>\n")
 }
 
-// figureCell writes a figure of the table, and its mark in a sign and in a word.
+// figureCell writes a figure of the table, with its mark as a sign and a word.
 func figureCell(m *markup, figure string, k mark) {
 	figure = strings.ReplaceAll(figure, " ", "\u202f") // the sign belongs to its number
 	switch k {
@@ -172,7 +172,7 @@ func (r *Report) timeSection(m *markup) {
 	m.put("</section>\n")
 }
 
-// ours is the class of our own strategy, and none for the others.
+// ours returns the CSS class of headgate's own strategy, or none for the others.
 func ours(name string) string {
 	if name == ourName {
 		return "ours"
@@ -214,7 +214,7 @@ func (r *Report) figureSection(m *markup) {
 	m.put("</div>\n</section>\n")
 }
 
-// footer says how to make the page again.
+// footer writes how to create the page again.
 func (r *Report) footer(m *markup) {
 	m.put(`<footer id="again">
 <h2>Made again</h2>

@@ -10,7 +10,8 @@ import (
 	"github.com/headgate/headgate/internal/sim/figure"
 )
 
-// The sizes of the pictures, in letters of 13: four of a strategy stand two by two.
+// These are the sizes of the pictures, in letters of size 13: the four of a strategy form a 2 by 2
+// grid.
 const (
 	panelWidth, panelHeight   = 430, 170
 	figureWidth, figureHeight = 520, 300
@@ -21,7 +22,7 @@ type measure struct {
 	id, name string
 	of       func(*sim.Series) []float64
 	limit    float64
-	over     func(*sim.Result) int64 // above the limit, as the judge saw it
+	over     func(*sim.Result) int64 // excess over the limit, as the judge saw it
 }
 
 func measures(l sim.Limits) []measure {
@@ -44,7 +45,7 @@ func windowName(d time.Duration) string {
 	return period(d)
 }
 
-// panels draws the measures of each strategy, each on the same scale for all.
+// panels draws the measures of each strategy, with the same scale for all strategies.
 func (r *Report) panels() [][]*plot {
 	all := make([][]*plot, len(r.Rows))
 	for _, m := range measures(r.Scenario.Limits) {
@@ -89,7 +90,7 @@ func (r *Report) panel(m *measure, result *sim.Result, y axis) *plot {
 	return p
 }
 
-// figurePlot lays a figure out.
+// figurePlot creates the plot of a figure.
 func figurePlot(f *figure.Figure) *plot {
 	p := &plot{
 		id: "f-" + f.ID, title: f.Title, about: f.Note, xName: f.XLabel, yName: f.YLabel,
@@ -116,5 +117,5 @@ func figurePlot(f *figure.Figure) *plot {
 	return p
 }
 
-// colours is how many the page has for curves.
+// colours is the number of curve colors on the page.
 const colours = 6

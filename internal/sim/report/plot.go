@@ -11,7 +11,7 @@ import (
 
 // A plot is a picture of lines over common axes.
 type plot struct {
-	id           string // of the page, for title and description
+	id           string // unique on the page, for title and description
 	title, about string
 	xName, yName string // of the axes; "" for none
 	width        float64
@@ -19,7 +19,7 @@ type plot struct {
 	x, y         axis
 	lines        []curve
 	limit        float64 // a level that is not to be exceeded; NaN: none
-	peak         string  // what to write at the greatest value above the limit
+	peak         string  // text at the highest value above the limit
 }
 
 // A curve is one line of a plot.
@@ -32,15 +32,15 @@ type curve struct {
 	filled bool
 }
 
-// The room around the axes, and the size of letters, in the units of the picture.
+// These are the margins around the axes, and the size of letters, in units of the picture.
 const (
 	leftRoom, topRoom, bottomRoom, rightRoom = 52, 24, 34, 12
 	letter                                   = 13
-	letterWidth                              = 6.4 // of the average, measured with system fonts
+	letterWidth                              = 6.4 // average, measured with system fonts
 	lineHeight                               = 15
 )
 
-// maxPoints bounds what is drawn of a curve. Chosen: more than any screen has.
+// maxPoints limits the points of a curve. Chosen: more than any screen shows.
 const maxPoints = 2000
 
 // svg draws the plot.
@@ -68,7 +68,7 @@ func (p *plot) svg(m *markup) {
 	m.put("</svg>")
 }
 
-// text writes words at a place.
+// text writes words at a position.
 func text(m *markup, x, y float64, class, words string) {
 	m.put(`<text x="%s" y="%s" class="%s">%s</text>`, number(x), number(y), class, words)
 }
@@ -116,7 +116,7 @@ func (p *plot) draw(m *markup, c *curve) {
 	m.put(`<path class="line %s%s" d="%s"/>`, c.class, dash, d)
 }
 
-// path is the way of a curve, no finer than can be seen.
+// path returns the path of a curve, no finer than visible.
 func (p *plot) path(c *curve) string {
 	xs, ys := thin(c.x, c.y)
 	var d strings.Builder
@@ -134,7 +134,7 @@ func (p *plot) path(c *curve) string {
 				d.WriteString("V" + y)
 			}
 		case y == lastY && i+1 < len(xs) && number(p.y.place(ys[i+1])) == y:
-			continue // within a level stretch
+			continue // inside a constant part
 		default:
 			d.WriteString("L" + x + " " + y)
 		}
@@ -143,7 +143,7 @@ func (p *plot) path(c *curve) string {
 	return d.String()
 }
 
-// thin keeps of each stretch of a long curve its least and its greatest value.
+// thin reduces a long curve to the smallest and the largest value of each section.
 func thin(xs, ys []float64) ([]float64, []float64) {
 	n := min(len(xs), len(ys))
 	if n <= maxPoints {
@@ -168,7 +168,7 @@ func thin(xs, ys []float64) ([]float64, []float64) {
 	return outX, outY
 }
 
-// level draws the limit, and says how far it was exceeded.
+// level draws the limit, and by how much it was exceeded.
 func (p *plot) level(m *markup) {
 	if math.IsNaN(p.limit) {
 		return
@@ -197,7 +197,7 @@ func (l *label) width() int {
 	return n
 }
 
-// labels are the names of the curves that have one.
+// labels returns the names of the named curves.
 func (p *plot) labels() []label {
 	var all []label
 	for i := range p.lines {
@@ -205,13 +205,13 @@ func (p *plot) labels() []label {
 		if c.name == "" || len(c.x) == 0 {
 			continue
 		}
-		const widest = 22 // letters, chosen: the room of a third of the plot
+		const widest = 22 // letters, chosen: a third of the plot
 		all = append(all, label{lines: strings.Split(fold(c.name, widest), "\n"), class: c.class, c: c})
 	}
 	return all
 }
 
-// name writes the names at the ends of the curves, pushed apart where they meet.
+// name writes the names at the ends of the curves, moved apart where they overlap.
 func (p *plot) name(m *markup, labels []label) {
 	for i := range labels {
 		l := &labels[i]
@@ -243,7 +243,7 @@ func (p *plot) name(m *markup, labels []label) {
 	}
 }
 
-// number writes a place to a tenth.
+// number formats a position to a tenth.
 func number(x float64) string {
 	return strconv.FormatFloat(math.Round(10*x)/10, 'f', -1, 64)
 }

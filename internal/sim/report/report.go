@@ -1,16 +1,15 @@
-// Package report shows what simulations came to: a table for the terminal, JSON
-// for scripts, and one HTML page with plots for everybody.
+// Package report presents the results of simulations: a table for the terminal, JSON for scripts,
+// and one HTML page with plots.
 //
-// The promise: all three say the same, from the same results. What is best and
-// worst is said by marks and words, never by colour alone. The page needs nothing
-// but itself: no script, no font, no address; it is light and dark and can be
-// printed. [Report.Save] leaves a whole page or none.
+// All three show the same results. Marks and words indicate the best and the worst, never color
+// alone. The page is self-contained: no script, no font, no external address. It supports light and
+// dark mode and printing. [Report.Save] writes a complete page or none.
 //
-// A Report is read only; its methods may be called by many goroutines. A page
-// costs some 30 ms and 30 KB for each strategy.
+// A Report is read-only; its methods may be called by many goroutines. A page costs about 30 ms,
+// and 30 KB for each strategy.
 //
-// What it does not do: it computes nothing that the judge of internal/sim has not
-// counted, and draws no more than 600 samples of a run.
+// The package computes nothing that the judge of internal/sim has not counted, and draws at most
+// 600 samples of a run.
 package report
 
 import (
@@ -23,13 +22,13 @@ import (
 	"github.com/headgate/headgate/internal/sim/plan"
 )
 
-// A Report is what is to be shown.
+// A Report holds everything that is shown.
 type Report struct {
 	Version  string // of the program
-	Command  string // that makes the report again
+	Command  string // creates the report again
 	Scenario sim.Scenario
 	Seed     uint64
-	Traffic  string          // a sentence about the file that the arrivals come from, or ""
+	Traffic  string          // a sentence about the file of the arrivals, or ""
 	Rows     []Row           // may be empty
 	Plan     *plan.Plan      // may be nil
 	Figures  []figure.Figure // of the page; may be empty
@@ -41,20 +40,20 @@ type Row struct {
 	Result   *sim.Result
 }
 
-// The strategies that the report treats differently: the measure and our own.
+// These strategies get special treatment: the reference and headgate's own.
 const (
 	idealName = "ideal"
 	ourName   = "headgate"
 )
 
-// limits are written as in a configuration.
+// limits are formatted as in a configuration.
 type limits struct {
 	Active  int64  `json:"total_active_users"`
 	New     int64  `json:"new_users_per_minute"`
 	Session string `json:"session_duration"`
 }
 
-// result is a result without its samples: the outer field hides the inner one.
+// A result is a sim.Result without its samples: the outer field hides the inner one.
 type result struct {
 	*sim.Result
 	Series any `json:"series,omitempty"`
@@ -84,7 +83,7 @@ func (r *Report) JSON(w io.Writer) error {
 	return enc.Encode(out)
 }
 
-// perMinute is the limit of new users for a minute.
+// perMinute returns the limit of new users per minute.
 func perMinute(l sim.Limits) int64 {
 	if l.Window <= 0 {
 		return l.New

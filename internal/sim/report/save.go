@@ -11,14 +11,14 @@ import (
 	"path/filepath"
 )
 
-// A FileError says why a page cannot be written where it was asked for.
+// A FileError describes why a page cannot be written to a file.
 type FileError struct {
 	File string
 	Err  error
 	do   string
 }
 
-// Error names the file and the reason.
+// Error returns the file and the cause.
 func (e *FileError) Error() string {
 	err := e.Err
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
@@ -27,14 +27,14 @@ func (e *FileError) Error() string {
 	return fmt.Sprintf("write %s: %v", e.File, err)
 }
 
-// Unwrap is the reason.
+// Unwrap returns the cause.
 func (e *FileError) Unwrap() error { return e.Err }
 
-// Hint says what to do.
+// Hint returns what to do.
 func (e *FileError) Hint() string { return e.do }
 
-// CanSave says what would keep Save from writing a file, as far as that can be
-// known before: a run of minutes should not end with it.
+// CanSave returns an error if Save could not write a file, as far as that can be known in advance:
+// a run of minutes should not end with it.
 func CanSave(file string) error {
 	if info, err := os.Stat(file); err == nil && info.IsDir() {
 		return &FileError{file, errors.New("it is a folder"), "name a file in it, such as report.html"}
@@ -50,8 +50,7 @@ func CanSave(file string) error {
 	return nil
 }
 
-// Save writes the page to a file, which is replaced as a whole: at no moment, and
-// by no mishap, is there half of it.
+// Save writes the page to a file and replaces it atomically: there is never an incomplete file.
 func (r *Report) Save(ctx context.Context, file string) error {
 	f, err := beside(file)
 	if err != nil {
@@ -68,8 +67,8 @@ func (r *Report) Save(ctx context.Context, file string) error {
 	return nil
 }
 
-// beside makes a new file next to another, which this user's usual permissions
-// hold for: a report is to be shown around, unlike what os.CreateTemp is for.
+// beside creates a new file in the same folder, with the user's usual permissions. os.CreateTemp
+// would make it private, but a report is meant to be shared.
 func beside(file string) (*os.File, error) {
 	for {
 		name := filepath.Join(filepath.Dir(file), fmt.Sprintf(".%s.%08x", filepath.Base(file), rand.Uint32()))

@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/internal/sim"
 )
 
-// Table writes the report for a terminal of some 90 columns, without colours.
+// Table writes the report for a terminal of about 90 columns, without colors.
 func (r *Report) Table(w io.Writer) error {
 	var b strings.Builder
 	l := r.Scenario.Limits
@@ -51,7 +51,7 @@ func (r *Report) figures(b *strings.Builder) {
 	for n, row := range r.Rows {
 		line := []string{row.Result.Name}
 		for i, c := range all {
-			// An unbroken space: the sign belongs to its number.
+			// A non-breaking space: the sign belongs to its number.
 			text := strings.ReplaceAll(c.text(row.Result), " ", "")
 			line = append(line, text+[]string{" ", "+", "!"}[marks[i][n]])
 		}
@@ -60,7 +60,7 @@ func (r *Report) figures(b *strings.Builder) {
 	grid(b, table)
 }
 
-// grid writes cells in columns: the first to the left, the others to the right.
+// grid writes cells in columns: the first one left-aligned, the others right-aligned.
 func grid(b *strings.Builder, table [][]string) {
 	width := make([]int, len(table[0]))
 	for _, line := range table {
@@ -82,7 +82,7 @@ func grid(b *strings.Builder, table [][]string) {
 	}
 }
 
-// verdicts says of each strategy what it came to.
+// verdicts writes a summary of each strategy.
 func (r *Report) verdicts(b *strings.Builder) {
 	width := 0
 	for _, row := range r.Rows {
@@ -100,7 +100,7 @@ func legend(b *strings.Builder) {
 	}
 }
 
-// List writes what there is to be played.
+// List writes the available scenarios and strategies.
 func List(w io.Writer, scenarios []sim.Scenario, strategies []sim.Strategy) error {
 	var b strings.Builder
 	width := 0

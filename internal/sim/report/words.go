@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// whole writes a number with commas: 12,345.
+// whole formats a number with commas: 12,345.
 func whole(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	from := len(s) - len(strings.TrimLeft(s, "-"))
@@ -17,8 +17,8 @@ func whole(n int64) string {
 	return s
 }
 
-// percent writes a share, with as many digits as matter: one that is not quite
-// nothing or not quite all is never written as such.
+// percent formats a share with as many digits as needed. A share that is not exactly 0 or 100 % is
+// never shown as such.
 func percent(x float64) string {
 	p := 100 * x
 	switch {
@@ -42,7 +42,7 @@ func millis(ms float64) string {
 	return strconv.FormatFloat(ms, 'f', 1, 64)
 }
 
-// period writes a time for people, in its two greatest units: 4 min 10 s.
+// period formats a duration with its two largest units: 4 min 10 s.
 func period(d time.Duration) string {
 	if d > 0 && d < time.Second {
 		return fmt.Sprintf("%d ms", max(1, d.Round(time.Millisecond).Milliseconds()))

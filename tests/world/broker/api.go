@@ -10,7 +10,7 @@ import (
 
 const apiHead = "$JS.API."
 
-// apiLocked answers a question to JetStream.
+// apiLocked answers a JetStream API request.
 func (b *Broker) apiLocked(from *server, m *message) {
 	op := strings.TrimPrefix(m.subject, apiHead)
 	if !b.ledLocked(from) {
@@ -35,7 +35,7 @@ func (b *Broker) apiLocked(from *server, m *message) {
 	b.proposeLocked(from, m.reply, func() any { return b.change(op, m.data) })
 }
 
-// readLocked answers a question that changes nothing, and reports whether it is one.
+// readLocked answers a request that changes nothing, and reports whether it is one.
 func (b *Broker) readLocked(
 	streams map[string]*stream, by *server, op string, data []byte,
 ) (answer any, reads bool) {
@@ -85,7 +85,7 @@ func (b *Broker) readLocked(
 		"time": e.at}}, true
 }
 
-// cutName parts a question from the stream it is about.
+// cutName separates the operation of a request from its stream name.
 func cutName(op string) (verb, name string, ok bool) {
 	i := strings.LastIndexByte(op, '.')
 	if i < 0 {
@@ -154,7 +154,7 @@ func (b *Broker) info(s *stream, by *server, deleted bool, filter string, offset
 	return x
 }
 
-// change makes a change of streams that was committed.
+// change applies a committed change of streams.
 func (b *Broker) change(op string, data []byte) any {
 	verb, name, _ := cutName(op)
 	s := b.streams[name]
@@ -191,7 +191,7 @@ func (b *Broker) change(op string, data []byte) any {
 	return map[string]any{"error": errBadRequest()}
 }
 
-// configure makes a stream or changes it.
+// configure creates a stream or changes it.
 func (b *Broker) configure(makes bool, s *stream, data []byte) any {
 	var cfg streamConfig
 	if json.Unmarshal(data, &cfg) != nil {

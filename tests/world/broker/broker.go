@@ -1,23 +1,23 @@
-// Package broker is a cluster of NATS servers in memory, with as much of JetStream as headgate
-// uses, and with the bad manners of the real one at the command of a test.
+// Package broker is a cluster of NATS servers in memory, with the part of JetStream that headgate
+// uses. A test can make it fail in the ways of a real cluster.
 //
 // # The promise
 //
-// The unmodified nats.go client talks to it. What it acknowledges is committed, in one order;
-// the conformance tests of internal/store pass with it as they pass with nats-server. While most
-// servers reach each other one of them leads all streams; when the leader is lost nobody answers
-// until another is elected, as long as a test says.
+// The unmodified nats.go client works with it. What it acknowledges is committed, in one order. The
+// conformance tests of internal/store pass with it as they pass with nats-server. While a majority
+// of servers reach each other, one of them leads all streams. When the leader is lost, nobody
+// answers until another is elected, after a time that the test sets.
 //
 // # Concurrency
 //
-// All methods may be called by many goroutines at once. Each connection has a goroutine that
-// reads and one that writes; they end with the connection.
+// All methods may be called by many goroutines at once. Each connection has a goroutine that reads
+// and one that writes; they end with the connection.
 //
 // # What it does not do
 //
-// It keeps nothing on a disk: a server that ends forgets its connections and readers, and the
-// cluster remembers what was committed. There is no TLS, no user and no permission: an account
-// is a space of subjects.
+// It stores nothing on disk: a stopped server loses its connections and readers, and the cluster
+// remembers what was committed. There is no TLS, no user and no permission: an account is a
+// namespace of subjects.
 package broker
 
 import (
@@ -28,8 +28,9 @@ import (
 	"time"
 )
 
-// Parameters of the cluster. Chosen as seen of nats-server: a follower waits 4 to 9 s before it
-// asks for votes, a leader without a quorum answers for 10 s more, a write takes an fsync.
+// These are the parameters of the cluster. Chosen to match nats-server: a follower waits 4 to 9 s
+// before it requests votes, a leader without a quorum answers for 10 s more, a write takes an
+// fsync.
 const (
 	electLeast, electMost   = 4 * time.Second, 9 * time.Second
 	handover                = 50 * time.Millisecond
@@ -44,16 +45,16 @@ type Broker struct {
 	servers []*server
 	streams map[string]*stream
 	exact   map[string][]*sub // by subject
-	wild    []*sub            // of patterns
+	wild    []*sub            // patterns
 	leader  *server           // nil: none now
 	term    int               // of the leader: one more with each election
 	voting  *time.Timer
-	silent  bool          // while nobody leads: questions are lost, not refused
+	silent  bool          // without a leader requests are lost, not rejected
 	queue   []*proposal   // not committed yet
 	last    time.Time     // when the newest of them is due
-	slow    time.Duration // is added to each commit
+	slow    time.Duration // added to each commit
 	full    bool
-	unacked int // so many acknowledgments are lost
+	unacked int // number of acknowledgments to lose
 	commits int
 	far     time.Duration // from one server to another
 	closed  bool
@@ -64,22 +65,22 @@ type server struct {
 	name    string
 	up      bool
 	clients []*client
-	cut     map[*server]bool     // nothing goes there
-	hold    map[*server]bool     // what goes there waits
+	cut     map[*server]bool     // messages there are dropped
+	hold    map[*server]bool     // messages there are held back
 	held    map[*server][]func() // what waits
-	sent    map[*server][]func() // is on its way
-	knew    map[string]*stream   // what a leader of before still answers from
-	until   time.Time            // so long
+	sent    map[*server][]func() // in flight
+	knew    map[string]*stream   // state from which a former leader still answers
+	until   time.Time            // until then
 }
 
-// Far sets how long what is said takes from one server to another.
+// Far sets the delay between two servers.
 func (b *Broker) Far(d time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.far = d
 }
 
-// New makes a cluster of servers, which runs.
+// New returns a running cluster of servers.
 func New(seed uint64, servers ...string) *Broker {
 	b := &Broker{rng: rand.New(rand.NewPCG(seed, 2)), streams: map[string]*stream{},
 		exact: map[string][]*sub{}}
@@ -96,14 +97,14 @@ func (b *Broker) serverLocked(name string) *server {
 	return b.servers[i]
 }
 
-// Up reports whether a server takes connections.
+// Up reports whether a server accepts connections.
 func (b *Broker) Up(name string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.serverLocked(name).up
 }
 
-// Leader is the server that leads, "" for none now.
+// Leader returns the leading server, or "" if there is none.
 func (b *Broker) Leader() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -113,14 +114,14 @@ func (b *Broker) Leader() string {
 	return b.leader.name
 }
 
-// Commits is how many writes were committed.
+// Commits returns the number of committed writes.
 func (b *Broker) Commits() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.commits
 }
 
-// Serve speaks with a client of a server until the connection ends.
+// Serve serves a client of a server until the connection ends.
 func (b *Broker) Serve(name, account string, conn net.Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -135,8 +136,8 @@ func (b *Broker) Serve(name, account string, conn net.Conn) {
 	go c.read()
 }
 
-// Stop ends a server. In order, it hands over the lead first; else what it had not committed is
-// gone, or lands when the next one leads.
+// Stop stops a server. In an orderly stop it hands over its leadership first. Otherwise its
+// uncommitted writes are lost, or committed by the next leader.
 func (b *Broker) Stop(name string, orderly bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -153,7 +154,7 @@ func (b *Broker) Stop(name string, orderly bool) {
 	b.reviewLocked()
 }
 
-// Start begins a server that was stopped.
+// Start starts a stopped server.
 func (b *Broker) Start(name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -161,8 +162,8 @@ func (b *Broker) Start(name string) {
 	b.reviewLocked()
 }
 
-// Cut lets nothing more go between two servers, both ways, until Heal. Silent keeps what is sent
-// meanwhile: it may arrive then.
+// Cut blocks the link between two servers, in both directions, until Heal. With silent, messages
+// are held and may arrive later.
 func (b *Broker) Cut(from, to string, silent bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -180,8 +181,8 @@ func (b *Broker) Mute(from, to string) {
 	b.reviewLocked()
 }
 
-// Heal ends Cut and Mute. What was kept arrives all, or is lost all. Whoever comes back may make
-// the others elect anew.
+// Heal ends Cut and Mute. The held messages all arrive, or are all lost. A returning server may
+// cause a new election.
 func (b *Broker) Heal(from, to string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -220,14 +221,14 @@ func (b *Broker) LoseAcks(n int) {
 	b.unacked = n
 }
 
-// Slow adds to the time of each commit: writes land late, perhaps after their callers gave up.
+// Slow adds a delay to each commit, so that writes may complete after their callers have given up.
 func (b *Broker) Slow(d time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.slow = d
 }
 
-// Fill makes the disks full, or empty again: writes are not answered, or refused.
+// Fill makes the disks full, or empty again: writes are not answered, or rejected.
 func (b *Broker) Fill(full bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -268,7 +269,7 @@ func (b *Broker) quorumLocked(s *server) bool {
 	return 2*n > len(b.servers)
 }
 
-// reviewLocked deposes a leader that has lost the others.
+// reviewLocked deposes a leader that has lost the majority.
 func (b *Broker) reviewLocked() {
 	switch l := b.leader; {
 	case b.closed:
@@ -279,8 +280,8 @@ func (b *Broker) reviewLocked() {
 	}
 }
 
-// deposeLocked ends a leadership. The leader of before goes on answering from what it knew if it
-// runs, and does not know.
+// deposeLocked ends a leadership. A former leader that still runs does not know, and continues to
+// answer from its old state.
 func (b *Broker) deposeLocked(wait time.Duration) {
 	l := b.leader
 	if l == nil || b.closed {
@@ -297,7 +298,7 @@ func (b *Broker) deposeLocked(wait time.Duration) {
 	for _, s := range b.streams {
 		s.readers = map[string]*reader{}
 	}
-	if !l.up || l.knew != nil { // what it has not committed is gone, or the next one has it
+	if !l.up || l.knew != nil { // its uncommitted writes are lost, or go to the next leader
 		keep := b.rng.IntN(len(b.queue) + 1)
 		b.queue = b.queue[:keep]
 	}

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Version is what the servers say of themselves.
+// Version is the version that the servers report.
 const Version = "2.15.0"
 
 const maxPayload = 1 << 20
@@ -36,7 +36,7 @@ type sub struct {
 	subject string
 	group   string
 	sid     string
-	left    int // messages until it ends by itself, 0 for no end
+	left    int // messages left before it ends; 0: no end
 }
 
 func newClient(b *Broker, s *server, account string, conn net.Conn) *client {
@@ -82,7 +82,7 @@ func (c *client) close() {
 	c.closeLocked()
 }
 
-// write sends what is to be sent.
+// write sends the queued data.
 func (c *client) write() {
 	for range c.more {
 		c.broker.mu.Lock()
@@ -95,7 +95,7 @@ func (c *client) write() {
 	}
 }
 
-// read obeys the client.
+// read processes the commands of the client.
 func (c *client) read() {
 	defer c.close()
 	r := bufio.NewReader(c.conn)
@@ -169,7 +169,7 @@ func (c *client) obey(verb string, args []string, body []byte) {
 	}
 }
 
-// A message is on its way.
+// A message is a message in flight.
 type message struct {
 	subject, reply string
 	head, data     []byte // head with its first line and the empty one
@@ -185,7 +185,7 @@ func (m *message) header(name string) (string, bool) {
 	return "", false
 }
 
-// bytes are a message as a subscription gets it.
+// bytes returns a message as a subscription receives it.
 func (m *message) bytes(sid string) []byte {
 	reply := m.reply
 	if reply != "" {
@@ -200,7 +200,7 @@ func (m *message) bytes(sid string) []byte {
 
 func statusHead(text string) []byte { return []byte("NATS/1.0 " + text + "\r\n\r\n") }
 
-// publishLocked carries a message to whom it is meant for.
+// publishLocked delivers a message to its receivers.
 func (b *Broker) publishLocked(from *client, m *message) {
 	s := from.server
 	switch {
@@ -216,8 +216,8 @@ func (b *Broker) publishLocked(from *client, m *message) {
 	}
 }
 
-// routeLocked gives a message to all who hear its subject, and to one of each group. It reports
-// whether there was anybody.
+// routeLocked delivers a message to all subscriptions of its subject, and to one of each group. It
+// reports whether there were any.
 func (b *Broker) routeLocked(from *server, account string, m *message) bool {
 	groups := map[string][]*sub{}
 	heard := false
@@ -243,7 +243,7 @@ func (b *Broker) routeLocked(from *server, account string, m *message) bool {
 	return heard
 }
 
-// heardBy are the subscriptions of a subject.
+// heardBy returns the subscriptions of a subject.
 func (b *Broker) heardBy(subject string) []*sub {
 	all := slices.Clone(b.exact[subject])
 	for _, s := range b.wild {
@@ -272,7 +272,7 @@ func (b *Broker) dropLocked(s *sub) {
 	}
 }
 
-// deliverLocked gives a message to a subscription, at once or when the link is healed.
+// deliverLocked delivers a message to a subscription, at once or when the link is healed.
 func (b *Broker) deliverLocked(from *server, s *sub, m *message) {
 	to := s.client.server
 	give := func() {
@@ -287,8 +287,8 @@ func (b *Broker) deliverLocked(from *server, s *sub, m *message) {
 	b.carryLocked(from, to, give)
 }
 
-// carryLocked does what a message does when it arrives: at once, after the way, or when the link
-// is healed.
+// carryLocked runs arrive when the message arrives: at once, after the delay, or when the link is
+// healed.
 func (b *Broker) carryLocked(from, to *server, arrive func()) {
 	switch {
 	case from == to:
@@ -315,7 +315,7 @@ func (b *Broker) carryLocked(from, to *server, arrive func()) {
 	}
 }
 
-// matches reports whether a subject is one of a pattern.
+// matches reports whether a subject matches a pattern.
 func matches(pattern, subject string) bool {
 	for {
 		p, morePattern, more := strings.Cut(pattern, ".")

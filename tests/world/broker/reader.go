@@ -9,18 +9,17 @@ import (
 	"time"
 )
 
-// A reader is a consumer that gets entries as it asks for them, and acknowledges none. It is
-// lost with its leader.
+// A reader is a consumer that pulls entries and acknowledges none. It is lost with its leader.
 type reader struct {
 	broker *Broker
 	stream *stream
 	name   string
 	next   uint64
-	given  uint64 // how many
+	given  uint64 // number of delivered entries
 	asks   []*pull
 }
 
-// A pull is a question of a reader for more.
+// A pull is a reader's request for more entries.
 type pull struct {
 	from  *server
 	reply string
@@ -31,7 +30,7 @@ type pull struct {
 	gone  bool
 }
 
-// readerAPI answers what is asked of consumers.
+// readerAPI answers API requests about consumers.
 func (b *Broker) readerAPI(from *server, op string, m *message) {
 	parts := strings.Split(op, ".")
 	at := 0
@@ -96,7 +95,7 @@ func (r *reader) info(cfg json.RawMessage) any {
 		"created": time.Now(), "num_pending": r.pending()}
 }
 
-// pending is 0 when nothing more is there, and else no less than what is.
+// pending returns 0 if there are no more entries, else at least their number.
 func (r *reader) pending() uint64 {
 	if r.stream.next(r.next, "") == nil {
 		return 0
@@ -119,7 +118,7 @@ func (p *pull) end() {
 	}
 }
 
-// ask takes a pull.
+// ask processes a pull.
 func (r *reader) ask(from *server, m *message) {
 	var q struct {
 		Expires time.Duration `json:"expires"`
@@ -140,7 +139,7 @@ func (r *reader) ask(from *server, m *message) {
 	r.broker.feedLocked()
 }
 
-// beat tells a reader that it is alive until its pull ends.
+// beat sends heartbeats to a reader until its pull ends.
 func (r *reader) beat(p *pull, end time.Time) {
 	wait := time.Until(end)
 	if p.beat > 0 {
@@ -181,7 +180,7 @@ func (b *Broker) statusLocked(p *pull, status string) {
 	b.routeLocked(p.from, "", &message{subject: p.reply, head: statusHead(status)})
 }
 
-// feedLocked gives all readers what has come.
+// feedLocked sends new entries to all readers.
 func (b *Broker) feedLocked() {
 	if b.leader == nil {
 		return

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A stream keeps messages under numbers.
+// A stream stores numbered messages.
 type stream struct {
 	raw     json.RawMessage // its configuration, as the client wrote it
 	cfg     streamConfig
@@ -33,7 +33,7 @@ type streamConfig struct {
 	Window     time.Duration `json:"duplicate_window"`
 }
 
-// A known is an entry that may be written again by mistake.
+// A known is an entry that a retry may write again.
 type known struct {
 	seq uint64
 	at  time.Time
@@ -52,7 +52,7 @@ func newStream(raw json.RawMessage, cfg streamConfig) *stream {
 		newest: map[string]uint64{}, ids: map[string]known{}, readers: map[string]*reader{}}
 }
 
-// clone is what a leader of before goes on answering from.
+// clone returns the state from which a former leader continues to answer.
 func (s *stream) clone() *stream {
 	c := *s
 	c.all, c.newest, c.ids = maps.Clone(s.all), maps.Clone(s.newest), maps.Clone(s.ids)
@@ -60,7 +60,7 @@ func (s *stream) clone() *stream {
 	return &c
 }
 
-// streamOf is the stream that keeps a subject, "" for none.
+// streamOf returns the stream of a subject, or "" if there is none.
 func (b *Broker) streamOf(subject string) string {
 	for name, s := range b.streams {
 		if slices.ContainsFunc(s.cfg.Subjects, func(p string) bool { return matches(p, subject) }) {
@@ -70,14 +70,14 @@ func (b *Broker) streamOf(subject string) string {
 	return ""
 }
 
-// A failure is an answer that refuses.
+// A failure is an error answer.
 type failure struct {
 	Code int    `json:"code"`
 	Err  int    `json:"err_code"`
 	Text string `json:"description"`
 }
 
-// Codes of nats-server (jetstream_errors_generated.go).
+// The codes are those of nats-server (jetstream_errors_generated.go).
 func errNotNow() *failure { return &failure{503, 10008, "JetStream system temporarily unavailable"} }
 func errWrongLast(n uint64) *failure {
 	return &failure{400, 10071, fmt.Sprintf("wrong last sequence: %d", n)}
@@ -95,16 +95,16 @@ func errAlone() *failure {
 	return &failure{500, 10074, "replicas > 1 not supported in non-clustered mode"}
 }
 
-// A proposal is a change of the streams that is not committed yet.
+// A proposal is an uncommitted change of the streams.
 type proposal struct {
 	from  *server
 	reply string
-	do    func() any // makes the change and returns the answer
+	do    func() any // applies the change and returns the answer
 	term  int
 }
 
-// proposeLocked hands a change to the leader, if there is one that can be reached. Changes are
-// committed one after the other.
+// proposeLocked sends a change to the leader, if one is reachable. Changes are committed one after
+// the other.
 func (b *Broker) proposeLocked(from *server, reply string, do func() any) {
 	p := &proposal{from: from, reply: reply, do: do}
 	b.queue = append(b.queue, p)
@@ -145,7 +145,7 @@ func (b *Broker) commit(p *proposal) {
 	b.feedLocked()
 }
 
-// answerLocked sends an answer to the server whose client asked.
+// answerLocked sends an answer to the server of the requesting client.
 func (b *Broker) answerLocked(by, to *server, reply string, answer any) {
 	data, err := json.Marshal(answer)
 	if err != nil {
@@ -175,7 +175,7 @@ func (b *Broker) writeLocked(from *server, m *message) {
 	b.proposeLocked(from, m.reply, func() any { return b.store(m) })
 }
 
-// ledLocked reports whether a server reaches the leader, and is reached.
+// ledLocked reports whether a server and the leader reach each other.
 func (b *Broker) ledLocked(from *server) bool {
 	return b.leader != nil && passes(from, b.leader) && passes(b.leader, from)
 }
@@ -216,7 +216,7 @@ func (b *Broker) store(m *message) any {
 	return map[string]any{"stream": s.cfg.Name, "seq": e.seq}
 }
 
-// drop forgets an entry, and reports whether it was there.
+// drop removes an entry, and reports whether it existed.
 func (s *stream) drop(seq uint64) bool {
 	e := s.all[seq]
 	if e == nil {
@@ -238,7 +238,7 @@ func (s *stream) drop(seq uint64) bool {
 	return true
 }
 
-// purge forgets all entries before a number, or all.
+// purge removes all entries before a number, or all.
 func (s *stream) purge(before uint64) (n int) {
 	if before == 0 {
 		before = s.last + 1
@@ -254,7 +254,7 @@ func (s *stream) purge(before uint64) (n int) {
 	return n
 }
 
-// next is the first entry from a number on, of a subject if one is named.
+// next returns the first entry from a number on, of a subject if one is given.
 func (s *stream) next(from uint64, subject string) *stored {
 	for seq := max(from, s.first); seq <= s.last; seq++ {
 		if e := s.all[seq]; e != nil && (subject == "" || matches(subject, e.subject)) {

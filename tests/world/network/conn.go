@@ -25,8 +25,8 @@ type half struct {
 	mu       sync.Mutex
 	chunks   []chunk
 	end      bool // nothing more is written
-	deaf     bool // nothing more is read
-	broken   bool // nothing arrives, either way
+	deaf     bool // the reader has stopped
+	broken   bool // nothing arrives in either direction
 	closed   bool // by the reader itself
 	deadline time.Time
 	changed  chan struct{}
@@ -39,7 +39,7 @@ type chunk struct {
 
 func newHalf() *half { return &half{changed: make(chan struct{})} }
 
-// wake lets the reader look again.
+// wake wakes the reader.
 func (h *half) wake() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -150,7 +150,7 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// resetLocked breaks both ways. What was written and has not arrived is lost.
+// resetLocked breaks both directions. Data in flight is lost.
 func (c *Conn) resetLocked() {
 	for _, h := range []*half{c.in, c.out} {
 		h.mu.Lock()

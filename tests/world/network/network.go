@@ -1,21 +1,21 @@
-// Package network is a network in memory that a test owns: hosts, listeners and connections
-// whose bytes take time, wait while a link is cut, and are lost when a process is killed.
+// Package network is a network in memory that a test owns. It has hosts, listeners and connections.
+// Bytes take time, wait while a link is cut, and are lost when a process is killed.
 //
 // # The promise
 //
-// The bytes of one connection arrive in the order in which they were written, each after the
-// delay of its link; bytes of different connections overtake each other. All that waits, waits
-// on channels and timers, so that a network works in a bubble of testing/synctest.
+// The bytes of one connection arrive in order, each after the delay of its link. Bytes of different
+// connections may overtake each other. All waiting uses channels and timers, so that a network
+// works in a bubble of testing/synctest.
 //
 // # Concurrency
 //
-// All methods may be called by many goroutines at once. A write never blocks: what is written
-// and not read yet is kept in memory. No method starts a goroutine.
+// All methods may be called by many goroutines at once. A write never blocks: unread data is kept
+// in memory. No method starts a goroutine.
 //
 // # What it does not do
 //
-// It has no names and no addresses but those of loopback: each port belongs to one host of the
-// network, which the listener names.
+// It has only loopback addresses and no names: each port belongs to one host of the network, which
+// the listener names.
 package network
 
 import (
@@ -30,7 +30,8 @@ import (
 	"time"
 )
 
-// Ports of those that dial, as on Linux. A port is used again only when its connection has ended.
+// firstPort and lastPort limit the ports of outgoing connections, as on Linux. A port is reused
+// only when its connection has ended.
 const firstPort, lastPort = 32768, 60999
 
 // A Network connects hosts. Make one with New.
@@ -45,22 +46,22 @@ type Network struct {
 	frozen    map[string]bool
 	dead      map[string]bool
 	healed    chan struct{} // closed and replaced at each change
-	port      int           // the last one that was given out
-	ports     map[int]*Conn // of those that dialed
+	port      int           // the last port used
+	ports     map[int]*Conn // ports of outgoing connections
 }
 
-// machine is the machine of a host: n1#2 is the second process of n1. Links are cut between
-// machines, processes are killed.
+// machine returns the machine of a host: n1#2 is the second process of n1. Links are cut between
+// machines, but processes are killed.
 func machine(host string) string {
 	name, _, _ := strings.Cut(host, "#")
 	return name
 }
 
-// A link is the way from one host to another.
+// A link is one direction between two hosts.
 type link struct{ from, to string }
 
-// New makes a network whose chances come from the seed. Bytes take between the two delays from
-// one host to another, and no time within a host.
+// New returns a network whose random choices come from the seed. Bytes take between least and most
+// from one host to another, and no time within a host.
 func New(seed uint64, least, most time.Duration) *Network {
 	return &Network{
 		rng: rand.New(rand.NewPCG(seed, 1)), delay: [2]time.Duration{least, most},
@@ -90,21 +91,21 @@ func (n *Network) heldLocked(from, to string) bool {
 	return from != to && (n.held[link{from, to}] || n.frozen[from] || n.frozen[to])
 }
 
-// holds reports whether bytes from one host to another wait now.
+// holds reports whether bytes from one host to another are held now.
 func (n *Network) holds(from, to string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.heldLocked(from, to)
 }
 
-// Hold keeps all bytes from one host to another until Heal: the link is silent one way.
+// Hold holds all bytes from one host to another until Heal: the link is silent in one direction.
 func (n *Network) Hold(from, to string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.held[link{from, to}] = true
 }
 
-// Cut closes all connections between two hosts and refuses new ones until Heal.
+// Cut closes all connections between two hosts and rejects new ones until Heal.
 func (n *Network) Cut(a, b string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -118,7 +119,7 @@ func (n *Network) Cut(a, b string) {
 	n.changedLocked()
 }
 
-// Heal ends Hold and Cut between two hosts, both ways. Bytes that waited arrive.
+// Heal ends Hold and Cut between two hosts, in both directions. Held bytes arrive.
 func (n *Network) Heal(a, b string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -129,14 +130,14 @@ func (n *Network) Heal(a, b string) {
 	n.changedLocked()
 }
 
-// Freeze lets nothing into a host and nothing out, until Wake.
+// Freeze blocks all traffic of a host until Wake.
 func (n *Network) Freeze(host string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.frozen[host] = true
 }
 
-// Wake ends Freeze. Bytes that waited arrive.
+// Wake ends Freeze. Held bytes arrive.
 func (n *Network) Wake(host string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -144,8 +145,8 @@ func (n *Network) Wake(host string) {
 	n.changedLocked()
 }
 
-// Kill ends the process of a host: its connections break, and nothing that it does later reaches
-// anybody. The next process of the machine has another name: n1, n1#2, n1#3.
+// Kill ends the process of a host. Its connections break, and nothing that it does later has an
+// effect outside. The next process of the machine has another name: n1, n1#2, n1#3.
 func (n *Network) Kill(host string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -165,7 +166,7 @@ func (n *Network) Kill(host string) {
 	n.changedLocked()
 }
 
-// Listen opens an address of loopback for a host. Port 0 takes one that is free.
+// Listen opens a loopback address for a host. Port 0 selects a free port.
 func (n *Network) Listen(host, addr string) (*Listener, error) {
 	_, text, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -191,7 +192,7 @@ func (n *Network) Listen(host, addr string) (*Listener, error) {
 	return l, nil
 }
 
-// portLocked returns a port that nobody uses. More than there are would be used by a leak.
+// portLocked returns an unused port. It panics if connections leak.
 func (n *Network) portLocked() int {
 	for range lastPort - firstPort + 1 {
 		if n.port++; n.port > lastPort {
