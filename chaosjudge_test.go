@@ -384,7 +384,7 @@ func (c *chaos) empty() bool {
 			return false
 		}
 		if d := s.Datacenters; d != nil {
-			for _, x := range d.Sites {
+			for _, x := range d.Datacenters {
 				if x.Active != 0 || x.Waiting != 0 || x.Called != 0 || x.New != 0 {
 					return false
 				}

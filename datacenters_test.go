@@ -228,7 +228,7 @@ func testDatacentersAreOneRoom(t *testing.T) {
 	}
 	w.until("every picture is there, and new", 5*time.Second, func() bool {
 		active := int64(0)
-		for _, s := range w.gates["lhr"].room.Status().Datacenters.Sites {
+		for _, s := range w.gates["lhr"].room.Status().Datacenters.Datacenters {
 			if active += s.Active; s.Age < 0 || s.Age > 2 {
 				return false
 			}
@@ -362,7 +362,7 @@ func testATicketThatWasCalledWhereNobodyAnswers(t *testing.T) {
 	}
 	w.revoke(inside[0])
 	w.until("sjc sees that lhr has called somebody", 10*time.Second, func() bool {
-		for _, x := range sjc.room.Status().Datacenters.Sites {
+		for _, x := range sjc.room.Status().Datacenters.Datacenters {
 			if x.Name == "lhr" && x.Called == 1 {
 				return true
 			}

@@ -152,7 +152,7 @@ func OpenEngine(ctx context.Context, cfg EngineConfig) (*Engine, error) {
 			Boot: cfg.Boot, Log: cfg.Log, Rules: e.limitRules, SoleHost: cfg.SoleHost}
 		e.limits, e.worldLimits = quota.NewNode(near), nil
 		if far := near; e.sites != nil {
-			far.Prefix, far.Sites = "global.", e.sites
+			far.Prefix, far.Datacenters = "global.", e.sites
 			e.worldLimits = quota.NewNode(far)
 		}
 	}

@@ -56,7 +56,7 @@ func (c *RoomConfig) endAt(t *ticket.Token, end slot.Time) {
 // grace extends a session whose request is on a path of Grace if the session might end too soon. It
 // requests the later end from the counter, because the end must be in the record. While the counter
 // does not answer, the end stays as it is.
-func (r *Room) grace(q *visitRequest, id slot.StayID, last slot.Time) slot.Time {
+func (r *Room) grace(q *visitRequest, id slot.SessionID, last slot.Time) slot.Time {
 	g, w := &q.f.cfg.Grace, q.worker
 	if !q.does.Grace {
 		return last

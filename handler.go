@@ -170,7 +170,7 @@ func (r *Room) openNamed(q *visitRequest, name string) {
 func (r *Room) servePass(q *visitRequest) {
 	q.worker.learnLife(q.r.Context(), q.tok.Life)
 	_, hi, life, ok := q.worker.now()
-	id, hard := slot.StayID(q.tok.ID), slot.Time(q.tok.Hard)
+	id, hard := slot.SessionID(q.tok.ID), slot.Time(q.tok.Hard)
 	switch {
 	case id == 0 && q.f.cfg.Shadow && q.peek:
 		r.wait(q, &counter.PlaceInfo{}, StateCalled)
@@ -359,7 +359,7 @@ func (r *Room) claim(q *visitRequest, p *counter.PlaceInfo) {
 	r.counts.admitted.Add(1)
 	r.counts.waits.Add(q.f.cfg.Wall().Sub(time.Unix(q.tok.Arrived, 0)))
 	q.tok.ID = p.Number
-	r.letIn(q, slot.Stay{End: c.End, Win: c.Win}, life)
+	r.letIn(q, slot.Session{End: c.End, Win: c.Win}, life)
 }
 
 // notClaimed answers a visitor whose claim failed. If the call expired meanwhile, the visitor keeps
@@ -391,7 +391,7 @@ func (r *Room) notClaimed(q *visitRequest, p *counter.PlaceInfo, err error) {
 }
 
 // letIn makes the pass of a new session and lets its first request through.
-func (r *Room) letIn(q *visitRequest, o slot.Stay, life uint64) {
+func (r *Room) letIn(q *visitRequest, o slot.Session, life uint64) {
 	now := q.f.cfg.Wall().Unix()
 	arrived := q.tok.Arrived
 	if !q.has || arrived == 0 {
@@ -407,7 +407,7 @@ func (r *Room) letIn(q *visitRequest, o slot.Stay, life uint64) {
 		Arrived: arrived, Accepted: now, Epoch: q.worker.epoch(), Home: r.homeOf(q),
 		Probation: o.Full > o.End,
 	}
-	y := sessions.Session{ID: slot.StayID(q.tok.ID), End: o.End, Hard: hard, Probe: o.Full > o.End,
+	y := sessions.Session{ID: slot.SessionID(q.tok.ID), End: o.End, Hard: hard, Probe: o.Full > o.End,
 		Brief: o.Full == o.End, New: true}
 	switch _, _, how := r.enter(q, y); how {
 	case sessions.Beyond: // the ticket was claimed before
@@ -426,7 +426,7 @@ func (r *Room) letIn(q *visitRequest, o slot.Stay, life uint64) {
 
 // letOnce lets through a part of a page, such as an image, that came without a visitor's cookie.
 // The request gets no cookie, and its slot is free again after the answer.
-func (r *Room) letOnce(q *visitRequest, id slot.StayID, o slot.Stay) {
+func (r *Room) letOnce(q *visitRequest, id slot.SessionID, o slot.Session) {
 	q.tok, q.has = ticket.Token{}, false
 	y := sessions.Session{ID: id, End: o.End, Probe: true} // not counted as a session
 	if _, _, how := q.worker.visits.Enter(&y); how == sessions.In {
@@ -466,7 +466,7 @@ func (r *Room) serveNewcomer(q *visitRequest) {
 	}
 	part := !q.peek && wire.Part(q.r)
 	if why == StateWaiting && !q.peek {
-		id := slot.StayID(rand.Uint64() | 1<<63) // never a ticket number
+		id := slot.SessionID(rand.Uint64() | 1<<63) // never a ticket number
 		trial, last := min(probation, q.f.cfg.SessionDuration), time.Duration(0)
 		admit := r.worker.admit
 		if part {
@@ -523,7 +523,7 @@ func (q *visitRequest) from(y *sessions.Session) *sessions.Session {
 }
 
 // serveShared answers a request whose pass is used in too many networks.
-func (r *Room) serveShared(q *visitRequest, id slot.StayID, end slot.Time) {
+func (r *Room) serveShared(q *visitRequest, id slot.SessionID, end slot.Time) {
 	if q.f.cfg.PassSharing.Action == sessions.End {
 		if from, left := q.worker.visits.End(id, end); left {
 			r.leftHere(q.r.Context(), q.worker, q.tok, from)
@@ -614,7 +614,7 @@ func (r *Room) remember(q *visitRequest) {
 }
 
 // inside lets a request of a session through and keeps the session alive while the request runs.
-func (r *Room) inside(q *visitRequest, id slot.StayID, hard, win slot.Time) {
+func (r *Room) inside(q *visitRequest, id slot.SessionID, hard, win slot.Time) {
 	a := &answer{room: r, worker: q.worker, f: q.f, id: id, win: win, req: q.r, tok: q.tok}
 	a.ResponseWriter, a.On = q.w, a
 	defer r.finish(a)
@@ -656,7 +656,7 @@ type answer struct {
 	f      *face
 	req    *http.Request
 	tok    ticket.Token // a copy, so that the visitRequest can stay on the stack
-	id     slot.StayID
+	id     slot.SessionID
 	win    slot.Time // end of the window entry of a new session
 }
 

@@ -47,7 +47,7 @@ func (r *Room) serveHere(q *visitRequest) {
 	}
 	h := q.w.Header()
 	h["Cache-Control"], h["Content-Type"] = noStore, gifType
-	io.WriteString(q.w, wire.TinyPicture)
+	io.WriteString(q.w, wire.TinyImage)
 }
 
 var gifType = []string{"image/gif"}

@@ -459,9 +459,7 @@ const allAtOnce = time.Minute
 // use nothing, and are allowed whatever is left. Calls in progress stay separate, because each ends
 // on its own.
 func (l *Limiter) AllowAll(
-	ctx context.Context,
-	asks []LimitCheck,
-	all bool,
+	ctx context.Context, asks []LimitCheck, all bool,
 ) (verdicts []LimitResult, err error) {
 	verdicts = make([]LimitResult, len(asks))
 	for _, a := range asks { // reject impossible checks before anything is taken
@@ -498,10 +496,7 @@ func (l *Limiter) AllowAll(
 // takeAll takes everything in asks, or nothing. sums are the amounts that have to fit for each
 // check.
 func (l *Limiter) takeAll(
-	ctx context.Context,
-	asks []LimitCheck,
-	sums []int64,
-	verdicts []LimitResult,
+	ctx context.Context, asks []LimitCheck, sums []int64, verdicts []LimitResult,
 ) (err error) {
 	held := make([]*Hold, len(asks)) // borrowed amounts, often without a message; nil: the rest
 	if pass, err := l.lookAll(ctx, asks, sums, verdicts, held); err != nil || !pass {

@@ -116,18 +116,8 @@ func (c *limitedCall) estimated(l *RequestLimit) bool {
 func (c *limitedCall) price() bool {
 	c.met, c.asks, c.verdicts = c.few.met[:0], c.few.asks[:0], c.few.verdicts[:]
 	if n := len(c.limits); n > len(c.few.met) {
-		c.met, c.asks, c.verdicts = make(
-			[]*RequestLimit,
-			0,
-			n,
-		), make(
-			[]LimitCheck,
-			0,
-			n,
-		), make(
-			[]LimitResult,
-			n,
-		)
+		c.met, c.asks = make([]*RequestLimit, 0, n), make([]LimitCheck, 0, n)
+		c.verdicts = make([]LimitResult, n)
 	}
 	c.verdicts = c.verdicts[:len(c.limits)]
 	for _, estimated := range [...]bool{false, true} {
@@ -301,12 +291,8 @@ func (c *limitedCall) wait() bool {
 	case <-t.C:
 		return true
 	case <-c.r.Context().Done():
-		wire.WriteProblem(
-			c.w,
-			c.r,
-			http.StatusServiceUnavailable,
-			"The request ended before it was its turn.",
-		)
+		wire.WriteProblem(c.w, c.r, http.StatusServiceUnavailable,
+			"The request ended before it was its turn.")
 		return false
 	}
 }

@@ -96,7 +96,8 @@ func (r *Room) openLink(q *visitRequest, link string) {
 	switch {
 	case err == nil:
 		if had && (own.Life != from.Life || own.ID != from.ID) { // one device has one place
-			_ = desk.Leave(q.r.Context(), own.Life, own.ID, own.Key) // if this fails, the place ends with its hold
+			// If this fails, the place ends with its hold.
+			_ = desk.Leave(q.r.Context(), own.Life, own.ID, own.Key)
 		}
 		q.tok.Key = to
 		r.setCookie(q)

@@ -82,13 +82,14 @@ type RoomConfig struct {
 	Page       Page                             // default: plain text
 	ClientAddr func(r *http.Request) netip.Addr // default: RemoteAddr
 	Secure     func(r *http.Request) bool       // reports whether the cookie is Secure; default: r.TLS != nil
-	SameSite   http.SameSite                    // of the cookie; default Lax, also in place of None without Secure
-	Log        *slog.Logger                     // default: discard
-	Wall       func() time.Time                 // wall clock for display; default time.Now
-	Boot       func() time.Duration             // clock for decisions; default CLOCK_BOOTTIME
-	Engine     *Engine                          // stores the records; nil: in memory only
-	sealing    *ticket.Ring                     // for tests
-	params     slot.Params                      // for tests
+	// of the cookie; default Lax, also in place of None without Secure
+	SameSite http.SameSite
+	Log      *slog.Logger         // default: discard
+	Wall     func() time.Time     // wall clock for display; default time.Now
+	Boot     func() time.Duration // clock for decisions; default CLOCK_BOOTTIME
+	Engine   *Engine              // stores the records; nil: in memory only
+	sealing  *ticket.Ring         // for tests
+	params   slot.Params          // for tests
 }
 
 // ErrConfig is wrapped by every error about an invalid configuration.
@@ -299,12 +300,12 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 	cfg.params.Alone = cfg.Engine.alone
 	sites := cfg.Engine.sites
 	if sites != nil {
-		cfg.params.RecallWait, cfg.params.Site = counter.RecallWaitBelow, sites.Own()
+		cfg.params.RecallWait, cfg.params.Datacenter = counter.RecallWaitBelow, sites.Own()
 	}
 	r.worker = newWorker(cfg, host, slot.LoanID(rand.Uint64()|1), false)
 	ccfg := counter.Config{
 		Room: cfg.Name, Host: host, Store: cfg.Engine.store, Params: cfg.params,
-		Settings: cfg.settings(), Plan: cfg.Draw.plan(), Boot: cfg.Boot, Log: cfg.Log, Sites: sites,
+		Settings: cfg.settings(), Plan: cfg.Draw.plan(), Boot: cfg.Boot, Log: cfg.Log, Datacenters: sites,
 	}
 	if sites != nil {
 		r.above = counter.NewAnywhere(ccfg, cfg.Engine.bus, cfg.Engine.members)

@@ -54,7 +54,7 @@ func (r *Room) PeekSession(req *http.Request) (s Session, ok bool) {
 	if r.open(q); !q.has {
 		return s, false
 	}
-	if r.locate(q); !q.worker.visits.Allows(q.from(&sessions.Session{ID: slot.StayID(q.tok.ID)})) {
+	if r.locate(q); !q.worker.visits.Allows(q.from(&sessions.Session{ID: slot.SessionID(q.tok.ID)})) {
 		return s, false
 	}
 	return r.stay(q.worker, &q.tok)
@@ -65,18 +65,15 @@ func (r *Room) stay(w *worker, tok *ticket.Token) (s Session, ok bool) {
 		return s, false
 	}
 	_, hi, life, known := w.now()
-	last, gone := w.visits.Peek(slot.StayID(tok.ID))
+	last, gone := w.visits.Peek(slot.SessionID(tok.ID))
 	said, hard := w.entitled(tok), slot.Time(tok.Hard)
 	end := max(said, last)
 	if !known || life != tok.Life || gone || hi >= end || w.beyond(tok, said) {
 		return s, false
 	}
 	s = Session{
-		Entered:   time.Unix(tok.Accepted, 0),
-		Remaining: r.whole(w, tok, end).Sub(hi),
-		room:      r,
-		tok:       *tok,
-		ID:        tok.Visit(),
+		Entered: time.Unix(tok.Accepted, 0), Remaining: r.whole(w, tok, end).Sub(hi),
+		room: r, tok: *tok, ID: tok.Visit(),
 	}
 	s.tok.End = int64(end)
 	if hard > 0 {
@@ -119,7 +116,7 @@ func (r *Room) EndSession(ctx context.Context, pass string) (ended bool, err err
 	if r.locate(q); !q.has { // of a data center that no longer exists
 		return false, nil
 	}
-	id, end := slot.StayID(q.tok.ID), slot.Time(q.tok.End)
+	id, end := slot.SessionID(q.tok.ID), slot.Time(q.tok.End)
 	_, hi, life, known := q.worker.now()
 	if _, gone := q.worker.visits.Peek(id); gone || known && life != q.tok.Life {
 		return false, nil
@@ -147,7 +144,7 @@ func (r *Room) leftHere(ctx context.Context, w *worker, tok ticket.Token, from s
 	if err != nil {
 		r.face.Load().cfg.Log.Warn("a visit was ended, and its slot is not free yet", "error", err)
 	} else if !inFlight {
-		w.leave(slot.StayID(tok.ID), from, true)
+		w.leave(slot.SessionID(tok.ID), from, true)
 	}
 }
 
@@ -174,7 +171,7 @@ func (r *Room) answerStay(_ context.Context, pass []byte) []byte {
 		return nil
 	}
 	if r.locate(q); q.has {
-		if _, left := q.worker.visits.End(slot.StayID(q.tok.ID), slot.Time(q.tok.End)); !left {
+		if _, left := q.worker.visits.End(slot.SessionID(q.tok.ID), slot.Time(q.tok.End)); !left {
 			return []byte(stayInFlight)
 		}
 	}

@@ -344,11 +344,11 @@ func TestAnEndedStayLeavesWithItsLastByteAtAnyNode(t *testing.T) {
 }
 
 // stayOf returns the session of a pass.
-func stayOf(t *testing.T, g *gate, pass string) slot.StayID {
+func stayOf(t *testing.T, g *gate, pass string) slot.SessionID {
 	t.Helper()
 	var tok ticket.Token
 	if err := g.room.keys.Load().Open(&tok, g.room.passName(), pass); err != nil {
 		t.Fatal(err)
 	}
-	return slot.StayID(tok.ID)
+	return slot.SessionID(tok.ID)
 }

@@ -111,13 +111,12 @@ func (r *Room) Status() Status {
 		SessionDuration: cfg.SessionDuration.String(), QueueAll: l.queueAll,
 		Closed: l.closed, Message: l.message, Method: string(cfg.Method),
 		Record: Record{
-			Age: counter.RoundTenths(
-				s.Age,
-			), WriteFailing: counter.RoundTenths(s.Refused), Quiet: counter.RoundTenths(s.Quiet),
-			Latency: s.Latency.Seconds(), LastHeard: counter.RoundTenths(s.LastHeard),
+			Age: counter.RoundTenths(s.Age), WriteFailing: counter.RoundTenths(s.Refused),
+			Quiet: counter.RoundTenths(s.Quiet), Latency: s.Latency.Seconds(),
+			LastHeard: counter.RoundTenths(s.LastHeard),
 		},
 		Hosted: s.Hosted, Shadow: cfg.Shadow, OriginUp: !l.down, CallsPerSecond: s.Rate, MaxWaitSeconds: -1,
-		Datacenters: s.Sites.Report(), Event: cfg.statusEvent(), Draw: s.Draw,
+		Datacenters: s.Datacenters.Report(), Event: cfg.statusEvent(), Draw: s.Draw,
 		Lanes: s.Lanes, Lent: s.Lent, Bound: s.Bound,
 	}
 	if s.Waiting > 0 || l.holds() {

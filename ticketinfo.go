@@ -61,7 +61,7 @@ func (r *Room) FindTicket(ctx context.Context, id string) (TicketInfo, error) {
 	if w.Status, w.Reason = x.Explain(r.whyNobody(), drawn); drawn && w.Status == "waiting" {
 		w.Position, w.Ahead = 0, 0
 	}
-	w.Networks, w.Agents = r.worker.visits.Shown(slot.StayID(number))
+	w.Networks, w.Agents = r.worker.visits.Shown(slot.SessionID(number))
 	if w.Networks > 1 {
 		w.Reason += "; its pass was used in " + sessions.CountText(w.Networks) + " networks, with " +
 			sessions.CountText(w.Agents) + " user agents, as far as this node has seen"

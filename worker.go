@@ -61,10 +61,10 @@ type sight struct {
 
 // A wish is a newcomer who waits for a slot.
 type wish struct {
-	id         slot.StayID
+	id         slot.SessionID
 	trial      time.Duration // length of the probation; 0: none
 	last, hard time.Duration
-	done       chan slot.Stay // closed without a value: no slot
+	done       chan slot.Session // closed without a value: no slot
 }
 
 // changing keeps passes from noting ends that other rules would not give.
@@ -186,7 +186,7 @@ func (w *worker) round(ctx context.Context, flush bool) (again bool, err error) 
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.borrower.Hear(w.boot(), x, &a), nil
+	return w.borrower.Receive(w.boot(), x, &a), nil
 }
 
 // farewellWait is the timeout of the last Sync of a clean stop. Chosen.
@@ -249,8 +249,8 @@ func (w *worker) failAll() {
 // admit gives a newcomer a slot for at most last, on probation first, if a slot is due anywhere and
 // nobody waits. It blocks for at most one round trip, and only if the share is empty.
 func (w *worker) admit(
-	ctx context.Context, id slot.StayID, last, hard time.Duration,
-) (o slot.Stay, ok bool) {
+	ctx context.Context, id slot.SessionID, last, hard time.Duration,
+) (o slot.Session, ok bool) {
 	if w.held.Load() {
 		return o, false
 	}
@@ -273,7 +273,7 @@ func (w *worker) admit(
 		w.mu.Unlock()
 		return o, false
 	}
-	q := &wish{id: id, trial: trial, last: last, hard: hard, done: make(chan slot.Stay, 1)}
+	q := &wish{id: id, trial: trial, last: last, hard: hard, done: make(chan slot.Session, 1)}
 	w.borrower.Wait(q)
 	w.mu.Unlock()
 	w.poke()
@@ -296,8 +296,8 @@ func (w *worker) admit(
 // of the new users of a minute; otherwise a burst of them would leave no slots for the people who
 // come after it.
 func (w *worker) admitUnproven(
-	ctx context.Context, id slot.StayID, last, hard time.Duration,
-) (o slot.Stay, ok bool) {
+	ctx context.Context, id slot.SessionID, last, hard time.Duration,
+) (o slot.Session, ok bool) {
 	clk := slot.Time(w.boot())
 	w.mu.Lock()
 	end, ok := w.unproven.Take(w.share.LimitOf(slot.PerWindow), clk)
@@ -315,7 +315,7 @@ func (w *worker) admitUnproven(
 
 // yields ends a session whose first request has a slow body and no answer yet, if somebody waits.
 // It reports whether it ended the session.
-func (w *worker) yields(id slot.StayID) bool {
+func (w *worker) yields(id slot.SessionID) bool {
 	w.mu.Lock()
 	waits := w.share.Waiting()
 	w.mu.Unlock()
@@ -323,7 +323,7 @@ func (w *worker) yields(id slot.StayID) bool {
 }
 
 // giveUp withdraws a wish. If a slot arrived at the last moment, it is used.
-func (w *worker) giveUp(q *wish) (o slot.Stay, ok bool) {
+func (w *worker) giveUp(q *wish) (o slot.Session, ok bool) {
 	w.mu.Lock()
 	waited := w.borrower.Withdraw(q)
 	w.mu.Unlock()
@@ -339,7 +339,7 @@ var errUnreachable = errors.New("the counter does not answer")
 // ask requests that a session may go on for last from now. It blocks for at most askWait. The end
 // is 0 if the session is over.
 func (w *worker) ask(
-	ctx context.Context, id slot.StayID, from slot.Time, last time.Duration, hard slot.Time,
+	ctx context.Context, id slot.SessionID, from slot.Time, last time.Duration, hard slot.Time,
 ) (slot.Time, error) {
 	w.mu.Lock()
 	lo, ok := w.share.Lo(w.boot())
@@ -375,7 +375,7 @@ func (w *worker) note(it slot.Item) {
 
 // leave reports with the next Sync, which is sent at once, that a session is over whose slot ends
 // at from. passed says that a visitor may have a pass of it.
-func (w *worker) leave(id slot.StayID, from slot.Time, passed bool) {
+func (w *worker) leave(id slot.SessionID, from slot.Time, passed bool) {
 	lo, _, _, _ := w.now()
 	it := slot.Item{Op: slot.Leave, ID: id, From: from, At: lo}
 	if !passed {
@@ -435,7 +435,7 @@ func (w *worker) now() (lo, hi slot.Time, life uint64, ok bool) {
 		return 0, 0, 0, false
 	}
 	clk := w.boot()
-	return s.est.Lo(clk, w.par.Rho), s.est.Hi(clk, w.par.Rho), s.life, true
+	return s.est.Lo(clk, w.par.Drift), s.est.Hi(clk, w.par.Drift), s.life, true
 }
 
 // entitled returns the end of a pass: the confirmed end in it, or a later end that was requested

@@ -435,7 +435,8 @@ func (t *Table) Settle(now Time, hash, id uint64, n int64) error {
 		switch h := &e.more.holds[i]; {
 		case t.rules.calls:
 			l.back(e, h, h.n)
-		case h.call || t.rules.paced && n < h.n: // of earlier rules; or its position in the pace was given away
+		// of earlier rules; or its position in the pace was given away
+		case h.call || t.rules.paced && n < h.n:
 		case n < h.n:
 			l.back(e, h, h.n-n)
 		case n > h.n:

@@ -85,7 +85,8 @@ type simLimits struct {
 	config, room  string
 	active, fresh int64
 	session       time.Duration
-	renewed       func(dwell time.Duration) time.Duration // which part of a visit renews the session; nil: all
+	// which part of a visit renews the session; nil: all
+	renewed func(dwell time.Duration) time.Duration
 }
 
 // sessionDefault is the default of a room (internal/config).
@@ -111,7 +112,7 @@ func simulateFlags(args []string) (*simulation, error) {
 	flags.StringVar(&s.arrivals, "arrivals", "", "")
 	flags.StringVar((*string)(&s.read.Format), "format", "", "")
 	flags.StringVar(&s.read.TimeColumn, "time-column", "", "")
-	flags.StringVar(&s.read.SiteColumn, "site-column", "", "")
+	flags.StringVar(&s.read.DatacenterColumn, "site-column", "", "")
 	s.hunt.define(flags)
 	if err := config.ParseFlags(flags, args); err != nil {
 		return nil, err

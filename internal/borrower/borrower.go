@@ -204,7 +204,7 @@ func (b *Borrower[N, A]) report(clk time.Duration) (all bool) {
 
 // Hear processes an answer: new ends, early leaves, and slots for waiting newcomers. again reports
 // whether another Sync is due at once.
-func (b *Borrower[N, A]) Hear(clk time.Duration, x *slot.Sync, a *slot.Answer) (again bool) {
+func (b *Borrower[N, A]) Receive(clk time.Duration, x *slot.Sync, a *slot.Answer) (again bool) {
 	share := b.cfg.Share
 	if !share.Receive(clk, a) || a.Over {
 		return true
@@ -220,7 +220,8 @@ func (b *Borrower[N, A]) Hear(clk time.Duration, x *slot.Sync, a *slot.Answer) (
 		served++
 	}
 	b.queue = b.queue[served:]
-	if x.Need > 0 && a.Granted == x.Granted && !a.Again { // nothing is left; otherwise the rest is requested again
+	if x.Need > 0 && a.Granted == x.Granted &&
+		!a.Again { // nothing is left; otherwise the rest is requested again
 		left := min(max(0, int(x.Need)-served), len(b.queue))
 		refused := b.queue[:left]
 		b.queue = b.queue[left:]

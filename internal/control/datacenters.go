@@ -45,9 +45,9 @@ const (
 
 // A share is what one data center gives to another.
 type share struct {
-	Site string           `json:"site"` // the data center that sends it
-	Keys []node.KeyRecord `json:"keys"` // only its own keys, never those of a third data center
-	Live []sharedRoom     `json:"live"`
+	Datacenter string           `json:"site"` // the data center that sends it
+	Keys       []node.KeyRecord `json:"keys"` // only its own keys, never those of a third data center
+	Live       []sharedRoom     `json:"live"`
 	// Limits are the changes of limits that all data centers share. Only the home sends them.
 	Limits []sharedLimit `json:"limits,omitempty"`
 	// Made are the dynamic limits of all data centers. Only the home sends them.
@@ -57,12 +57,12 @@ type share struct {
 // A sharedRoom is the live changes of a room, from any data center, or the fact that it has none
 // any more. It has no fingerprint, because each data center has its own configuration file.
 type sharedRoom struct {
-	Room    string            `json:"room"`
-	Version uint64            `json:"version"`
-	Site    string            `json:"site"`
-	Pairs   map[string]string `json:"pairs"`
-	At      time.Time         `json:"at"`
-	By      string            `json:"by"`
+	Room       string            `json:"room"`
+	Version    uint64            `json:"version"`
+	Datacenter string            `json:"site"`
+	Pairs      map[string]string `json:"pairs"`
+	At         time.Time         `json:"at"`
+	By         string            `json:"by"`
 }
 
 // A link is the connection of one store node to another data center.
@@ -298,7 +298,7 @@ func (s *Sharing) ownShare(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := share{Site: s.node.Config.Datacenters.Own, Keys: keys}
+	x := share{Datacenter: s.node.Config.Datacenters.Own, Keys: keys}
 	if x.Live, err = s.own(ctx); err != nil {
 		return nil, err
 	}
@@ -353,7 +353,7 @@ func parseShare(b []byte, from string) (*share, error) {
 		return nil, errors.New("it is damaged: something follows it")
 	}
 	switch {
-	case x.Site != from:
+	case x.Datacenter != from:
 		return nil, errors.New("it is from another data center")
 	case len(x.Keys) == 0:
 		return nil, errors.New("it has no sealing key")
@@ -369,7 +369,7 @@ func parseShare(b []byte, from string) (*share, error) {
 			size += len(k) + len(v)
 		}
 		if seen[y.Room] || y.Version == 0 || y.Version > mostVersion || size > mostPairs ||
-			join.CheckName(y.Site) != nil {
+			join.CheckName(y.Datacenter) != nil {
 			return nil, errors.New("a live change in it is damaged")
 		}
 		seen[y.Room] = true

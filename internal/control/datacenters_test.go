@@ -193,7 +193,7 @@ func TestAChangeFromBeforeThereWereOthers(t *testing.T) {
 	before := lhr.version(t).Version
 	lhr.node.Config.Datacenters = nil
 	lhr.says(t, "of a worker")
-	if got := lhr.version(t); got.Version != before+1 || got.Site != "lhr" {
+	if got := lhr.version(t); got.Version != before+1 || got.Datacenter != "lhr" {
 		t.Errorf("%+v after version %d", got, before)
 	}
 	// A change under another file is not in force here, and is not sent to the others.
@@ -236,7 +236,7 @@ func TestAChangeInARaceComesAfterTheOther(t *testing.T) {
 	lhr := site(t, "lhr", siteRoom)
 	r := &raced{Store: lhr.node.Records}
 	lhr.node.Records = r
-	theirs := &sharedRoom{Room: "shop", Version: 7, Site: "sjc",
+	theirs := &sharedRoom{Room: "shop", Version: 7, Datacenter: "sjc",
 		Pairs: map[string]string{"message": "theirs"}}
 	r.race = func() {
 		if err := lhr.adopt(t.Context(), theirs); err != nil {
@@ -249,7 +249,7 @@ func TestAChangeInARaceComesAfterTheOther(t *testing.T) {
 	}
 	r.race = func() { lhr.says(t, "ours") }
 	theirs.Version = 9
-	if err := lhr.adopt(t.Context(), theirs); err != nil || lhr.version(t).Site != "sjc" {
+	if err := lhr.adopt(t.Context(), theirs); err != nil || lhr.version(t).Datacenter != "sjc" {
 		t.Errorf("%v, %+v: sjc sorts after lhr", err, lhr.version(t))
 	}
 }
@@ -259,7 +259,7 @@ func TestWhatWasReplacedIsNotTakenBack(t *testing.T) {
 	t.Parallel()
 	lhr := site(t, "lhr", siteRoom)
 	undo := lhr.says(t, "mine")
-	err := lhr.adopt(t.Context(), &sharedRoom{Room: "shop", Version: 7, Site: "sjc",
+	err := lhr.adopt(t.Context(), &sharedRoom{Room: "shop", Version: 7, Datacenter: "sjc",
 		Pairs: map[string]string{"message": "theirs"}})
 	if err != nil {
 		t.Fatal(err)
@@ -268,15 +268,15 @@ func TestWhatWasReplacedIsNotTakenBack(t *testing.T) {
 		t.Errorf("%v, lhr says %q", err, lhr.message(t))
 	}
 	for _, x := range []sharedRoom{
-		{Room: "shop", Version: 7, Site: "del"}, {Room: "shop", Version: 6, Site: "zrh"},
-		{Room: "tea", Version: 9, Site: "sjc"}, {Room: "shop", Version: 7, Site: "sjc"},
+		{Room: "shop", Version: 7, Datacenter: "del"}, {Room: "shop", Version: 6, Datacenter: "zrh"},
+		{Room: "tea", Version: 9, Datacenter: "sjc"}, {Room: "shop", Version: 7, Datacenter: "sjc"},
 	} {
 		if err := lhr.adopt(t.Context(), &x); err != nil || lhr.message(t) != "theirs" {
 			t.Errorf("%+v: %v, lhr says %q", x, err, lhr.message(t))
 		}
 	}
 	// A change that does not fit the file here is stored, for its version, but not in force.
-	x := sharedRoom{Room: "shop", Version: 8, Site: "sjc",
+	x := sharedRoom{Room: "shop", Version: 8, Datacenter: "sjc",
 		Pairs: map[string]string{"colour": "red", "message": "x"}}
 	if err := lhr.adopt(t.Context(), &x); err != nil || lhr.message(t) != "" || lhr.version(t).Version != 8 {
 		t.Errorf("%v, lhr says %q, version %d", err, lhr.message(t), lhr.version(t).Version)
@@ -287,9 +287,9 @@ func TestDamagedSharesAreRefused(t *testing.T) {
 	t.Parallel()
 	secret := bytes.Repeat([]byte("k"), 32)
 	good := func(change func(*share)) []byte {
-		x := &share{Site: "lhr", Keys: []node.KeyRecord{{ID: 1, Key: secret}}, Live: []sharedRoom{
-			{Room: "shop", Version: 1, Site: "lhr", Pairs: map[string]string{"message": "x"}},
-			{Room: "tea", Version: 9, Site: "zrh"},
+		x := &share{Datacenter: "lhr", Keys: []node.KeyRecord{{ID: 1, Key: secret}}, Live: []sharedRoom{
+			{Room: "shop", Version: 1, Datacenter: "lhr", Pairs: map[string]string{"message": "x"}},
+			{Room: "tea", Version: 9, Datacenter: "zrh"},
 		}}
 		change(x)
 		b, err := json.Marshal(x)
@@ -307,7 +307,7 @@ func TestDamagedSharesAreRefused(t *testing.T) {
 		"more behind it":   append(good(func(*share) {}), '{'),
 		"null":             []byte("null"),
 		"unknown":          bytes.Replace(good(func(*share) {}), []byte("{"), []byte(`{"more":1,`), 1),
-		"another site":     good(func(x *share) { x.Site = "sjc" }),
+		"another site":     good(func(x *share) { x.Datacenter = "sjc" }),
 		"no key":           good(func(x *share) { x.Keys = nil }),
 		"key 0":            good(func(x *share) { x.Keys[0].ID = 0 }),
 		"short key":        good(func(x *share) { x.Keys[0].Key = secret[:31] }),
@@ -317,13 +317,13 @@ func TestDamagedSharesAreRefused(t *testing.T) {
 		"no version":       good(func(x *share) { x.Live[0].Version = 0 }),
 		"no later version": good(func(x *share) { x.Live[0].Version = mostVersion + 1 }),
 		"room twice":       good(func(x *share) { x.Live[1].Room = "shop" }),
-		"no site":          good(func(x *share) { x.Live[1].Site = "" }),
+		"no site":          good(func(x *share) { x.Live[1].Datacenter = "" }),
 		"long change": good(func(x *share) {
 			x.Live[0].Pairs["message"] = strings.Repeat("x", mostPairs)
 		}),
 		"too long": good(func(x *share) {
 			for i := range 9 {
-				x.Live = append(x.Live, sharedRoom{Room: fmt.Sprint(i), Version: 1, Site: "lhr",
+				x.Live = append(x.Live, sharedRoom{Room: fmt.Sprint(i), Version: 1, Datacenter: "lhr",
 					Pairs: map[string]string{"message": strings.Repeat("x", mostPairs-100)}})
 			}
 		}),
@@ -347,8 +347,8 @@ func manyKeys(n int) (all []node.KeyRecord) {
 // A share of another data center is rejected or valid, whatever its bytes are.
 func FuzzShare(f *testing.F) {
 	keys := []node.KeyRecord{{ID: 1, Key: make([]byte, 32), Made: time.Unix(1, 0)}}
-	live := sharedRoom{Room: "shop", Version: 1, Site: "lhr", Pairs: map[string]string{"message": "x"}}
-	good, err := json.Marshal(share{Site: "lhr", Keys: keys, Live: []sharedRoom{live}})
+	live := sharedRoom{Room: "shop", Version: 1, Datacenter: "lhr", Pairs: map[string]string{"message": "x"}}
+	good, err := json.Marshal(share{Datacenter: "lhr", Keys: keys, Live: []sharedRoom{live}})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -360,7 +360,7 @@ func FuzzShare(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if x.Site != "lhr" || len(x.Keys) == 0 || len(x.Keys) > node.MostKeys || len(b) > mostShare {
+		if x.Datacenter != "lhr" || len(x.Keys) == 0 || len(x.Keys) > node.MostKeys || len(b) > mostShare {
 			t.Errorf("%q: taken as %+v", b, x)
 		}
 		for _, k := range x.Keys {

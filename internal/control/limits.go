@@ -50,7 +50,8 @@ type Limits struct {
 	dynamic      atomic.Pointer[map[string]inForce] // in addition to the limits of files
 	takenDynamic taken                              // guarded by turn
 	dynamicUpTo  [2]uint64                          // versions in takenDynamic: own, all
-	covered      []string                           // dynamic limits hidden by limits of files; guarded by turn
+	// dynamic limits hidden by limits of files; guarded by turn
+	covered []string
 }
 
 // A Note records who changes a room or a limit, before the change.
@@ -156,7 +157,7 @@ func (s *Limits) editChanges(ctx context.Context, edit func(live map[string]limi
 		return written, nil
 	})
 	if err == nil && written {
-		s.node.TellDatacenters()
+		s.node.PublishToDatacenters()
 	}
 	return err
 }

@@ -156,7 +156,7 @@ func (s *Limits) editDynamic(ctx context.Context, edit func(r *dynamicRecord) (b
 	case err != nil:
 		return notWritten(err)
 	case refused == nil && written:
-		s.node.TellDatacenters()
+		s.node.PublishToDatacenters()
 	}
 	return refused
 }
@@ -215,8 +215,13 @@ func (s *Limits) wanted(
 	}
 	for name, x := range r.Own.Limits {
 		if _, twice := all[name]; twice { // made in two data centers at the same time
-			s.log.Warn("a limit of all data centers is not in force here: this data center has one of the same name",
-				"limit", name, "hint", "headgate limit remove "+name+" forgets that one")
+			s.log.Warn(
+				"a limit of all data centers is not in force here: this data center has one of the same name",
+				"limit",
+				name,
+				"hint",
+				"headgate limit remove "+name+" forgets that one",
+			)
 		}
 		all[name] = x
 	}
@@ -266,7 +271,13 @@ func (s *Limits) makeKnown(ctx context.Context) {
 		if n.Alive && n.Name != k.Config.Node {
 			wg.Go(func() {
 				if _, err := k.Bus.Request(ctx, knowName+n.Name, nil); err != nil {
-					s.log.Info("a node has not said yet that it knows what is new of limits", "node", n.Name, "error", err)
+					s.log.Info(
+						"a node has not said yet that it knows what is new of limits",
+						"node",
+						n.Name,
+						"error",
+						err,
+					)
 				}
 			})
 		}
@@ -314,7 +325,8 @@ func (s *Limits) Make(ctx context.Context, name string, rule []byte) (made bool,
 		}
 		all := ofAll(Definition{LimitConfig: l})
 		return s.putDynamic(ctx, name, all, func(was dynamicLimit, ok bool) (*dynamicLimit, error) {
-			made = !ok || made && bytes.Equal(was.Rule, x.Rule) // an equal rule: the answer to our own write was lost
+			made = !ok ||
+				made && bytes.Equal(was.Rule, x.Rule) // an equal rule: the answer to our own write was lost
 			return x, nil
 		})
 	})
@@ -397,8 +409,10 @@ func (s *Limits) putDynamic(
 // moves removes a limit from the other set, or returns an error if that is not allowed.
 func (s *Limits) moves(r *dynamicRecord, name string, all bool) error {
 	if s.node.Linked() {
-		return &api.RejectedError{Reason: fmt.Sprintf("limit %q has another scope, which may be in use elsewhere", name),
-			Do: "headgate limit remove " + name + ", then make it anew"}
+		return &api.RejectedError{
+			Reason: fmt.Sprintf("limit %q has another scope, which may be in use elsewhere", name),
+			Do:     "headgate limit remove " + name + ", then make it anew",
+		}
 	}
 	other := r.setOf(!all)
 	return other.put(name, nil, other.next())

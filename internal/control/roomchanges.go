@@ -34,15 +34,15 @@ type roomChange struct {
 	// made it. The version is one more than the greatest that was known there. Of two changes the
 	// one with the greater version is valid; if the versions are equal, the one with the greater
 	// name. A record without pairs means that there are no changes any more.
-	Version uint64 `json:"version,omitempty"`
-	Site    string `json:"site,omitempty"`
+	Version    uint64 `json:"version,omitempty"`
+	Datacenter string `json:"site,omitempty"`
 
 	unreadable []byte // the record, if it cannot be decoded
 }
 
 // after reports whether r is valid and not x.
 func (r *roomChange) after(x *roomChange) bool {
-	return r.Version > x.Version || r.Version == x.Version && r.Site > x.Site
+	return r.Version > x.Version || r.Version == x.Version && r.Datacenter > x.Datacenter
 }
 
 // RoomChanges holds the live changes of the rooms in the configuration, with one record for each
@@ -87,7 +87,7 @@ func (s *RoomChanges) versioned(file *config.Room, rec *roomChange) (r roomChang
 	r = *rec
 	if r.Version == 0 && len(r.Pairs) > 0 && s.node.Linked() {
 		if print, err := file.Fingerprint(); err == nil && r.Fingerprint == print {
-			r.Version, r.Site = 1, s.node.About.Datacenter
+			r.Version, r.Datacenter = 1, s.node.About.Datacenter
 		}
 	}
 	if r.Version == 0 {
@@ -146,8 +146,8 @@ func (s *RoomChanges) Keep(
 			if *rec == nil {
 				*rec = &roomChange{At: time.Now().UTC()}
 			}
-			(*rec).Version, (*rec).Site = was.Version+1, s.node.About.Datacenter
-			was.Version, was.Site = (*rec).Version+1, (*rec).Site
+			(*rec).Version, (*rec).Datacenter = was.Version+1, s.node.About.Datacenter
+			was.Version, was.Datacenter = (*rec).Version+1, (*rec).Datacenter
 			back = &was
 		}
 		written = true
@@ -159,11 +159,11 @@ func (s *RoomChanges) Keep(
 	case !written:
 		return func() error { return nil }, nil
 	}
-	s.node.TellDatacenters()
+	s.node.PublishToDatacenters()
 	return func() error {
 		err := s.putBack(ctx, d, revision, back)
-		d.Tell()
-		s.node.TellDatacenters()
+		d.Publish()
+		s.node.PublishToDatacenters()
 		return err
 	}, nil
 }
@@ -231,14 +231,20 @@ func (s *RoomChanges) own(ctx context.Context, file *config.Room) (x sharedRoom,
 		return x, false, err
 	}
 	rec, ok := s.versioned(file, value)
-	return sharedRoom{Room: file.Name, Version: rec.Version, Site: rec.Site, Pairs: rec.Pairs, At: rec.At,
-		By: rec.By}, ok, nil
+	return sharedRoom{
+		Room:       file.Name,
+		Version:    rec.Version,
+		Datacenter: rec.Datacenter,
+		Pairs:      rec.Pairs,
+		At:         rec.At,
+		By:         rec.By,
+	}, ok, nil
 }
 
 // adopt stores the live changes of a room from another data center if they are newer than those
 // known here.
 func (s *RoomChanges) adopt(ctx context.Context, file *config.Room, x *sharedRoom) error {
-	next := roomChange{Pairs: x.Pairs, At: x.At, By: x.By, Version: x.Version, Site: x.Site}
+	next := roomChange{Pairs: x.Pairs, At: x.At, By: x.By, Version: x.Version, Datacenter: x.Datacenter}
 	var err error
 	if next.Fingerprint, err = file.Fingerprint(); err != nil {
 		return err
@@ -254,10 +260,10 @@ func (s *RoomChanges) adopt(ctx context.Context, file *config.Room, x *sharedRoo
 	if err != nil || !newer {
 		return err
 	}
-	s.log.Info("change of another data center stored", "room", x.Room, "datacenter", x.Site, "by", x.By)
+	s.log.Info("change of another data center stored", "room", x.Room, "datacenter", x.Datacenter, "by", x.By)
 	if _, err := config.Amend(file, x.Pairs); err != nil {
 		s.log.Warn("change of another data center does not fit the configuration here, and is not in force",
-			"room", x.Room, "datacenter", x.Site, "error", err)
+			"room", x.Room, "datacenter", x.Datacenter, "error", err)
 	}
 	return nil
 }

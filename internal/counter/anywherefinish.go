@@ -46,7 +46,7 @@ func (s *Datacenters) stuck(ctx context.Context, room string) (to string) {
 func (s *Datacenters) FinishMove(ctx context.Context, rooms []string) (to string, err error) {
 	s.mu.Lock()
 	to = s.left
-	if s.home.Site != s.cfg.Own { // the move is complete
+	if s.home.Datacenter != s.cfg.Own { // the move is complete
 		s.left, to = "", ""
 	}
 	s.mu.Unlock()
@@ -87,8 +87,8 @@ func (s *Datacenters) agrees(ctx context.Context, site string) error {
 	if err == nil && s.learnHome(h) {
 		err = s.keepHome(ctx, h)
 	}
-	if err == nil && h.Site != s.cfg.Own {
-		err = fmt.Errorf("it says that Anywhere lives at %s", h.Site)
+	if err == nil && h.Datacenter != s.cfg.Own {
+		err = fmt.Errorf("it says that Anywhere lives at %s", h.Datacenter)
 	}
 	if err != nil {
 		return fmt.Errorf("data center %s must agree: %w", site, err)

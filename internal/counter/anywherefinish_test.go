@@ -162,7 +162,7 @@ func TestAMoveIsFinishedOnlyIfAllAgree(t *testing.T) {
 			"del must agree", "sjc"},
 		"it is elsewhere by another command": {func(m *moves) {
 			m.leave()
-			m.sites["del"].learnHome(AnywhereHome{Site: "del", Moves: 1})
+			m.sites["del"].learnHome(AnywhereHome{Datacenter: "del", Moves: 1})
 		}, "lives at del", "del"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -45,7 +45,7 @@ func (c *Counter) moveAway(ctx context.Context, to string) ([]byte, error) {
 // answerMove moves Anywhere to the data center that msg names, and returns its last record.
 func (c *Counter) answerMove(ctx context.Context, msg []byte) []byte {
 	to := string(msg)
-	if !c.isAnywhere() || !c.cfg.Sites.knows(to) || to == c.cfg.Sites.Own() {
+	if !c.isAnywhere() || !c.cfg.Datacenters.knows(to) || to == c.cfg.Datacenters.Own() {
 		return nil
 	}
 	ctx, stop := context.WithTimeout(ctx, moveWait)
@@ -201,7 +201,7 @@ func (s *Datacenters) send(ctx context.Context, to string, x taking) error {
 
 // AnnounceAnywhere publishes to all data centers the new home of Anywhere, for all rooms.
 func (s *Datacenters) AnnounceAnywhere(ctx context.Context, to string) error {
-	h := AnywhereHome{Site: to, Moves: s.HomeNow().Moves + 1}
+	h := AnywhereHome{Datacenter: to, Moves: s.HomeNow().Moves + 1}
 	if err := s.keepHome(ctx, h); err != nil {
 		return err
 	}
@@ -224,12 +224,12 @@ func (s *Handle) RecreateAnywhere(ctx context.Context, known State) error {
 	cfg := s.cfg
 	cfg.Settings = s.set
 	s.mu.Unlock()
-	if known.Sites == nil {
+	if known.Datacenters == nil {
 		return errors.New("the state of the data centers is not known yet: try again")
 	}
 	var newest slot.WriteName
-	for i := range known.Sites.All {
-		if x := known.Sites.All[i].Seen; newest.Life == 0 || x.Newer(newest) {
+	for i := range known.Datacenters.All {
+		if x := known.Datacenters.All[i].Seen; newest.Life == 0 || x.Newer(newest) {
 			newest = x
 		}
 	}
@@ -241,12 +241,12 @@ func (s *Handle) RecreateAnywhere(ctx context.Context, known State) error {
 	newest.Epoch, newest.Writes = newest.Epoch+1<<32, newest.Writes+1<<32
 	r := slot.NewRecord(newest.Life, nil, cfg.Active, cfg.New)
 	s.longest(ctx, r)
-	r.Presume(cfg.Params, newest, known.Sites.Any)
+	r.Presume(cfg.Params, newest, known.Datacenters.Any)
 	b, err := r.AppendBinary(nil)
 	if err != nil {
 		return err
 	}
-	return s.cfg.Sites.send(ctx, s.cfg.Sites.Own(), taking{Room: s.cfg.Room[1:], Record: b})
+	return s.cfg.Datacenters.send(ctx, s.cfg.Datacenters.Own(), taking{Room: s.cfg.Room[1:], Record: b})
 }
 
 // longest copies the longest session lengths from the record of the room's own counter: a session
@@ -275,8 +275,8 @@ func (c *Counter) answerOff(ctx context.Context, msg []byte) []byte {
 	if c.gone() {
 		return nil
 	}
-	c.off = append(slices.DeleteFunc(c.off, c.pool.Hears), off...) // a data center that is back is not down
-	others := append(slices.Clone(c.cfg.Sites.Names()), c.cfg.Sites.Own())
+	c.off = append(slices.DeleteFunc(c.off, c.pool.IsHeard), off...) // a data center that is back is not down
+	others := append(slices.Clone(c.cfg.Datacenters.Names()), c.cfg.Datacenters.Own())
 	others = slices.DeleteFunc(others, func(site string) bool { return slices.Contains(c.off, site) })
 	clk := c.cfg.Boot()
 	missing := c.pool.DeclareOff(clk, off, others)

@@ -25,7 +25,7 @@ func brokenSites(own string, s store.Store, names ...string) *Datacenters {
 func brokenConfig(room string, s store.Store, sites *Datacenters, start time.Time,
 	session time.Duration) Config {
 	cfg := Config{
-		Room: room, Host: "h", Store: s, Sites: sites, Settings: Settings{
+		Room: room, Host: "h", Store: s, Datacenters: sites, Settings: Settings{
 			Active: slot.Limit{Kind: slot.AtOnce, N: 10, Per: session},
 			New:    slot.Limit{Kind: slot.PerWindow, N: 1000, Per: time.Minute},
 			Line: LineConfig{
@@ -160,8 +160,8 @@ func TestBrokenDeclaredOffOnceIsOffForEver(t *testing.T) {
 func TestBrokenTwoHomes(t *testing.T) {
 	lhr := brokenSites("lhr", &store.Memory{}, "sjc", "del")
 	del := brokenSites("del", &store.Memory{}, "sjc", "lhr")
-	lhr.learnHome(AnywhereHome{Site: "lhr", Moves: 1})
-	del.learnHome(AnywhereHome{Site: "del", Moves: 1})
+	lhr.learnHome(AnywhereHome{Datacenter: "lhr", Moves: 1})
+	del.learnHome(AnywhereHome{Datacenter: "del", Moves: 1})
 	for range 3 { // snapshots
 		lhr.learnHome(del.HomeNow())
 		del.learnHome(lhr.HomeNow())
@@ -278,7 +278,7 @@ func TestBrokenAColdHostShowsTheTime(t *testing.T) {
 		var of uint64
 		var got slot.Time
 		for range 3 {
-			g := greeting{Picture: lhr.picture(), Of: of, Got: got}
+			g := greeting{Snapshot: lhr.picture(), Of: of, Got: got}
 			b, _ := json.Marshal(&g)
 			var a greeting
 			if err := json.Unmarshal(sjc.answerPicture(t.Context(), b), &a); err != nil {
@@ -403,11 +403,11 @@ func TestBrokenTakeOfANonsenseRecord(t *testing.T) {
 // With 32 other data centers, the most that a configuration may have, the snapshot of the home is
 // complete.
 func TestBrokenAPictureOfManyDatacenters(t *testing.T) {
-	p := Snapshot{Site: "site-00", Home: AnywhereHome{"site-00", 3}, Life: 1 << 63, Epoch: 1 << 34,
+	p := Snapshot{Datacenter: "site-00", Home: AnywhereHome{"site-00", 3}, Life: 1 << 63, Epoch: 1 << 34,
 		Time:    1 << 52,
 		Minutes: []int64{10000, 10000}, Seen: slot.WriteName{Life: 1 << 63, Epoch: 1 << 34,
 			Writes: 1 << 34}, Lends: &AnywhereTotals{Limit: 1 << 40, Free: 1 << 40, Presumed: 1 << 40}}
-	b, err := json.Marshal(&greeting{Picture: p, Stamp: 1 << 20})
+	b, err := json.Marshal(&greeting{Snapshot: p, Stamp: 1 << 20})
 	if err != nil || len(b) > pictureMost {
 		t.Errorf("%d bytes, most %d: the home counts as out of reach everywhere", len(b),
 			pictureMost)

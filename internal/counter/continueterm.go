@@ -43,7 +43,7 @@ func (c *Counter) term(clk time.Duration) *slot.ParentTerm {
 // goOn continues the term of the previous host if Anywhere does not answer. The caller holds the
 // lock.
 func (c *Counter) goOn(clk time.Duration) {
-	b, rho := &c.cfg.Previous, c.pool.Params().Rho
+	b, rho := &c.cfg.Previous, c.pool.Params().Drift
 	if !c.pool.IsCold(clk) || b.Term == nil || b.Estimate.Epoch != b.Term.Epoch || clk-c.tookAt < goOnAfter ||
 		!c.pool.ContinueTerm(clk, *b.Term, b.Estimate.Lo(clk, rho), b.Estimate.Hi(clk, rho)) {
 		return

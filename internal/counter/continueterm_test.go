@@ -16,7 +16,7 @@ type cut struct {
 	cfg   Config
 	host  *Counter
 	share *slot.Share
-	opens slot.StayID
+	opens slot.SessionID
 	disk  *refusing
 	dead  time.Duration // how long nobody hosts the room
 }
@@ -88,7 +88,7 @@ func (c *cut) sync(need int64, items ...slot.Item) (a slot.Answer, ok bool) {
 }
 
 // open admits a newcomer on a slot of the share. It reports whether there was a slot.
-func (c *cut) open() (id slot.StayID, end slot.Time, ok bool) {
+func (c *cut) open() (id slot.SessionID, end slot.Time, ok bool) {
 	c.opens++
 	s, ok := c.share.Open(c.cfg.Boot(), c.opens, 0, 0)
 	return c.opens, s.End, ok

@@ -70,7 +70,7 @@ func (c *desk) begin(rec *slot.Record, first bool, clk time.Duration) error {
 		c.tookAt = clk
 	}
 	if !first && rec.Host != "" && !c.cfg.Params.Alone { // it may still issue numbers from its block
-		c.issueAt = clk + c.cfg.Params.WithDefaults().Rho.Up(fresh)
+		c.issueAt = clk + c.cfg.Params.WithDefaults().Drift.Up(fresh)
 	}
 	c.plan, c.planAt = c.cfg.Plan, clk
 	c.limitsOf(rec, first)
@@ -176,7 +176,7 @@ func (c *desk) look(clk time.Duration) (recall bool, next time.Duration) {
 // returns false if the ticket is not called. waits means that another request already waits for
 // this claim.
 func (c *desk) claim(number uint64, clk, hard time.Duration, waits bool) bool {
-	id := slot.StayID(number)
+	id := slot.SessionID(number)
 	end, again := c.pool.ClaimedBefore(id)
 	switch {
 	case again && end == 0: // used up
@@ -312,7 +312,7 @@ const copyPoll = 5 * time.Second
 
 // usedUp marks the place of a ticket whose pass has come back.
 func (c *desk) usedUp(p *PlaceInfo, clk time.Duration) {
-	left, ok := c.pool.UsedUp(clk, slot.StayID(p.Number))
+	left, ok := c.pool.UsedUp(clk, slot.SessionID(p.Number))
 	if p.UsedUp = ok; ok {
 		p.PollAfter = max(c.cfg.Line.PollMin, min(copyPoll, left))
 	}

@@ -58,8 +58,9 @@ const (
 	blockLeast  = 4                      // numbers reserved ahead, at least
 	blockMost   = 256                    // at most: after a crash, unused ones delay later tickets
 	headPoll    = 2 * time.Second        // two head-poll intervals: no calls after a takeover
-	hideAfter   = 5 * time.Second        // after a takeover: from then on unpolled numbers count in no position
-	lineSweep   = 4096                   // holds checked in one pass
+	// after a takeover: from then on unpolled numbers count in no position
+	hideAfter = 5 * time.Second
+	lineSweep = 4096 // holds checked in one pass
 	// provisionalSweep limits how many tickets without a cookie lapse in one pass: 200,000 a
 	// second.
 	provisionalSweep = 20_000
@@ -79,9 +80,9 @@ type Config struct {
 	Store  store.Store
 	Params slot.Params
 	Settings
-	Plan  Plan         // for the draw of an event
-	After uint64       // 1 + revision of the limits in Settings; 0: newer than any
-	Sites *Datacenters // the data centers that share this room; nil: one data center
+	Plan        Plan         // for the draw of an event
+	After       uint64       // 1 + revision of the limits in Settings; 0: newer than any
+	Datacenters *Datacenters // the data centers that share this room; nil: one data center
 
 	Anywhere *Handle              // of this room, if this node may host it
 	Estimate func() slot.Estimate // of the counter time, from this process's worker; nil: none
@@ -124,7 +125,7 @@ type Counter struct {
 	off       []string // data centers that an operator has declared down
 	revision  uint64
 	syncs     map[*slot.Sync]chan slot.Answer
-	claims    map[slot.StayID][]chan slot.ClaimReply
+	claims    map[slot.SessionID][]chan slot.ClaimReply
 	written   chan struct{} // closed at the next confirmed write; nil if nobody waits
 	lastTry   time.Duration
 	fenced    bool
@@ -149,7 +150,7 @@ func Open(ctx context.Context, cfg Config, recall func()) (*Counter, error) {
 	c := &Counter{
 		wake: make(chan struct{}, 1), upWake: make(chan struct{}, 1), recall: recall,
 		syncs:  map[*slot.Sync]chan slot.Answer{},
-		claims: map[slot.StayID][]chan slot.ClaimReply{},
+		claims: map[slot.SessionID][]chan slot.ClaimReply{},
 	}
 	c.cfg, c.desk.again = cfg, c.kick
 	rec, first, err := c.takeOver(ctx)

@@ -43,8 +43,8 @@ type DatacentersConfig struct {
 // AnywhereHome is the data center in which Anywhere lives, and the number of its moves. Of two
 // values, the one with more moves is valid.
 type AnywhereHome struct {
-	Site  string `json:"site"`
-	Moves uint64 `json:"moves"`
+	Datacenter string `json:"site"`
+	Moves      uint64 `json:"moves"`
 }
 
 // homeKey is the key of the record that says where Anywhere lives. homeEvery is how often a process
@@ -57,7 +57,7 @@ const (
 // NewDatacenters returns the Datacenters of one process.
 func NewDatacenters(cfg DatacentersConfig) *Datacenters {
 	cfg.Names = slices.Sorted(slices.Values(cfg.Names))
-	s := &Datacenters{cfg: cfg, home: AnywhereHome{Site: cfg.Home}, said: map[string]*atomic.Int64{}}
+	s := &Datacenters{cfg: cfg, home: AnywhereHome{Datacenter: cfg.Home}, said: map[string]*atomic.Int64{}}
 	for _, name := range cfg.Names {
 		s.said[name] = &atomic.Int64{}
 	}
@@ -79,7 +79,7 @@ func (s *Datacenters) MessagesSent(site string) int64 {
 }
 
 // Home returns the data center in which Anywhere lives.
-func (s *Datacenters) Home() string { return s.HomeNow().Site }
+func (s *Datacenters) Home() string { return s.HomeNow().Datacenter }
 
 // HomeNow returns where Anywhere lives, and how often it has moved.
 func (s *Datacenters) HomeNow() AnywhereHome {
@@ -184,8 +184,14 @@ func (s *Datacenters) askHome(ctx context.Context, site string) error {
 	if err := json.Unmarshal(b, &h); err != nil {
 		return err
 	}
-	if now := s.HomeNow(); h.Moves == 0 && now.Moves == 0 && h.Site != now.Site {
-		return fmt.Errorf("%w: %s says %s, here it is %s: make cluster.home the same", errHomes, site, h.Site, now.Site)
+	if now := s.HomeNow(); h.Moves == 0 && now.Moves == 0 && h.Datacenter != now.Datacenter {
+		return fmt.Errorf(
+			"%w: %s says %s, here it is %s: make cluster.home the same",
+			errHomes,
+			site,
+			h.Datacenter,
+			now.Datacenter,
+		)
 	}
 	if s.learnHome(h) {
 		return s.keepHome(ctx, h)
@@ -219,7 +225,7 @@ func (s *Datacenters) readHome(ctx context.Context) (h AnywhereHome, err error) 
 // hearHome handles a message that says where Anywhere lives, and stores a newer home.
 func (s *Datacenters) hearHome(ctx context.Context, msg []byte) {
 	var h AnywhereHome
-	if json.Unmarshal(msg, &h) == nil && s.knows(h.Site) && s.learnHome(h) {
+	if json.Unmarshal(msg, &h) == nil && s.knows(h.Datacenter) && s.learnHome(h) {
 		if err := s.keepHome(ctx, h); err != nil {
 			s.cfg.Log.Warn("home of Anywhere not kept: it is looked up again", "error", err)
 		}
@@ -236,11 +242,12 @@ func (s *Datacenters) learnHome(h AnywhereHome) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	later := h.Moves > s.home.Moves ||
-		h.Moves == s.home.Moves && h.Moves > 0 && h.Site > s.home.Site // two moves at the same time
-	if !later || !s.knows(h.Site) {
+		h.Moves == s.home.Moves && h.Moves > 0 &&
+			h.Datacenter > s.home.Datacenter // two moves at the same time
+	if !later || !s.knows(h.Datacenter) {
 		return false
 	}
-	s.cfg.Log.Info("Anywhere lives elsewhere now", "home", h.Site, "before", s.home.Site)
+	s.cfg.Log.Info("Anywhere lives elsewhere now", "home", h.Datacenter, "before", s.home.Datacenter)
 	s.home = h
 	for _, ch := range s.news {
 		select {

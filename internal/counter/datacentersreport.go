@@ -13,7 +13,7 @@ type DatacentersReport struct {
 	Moves       uint64             `json:"moves"`               // how often Anywhere has moved
 	Uncertainty float64            `json:"uncertainty_seconds"` // of the order between data centers
 	Anywhere    AnywhereState      `json:"anywhere"`
-	Sites       []DatacenterReport `json:"sites"` // by name
+	Datacenters []DatacenterReport `json:"sites"` // by name
 }
 
 // AnywhereState is the part of the limit of users at once that is lent to no data center.
@@ -45,7 +45,7 @@ func (s *DatacentersState) Report() *DatacentersReport {
 		return nil
 	}
 	d := &DatacentersReport{
-		Own: s.Own, Home: s.Home.Site, Moves: s.Home.Moves,
+		Own: s.Own, Home: s.Home.Datacenter, Moves: s.Home.Moves,
 		Uncertainty: millis(s.Unsure), Anywhere: AnywhereState{Age: -1},
 	}
 	if l := s.Lends; l != nil {
@@ -54,14 +54,14 @@ func (s *DatacentersState) Report() *DatacentersReport {
 	for i := range s.All {
 		x := &s.All[i]
 		y := DatacenterReport{
-			Name: x.Site, Age: -1, Active: x.Active, Waiting: x.Waiting, Called: x.Called, Held: x.Held,
+			Name: x.Datacenter, Age: -1, Active: x.Active, Waiting: x.Waiting, Called: x.Called, Held: x.Held,
 			Unused: x.Unused, New: x.New, Traffic: append([]int64{}, x.Minutes...), Workers: x.Workers,
 			Calls: x.Rate, OldestWait: RoundTenths(x.Oldest), RoundTrip: millis(x.RoundTrip),
 		}
 		if x.Age >= 0 {
 			y.Age = RoundTenths(x.Age)
 		}
-		d.Sites = append(d.Sites, y)
+		d.Datacenters = append(d.Datacenters, y)
 	}
 	return d
 }

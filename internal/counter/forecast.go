@@ -289,7 +289,7 @@ type State struct {
 	Refused     time.Duration     // how long the store has rejected writes; 0: it accepts them
 	Quiet       time.Duration     // how long newcomers are not admitted
 	Latency     time.Duration     // of a write, smoothed
-	Sites       *DatacentersState // nil with one data center
+	Datacenters *DatacentersState // nil with one data center
 	Lends       *AnywhereTotals   // only of Anywhere
 	Draw        *DrawState        // nil: no draw is planned
 	Lanes       []LaneState       // nil: no lanes
@@ -331,7 +331,7 @@ func (c *Counter) State(of slot.LoanID, opened int64) State {
 		Served:      c.served(0), Held: c.held, Hosted: true, Rate: rate, Totals: stats,
 		Life: r.Name.Life, Head: c.fore.eta(0, max(1, n), clk),
 		Age: c.pool.Age(clk), Refused: refused, Quiet: c.pool.Quiet(clk), Latency: c.latency,
-		Sites: sites, Lends: c.lends(), Draw: c.drawState(),
+		Datacenters: sites, Lends: c.lends(), Draw: c.drawState(),
 		Lanes: c.laneStates(), Lent: c.lent(),
 		Bound: Bound{Active: c.pool.Bound(0), New: c.pool.Bound(1)}, Term: c.term(clk),
 		Leave: c.fore.measured(),

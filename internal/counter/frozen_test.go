@@ -44,7 +44,8 @@ func frozenKeepsTheOrder(t *testing.T, writing bool) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var frozen atomic.Int64
-		freeze := func() { frozen.Store(int64(8 * time.Second)) } // a session is over, and some visitors are not late yet
+		// a session is over, and some visitors are not late yet
+		freeze := func() { frozen.Store(int64(8 * time.Second)) }
 		disk := &sleeper{}
 		c, err := Open(t.Context(), Config{
 			Room: "shop", Host: "a", Store: disk, Settings: Settings{

@@ -80,8 +80,8 @@ func (s *Handle) Run(ctx context.Context) error {
 		}
 		defer stop()
 	}
-	if s.cfg.Sites != nil && !s.isAnywhere() {
-		stop, err := s.cfg.Sites.Subscribe("recall."+anywhere(s.cfg.Room), func([]byte) {
+	if s.cfg.Datacenters != nil && !s.isAnywhere() {
+		stop, err := s.cfg.Datacenters.Subscribe("recall."+anywhere(s.cfg.Room), func([]byte) {
 			if c := s.host.Load(); c != nil {
 				c.recalledUp()
 			}
@@ -123,7 +123,7 @@ func (s *Handle) isAnywhere() bool { return s.cfg.Params.Counters }
 
 // part returns the part of this process in hosting the room. Anywhere is hosted only in its home.
 func (s *Handle) part() part {
-	if s.isAnywhere() && s.cfg.Sites.Home() != s.cfg.Sites.Own() {
+	if s.isAnywhere() && s.cfg.Datacenters.Home() != s.cfg.Datacenters.Own() {
 		return guest
 	}
 	return s.members.part(s.cfg.Room)
@@ -135,7 +135,7 @@ func (s *Handle) watch() (chan struct{}, func()) {
 	if !s.isAnywhere() {
 		return ch, stop
 	}
-	also := s.cfg.Sites.watch(ch)
+	also := s.cfg.Datacenters.watch(ch)
 	return ch, func() { stop(); also() }
 }
 
@@ -147,7 +147,7 @@ func (s *Handle) serve(ctx context.Context) {
 		moved := errors.Is(err, ErrMoved) // the new home will be known in a moment
 		if s.leftAt = s.leftSince(moved); moved && s.cfg.Boot()-s.leftAt > leftLong {
 			s.leftAt = s.cfg.Boot()
-			if to := s.cfg.Sites.stuck(ctx, s.cfg.Room[1:]); to != "" {
+			if to := s.cfg.Datacenters.stuck(ctx, s.cfg.Room[1:]); to != "" {
 				s.cfg.Log.Error("Anywhere has left and did not arrive: nobody is lent anything until the move is "+
 					"finished", "room", s.cfg.Room, "to", to, "hint", "it is as soon as all data centers answer; or "+
 					"say headgate cluster move-anywhere again")
@@ -274,7 +274,7 @@ func (s *Handle) seat(c *Counter) {
 // recallAll asks all borrowers of the room to Sync now.
 func (s *Handle) recallAll() {
 	if s.isAnywhere() {
-		if err := s.cfg.Sites.Publish(s.name("recall"), nil); err != nil {
+		if err := s.cfg.Datacenters.Publish(s.name("recall"), nil); err != nil {
 			s.cfg.Log.Debug("recall not told", "room", s.cfg.Room, "error", err)
 		}
 		return
@@ -318,7 +318,7 @@ func (s *Handle) State(of slot.LoanID, opened int64) State {
 	x := t.state
 	x.Hosted, x.LastHeard = false, s.cfg.Boot()-t.at
 	x.Age += s.cfg.Boot() - t.at
-	x.Sites = x.Sites.aged(s.cfg.Boot() - t.at)
+	x.Datacenters = x.Datacenters.aged(s.cfg.Boot() - t.at)
 	return x
 }
 
@@ -400,7 +400,7 @@ func (s *Handle) reconfigured(ctx context.Context, set *Settings) error {
 // askSettings asks the host which limits are in force.
 func (s *Handle) askSettings(ctx context.Context) ([]byte, error) {
 	if s.isAnywhere() {
-		return s.cfg.Sites.Request(ctx, s.cfg.Sites.Home(), s.name("settings"), nil)
+		return s.cfg.Datacenters.Request(ctx, s.cfg.Datacenters.Home(), s.name("settings"), nil)
 	}
 	return s.bus.Request(ctx, s.name("settings"), nil)
 }

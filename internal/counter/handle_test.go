@@ -193,7 +193,7 @@ func testSeatsBorrowFromOneHost(t *testing.T) {
 			t.Fatal(err)
 		}
 		for {
-			if _, ok := n.share.Open(c.boot(), slot.StayID(rand.Uint64()), 0, 0); !ok {
+			if _, ok := n.share.Open(c.boot(), slot.SessionID(rand.Uint64()), 0, 0); !ok {
 				break
 			}
 			open++

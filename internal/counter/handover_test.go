@@ -85,7 +85,7 @@ func testALoweredLimitDoesNotRiseAtATakeover(t *testing.T) {
 			t.Fatal(err)
 		}
 		for {
-			if _, ok := other.share.Open(c.boot(), slot.StayID(100+open), 0, 0); !ok {
+			if _, ok := other.share.Open(c.boot(), slot.SessionID(100+open), 0, 0); !ok {
 				break
 			}
 			open++

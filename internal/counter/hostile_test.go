@@ -30,7 +30,7 @@ func TestLyingWorkerMakesNoSlots(t *testing.T) {
 		"is no loan":               func(x *slot.Sync) { x.Loan = 0 },
 		"has the name of another":  func(x *slot.Sync) { x.Borrower, x.Returned = "honest", slot.PerLimit{7, 7} },
 		"renews visits that nobody has": func(x *slot.Sync) {
-			for id := range slot.StayID(20) {
+			for id := range slot.SessionID(20) {
 				x.Items = append(x.Items, slot.Item{Op: slot.Renew, ID: id + 1000, From: slot.Never,
 					At: slot.Never})
 			}
@@ -48,7 +48,8 @@ func TestLyingWorkerMakesNoSlots(t *testing.T) {
 				}
 				opened := slot.Sync{Loan: honest, Borrower: "honest", Seq: slot.Seq{N: 2}, Granted: 7,
 					Opened: 3, Seen: first.Name, Settled: first.Time}
-				for id := range slot.StayID(3) { // three visitors are inside, and the worker holds four slots
+				// three visitors are inside, and the worker holds four slots
+				for id := range slot.SessionID(3) {
 					opened.Items = append(opened.Items, slot.Item{Op: slot.Open, ID: id + 1, Use: first.Time,
 						End: first.Time.Add(time.Minute)})
 				}
@@ -84,7 +85,7 @@ func TestAbsurdTimesOfAWorkerPass(t *testing.T) {
 		}
 		x := slot.Sync{Loan: 99, Borrower: "liar", Seq: slot.Seq{N: 2}, Granted: 10, Opened: 10,
 			Seen: first.Name}
-		for id := range slot.StayID(10) {
+		for id := range slot.SessionID(10) {
 			x.Items = append(x.Items, slot.Item{Op: slot.Open, ID: id + 1, Use: slot.Never, End: slot.Never})
 		}
 		b, err := x.AppendBinary(nil)
@@ -134,7 +135,12 @@ func FuzzMember(f *testing.F) {
 	f.Add([]byte(`{"name":"n1","life":1,"hosts":true,"rooms":["shop"],"leaving":true}`), true)
 	f.Add([]byte(`{"name":"w1","hosts":true,"version":"1"}`), false)
 	f.Fuzz(func(t *testing.T, b []byte, hosts bool) {
-		m := NewMembers(nil, Member{Name: "n0", CanHost: true}, func() time.Duration { return time.Hour }, nil)
+		m := NewMembers(
+			nil,
+			Member{Name: "n0", CanHost: true},
+			func() time.Duration { return time.Hour },
+			nil,
+		)
 		m.hear(&Member{Name: "n1", Life: 1, CanHost: true})
 		parseMember(b, hosts, func(x *Member) {
 			if x.Name == "" || len(x.Name) > mostMemberName || !hosts && (x.CanHost || len(x.Rooms) > 0) {

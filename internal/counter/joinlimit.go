@@ -30,7 +30,7 @@ var ErrMoved = errors.New("it has moved to another data center")
 // be called.
 func NewAnywhere(cfg Config, bus *store.Bus, m *Members) *Handle {
 	cfg.Room = anywhere(cfg.Room)
-	cfg.Params = slot.Params{Counters: true, Rho: cfg.Params.Rho, Sigma: cfg.Params.Sigma}
+	cfg.Params = slot.Params{Counters: true, Drift: cfg.Params.Drift, Sigma: cfg.Params.Sigma}
 	return NewHandle(cfg, bus, m, func() {})
 }
 
@@ -42,7 +42,7 @@ func (c *Counter) isAnywhere() bool { return c.cfg.Params.Counters }
 func (c *Counter) firstRecord(ctx context.Context) (*slot.Record, error) {
 	r := slot.NewRecord(rand.Uint64()|1, nil, c.cfg.Active, c.cfg.New)
 	switch {
-	case c.cfg.Sites == nil:
+	case c.cfg.Datacenters == nil:
 		return r, nil
 	case !c.isAnywhere():
 		r.Parent = &slot.ParentLoan{Loan: slot.LoanID(rand.Uint64() | 1)}
@@ -53,7 +53,7 @@ func (c *Counter) firstRecord(ctx context.Context) (*slot.Record, error) {
 		return nil, err
 	}
 	alone := of != nil && (of.Parent == nil || of.WasRoot) // until now, so nobody can have moved it
-	if err := c.cfg.Sites.ConfirmHome(ctx, !alone); err != nil {
+	if err := c.cfg.Datacenters.ConfirmHome(ctx, !alone); err != nil {
 		return nil, err
 	}
 	if of != nil && (alone || of.Parent.Granted > 0) {
@@ -87,13 +87,13 @@ func (c *Counter) recordOfRoom(ctx context.Context) (*slot.Record, error) {
 
 // fitRecord adapts a record to this counter: a room that was independent borrows from now on.
 func (c *Counter) fitRecord(ctx context.Context, r *slot.Record) error {
-	switch below := c.cfg.Sites != nil && !c.isAnywhere(); {
+	switch below := c.cfg.Datacenters != nil && !c.isAnywhere(); {
 	case r.MovedTo != "":
 		return fmt.Errorf("%w: to %s", ErrMoved, r.MovedTo)
 	case c.isAnywhere():
-		return c.cfg.Sites.ConfirmHome(ctx, false)
+		return c.cfg.Datacenters.ConfirmHome(ctx, false)
 	case below && r.Parent == nil:
-		r.JoinParent(slot.LoanID(rand.Uint64()|1), c.cfg.Sites.Home() == c.cfg.Sites.Own())
+		r.JoinParent(slot.LoanID(rand.Uint64()|1), c.cfg.Datacenters.Home() == c.cfg.Datacenters.Own())
 		c.cfg.Log.Info("room is shared with other data centers from now on", "room", c.cfg.Room)
 	case !below && r.Parent != nil:
 		return fmt.Errorf("%w: its slots are lent by Anywhere of several data centers: "+
@@ -112,16 +112,17 @@ func (c *Counter) kickUp() {
 
 // borrow borrows slots from Anywhere and returns them, until ctx ends.
 func (c *Counter) borrow(ctx context.Context) {
-	if c.cfg.Sites == nil || c.isAnywhere() {
+	if c.cfg.Datacenters == nil || c.isAnywhere() {
 		return
 	}
 	moved := make(chan struct{}, 1)
-	defer c.cfg.Sites.watch(moved)()
+	defer c.cfg.Datacenters.watch(moved)()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for home := ""; ctx.Err() == nil; {
 		c.mu.Lock()
-		if now := c.cfg.Sites.Home(); now != home { // the new home needs a report of what this counter holds
+		// the new home needs a report of what this counter holds
+		if now := c.cfg.Datacenters.Home(); now != home {
 			home, c.up.at = now, 0
 		}
 		x, next := c.upSync(c.cfg.Boot())
@@ -136,7 +137,7 @@ func (c *Counter) borrow(ctx context.Context) {
 			}
 			continue
 		}
-		a, err := c.cfg.Sites.askAnywhere(ctx, c.cfg.Room, x)
+		a, err := c.cfg.Datacenters.askAnywhere(ctx, c.cfg.Room, x)
 		if err != nil { // lost, cut off, or a change of host: retry
 			wait(ctx, repeatEvery)
 			continue

@@ -101,7 +101,13 @@ func (x *crowd) wait(c *Counter, d time.Duration) {
 				x.t.Fatalf("ticket %d of line %d has lost its place: %v", n, slot.LaneIndex(n), p.Status)
 			}
 			if was := x.shown[n]; was > 0 && p.Position > was {
-				x.t.Errorf("ticket %d of line %d was at %d and is at %d", n, slot.LaneIndex(n), was, p.Position)
+				x.t.Errorf(
+					"ticket %d of line %d was at %d and is at %d",
+					n,
+					slot.LaneIndex(n),
+					was,
+					p.Position,
+				)
 			}
 			x.shown[n] = p.Position
 		}
@@ -275,7 +281,8 @@ func TestANumberOfALaneIsToldWhenTheRecordKnowsTheLane(t *testing.T) {
 			if slot.LaneIndex(n) != 1 {
 				t.Errorf("%s: ticket %d", lane.Name, n)
 			}
-			if err := c.Leave(t.Context(), lifeOf(c), n, 0); err != nil { // the line is free for the next lane
+			// the line is free for the next lane
+			if err := c.Leave(t.Context(), lifeOf(c), n, 0); err != nil {
 				t.Fatal(err)
 			}
 		}

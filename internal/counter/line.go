@@ -201,7 +201,7 @@ func (c *Counter) Poll(ctx context.Context, life, number, key uint64) (PlaceInfo
 // again, or the ticket is used up. A ticket below the frontier without a place may instead have
 // been silent for longer than its hold: it is never admitted. The caller holds the lock.
 func (c *Counter) claimed(p *PlaceInfo) bool {
-	id := slot.StayID(p.Number)
+	id := slot.SessionID(p.Number)
 	_, ok := c.pool.ClaimedBefore(id)
 	return ok || len(c.claims[id]) > 0 // the write of the claim is in flight
 }
@@ -290,7 +290,7 @@ func (c *Counter) Trace(
 			t.ETA = c.drawETA(number, clk)
 		}
 	}
-	t.Left = max(0, c.pool.EndOf(slot.StayID(number)).Sub(now))
+	t.Left = max(0, c.pool.EndOf(slot.SessionID(number)).Sub(now))
 	if i := slot.LaneIndex(number); i > 0 {
 		t.Lane = cmp.Or(c.line.Lanes()[i].Name, "?")
 	}
@@ -312,7 +312,7 @@ func (c *Counter) Claim(
 		c.mu.Unlock()
 		return slot.ClaimReply{}, ErrNotCalled
 	}
-	id := slot.StayID(number)
+	id := slot.SessionID(number)
 	ch := make(chan slot.ClaimReply, 1)
 	asked := c.cfg.Boot()
 	for began := asked; !c.claim(number, asked, hard, len(c.claims[id]) > 0); asked = c.cfg.Boot() {

@@ -333,7 +333,8 @@ func (m *Members) part(room string) part {
 			continue
 		}
 		taken = taken || slices.Contains(x.Rooms, room)
-		settled := clk-x.first >= settledFor || x.first-m.began < settledFor // or it was there when we started
+		settled := clk-x.first >= settledFor ||
+			x.first-m.began < settledFor // or it was there when we started
 		if x.CanHost && !x.Leaving && settled && score(room, x.Name) > best {
 			return guest
 		}

@@ -241,14 +241,14 @@ func (s *Handle) answer(c *Counter) (stop func(), err error) {
 	if s.isAnywhere() {
 		answers["move"], answers["off"] = c.answerMove, c.answerOff
 	}
-	if s.cfg.Sites != nil && !s.isAnywhere() {
+	if s.cfg.Datacenters != nil && !s.isAnywhere() {
 		answers["picture"], answers["time"] = c.answerPicture, c.answerTime
 	}
 	for kind, f := range answers {
 		one, err := s.bus.Serve(s.name(kind), f)
 		if err == nil {
 			stops = append(stops, one)
-			one, err = s.cfg.Sites.Serve(s.name(kind), f)
+			one, err = s.cfg.Datacenters.Serve(s.name(kind), f)
 		}
 		if err != nil {
 			stop()
@@ -256,12 +256,12 @@ func (s *Handle) answer(c *Counter) (stop func(), err error) {
 		}
 		stops = append(stops, one)
 	}
-	if s.cfg.Sites == nil || s.isAnywhere() {
+	if s.cfg.Datacenters == nil || s.isAnywhere() {
 		return stop, nil
 	}
-	for site := range s.cfg.Sites.cfg.Links {
+	for site := range s.cfg.Datacenters.cfg.Links {
 		for _, kind := range passes() {
-			one, err := s.bus.Serve(via(site, kind, s.cfg.Room), s.cfg.Sites.passOn(site, s.name(kind)))
+			one, err := s.bus.Serve(via(site, kind, s.cfg.Room), s.cfg.Datacenters.passOn(site, s.name(kind)))
 			if err != nil {
 				stop()
 				return nil, err

@@ -50,10 +50,10 @@ func (s *Datacenters) passOn(site, name string) func(context.Context, []byte) []
 func (a *RemoteCounter) carry(ctx context.Context, kind string, msg []byte) ([]byte, error) {
 	ctx, stop := context.WithTimeout(ctx, aboveTry)
 	defer stop()
-	if a.cfg.Sites.cfg.Links[a.site] == nil {
+	if a.cfg.Datacenters.cfg.Links[a.site] == nil {
 		return a.bus.Request(ctx, via(a.site, kind, a.cfg.Room), msg)
 	}
-	return a.cfg.Sites.Request(ctx, a.site, kind+"."+a.cfg.Room, msg)
+	return a.cfg.Datacenters.Request(ctx, a.site, kind+"."+a.cfg.Room, msg)
 }
 
 // ask sends a request until the host answers, for at most writeWait.
@@ -119,7 +119,7 @@ func (c *Counter) siteTime(site string) RemoteTime {
 		return RemoteTime{}
 	}
 	for i := range s.All {
-		if x := &s.All[i]; x.Site == site {
+		if x := &s.All[i]; x.Datacenter == site {
 			return RemoteTime{Life: x.Life, Hi: x.Hi, Served: x.Served, Lanes: x.Lanes, Passed: x.Passed,
 				Known: x.Hi > 0}
 		}
@@ -147,7 +147,7 @@ func (s *DatacentersState) reach(site string) (late, silent bool) {
 		return false, false
 	}
 	for i := range s.All {
-		if x := &s.All[i]; x.Site == site {
+		if x := &s.All[i]; x.Datacenter == site {
 			age := x.Age
 			if age < 0 { // none received since this host started
 				age = s.Since
@@ -165,7 +165,7 @@ func (c *Counter) Reachability(site string) (late, silent bool) { return c.sites
 // Reachability reports whether the snapshot of a data center is late, and whether the data center
 // is out of reach, as the host last published.
 func (s *Handle) Reachability(site string) (late, silent bool) {
-	return s.State(0, 0).Sites.reach(site)
+	return s.State(0, 0).Datacenters.reach(site)
 }
 
 // RemoteTime asks the host of the room here for what it knows of the time of another data center.
@@ -180,6 +180,6 @@ func (s *Handle) RemoteTime(ctx context.Context, site string) (t RemoteTime, err
 	if err == nil {
 		err = json.Unmarshal(b, &t)
 	}
-	t.Hi = t.Hi.Add(s.cfg.Params.WithDefaults().Rho.Stretch(s.cfg.Boot() - sent))
+	t.Hi = t.Hi.Add(s.cfg.Params.WithDefaults().Drift.Stretch(s.cfg.Boot() - sent))
 	return t, err
 }

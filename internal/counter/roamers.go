@@ -81,7 +81,7 @@ func (c *desk) roam(id uint64, came slot.Time, clk time.Duration) PlaceInfo {
 		Number: id, Life: c.lineLife(), Now: c.nowLife(), Waiting: c.waiting(), Served: c.served(0),
 		Held: c.held,
 	}
-	if _, again := c.pool.ClaimedBefore(slot.StayID(id)); again {
+	if _, again := c.pool.ClaimedBefore(slot.SessionID(id)); again {
 		p.Status = slot.TicketUsed
 		c.usedUp(&p, clk)
 		return p

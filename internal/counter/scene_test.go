@@ -166,7 +166,7 @@ func (s *scene) arrive(at time.Duration, stay stayPlan) {
 		if waiting, _ := s.desk.Waiting(); waiting == 0 {
 			s.sync(1)
 			v.number = 1<<63 | uint64(len(s.all))
-			if _, ok := s.share.Open(s.now, slot.StayID(v.number), 0, 0); ok {
+			if _, ok := s.share.Open(s.now, slot.SessionID(v.number), 0, 0); ok {
 				s.enter(v)
 				s.sync(0)
 				return
@@ -221,7 +221,7 @@ func (s *scene) enter(v *visitor) {
 
 // browse requests pages, and then leaves.
 func (s *scene) browse(v *visitor) {
-	id, pool, end := slot.StayID(v.number), s.desk.Pool(), v.in+v.stay.inside
+	id, pool, end := slot.SessionID(v.number), s.desk.Pool(), v.in+v.stay.inside
 	s.after(min(end-s.now, v.stay.think), func() {
 		it := slot.Item{Op: slot.Renew, ID: id, From: pool.EndOf(id), At: pool.CounterTime(s.now)}
 		if s.now >= end && v.stay.word {

@@ -30,27 +30,27 @@ const (
 
 // A Snapshot is what a data center shows the others of a room.
 type Snapshot struct {
-	Site    string          `json:"site"`
-	Home    AnywhereHome    `json:"home"`
-	Life    uint64          `json:"life"`  // of its counter
-	Epoch   uint64          `json:"epoch"` // of its time
-	Time    slot.Time       `json:"time"`
-	Active  int64           `json:"active"` // sessions that were reported
-	Waiting int64           `json:"waiting"`
-	Called  int64           `json:"called"`
-	Served  uint64          `json:"served"`           // all lower tickets were called
-	Lanes   []uint64        `json:"lanes,omitempty"`  // the same for each lane, by line
-	Passed  []uint64        `json:"passed,omitempty"` // exceptions: lower tickets that still wait
-	New     int64           `json:"new"`              // slots of the window in use
-	Held    int64           `json:"held"`             // slots of the first limit that Anywhere has lent to it
-	Unused  int64           `json:"unused"`           // of Held: used by nobody
-	Workers int             `json:"workers"`          // workers that borrow there
-	Rate    float64         `json:"rate"`             // calls a second
-	Minutes []int64         `json:"minutes"`          // new users by minute, the newest first
-	Oldest  time.Duration   `json:"oldest"`           // how long the first visitor has waited
-	Unsure  time.Duration   `json:"unsure"`           // uncertainty of arrivals, in Anywhere's time
-	Seen    slot.WriteName  `json:"seen"`             // newest write of Anywhere that it knows
-	Lends   *AnywhereTotals `json:"lends,omitempty"`
+	Datacenter  string          `json:"site"`
+	Home        AnywhereHome    `json:"home"`
+	Life        uint64          `json:"life"`  // of its counter
+	Epoch       uint64          `json:"epoch"` // of its time
+	Time        slot.Time       `json:"time"`
+	Active      int64           `json:"active"` // sessions that were reported
+	Waiting     int64           `json:"waiting"`
+	Called      int64           `json:"called"`
+	Served      uint64          `json:"served"`           // all lower tickets were called
+	Lanes       []uint64        `json:"lanes,omitempty"`  // the same for each lane, by line
+	Passed      []uint64        `json:"passed,omitempty"` // exceptions: lower tickets that still wait
+	New         int64           `json:"new"`              // slots of the window in use
+	Held        int64           `json:"held"`             // slots of the first limit that Anywhere has lent to it
+	Unused      int64           `json:"unused"`           // of Held: used by nobody
+	Workers     int             `json:"workers"`          // workers that borrow there
+	Rate        float64         `json:"rate"`             // calls a second
+	Minutes     []int64         `json:"minutes"`          // new users by minute, the newest first
+	Oldest      time.Duration   `json:"oldest"`           // how long the first visitor has waited
+	Uncertainty time.Duration   `json:"unsure"`           // uncertainty of arrivals, in Anywhere's time
+	Seen        slot.WriteName  `json:"seen"`             // newest write of Anywhere that it knows
+	Lends       *AnywhereTotals `json:"lends,omitempty"`
 }
 
 // AnywhereTotals is the state of Anywhere.
@@ -65,10 +65,10 @@ type AnywhereTotals struct {
 // A greeting is a snapshot as it is sent. It also has what its receiver needs to estimate the
 // sender's time: when the previous snapshot arrived.
 type greeting struct {
-	Picture Snapshot  `json:"picture"`
-	Stamp   uint64    `json:"stamp"`         // of an answer: to be sent back
-	Of      uint64    `json:"of,omitempty"`  // the stamp of the last answer
-	Got     slot.Time `json:"got,omitempty"` // the sender's time when that answer arrived
+	Snapshot Snapshot  `json:"picture"`
+	Stamp    uint64    `json:"stamp"`         // of an answer: to be sent back
+	Of       uint64    `json:"of,omitempty"`  // the stamp of the last answer
+	Got      slot.Time `json:"got,omitempty"` // the sender's time when that answer arrived
 }
 
 // seen is what is known of another data center.
@@ -97,7 +97,7 @@ func (g *gallery) of(site string) *seen {
 		g.sites = map[string]*seen{}
 	}
 	if g.sites[site] == nil {
-		g.sites[site] = &seen{Snapshot: Snapshot{Site: site}}
+		g.sites[site] = &seen{Snapshot: Snapshot{Datacenter: site}}
 	}
 	return g.sites[site]
 }
@@ -109,7 +109,8 @@ func (c *Counter) picture() Snapshot {
 	clk, r := c.cfg.Boot(), c.pool.Record()
 	now := c.pool.CounterTime(clk)
 	p := Snapshot{
-		Site: c.cfg.Sites.Own(), Home: c.cfg.Sites.HomeNow(), Life: r.Name.Life, Epoch: r.Name.Epoch,
+		Datacenter: c.cfg.Datacenters.Own(), Home: c.cfg.Datacenters.HomeNow(),
+		Life: r.Name.Life, Epoch: r.Name.Epoch,
 		Time: now, Active: r.Limits[0].Ends.After(now), New: r.Limits[1].Ends.After(now),
 		Waiting: c.waiting(), Called: c.pool.Called(), Minutes: c.up.traffic.minutes(clk),
 	}
@@ -132,9 +133,9 @@ func (c *Counter) picture() Snapshot {
 		p.Oldest = max(0, now.Sub(first[0]))
 	}
 	if _, lo, hi, ok := c.pool.ParentTime(clk); ok {
-		p.Unsure = hi.Sub(lo) + slot.ArrivalStep
+		p.Uncertainty = hi.Sub(lo) + slot.ArrivalStep
 	}
-	if c.cfg.Anywhere != nil && p.Home.Site == p.Site {
+	if c.cfg.Anywhere != nil && p.Home.Datacenter == p.Datacenter {
 		p.Lends = c.cfg.Anywhere.State(0, 0).Lends
 	}
 	return p
@@ -142,12 +143,12 @@ func (c *Counter) picture() Snapshot {
 
 // show sends our snapshot to the data centers that sort after ours, until ctx ends.
 func (c *Counter) show(ctx context.Context) {
-	if c.cfg.Sites == nil || c.isAnywhere() {
+	if c.cfg.Datacenters == nil || c.isAnywhere() {
 		return
 	}
 	var wg sync.WaitGroup
-	for _, site := range c.cfg.Sites.Names() {
-		if site > c.cfg.Sites.Own() {
+	for _, site := range c.cfg.Datacenters.Names() {
+		if site > c.cfg.Datacenters.Own() {
 			wg.Go(func() { c.showTo(ctx, site) })
 		}
 	}
@@ -170,15 +171,15 @@ func (c *Counter) showOnce(ctx context.Context, site string) {
 	x := c.sites.of(site)
 	g := greeting{Of: x.of, Got: x.got}
 	c.sites.mu.Unlock()
-	g.Picture = c.picture()
+	g.Snapshot = c.picture()
 	msg, err := json.Marshal(&g)
 	if err != nil {
 		return
 	}
 	sent := c.cfg.Boot()
-	b, err := c.cfg.Sites.Request(ctx, site, "picture."+c.cfg.Room, msg)
+	b, err := c.cfg.Datacenters.Request(ctx, site, "picture."+c.cfg.Room, msg)
 	var a greeting
-	if err != nil || len(b) > pictureMost || json.Unmarshal(b, &a) != nil || a.Picture.Site != site {
+	if err != nil || len(b) > pictureMost || json.Unmarshal(b, &a) != nil || a.Snapshot.Datacenter != site {
 		return
 	}
 	clk := c.cfg.Boot()
@@ -188,12 +189,12 @@ func (c *Counter) showOnce(ctx context.Context, site string) {
 	}
 	x.rtt += (clk - sent - x.rtt) / 4
 	x.of, x.got = a.Stamp, c.tau()
-	if a.Picture.Epoch > 0 {
-		x.est.Receive(a.Picture.Epoch, a.Picture.Time, sent, clk, c.cfg.Params.WithDefaults().Rho)
+	if a.Snapshot.Epoch > 0 {
+		x.est.Receive(a.Snapshot.Epoch, a.Snapshot.Time, sent, clk, c.cfg.Params.WithDefaults().Drift)
 	}
-	x.Snapshot, x.at = a.Picture, clk
+	x.Snapshot, x.at = a.Snapshot, clk
 	c.sites.mu.Unlock()
-	c.met(ctx, a.Picture.Home)
+	c.met(ctx, a.Snapshot.Home)
 }
 
 // tau returns the counter time now.
@@ -207,21 +208,22 @@ func (c *Counter) tau() slot.Time {
 func (c *Counter) answerPicture(ctx context.Context, msg []byte) []byte {
 	var g greeting
 	if len(msg) > pictureMost || json.Unmarshal(msg, &g) != nil ||
-		!slices.Contains(c.cfg.Sites.Names(), g.Picture.Site) {
+		!slices.Contains(c.cfg.Datacenters.Names(), g.Snapshot.Datacenter) {
 		return nil
 	}
-	a := greeting{Picture: c.picture()}
+	a := greeting{Snapshot: c.picture()}
 	clk := c.cfg.Boot()
 	c.sites.mu.Lock()
-	x := c.sites.of(g.Picture.Site)
-	if g.Of == x.stamp && x.told > 0 && g.Picture.Epoch > 0 { // when we sent x.stamp, its time was at most Got
-		x.est.Receive(g.Picture.Epoch, g.Got, x.told, clk, c.cfg.Params.WithDefaults().Rho)
+	x := c.sites.of(g.Snapshot.Datacenter)
+	if g.Of == x.stamp && x.told > 0 &&
+		g.Snapshot.Epoch > 0 { // when we sent x.stamp, its time was at most Got
+		x.est.Receive(g.Snapshot.Epoch, g.Got, x.told, clk, c.cfg.Params.WithDefaults().Drift)
 	}
-	x.Snapshot, x.at = g.Picture, clk
+	x.Snapshot, x.at = g.Snapshot, clk
 	x.stamp++
 	x.told, a.Stamp = clk, x.stamp
 	c.sites.mu.Unlock()
-	c.met(ctx, g.Picture.Home)
+	c.met(ctx, g.Snapshot.Home)
 	b, err := json.Marshal(&a)
 	if err != nil {
 		return nil
@@ -231,8 +233,8 @@ func (c *Counter) answerPicture(ctx context.Context, msg []byte) []byte {
 
 // met takes over the home of Anywhere from a snapshot, and updates the totals for the forecast.
 func (c *Counter) met(ctx context.Context, h AnywhereHome) {
-	if c.cfg.Sites.learnHome(h) {
-		if err := c.cfg.Sites.keepHome(ctx, h); err != nil {
+	if c.cfg.Datacenters.learnHome(h) {
+		if err := c.cfg.Datacenters.keepHome(ctx, h); err != nil {
 			c.cfg.Log.Warn("home of Anywhere not kept: it is looked up again", "error", err)
 		}
 	}
@@ -273,13 +275,13 @@ type DatacentersState struct {
 
 // sitesState returns the state of the data centers; nil if there is only one.
 func (c *Counter) sitesState() *DatacentersState {
-	if c.cfg.Sites == nil || c.isAnywhere() || c.damaged != nil {
+	if c.cfg.Datacenters == nil || c.isAnywhere() || c.damaged != nil {
 		return nil
 	}
 	own := c.picture()
-	s := &DatacentersState{Own: own.Site, Home: own.Home, Unsure: own.Unsure, Lends: own.Lends}
+	s := &DatacentersState{Own: own.Datacenter, Home: own.Home, Unsure: own.Uncertainty, Lends: own.Lends}
 	s.All = append(s.All, DatacenterState{Snapshot: own})
-	rho, clk := c.cfg.Params.WithDefaults().Rho, c.cfg.Boot()
+	rho, clk := c.cfg.Params.WithDefaults().Drift, c.cfg.Boot()
 	c.mu.Lock()
 	s.Any = c.cameAt(clk)
 	c.mu.Unlock()
@@ -296,19 +298,22 @@ func (c *Counter) sitesState() *DatacentersState {
 			y.Hi = x.est.Hi(clk, rho)
 		}
 		if y.Age >= 0 && y.Age < siteSilent {
-			s.Unsure = max(s.Unsure, x.Unsure)
+			s.Unsure = max(s.Unsure, x.Uncertainty)
 		}
-		if x.Lends != nil && site == s.Home.Site {
+		if x.Lends != nil && site == s.Home.Datacenter {
 			s.Lends, s.Heard = x.Lends, y.Age
 		}
 		s.All = append(s.All, y)
 	}
-	for _, site := range c.cfg.Sites.Names() {
+	for _, site := range c.cfg.Datacenters.Names() {
 		if c.sites.sites[site] == nil {
-			s.All = append(s.All, DatacenterState{Snapshot: Snapshot{Site: site}, Age: -1})
+			s.All = append(s.All, DatacenterState{Snapshot: Snapshot{Datacenter: site}, Age: -1})
 		}
 	}
-	slices.SortFunc(s.All, func(a, b DatacenterState) int { return strings.Compare(a.Site, b.Site) })
+	slices.SortFunc(
+		s.All,
+		func(a, b DatacenterState) int { return strings.Compare(a.Datacenter, b.Datacenter) },
+	)
 	return s
 }
 

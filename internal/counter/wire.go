@@ -176,7 +176,7 @@ func parseReplies(b []byte) ([]reply, error) {
 			last = &r.place
 		case opClaim:
 			r.claim = slot.ClaimReply{
-				ID: slot.StayID(d.Uint()), Epoch: d.Uint(),
+				ID: slot.SessionID(d.Uint()), Epoch: d.Uint(),
 				End: slot.Time(d.Int()), Win: slot.Time(d.Int()),
 			}
 		case opTrace:

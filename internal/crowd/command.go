@@ -91,7 +91,7 @@ func parseFlags(args []string, stderr io.Writer) (Config, error) {
 	fs.Func("mode", "`MODE` page waits as our page does, json as an app does (default page)",
 		text(&cfg.Mode))
 	fs.Func("stay", "how long a visitor stays inside, `LO..HI` (default 2s..15s)",
-		span(&cfg.StayMin, &cfg.StayMax))
+		span(&cfg.SessionMin, &cfg.SessionMax))
 	fs.Func("think", "time between two requests inside, `LO..HI` (default 500ms..2s)",
 		span(&cfg.ThinkMin, &cfg.ThinkMax))
 	fs.StringVar(&cfg.LeavePath, "leave-path", "",

@@ -63,8 +63,8 @@ type Config struct {
 	// StayMin and StayMax limit the length of a session, counted from the answer that admitted the
 	// visitor. The visitor makes a request each ThinkMin to ThinkMax. A pair of zeros means 2 s to
 	// 15 s, and 0.5 s to 2 s.
-	StayMin, StayMax   time.Duration
-	ThinkMin, ThinkMax time.Duration
+	SessionMin, SessionMax time.Duration
+	ThinkMin, ThinkMax     time.Duration
 
 	// LeavePath, joined to URL, is a page of the origin that answers with "Headgate-Command:
 	// revoke". A share RevokeShare of the visitors loads it last; 0 means half. The others, and all
@@ -107,8 +107,8 @@ const (
 func (c *Config) setDefaults() {
 	c.Arrive = orElse(c.Arrive, defaultArrive)
 	c.Shape = orElse(c.Shape, ShapeUniform)
-	if c.StayMin == 0 && c.StayMax == 0 {
-		c.StayMin, c.StayMax = defaultStayMin, defaultStayMax
+	if c.SessionMin == 0 && c.SessionMax == 0 {
+		c.SessionMin, c.SessionMax = defaultStayMin, defaultStayMax
 	}
 	if c.ThinkMin == 0 && c.ThinkMax == 0 {
 		c.ThinkMin, c.ThinkMax = defaultThinkMin, defaultThinkMax
@@ -163,8 +163,8 @@ func (c *Config) validate() error {
 	fault(c.Timeout < 0, "timeout: %v: must not be negative", c.Timeout)
 	fault(c.GiveUpAfter < 0, "give-up-after: %v: must not be negative", c.GiveUpAfter)
 	fault(c.MaxConns < 1, "max-conns: %d: say at least 1", c.MaxConns)
-	fault(c.StayMin < 0 || c.StayMax < c.StayMin,
-		"stay: %v..%v: the first must not be above the second", c.StayMin, c.StayMax)
+	fault(c.SessionMin < 0 || c.SessionMax < c.SessionMin,
+		"stay: %v..%v: the first must not be above the second", c.SessionMin, c.SessionMax)
 	fault(c.ThinkMin <= 0 || c.ThinkMax < c.ThinkMin,
 		"think: %v..%v: both must be above 0, the first not above the second",
 		c.ThinkMin, c.ThinkMax)

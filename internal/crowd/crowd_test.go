@@ -121,7 +121,7 @@ func TestSharedDocumentEveryOtherTimeWhenFar(t *testing.T) {
 
 func TestStaysAsLongAsPlanned(t *testing.T) {
 	r, _ := rehearse(t, func() *fakeRoom { return newFakeRoom(1000, time.Second) },
-		Config{N: 100, StayMin: 3 * time.Second, StayMax: 4 * time.Second,
+		Config{N: 100, SessionMin: 3 * time.Second, SessionMax: 4 * time.Second,
 			ThinkMin: time.Second, ThinkMax: time.Second})
 	for _, v := range r.Visitors {
 		if d := v.LeftAt - v.AdmittedAt; d < 3*time.Second || d > 4*time.Second {
@@ -230,7 +230,7 @@ func TestOverLoopback(t *testing.T) {
 	defer srv.Close()
 	var events atomic.Int64
 	r, err := Run(t.Context(), Config{URL: srv.URL, N: 60, Arrive: 200 * time.Millisecond,
-		StayMin: time.Millisecond, StayMax: 20 * time.Millisecond, MaxConns: 4,
+		SessionMin: time.Millisecond, SessionMax: 20 * time.Millisecond, MaxConns: 4,
 		LeavePath: "/leave"}, func(Event) { events.Add(1) })
 	if err != nil {
 		t.Fatal(err)

@@ -35,7 +35,7 @@ func drawPlan(cfg *Config, id int) plan {
 	rng := rand.New(rand.NewPCG(cfg.Seed, uint64(id)))
 	p := plan{id: id, seed: cfg.Seed}
 	p.arrive = arrival(rng, cfg.Shape, cfg.Arrive)
-	p.stay = between(rng, cfg.StayMin, cfg.StayMax)
+	p.stay = between(rng, cfg.SessionMin, cfg.SessionMax)
 	p.revoke = rng.Float64() < cfg.RevokeShare && cfg.LeavePath != ""
 	givesUp := rng.Float64() < cfg.GiveUpShare
 	if after := between(rng, 0, cfg.GiveUpAfter); givesUp {

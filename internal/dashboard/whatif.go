@@ -65,7 +65,7 @@ type outcome struct {
 type answer struct {
 	From    int64   `json:"from"`    // Unix seconds
 	Seconds float64 `json:"seconds"` // of the simulated period
-	Stay    float64 `json:"stay_seconds"`
+	Session float64 `json:"stay_seconds"`
 	Seen    outcome `json:"seen"`  // observed by this process, series only
 	Now     outcome `json:"now"`   // the model with the current limits
 	Other   outcome `json:"other"` // the model with the limits of the question
@@ -155,7 +155,7 @@ func play(ctx context.Context, past []stretch, now *Room, q *question) (*answer,
 			Detail: "more visitors came than can be played here",
 			Hint:   "use headgate simulate with the access log"}
 	}
-	a := &answer{From: past[0].at, Seconds: seen.Seconds(), Stay: stay(past, session).Seconds()}
+	a := &answer{From: past[0].at, Seconds: seen.Seconds(), Session: stay(past, session).Seconds()}
 	a.Seen = seenIn(past)
 	limits := sim.Limits{Active: now.TotalActiveUsers, New: now.NewUsersPerMinute, Session: session,
 		Window: time.Minute}
@@ -206,8 +206,8 @@ func run(ctx context.Context, past []stretch, l sim.Limits, dwell time.Duration)
 	near := sim.Delay{Least: 100 * time.Microsecond, Mean: 300 * time.Microsecond} // within a machine
 	s := &sim.Scenario{
 		Name: "past", Limits: l, Length: length,
-		Sites:    []sim.Site{{Name: "here", Workers: 1, Local: near}},
-		Arrivals: arrivals(past, before, dwell),
+		Datacenters: []sim.Datacenter{{Name: "here", Workers: 1, Local: near}},
+		Arrivals:    arrivals(past, before, dwell),
 	}
 	r, err := sim.Run(ctx, s, lending.Strategy(), sim.Options{Seed: 1})
 	if err != nil {

@@ -44,7 +44,7 @@ type outlook struct {
 			Free     int     `json:"free"`
 			Presumed int     `json:"presumed"`
 		} `json:"anywhere"`
-		Sites []site `json:"sites"`
+		Centers []site `json:"sites"`
 	} `json:"datacenters"`
 }
 
@@ -61,7 +61,7 @@ type site struct {
 // of returns what is known of a data center. It returns the zero value for an unknown one.
 func (o *outlook) of(name string) site {
 	if o.World != nil {
-		for _, s := range o.World.Sites {
+		for _, s := range o.World.Centers {
 			if s.Name == name {
 				return s
 			}
@@ -214,7 +214,7 @@ func (c *city) joined() bool {
 	if !c.ready || c.says.World == nil || c.says.World.Anywhere.Age < 0 {
 		return false
 	}
-	for _, s := range c.says.World.Sites {
+	for _, s := range c.says.World.Centers {
 		if s.Age < 0 {
 			return false
 		}

@@ -82,7 +82,7 @@ func (f *flock) visitor(ctx context.Context, i int, away time.Duration) error {
 		id := int(f.next.Add(1))
 		cfg := crowd.Config{
 			URL: f.url, N: 1, Arrive: 1, Seed: rand.Uint64(),
-			StayMin: f.stayMin, StayMax: f.stayMax, Timeout: requestTimeout,
+			SessionMin: f.stayMin, SessionMax: f.stayMax, Timeout: requestTimeout,
 			LeavePath: leavePath, RevokeShare: sayGoodbye, Transport: &named{f.base, id},
 		}
 		first := f.newcomer()

@@ -14,6 +14,7 @@ type rule struct {
 func rules() []rule {
 	return []rule{
 		{"names", Names},
+		{"glossary", Glossary},
 		{"root size", RootSize},
 		{"goroutines", func(t *Tree) []Fault { return Goroutines(t, waiters()) }},
 		{"sleeps", Sleeps},

@@ -81,7 +81,17 @@ func shapeCases() []bad {
 		{"tests", "root size", one("a_test.go", ok+strings.Repeat("\n", rootLines)), ""},
 		{"elsewhere", "root size", one("slot/a.go", ok+strings.Repeat("\n", rootLines)), ""},
 		{"left out", "names", one("tests/node_modules/util.txt", ""), ""},
+		{"word", "glossary", worded("func StayOf() {}"), "StayOf: write session"},
+		{"plural", "glossary", worded("type T struct { Stays int }"), "Stays: write session"},
+		{"attribute", "glossary", worded("const SameSite = 1"), ""},
+		{"private", "glossary", worded("func stayOf() {}"), ""},
 	}
+}
+
+// worded has a glossary, and code with a name.
+func worded(code string) map[string]string {
+	return map[string]string{"a.go": ok + code + "\n",
+		glossaryPage: "| session | a time inside | stay |\n| data center | a cluster | site, centre |\n"}
 }
 
 func roots(n int) map[string]string {

@@ -211,7 +211,7 @@ func (k *Node) IsFirst() bool {
 
 // TellDatacenters publishes to the other data centers, through the store nodes, that keys or live
 // changes are new here.
-func (k *Node) TellDatacenters() {
+func (k *Node) PublishToDatacenters() {
 	if k.Bus == nil || !k.Linked() {
 		return
 	}

@@ -180,7 +180,7 @@ func (k *Node) RotateKeys(now time.Time) (got api.RotateResult, err error) {
 	if err != nil {
 		return got, err
 	}
-	k.TellDatacenters()
+	k.PublishToDatacenters()
 	key := newest(keys)
 	if got.Key = int(key.ID); keys[0].ID != key.ID {
 		got.SealsIn = sealsAfter.Seconds()
@@ -226,7 +226,7 @@ func (k *Node) ForgetKey(id int) error {
 	case errors.Is(err, datadir.ErrKeySeals):
 		return api.ErrKeySeals
 	case err == nil:
-		k.TellDatacenters()
+		k.PublishToDatacenters()
 	}
 	return err
 }

@@ -2,11 +2,11 @@ package pages
 
 // A Warning holds the texts, in one language, that a visitor reads shortly before a session ends.
 type Warning struct {
-	Lang  string `json:"lang"`
-	Dir   string `json:"dir"`
-	Ends  string `json:"ends"` // {t} is the time left
-	Stay  string `json:"stay"` // label of the button that extends the session
-	Ended string `json:"ended"`
+	Lang   string `json:"lang"`
+	Dir    string `json:"dir"`
+	Ends   string `json:"ends"` // {t} is the time left
+	Extend string `json:"stay"` // label of the button that extends the session
+	Ended  string `json:"ended"`
 }
 
 // Warning returns the texts in the language for a header.

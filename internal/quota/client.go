@@ -547,7 +547,8 @@ func (s *share) serve(r *reply, sent, now time.Duration) {
 		case c.cost <= left && now < s.until:
 			a.at = s.takeOf(now, c)
 			a.Allowed, a.Retry, a.Remaining = true, 0, r.Remaining+left-c.cost
-		case r.status == again && now < c.until, c.cost < s.least: // the decision was about the first call only
+		case r.status == again && now < c.until,
+			c.cost < s.least: // the decision was about the first call only
 			kept = append(kept, c)
 			continue
 		default:

@@ -116,7 +116,7 @@ func (n *Node) serveFar() (stop func(), err error) {
 			f()
 		}
 	}
-	s := n.cfg.Sites
+	s := n.cfg.Datacenters
 	if s == nil || n.host == nil {
 		return stop, nil
 	}
@@ -164,7 +164,7 @@ func (n *Node) serveFar() (stop func(), err error) {
 
 // tellChart sends another data center the shard map, if this data center is the home.
 func (n *Node) tellChart(ctx context.Context, msg []byte) []byte {
-	if n.cfg.Sites.Home() != n.cfg.Sites.Own() {
+	if n.cfg.Datacenters.Home() != n.cfg.Datacenters.Own() {
 		return nil
 	}
 	return n.near.tell(ctx, msg)

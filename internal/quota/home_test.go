@@ -50,7 +50,7 @@ func TestAFormerHomeAsksBeforeItHosts(t *testing.T) {
 	}
 	defer stop()
 	h, _ := b.host("a")
-	h.cfg.Sites = counter.NewDatacenters(counter.DatacentersConfig{
+	h.cfg.Datacenters = counter.NewDatacenters(counter.DatacentersConfig{
 		Own: "a", Home: "a", Names: []string{"b"}, Links: map[string]*store.Bus{"b": b.bus}, Bus: b.bus,
 		Store: b.store, Log: slog.New(slog.DiscardHandler),
 	})

@@ -30,16 +30,16 @@ const (
 
 // HostConfig configures a process that can host shards.
 type HostConfig struct {
-	Prefix  string // of records and messages
-	Store   store.Store
-	Bus     *store.Bus
-	Members *counter.Members
-	Sites   *counter.Datacenters // the home hosts; nil: a single data center
-	Boot    func() time.Duration
-	Log     *slog.Logger
-	Rules   func(name string) *Definition
-	Recall  func(who uint64, msg []byte)
-	Lease   time.Duration // of a host without a standby; 0: 15 s
+	Prefix      string // of records and messages
+	Store       store.Store
+	Bus         *store.Bus
+	Members     *counter.Members
+	Datacenters *counter.Datacenters // the home hosts; nil: a single data center
+	Boot        func() time.Duration
+	Log         *slog.Logger
+	Rules       func(name string) *Definition
+	Recall      func(who uint64, msg []byte)
+	Lease       time.Duration // of a host without a standby; 0: 15 s
 	// SoleHost reports that no other process can host, and that no other process with this name
 	// runs at the same time.
 	SoleHost bool
@@ -201,7 +201,9 @@ func (h *Host) giveUp(ctx context.Context) {
 func (h *Host) may() bool { return int64(h.cfg.Boot()) < h.ledger.lease.Load() && h.home() }
 
 // home reports whether this data center hosts at all.
-func (h *Host) home() bool { return h.cfg.Sites == nil || h.cfg.Sites.Home() == h.cfg.Sites.Own() }
+func (h *Host) home() bool {
+	return h.cfg.Datacenters == nil || h.cfg.Datacenters.Home() == h.cfg.Datacenters.Own()
+}
 
 // arrived reports whether the shard map was made since the home has moved here the last time. If
 // not, it makes a new one once no process elsewhere can still host: processes there learn within
@@ -209,17 +211,17 @@ func (h *Host) home() bool { return h.cfg.Sites == nil || h.cfg.Sites.Home() == 
 // other data centers are asked once whether the home is still here, because it may have moved while
 // this process was not running.
 func (h *Host) arrived(ctx context.Context) bool {
-	if h.cfg.Sites == nil {
+	if h.cfg.Datacenters == nil {
 		return true
 	}
 	if !h.asked {
-		if err := h.cfg.Sites.ConfirmHome(ctx, h.chart.rev == 0); err != nil {
+		if err := h.cfg.Datacenters.ConfirmHome(ctx, h.chart.rev == 0); err != nil {
 			h.cfg.Log.Debug("limits of all data centres are not hosted here yet", "error", err)
 			return false
 		}
 		h.asked = true
 	}
-	moves := h.cfg.Sites.HomeNow().Moves
+	moves := h.cfg.Datacenters.HomeNow().Moves
 	if h.chart.Moves == moves {
 		return true
 	}
@@ -366,7 +368,11 @@ func (h *Host) tellAll(ctx context.Context, c *ShardMap) {
 	defer stop()
 	for _, m := range h.cfg.Members.All() {
 		if m.CanHost && m.Name != nameOf(h.self) {
-			_, _ = h.cfg.Bus.Request(ctx, h.cfg.Prefix+"chart."+m.Name, nil) // its answer comes after the announcement
+			_, _ = h.cfg.Bus.Request(
+				ctx,
+				h.cfg.Prefix+"chart."+m.Name,
+				nil,
+			) // its answer comes after the announcement
 		}
 	}
 }
@@ -437,7 +443,8 @@ func (h *Host) plan(ctx context.Context) (steps []step) {
 		r := h.ledger.roleOf(i)
 		var s *step
 		switch {
-		case x.Host == h.self && r != hosts && r != paused: // handed over, or the answer to the write was lost
+		// handed over, or the answer to the write was lost
+		case x.Host == h.self && r != hosts && r != paused:
 			s = h.begin(ctx, step{shard: i, spot: x}, basis{moved: x.Moved})
 		case x.Host == h.self:
 			if (settled || leaving) && moving < moveAtOnce {
@@ -510,7 +517,8 @@ func (h *Host) tend(ctx context.Context, i int, order []string) (s *step, busy b
 		return nil, false
 	}
 	if x.Standby == want {
-		if order[0] == want && (h.stays[want] || !slices.Contains(h.ranked, h.self)) { // it should be the host
+		if order[0] == want &&
+			(h.stays[want] || !slices.Contains(h.ranked, h.self)) { // it should be the host
 			k := h.links[want]
 			h.going[i] = &leaving{k.link, h.ledger.pause(i, k.link)}
 			return nil, true

@@ -29,9 +29,9 @@ type Config struct {
 	Rules   func(name string) *Definition
 	// Sites are the data centers that share these limits. The home hosts them. Nil: a single data
 	// center.
-	Sites    *counter.Datacenters
-	Lease    time.Duration // see HostConfig; 0: its default
-	SoleHost bool          // see HostConfig
+	Datacenters *counter.Datacenters
+	Lease       time.Duration // see HostConfig; 0: its default
+	SoleHost    bool          // see HostConfig
 }
 
 // A Node is the part of one process in shared limits: it sends requests, and may host shards. Run
@@ -53,14 +53,14 @@ func NewNode(cfg Config) *Node {
 	var who [8]byte
 	rand.Read(who[:])
 	n.Client = NewClient(binary.LittleEndian.Uint64(who[:]), n.near, cfg.Boot)
-	if cfg.Sites != nil {
-		n.far = &far{near: n.near, sites: cfg.Sites, poke: make(chan struct{}, 1)}
+	if cfg.Datacenters != nil {
+		n.far = &far{near: n.near, sites: cfg.Datacenters, poke: make(chan struct{}, 1)}
 		n.Client.way = n.far
 	}
 	if self.CanHost {
 		n.host = NewHost(HostConfig{
 			Prefix: cfg.Prefix, Store: cfg.Store, Bus: cfg.Bus, Members: cfg.Members, Boot: cfg.Boot,
-			Log: cfg.Log, Rules: cfg.Rules, Recall: n.recall, Sites: cfg.Sites, Lease: cfg.Lease,
+			Log: cfg.Log, Rules: cfg.Rules, Recall: n.recall, Datacenters: cfg.Datacenters, Lease: cfg.Lease,
 			SoleHost: cfg.SoleHost,
 		})
 	}
@@ -78,8 +78,8 @@ func public(who uint64) uint64 {
 func (n *Node) recall(who uint64, msg []byte) {
 	msg = append(codec.AppendFixed(nil, public(who)), msg...)
 	err := n.cfg.Bus.Publish(n.cfg.Prefix+"recall", msg)
-	if n.cfg.Sites != nil {
-		err = errors.Join(err, n.cfg.Sites.PublishRemote(n.cfg.Prefix+"recall", msg))
+	if n.cfg.Datacenters != nil {
+		err = errors.Join(err, n.cfg.Datacenters.PublishRemote(n.cfg.Prefix+"recall", msg))
 	}
 	if err != nil {
 		n.cfg.Log.Debug("recall not told", "error", err)

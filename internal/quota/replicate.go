@@ -352,7 +352,8 @@ func (l *ledger) record(id uint64, d *reader) bool {
 		if def == nil {
 			s.miss(name)
 		}
-		if def == nil || d.Bad() || s.missed[name] { // a limit that is new there, gone here, or different here
+		if def == nil || d.Bad() ||
+			s.missed[name] { // a limit that is new there, gone here, or different here
 			return !d.Bad()
 		}
 		clk := l.boot()

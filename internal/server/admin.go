@@ -211,8 +211,8 @@ func (c *collector) datacenters(ch chan<- prometheus.Metric, st *headgate.Status
 		float64(d.Anywhere.Bound), st.Name)
 	send("headgate_order_uncertainty_seconds",
 		"How well the data centres know in which order people came.", d.Uncertainty, st.Name)
-	for i := range d.Sites {
-		s := &d.Sites[i]
+	for i := range d.Datacenters {
+		s := &d.Datacenters[i]
 		send("headgate_datacenter_age_seconds",
 			"How old what is known of a data centre is, -1 if nothing is.", s.Age, st.Name, s.Name)
 		send("headgate_datacenter_held_slots", "Slots of users at once lent to a data centre.",

@@ -121,7 +121,7 @@ func slotsAreTold(t *testing.T, sjc, lhr *process) {
 			for _, w := range st.Lent.Workers {
 				sum += w.Held
 			}
-			for _, s := range st.Datacenters.Sites {
+			for _, s := range st.Datacenters.Datacenters {
 				if s.Name == st.Datacenters.Own {
 					held = s.Held
 				}
@@ -211,7 +211,7 @@ func keysAreForgotten(t *testing.T, sjc, lhr *process) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sjc.s.node.TellDatacenters()
+	sjc.s.node.PublishToDatacenters()
 	within(t, pushed, "known to lhr", func() bool {
 		return slices.Equal(lhr.keys(), []string{"lhr-1", "sjc-3", "sjc-2", "sjc-1"})
 	})
@@ -271,7 +271,7 @@ func tooLongIsKept(t *testing.T, sjc, lhr *process) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sjc.s.node.TellDatacenters()
+	sjc.s.node.PublishToDatacenters()
 	within(t, 20*time.Second, "refused", func() bool {
 		return strings.Contains(sjc.log.String(), "sealing keys and live changes are too many")
 	})

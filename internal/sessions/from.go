@@ -116,7 +116,7 @@ func (s *Sharing) SetDefaults(kind error) error {
 
 // Shown returns how many networks and user agents a session has been seen with. Each is at most
 // MaxSeen + 1, which means more than MaxSeen. Both are 0 if the session is not known here.
-func (v *Set) Shown(id slot.StayID) (networks, agents int) {
+func (v *Set) Shown(id slot.SessionID) (networks, agents int) {
 	s := v.shard(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()

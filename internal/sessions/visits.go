@@ -77,9 +77,9 @@ const shards = 64
 
 type shard struct {
 	mu    sync.Mutex
-	stay  map[slot.StayID]*visit
-	dirty []slot.StayID             // for the next report to check
-	gone  map[slot.StayID]slot.Time // ended early: rejected until the pass expires
+	stay  map[slot.SessionID]*visit
+	dirty []slot.SessionID             // for the next report to check
+	gone  map[slot.SessionID]slot.Time // ended early: rejected until the pass expires
 }
 
 // visit is one session as this worker knows it. Its shard's lock guards it.
@@ -114,7 +114,7 @@ const (
 
 // A Session is a session as described by a pass.
 type Session struct {
-	ID        slot.StayID
+	ID        slot.SessionID
 	End, Hard slot.Time
 	Probe     bool // issued to a request without a cookie that opens no page
 	// Brief means that the cookie has not come back and that the session is no longer than a
@@ -142,18 +142,18 @@ const (
 func New(now func() (lo, hi slot.Time), session func() time.Duration) *Set {
 	v := &Set{now: now, session: session, seed: maphash.MakeSeed()}
 	for i := range v.shards {
-		v.shards[i].stay = map[slot.StayID]*visit{}
-		v.shards[i].gone = map[slot.StayID]slot.Time{}
+		v.shards[i].stay = map[slot.SessionID]*visit{}
+		v.shards[i].gone = map[slot.SessionID]slot.Time{}
 	}
 	return v
 }
 
-func (v *Set) shard(id slot.StayID) *shard {
+func (v *Set) shard(id slot.SessionID) *shard {
 	return &v.shards[uint64(id)*0x9E3779B97F4A7C15>>58]
 }
 
 // touch records a sighting at lo.
-func (s *shard) touch(id slot.StayID, x *visit, lo slot.Time) {
+func (s *shard) touch(id slot.SessionID, x *visit, lo slot.Time) {
 	x.seen = lo // may be earlier on a later host, whose time stood still
 	if !x.dirty {
 		x.dirty = true
@@ -203,7 +203,7 @@ func (v *Set) Enter(y *Session) (last, seen slot.Time, how Entry) {
 }
 
 // Learn records a later end that the counter has confirmed.
-func (v *Set) Learn(id slot.StayID, end slot.Time) {
+func (v *Set) Learn(id slot.SessionID, end slot.Time) {
 	s := v.shard(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,7 +214,7 @@ func (v *Set) Learn(id slot.StayID, end slot.Time) {
 
 // Answered records that the origin answers the first request of a session. It reports whether this
 // is the first answer here: a claim may be repeated, but the session is still one new user.
-func (v *Set) Answered(id slot.StayID) (first bool) {
+func (v *Set) Answered(id slot.SessionID) (first bool) {
 	s := v.shard(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,7 +228,7 @@ func (v *Set) Answered(id slot.StayID) (first bool) {
 
 // Leave records the last byte of a request. left is true if the session was revoked and has no more
 // requests in flight; from is then the end of its slot.
-func (v *Set) Leave(id slot.StayID) (from slot.Time, left bool) {
+func (v *Set) Leave(id slot.SessionID) (from slot.Time, left bool) {
 	s := v.shard(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -250,7 +250,7 @@ func (v *Set) Leave(id slot.StayID) (from slot.Time, left bool) {
 // forget removes a session that is over, and counts its duration. Its shard is locked. Only the
 // worker that admitted the visitor counts the session, as far as it has seen it, because no other
 // worker knows when it began.
-func (v *Set) forget(s *shard, id slot.StayID, x *visit) {
+func (v *Set) forget(s *shard, id slot.SessionID, x *visit) {
 	delete(s.stay, id)
 	if x.came > 0 && (!x.probe || x.revoked) {
 		v.Inside.Add(x.seen.Sub(x.came))
@@ -259,7 +259,7 @@ func (v *Set) forget(s *shard, id slot.StayID, x *visit) {
 }
 
 // Revoke ends a session when its last request is done. New requests are rejected from now on.
-func (v *Set) Revoke(id slot.StayID) {
+func (v *Set) Revoke(id slot.SessionID) {
 	s := v.shard(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -270,7 +270,7 @@ func (v *Set) Revoke(id slot.StayID) {
 
 // RevokeUnanswered is Revoke for a session whose first request has no answer yet, so that nobody
 // has its cookie. It returns false and changes nothing for other sessions.
-func (v *Set) RevokeUnanswered(id slot.StayID) bool {
+func (v *Set) RevokeUnanswered(id slot.SessionID) bool {
 	s := v.shard(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -284,7 +284,7 @@ func (v *Set) RevokeUnanswered(id slot.StayID) bool {
 
 // Peek returns the confirmed end of a session, 0 if none is known here, and whether it has ended
 // early.
-func (v *Set) Peek(id slot.StayID) (end slot.Time, gone bool) {
+func (v *Set) Peek(id slot.SessionID) (end slot.Time, gone bool) {
 	s := v.shard(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -299,7 +299,7 @@ func (v *Set) Peek(id slot.StayID) (end slot.Time, gone bool) {
 
 // End ends a session at once. If it has requests in flight here, it ends when they are done, and
 // left is false. End returns the end of the session's slot, or from if that is later.
-func (v *Set) End(id slot.StayID, from slot.Time) (last slot.Time, left bool) {
+func (v *Set) End(id slot.SessionID, from slot.Time) (last slot.Time, left bool) {
 	s := v.shard(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -373,7 +373,7 @@ func (s *shard) report(lo slot.Time, rules *Rules, note func(slot.Item) bool) bo
 
 // renewal returns the item that the counter needs for a session that was seen. ok is false if it
 // needs none.
-func (x *visit) renewal(id slot.StayID, lo slot.Time, rules *Rules) (it slot.Item, ok bool) {
+func (x *visit) renewal(id slot.SessionID, lo slot.Time, rules *Rules) (it slot.Item, ok bool) {
 	it = slot.Item{Op: slot.Renew, ID: id, From: x.entry, At: x.seen, Hard: x.hard}
 	if x.revoked && x.open == 0 {
 		return it, false

@@ -42,9 +42,9 @@ func TestAllWhoAreInFlightAreRenewedHoweverMany(t *testing.T) {
 	rules := &Rules{Session: time.Minute, Longest: time.Minute, Grid: 1}
 	const n = 30_000
 	for i := range n {
-		v.Enter(&Session{ID: slot.StayID(i + 1), End: slot.Time(time.Minute)})
+		v.Enter(&Session{ID: slot.SessionID(i + 1), End: slot.Time(time.Minute)})
 	}
-	seen := map[slot.StayID]bool{}
+	seen := map[slot.SessionID]bool{}
 	for round := range 3 {
 		k := 0
 		v.Report(slot.Time(time.Duration(round+1)*time.Second), rules, func(it slot.Item) bool {

@@ -28,7 +28,7 @@ func (d Delay) Draw(r *rand.Rand) time.Duration {
 }
 
 // A Site is a data center.
-type Site struct {
+type Datacenter struct {
 	Name    string
 	Workers int
 	Local   Delay // between a worker and its data center's counter
@@ -37,21 +37,21 @@ type Site struct {
 
 // An Arrival is the first request of one visitor.
 type Arrival struct {
-	At     time.Duration // since the start
-	Site   int32         // index of the data center
-	Worker int32         // worker of that site for the first request
-	Dwell  time.Duration // from the admission to the last request
+	At         time.Duration // since the start
+	Datacenter int32         // index of the data center
+	Worker     int32         // worker of that site for the first request
+	Dwell      time.Duration // from the admission to the last request
 }
 
 // A Scenario is the traffic of one room, and the environment.
 type Scenario struct {
-	Name     string
-	About    string // one line for people
-	Source   string // where its parameters come from, or "chosen"
-	Limits   Limits
-	Sites    []Site
-	Length   time.Duration
-	StateLag time.Duration // until a change has reached the snapshots of all data centers
+	Name        string
+	About       string // one line for people
+	Source      string // where its parameters come from, or "chosen"
+	Limits      Limits
+	Datacenters []Datacenter
+	Length      time.Duration
+	StateLag    time.Duration // until a change has reached the snapshots of all data centers
 	// Arrivals returns the arrivals in order of time. They are the same for the same seed.
 	Arrivals func(seed uint64) iter.Seq[Arrival]
 	Faults   Faults

@@ -19,17 +19,17 @@ func near() Delay { return Delay{Least: time.Millisecond, Mean: 3 * time.Millise
 func far() Delay  { return Delay{Least: 25 * time.Millisecond, Mean: 32 * time.Millisecond} }
 
 // ThreeSites returns San Jose, London and Delhi, with ten workers in total, as in the document.
-func ThreeSites() []Site {
+func ThreeDatacenters() []Datacenter {
 	atHome := Delay{Least: time.Millisecond, Mean: 2 * time.Millisecond} // chosen
-	return []Site{
+	return []Datacenter{
 		{Name: "sjc", Workers: 3, Local: near(), Home: atHome},
 		{Name: "lhr", Workers: 5, Local: near(), Home: far()},
 		{Name: "del", Workers: 2, Local: near(), Home: far()},
 	}
 }
 
-func oneSite(workers int) []Site {
-	return []Site{{Name: "sjc", Workers: workers, Local: near()}}
+func oneSite(workers int) []Datacenter {
+	return []Datacenter{{Name: "sjc", Workers: workers, Local: near()}}
 }
 
 // Limits200 returns the limits of the document's customer. The session duration is chosen.
@@ -127,34 +127,34 @@ func worldSpike() Scenario {
 	s := Scenario{
 		Name: "world-spike", About: "low use, then a spike everywhere at once",
 		Source: cloudflare2023 + `: limits, sites, delays and the case; rates are chosen`,
-		Limits: Limits200(), Sites: ThreeSites(), Length: time.Hour, StateLag: stateLag,
+		Limits: Limits200(), Datacenters: ThreeDatacenters(), Length: time.Hour, StateLag: stateLag,
 	}
 	s.Arrivals = Traffic{Rate: between(10*time.Minute, 10*time.Minute+30*time.Second, 3000, 3), Dwell: dwell}.
-		Over(s.Sites, s.Length)
+		Over(s.Datacenters, s.Length)
 	return s
 }
 
 func steady() Scenario {
 	s := Scenario{
 		Name: "steady", About: "four fifths of what the room takes, all the time", Source: chosen,
-		Limits: Limits{Active: 2000, Session: 5 * time.Minute, New: 1000, Window: time.Minute},
-		Sites:  ThreeSites(), Length: time.Hour, StateLag: stateLag,
+		Limits:      Limits{Active: 2000, Session: 5 * time.Minute, New: 1000, Window: time.Minute},
+		Datacenters: ThreeDatacenters(), Length: time.Hour, StateLag: stateLag,
 	}
-	s.Arrivals = Traffic{Rate: constant(228), Dwell: dwell}.Over(s.Sites, s.Length)
+	s.Arrivals = Traffic{Rate: constant(228), Dwell: dwell}.Over(s.Datacenters, s.Length)
 	return s
 }
 
 func ramp() Scenario {
 	s := Scenario{
 		Name: "ramp", About: "from a fifth to one and a half of what the room takes, and back",
-		Source: chosen,
-		Limits: Limits{Active: 2000, Session: 5 * time.Minute, New: 1000, Window: time.Minute},
-		Sites:  ThreeSites(), Length: 90 * time.Minute, StateLag: stateLag,
+		Source:      chosen,
+		Limits:      Limits{Active: 2000, Session: 5 * time.Minute, New: 1000, Window: time.Minute},
+		Datacenters: ThreeDatacenters(), Length: 90 * time.Minute, StateLag: stateLag,
 	}
 	s.Arrivals = Traffic{Rate: func(t time.Duration) float64 {
 		x := min(t.Minutes(), 80-t.Minutes()) / 40
 		return 285 * (0.2 + 1.3*max(0, x))
-	}, Dwell: dwell}.Over(s.Sites, s.Length)
+	}, Dwell: dwell}.Over(s.Datacenters, s.Length)
 	return s
 }
 
@@ -162,12 +162,12 @@ func ramp() Scenario {
 func flashCrowd() Scenario {
 	s := Scenario{
 		Name: "flash-crowd", About: "100,000 people in eight minutes want what 10,000 can have at once", Source: chosen,
-		Limits: Limits{Active: 10_000, Session: 2 * time.Minute, New: 5000, Window: time.Minute},
-		Sites:  ThreeSites(), Length: 45 * time.Minute, StateLag: stateLag,
+		Limits:      Limits{Active: 10_000, Session: 2 * time.Minute, New: 5000, Window: time.Minute},
+		Datacenters: ThreeDatacenters(), Length: 45 * time.Minute, StateLag: stateLag,
 	}
 	s.Arrivals = Traffic{
 		Rate: between(5*time.Minute, 13*time.Minute, 12_500, 500), Dwell: time.Minute,
-	}.Over(s.Sites, s.Length)
+	}.Over(s.Datacenters, s.Length)
 	return s
 }
 
@@ -177,7 +177,7 @@ func twoDays() Scenario {
 	s := Scenario{
 		Name: "two-days", About: "two days with two spikes, 200 at once and 200 a minute",
 		Source: cloudflare2023 + `: limits and the times of the spikes; rates are chosen`,
-		Limits: Limits200(), Sites: ThreeSites(), Length: 48 * time.Hour, StateLag: stateLag,
+		Limits: Limits200(), Datacenters: ThreeDatacenters(), Length: 48 * time.Hour, StateLag: stateLag,
 	}
 	spike := func(t, at time.Duration, most float64, up, down time.Duration) float64 {
 		switch d := t - at; {
@@ -193,31 +193,31 @@ func twoDays() Scenario {
 		day := 10 - 7*math.Cos(2*math.Pi*(t.Hours()-4)/24)
 		return day + spike(t, 35*time.Hour+48*time.Minute, 40, 9*time.Minute, 30*time.Minute) +
 			spike(t, 39*time.Hour+6*time.Minute, 30, 12*time.Minute, 50*time.Minute)
-	}, Dwell: dwell}.Over(s.Sites, s.Length)
+	}, Dwell: dwell}.Over(s.Datacenters, s.Length)
 	return s
 }
 
 func hotSite() Scenario {
 	s := Scenario{
 		Name: "hot-site", About: "nine of ten visitors come to one data centre", Source: chosen,
-		Limits: Limits200(), Sites: ThreeSites(), Length: time.Hour, StateLag: stateLag,
+		Limits: Limits200(), Datacenters: ThreeDatacenters(), Length: time.Hour, StateLag: stateLag,
 	}
 	s.Arrivals = Traffic{
 		Rate: constant(24), Dwell: dwell, // 84 % of 200 inside
-		Sites: func(time.Duration) []float64 { return []float64{5, 90, 5} },
-	}.Over(s.Sites, s.Length)
+		Datacenters: func(time.Duration) []float64 { return []float64{5, 90, 5} },
+	}.Over(s.Datacenters, s.Length)
 	return s
 }
 
 func hotWorker() Scenario {
 	s := Scenario{
 		Name: "hot-worker", About: "one of ten workers gets half of all visitors", Source: chosen,
-		Limits: Limits200(), Sites: oneSite(10), Length: time.Hour, StateLag: stateLag,
+		Limits: Limits200(), Datacenters: oneSite(10), Length: time.Hour, StateLag: stateLag,
 	}
 	s.Arrivals = Traffic{
 		Rate: constant(24), Dwell: dwell,
 		Worker: func(time.Duration, int) Hot { return Hot{Worker: 4, Share: 0.5} },
-	}.Over(s.Sites, s.Length)
+	}.Over(s.Datacenters, s.Length)
 	return s
 }
 
@@ -225,14 +225,14 @@ func movingHotSpot() Scenario {
 	s := Scenario{
 		Name: "moving-hot-spot", About: "one worker gets four fifths, another one every ten seconds",
 		Source: "reference toy run of moving hot spots; times are chosen",
-		Limits: Limits200(), Sites: oneSite(6), Length: time.Hour, StateLag: stateLag,
+		Limits: Limits200(), Datacenters: oneSite(6), Length: time.Hour, StateLag: stateLag,
 	}
 	s.Arrivals = Traffic{
 		Rate: constant(24), Dwell: dwell,
 		Worker: func(t time.Duration, _ int) Hot {
 			return Hot{Worker: int(t/(10*time.Second)) * 7 % 6, Share: 0.8}
 		},
-	}.Over(s.Sites, s.Length)
+	}.Over(s.Datacenters, s.Length)
 	return s
 }
 
@@ -240,7 +240,7 @@ func burstAfterIdle() Scenario {
 	s := Scenario{
 		Name: "burst-after-idle", About: "nobody for ten minutes, then 190 in two seconds, twice",
 		Source: chosen,
-		Limits: Limits200(), Sites: ThreeSites(), Length: 40 * time.Minute, StateLag: stateLag,
+		Limits: Limits200(), Datacenters: ThreeDatacenters(), Length: 40 * time.Minute, StateLag: stateLag,
 	}
 	s.Arrivals = Traffic{Rate: func(t time.Duration) float64 {
 		if t >= 10*time.Minute && t < 10*time.Minute+2*time.Second ||
@@ -248,6 +248,6 @@ func burstAfterIdle() Scenario {
 			return 170 * 30
 		}
 		return 0
-	}}.Over(s.Sites, s.Length)
+	}}.Over(s.Datacenters, s.Length)
 	return s
 }

@@ -9,10 +9,11 @@ import (
 // A Traffic defines how many visitors come when and where. It is a Poisson process whose rate is
 // constant within each second.
 type Traffic struct {
-	Rate   func(t time.Duration) float64       // arrivals per minute, all sites
-	Sites  func(t time.Duration) []float64     // weights of the sites; nil: by number of workers
-	Worker func(t time.Duration, site int) Hot // nil: all workers alike
-	Dwell  time.Duration                       // mean of an exponential distribution; 0: one request each
+	Rate        func(t time.Duration) float64       // arrivals per minute, all sites
+	Datacenters func(t time.Duration) []float64     // weights of the sites; nil: by number of workers
+	Worker      func(t time.Duration, site int) Hot // nil: all workers alike
+	// mean of an exponential distribution; 0: one request each
+	Dwell time.Duration
 }
 
 // A Hot is a worker that receives a fixed share of its site's traffic. The others share the rest.
@@ -22,7 +23,7 @@ type Hot struct {
 }
 
 // Over returns the arrivals at the sites until a given time.
-func (t Traffic) Over(sites []Site, length time.Duration) func(uint64) iter.Seq[Arrival] {
+func (t Traffic) Over(sites []Datacenter, length time.Duration) func(uint64) iter.Seq[Arrival] {
 	return func(seed uint64) iter.Seq[Arrival] {
 		return func(yield func(Arrival) bool) { t.play(sites, length, seed, yield) }
 	}
@@ -31,7 +32,7 @@ func (t Traffic) Over(sites []Site, length time.Duration) func(uint64) iter.Seq[
 // warmUp is how long nobody comes, because processes start first. Chosen.
 const warmUp = 5 * time.Second
 
-func (t Traffic) play(sites []Site, length time.Duration, seed uint64, yield func(Arrival) bool) {
+func (t Traffic) play(sites []Datacenter, length time.Duration, seed uint64, yield func(Arrival) bool) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	equal := make([]float64, len(sites))
 	for i := range sites {
@@ -46,8 +47,8 @@ func (t Traffic) play(sites []Site, length time.Duration, seed uint64, yield fun
 			continue
 		}
 		weights := equal
-		if t.Sites != nil {
-			weights = t.Sites(second)
+		if t.Datacenters != nil {
+			weights = t.Datacenters(second)
 		}
 		sum := 0.0
 		for _, x := range weights {
@@ -59,8 +60,8 @@ func (t Traffic) play(sites []Site, length time.Duration, seed uint64, yield fun
 				at = end
 				break
 			}
-			a := Arrival{At: at, Site: int32(pick(r, weights, sum))}
-			a.Worker = t.worker(r, second, a.Site, sites)
+			a := Arrival{At: at, Datacenter: int32(pick(r, weights, sum))}
+			a.Worker = t.worker(r, second, a.Datacenter, sites)
 			if t.Dwell > 0 {
 				a.Dwell = time.Duration(r.ExpFloat64() * float64(t.Dwell))
 			}
@@ -81,7 +82,7 @@ func pick(r *rand.Rand, weights []float64, sum float64) int {
 	return len(weights) - 1
 }
 
-func (t Traffic) worker(r *rand.Rand, at time.Duration, site int32, sites []Site) int32 {
+func (t Traffic) worker(r *rand.Rand, at time.Duration, site int32, sites []Datacenter) int32 {
 	n := int32(sites[site].Workers)
 	if t.Worker != nil {
 		if hot := t.Worker(at, int(site)); hot.Share > 0 && r.Float64() < hot.Share {

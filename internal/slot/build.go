@@ -139,8 +139,8 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 	r.Claimed = slices.DeleteFunc(r.Claimed, func(c Claimed) bool {
 		return r.Time > max(c.At, p.toldAt[c.ID]).Add(claimKept)
 	})
-	for _, m := range [...]map[StayID]Time{p.toldAt, p.untold, p.usedAt} {
-		maps.DeleteFunc(m, func(_ StayID, at Time) bool { return r.Time > at.Add(claimKept) })
+	for _, m := range [...]map[SessionID]Time{p.toldAt, p.untold, p.usedAt} {
+		maps.DeleteFunc(m, func(_ SessionID, at Time) bool { return r.Time > at.Add(claimKept) })
 	}
 	r.Claimed = r.Claimed[max(0, len(r.Claimed)-mostClaimed):]
 	got := map[LoanID]int64{}
@@ -202,7 +202,8 @@ func (p *Pool) setLimits(r *Record) {
 func (p *Pool) shorten(r *Record) {
 	for i := range r.Limits {
 		s := &r.Limits[i]
-		if s.Longest > s.Per && r.Time > s.Since.Add(p.par.Rho.Stretch(s.Longest+2*p.par.Term+p.par.Sigma)) {
+		if s.Longest > s.Per &&
+			r.Time > s.Since.Add(p.par.Drift.Stretch(s.Longest+2*p.par.Term+p.par.Sigma)) {
 			s.Longest = s.Per
 		}
 	}
@@ -313,7 +314,7 @@ func (p *Pool) presumed(s *LimitState, over Time) Time {
 	case p.par.fault&faultNoPresume != 0 || s.Kind == Bucket:
 		return over
 	case p.par.Counters:
-		return over.Add(p.par.Rho.Stretch(s.Longest + p.par.Sigma))
+		return over.Add(p.par.Drift.Stretch(s.Longest + p.par.Sigma))
 	case s.Kind == PerWindow:
 		return p.par.windowEnd(s.Limit, over)
 	}
@@ -335,7 +336,7 @@ func (p *Pool) apply(clk time.Duration, r *Record, x *Sync) {
 			return
 		}
 		l = &r.Loans[len(r.Loans)-1]
-		p.backAt[l.ID] = clk + p.par.Rho.Up(p.par.Term)
+		p.backAt[l.ID] = clk + p.par.Drift.Up(p.par.Term)
 	}
 	if l.Dead || x.Seq == l.Seq { // x.Seq == l.Seq: an open request, already processed
 		return

@@ -41,7 +41,7 @@ func TestLyingBorrowerGetsNothingOfOthers(t *testing.T) {
 				x.Granted, x.Returned, x.Opened, x.Traffic, x.Idle = 0, PerLimit{}, 0, 0, 0
 			}
 			for range rnd.IntN(3) {
-				x.Items = append(x.Items, Item{Op: Op(1 + rnd.IntN(2)), ID: StayID(rnd.Uint64()),
+				x.Items = append(x.Items, Item{Op: Op(1 + rnd.IntN(2)), ID: SessionID(rnd.Uint64()),
 					From: Time(lie()), At: Time(lie()), End: Time(lie()), Use: Time(lie())})
 			}
 			if err := x.Check(); err != nil {

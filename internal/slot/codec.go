@@ -162,7 +162,7 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 	}
 	x.Unconfirmed = d.runs()
 	for range d.Count(maxClaimed) {
-		x.Claimed = append(x.Claimed, Claimed{StayID(d.Uint()), Time(d.Int()), Time(d.Int())})
+		x.Claimed = append(x.Claimed, Claimed{SessionID(d.Uint()), Time(d.Int()), Time(d.Int())})
 	}
 	x.Unnamed = Never
 	if v > 1 {

@@ -127,7 +127,7 @@ func TestARecordWithThoseWhoLeft(t *testing.T) {
 		t.Fatalf("got  %+v\nwant %+v, %v", got, *want, err)
 	}
 	var log goneLog
-	for id := range StayID(mostLeft + 100) {
+	for id := range SessionID(mostLeft + 100) {
 		log.add(EarlyLeave{ID: id, End: 100})
 	}
 	before := log.latest(100)

@@ -39,7 +39,7 @@ func (p *Pool) ContinueTerm(clk time.Duration, t ParentTerm, lo, hi Time) bool {
 	if paused > p.par.Sigma && p.par.fault&faultLongPause == 0 || t.Until <= hi {
 		return false
 	}
-	p.up.until = clk + p.par.Rho.Shrink(t.Until.Sub(hi))
+	p.up.until = clk + p.par.Drift.Shrink(t.Until.Sub(hi))
 	p.up.paused = paused
 	p.wentFrom, p.wentOn = now, next
 	p.tauC, p.tauM = next, clk

@@ -8,7 +8,7 @@ import (
 
 // An EarlyLeave is a session that ended before its time. A pass for it no longer admits.
 type EarlyLeave struct {
-	ID  StayID
+	ID  SessionID
 	End Time // when the pass would have expired
 }
 
@@ -18,7 +18,7 @@ type goneLog struct {
 	log  []EarlyLeave
 	base int64 // index of log[0]
 	told map[LoanID]toldMark
-	ends map[StayID]Time
+	ends map[SessionID]Time
 }
 
 type toldMark struct {
@@ -37,7 +37,7 @@ const (
 
 func (g *goneLog) add(x EarlyLeave) {
 	if g.ends == nil {
-		g.ends = map[StayID]Time{}
+		g.ends = map[SessionID]Time{}
 	}
 	if len(g.log) >= maxGone {
 		g.drop()
@@ -66,7 +66,7 @@ func (g *goneLog) latest(now Time) []EarlyLeave {
 	return slices.Clip(g.log[max(0, len(g.log)-mostLeft):])
 }
 
-func (g *goneLog) has(id StayID) bool { _, ok := g.ends[id]; return ok }
+func (g *goneLog) has(id SessionID) bool { _, ok := g.ends[id]; return ok }
 
 // tell returns the entries that loan has not received yet. A new sequence number proves that the
 // previous answer arrived.
@@ -97,7 +97,7 @@ func appendLeft(b []byte, all []EarlyLeave) []byte {
 func (d *decoder) left() (all []EarlyLeave) {
 	last := EarlyLeave{}
 	for range d.Count(mostLeft) {
-		last = EarlyLeave{ID: last.ID + StayID(d.Int()), End: last.End + Time(d.Int())}
+		last = EarlyLeave{ID: last.ID + SessionID(d.Int()), End: last.End + Time(d.Int())}
 		all = append(all, last)
 	}
 	return all

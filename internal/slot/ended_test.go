@@ -20,12 +20,12 @@ func TestWhoHasLeftIsCounted(t *testing.T) {
 		ended[0], ended[1], ended[2] = p.Ended()
 		return ended
 	}
-	for id := range StayID(4) {
+	for id := range SessionID(4) {
 		p.Call(0)
 		p.Claim(0, id+1, 0, false)
 	}
 	write(time.Second)
-	leave := func(id StayID) Item { return Item{Op: Leave, ID: id, From: p.EndOf(id)} }
+	leave := func(id SessionID) Item { return Item{Op: Leave, ID: id, From: p.EndOf(id)} }
 	idle := Idle(Limit{AtOnce, 9, session})
 	for _, step := range []struct {
 		at    time.Duration

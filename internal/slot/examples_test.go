@@ -96,7 +96,7 @@ func (e *tree) desk(name, site string) *Share {
 func (e *tree) arrive(name, site string, n int) (passed int) {
 	d, p := e.desk(name, site), e.sites[site]
 	for i := range n {
-		if _, ok := d.Open(e.clk, StayID(len(e.desks)*1_000_000+int(p.rec.Name.Writes)*1000+i), 0, 0); ok {
+		if _, ok := d.Open(e.clk, SessionID(len(e.desks)*1_000_000+int(p.rec.Name.Writes)*1000+i), 0, 0); ok {
 			passed++
 			continue
 		}
@@ -108,7 +108,7 @@ func (e *tree) arrive(name, site string, n int) (passed int) {
 			}
 			e.up(site, 1, 0)
 		}
-		if _, ok := d.Open(e.clk, StayID(n*7+i), 0, 0); ok {
+		if _, ok := d.Open(e.clk, SessionID(n*7+i), 0, 0); ok {
 			passed++
 		}
 	}

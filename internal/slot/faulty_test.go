@@ -16,7 +16,11 @@ func brokenRoot(r *Record, clk time.Duration) *Pool {
 }
 
 func brokenCounter(name string, loan LoanID, clk time.Duration, lim []Limit) *Pool {
-	return serving(Params{Site: name}, NewRecord(uint64(loan)+100, &ParentLoan{Loan: loan}, lim...), clk)
+	return serving(
+		Params{Datacenter: name},
+		NewRecord(uint64(loan)+100, &ParentLoan{Loan: loan}, lim...),
+		clk,
+	)
 }
 
 // brokenWrite makes a pool write now.
@@ -162,7 +166,7 @@ func TestBrokenBrokenItems(t *testing.T) {
 	lim := brokenLimits(10, 1000, time.Minute)
 	root := brokenRoot(NewRecord(1, nil, lim...), time.Second)
 	x := Sync{Loan: 11, Borrower: "a", Seq: Seq{1, 1}}
-	for i := range StayID(10) {
+	for i := range SessionID(10) {
 		x.Items = append(x.Items, Item{Op: Open, ID: i + 1, End: 1 << 61})
 	}
 	brokenLoan(root, 2*time.Second, x)
@@ -258,10 +262,10 @@ func TestBrokenConvertedAndTakenOverBeforeTheFirstAnswer(t *testing.T) {
 			}
 			of := read(b)
 			of.JoinParent(77, true)
-			c := serving(Params{Site: "sjc"}, of, 3*time.Second)
+			c := serving(Params{Datacenter: "sjc"}, of, 3*time.Second)
 			b, _ = c.Record().AppendBinary(nil)
 			if crash {
-				c = serving(Params{Site: "sjc"}, read(b), 4*time.Second)
+				c = serving(Params{Datacenter: "sjc"}, read(b), 4*time.Second)
 			}
 			r := NewRecord(1, nil, lim...)
 			r.Presume(Params{Counters: true}, WriteName{1, 1, 0}, 1)
@@ -279,7 +283,7 @@ func TestBrokenConvertedAndTakenOverBeforeTheFirstAnswer(t *testing.T) {
 func TestBrokenConvertedWithALowerLimit(t *testing.T) {
 	of := NewRecord(5, nil, brokenLimits(10, 1000, 5*time.Minute)...)
 	of.JoinParent(77, true)
-	c := serving(Params{Site: "sjc"}, of, time.Second)
+	c := serving(Params{Datacenter: "sjc"}, of, time.Second)
 	r := NewRecord(1, nil, brokenLimits(8, 1000, 5*time.Minute)...)
 	r.Presume(Params{Counters: true}, WriteName{1, 1, 0}, 1)
 	root := brokenRoot(r, time.Second)
@@ -302,8 +306,11 @@ func TestBrokenWhoStandsHereBeforeWhoMayCome(t *testing.T) {
 	root.Receive(stands)
 	brokenWrite(root, 3*time.Second)
 	if l := root.Record().loan(12); l.Granted != 1 {
-		t.Errorf("somebody stands before the door of 12 and has %d; the slot went to 11 (%d), where nobody stands",
-			l.Granted, root.Record().loan(11).Granted)
+		t.Errorf(
+			"somebody stands before the door of 12 and has %d; the slot went to 11 (%d), where nobody stands",
+			l.Granted,
+			root.Record().loan(11).Granted,
+		)
 	}
 }
 
@@ -396,7 +403,7 @@ func TestBrokenWasRootIsOver(t *testing.T) {
 	lim := brokenLimits(10, 1000, 5*time.Minute)
 	of := NewRecord(5, nil, lim...)
 	of.JoinParent(77, true)
-	c := serving(Params{Site: "sjc"}, of, time.Second)
+	c := serving(Params{Datacenter: "sjc"}, of, time.Second)
 	r := NewRecord(1, nil, lim...)
 	r.Presume(Params{Counters: true}, WriteName{1, 1, 0}, 1)
 	root := brokenRoot(r, time.Second)
@@ -412,7 +419,7 @@ func TestBrokenWasRootIsOver(t *testing.T) {
 	if err := read.UnmarshalBinary(b); err != nil {
 		t.Fatal(err)
 	}
-	next := serving(Params{Site: "sjc"}, &read, 20*time.Minute)
+	next := serving(Params{Datacenter: "sjc"}, &read, 20*time.Minute)
 	if x := next.ParentSync(20*time.Minute, 0, 0, nil); !x.Lapsed {
 		t.Error("the next host knows nothing of its term, and says that it runs")
 	}
@@ -426,19 +433,19 @@ func TestBrokenWhoIsInsideWhenACounterBeginsAnew(t *testing.T) {
 	root := brokenRoot(NewRecord(1, nil, lim...), time.Second)
 	a, b := brokenCounter("a", 11, time.Second, lim), brokenCounter("b", 12, time.Second, lim)
 	brokenAsk(root, a, 2*time.Second, 10)
-	for id := range StayID(10) {
+	for id := range SessionID(10) {
 		if !a.Call(3 * time.Second) {
 			t.Fatal("no slot")
 		}
 		a.Claim(3*time.Second, id+1, 0, false)
 	}
 	brokenWrite(a, 3*time.Second)
-	ends := map[StayID]Time{}
-	for id := range StayID(10) {
+	ends := map[SessionID]Time{}
+	for id := range SessionID(10) {
 		ends[id+1] = a.EndOf(id + 1)
 	}
 	life := a.Record().Name.Life
-	a = serving(Params{Site: "a"}, a.Record().Clone(), 4*time.Second) // another host
+	a = serving(Params{Datacenter: "a"}, a.Record().Clone(), 4*time.Second) // another host
 	r := NewRecord(1, nil, lim...)
 	r.Presume(Params{Counters: true}, WriteName{1, 1 << 33, 1 << 33}, root.CounterTime(4*time.Second))
 	root = brokenRoot(r, 4*time.Second)

@@ -43,7 +43,7 @@ func (p *Pool) opened(r *Record, s *LimitState, it *Item) {
 	_, named := p.known[it.ID]
 	earlier := end <= p.unnamed // an earlier host may have renewed it
 	if it.Hard > end {          // on probation, unless it surely began here
-		earlier = earlier && !p.vacant && it.Use <= p.tookAt.Add(p.par.Rho.Up(p.par.Term))
+		earlier = earlier && !p.vacant && it.Use <= p.tookAt.Add(p.par.Drift.Up(p.par.Term))
 	}
 	switch {
 	case p.par.fault&faultOpenRenames != 0:
@@ -266,7 +266,7 @@ func (p *Pool) claimAgain(r *Record, was Claimed) {
 		if s := &r.Limits[i]; s.Kind == PerWindow && s.Ends.Remove(p.par.windowEnd(s.Limit, used)) {
 			s.Ends.Add(p.par.windowEnd(s.Limit, r.Time), 1)
 			if p.usedAt == nil {
-				p.usedAt = map[StayID]Time{}
+				p.usedAt = map[SessionID]Time{}
 			}
 			p.usedAt[was.ID] = r.Time
 		}
@@ -274,7 +274,7 @@ func (p *Pool) claimAgain(r *Record, was Claimed) {
 }
 
 // undo takes back a claim whose answer nobody received.
-func (p *Pool) undo(r *Record, id StayID) {
+func (p *Pool) undo(r *Record, id SessionID) {
 	was, ok := r.claimed(id)
 	if !ok {
 		return // its window entry or token comes back by itself
@@ -291,7 +291,7 @@ func (p *Pool) undo(r *Record, id StayID) {
 	r.Claimed = slices.DeleteFunc(r.Claimed, func(c Claimed) bool { return c.ID == id })
 }
 
-func (p *Pool) know(id StayID, end Time) {
+func (p *Pool) know(id SessionID, end Time) {
 	if old, ok := p.known[id]; ok { // the same session was opened twice: keep one
 		p.unknow(id, old)
 	}
@@ -305,7 +305,7 @@ func (p *Pool) know(id StayID, end Time) {
 	b.ids = append(b.ids, id)
 }
 
-func (p *Pool) unknow(id StayID, end Time) {
+func (p *Pool) unknow(id SessionID, end Time) {
 	delete(p.known, id)
 	if b := p.knownAt[end]; b != nil {
 		if b.n--; b.n == 0 {

@@ -70,13 +70,13 @@ func (p *Params) FloorEnd(l Limit, t Time) Time {
 
 // windowEnd returns when a slot used at use comes back: a window later by the slowest clock, rounded up.
 func (p *Params) windowEnd(l Limit, use Time) Time {
-	return p.CeilEnd(l, use.Add(p.Rho.Up(l.Per)))
+	return p.CeilEnd(l, use.Add(p.Drift.Up(l.Per)))
 }
 
 // Params holds the parameters of the lending protocol (docs/protocol.md §12). WithDefaults replaces
 // zero fields by their defaults.
 type Params struct {
-	Rho        Drift         // bound on clock drift
+	Drift      Drift         // bound on clock drift
 	Term       time.Duration // T: how long a lent slot may be used without an answer
 	Sigma      time.Duration // σ: how long a borrowing counter's time may stand still
 	Settle     time.Duration // how long an end waits for renewals on their way
@@ -84,7 +84,7 @@ type Params struct {
 	Allotment  Allotment     // how much may be lent ahead of need
 	RecallWait time.Duration // how long a need may wait for others to return slots
 	Counters   bool          // borrowers are counters, which record their own sessions
-	Site       string        // data center of a counter below Anywhere
+	Datacenter string        // data center of a counter below Anywhere
 	Alone      bool          // at a takeover all earlier borrowers are surely dead
 
 	fault fault // tests only
@@ -97,8 +97,8 @@ func (p Params) WithDefaults() Params {
 			*d = v
 		}
 	}
-	if p.Rho == 0 {
-		p.Rho = DefaultDrift
+	if p.Drift == 0 {
+		p.Drift = DefaultDrift
 	}
 	if p.Buckets == 0 {
 		p.Buckets = 400

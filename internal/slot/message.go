@@ -7,7 +7,7 @@ type LoanID uint64
 
 // A StayID identifies a session: the ticket number if it came through the line, else 64 random
 // bits.
-type StayID uint64
+type SessionID uint64
 
 // Seq orders the Syncs of one loan. A worker counts N up from 1; a counter draws (own epoch, N).
 type Seq struct{ Epoch, N uint64 }
@@ -40,7 +40,7 @@ const (
 // An Item is one entry of a Sync. Ends are in the lender's counter time.
 type Item struct {
 	Op   Op
-	ID   StayID
+	ID   SessionID
 	From Time // the end in the pass; Answered: the end of the window entry
 	At   Time // Renew: when the visitor was seen, by Lo
 	End  Time // Open: end of the session
@@ -75,7 +75,7 @@ type Sync struct {
 
 // A Result answers a Renew or an Ask with the confirmed end, or 0 if it is rejected.
 type Result struct {
-	ID  StayID
+	ID  SessionID
 	End Time
 }
 

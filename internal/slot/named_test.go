@@ -55,7 +55,7 @@ type named struct {
 	granted int64
 	opened  int64
 	pending []Item // opened and not reported
-	passes  map[StayID]Time
+	passes  map[SessionID]Time
 }
 
 const (
@@ -67,10 +67,10 @@ func newNamed(rng *rand.Rand, f fault) *named {
 	rec := NewRecord(1, nil, Limit{AtOnce, 1000, namedStay}, Limit{PerWindow, 1 << 30, 1})
 	rec.Time, rec.Unnamed = 1000, Time(rng.IntN(2000))
 	w := &named{
-		rng: rng, passes: map[StayID]Time{}, clk: 10_000, granted: 4,
-		par: Params{Term: 1 << 40, Settle: 1, Rho: 1, fault: f},
+		rng: rng, passes: map[SessionID]Time{}, clk: 10_000, granted: 4,
+		par: Params{Term: 1 << 40, Settle: 1, Drift: 1, fault: f},
 	}
-	for id := range StayID(rng.IntN(6)) {
+	for id := range SessionID(rng.IntN(6)) {
 		end := rec.Time + 1 + Time(rng.IntN(namedStay))
 		rec.Limits[0].Ends.Add(end, 1)
 		w.passes[id+1] = end
@@ -95,7 +95,7 @@ func (w *named) run(steps int) (when string, ok bool) {
 			when = "after one was let in"
 			if w.opened < w.granted {
 				w.opened++
-				id := StayID(1000 + w.opened)
+				id := SessionID(1000 + w.opened)
 				it := Item{Op: Open, ID: id, End: now + namedStay, Use: now}
 				w.pending, w.passes[id] = append(w.pending, it), it.End
 			}

@@ -110,7 +110,7 @@ func TestWhatComesBackComesBackByLimit(t *testing.T) {
 	clk := time.Hour + time.Second
 	ask(root, a, clk)
 	ask(root, a, clk, time.Second, time.Second) // two visitors wait
-	for id := range StayID(2) {
+	for id := range SessionID(2) {
 		if !a.Call(clk) {
 			t.Fatal("nobody can be called")
 		}

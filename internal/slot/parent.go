@@ -51,7 +51,7 @@ func (p *Pool) ParentSync(clk time.Duration, want, traffic int64, queue []Time) 
 	p.up.n++
 	u := p.rec.Parent
 	x := &Sync{
-		Loan: u.Loan, Borrower: cmp.Or(p.par.Site, p.host), Seq: Seq{p.epoch, p.up.n}, Seen: p.up.seen,
+		Loan: u.Loan, Borrower: cmp.Or(p.par.Datacenter, p.host), Seq: Seq{p.epoch, p.up.n}, Seen: p.up.seen,
 		Est: p.up.est.Epoch, Granted: max(u.Granted, p.up.most), Returned: u.Returned,
 		Want: want, Traffic: traffic, Lapsed: p.lapsed(clk),
 	}
@@ -70,7 +70,7 @@ func (p *Pool) ParentSync(clk time.Duration, want, traffic int64, queue []Time) 
 	}
 	x.Queue = p.arrivals(clk, x.Need, queue)
 	if p.up.est.Known() {
-		x.Settled = p.up.est.Lo(clk, p.par.Rho)
+		x.Settled = p.up.est.Lo(clk, p.par.Drift)
 	}
 	p.up.fly, p.up.sent = x, clk
 	return x
@@ -139,7 +139,7 @@ func (p *Pool) arrivals(clk time.Duration, need int64, queue []Time) []Time {
 	if !p.up.est.Known() {
 		return nil
 	}
-	lo, hi := p.up.est.Lo(clk, p.par.Rho), p.up.est.Hi(clk, p.par.Rho)
+	lo, hi := p.up.est.Lo(clk, p.par.Drift), p.up.est.Hi(clk, p.par.Drift)
 	there, here := lo+(hi-lo)/2, p.CounterTime(clk)
 	var out []Time
 	for i := range min(need, maxQueue) {
@@ -166,8 +166,8 @@ func (p *Pool) ReceiveParent(clk time.Duration, a Answer) bool {
 		if a.Name.Epoch < p.up.est.Epoch {
 			return false
 		}
-		p.up.until = max(p.up.until, sent+p.par.Rho.Down(a.Term))
-		p.up.est.Receive(a.Name.Epoch, a.Time, sent, clk, p.par.Rho)
+		p.up.until = max(p.up.until, sent+p.par.Drift.Down(a.Term))
+		p.up.est.Receive(a.Name.Epoch, a.Time, sent, clk, p.par.Drift)
 		p.up.paused = 0
 		p.up.seen = a.Name
 		p.up.most, p.up.part = max(p.up.most, a.Granted), a.Part
@@ -198,7 +198,7 @@ const inStep = 100 * time.Millisecond
 // together returns when slots may be used that Anywhere lent at a time of its own clock: at the
 // same moment on all counters.
 func (p *Pool) together(clk time.Duration, at Time) time.Duration {
-	lo, hi := p.up.est.Lo(clk, p.par.Rho), p.up.est.Hi(clk, p.par.Rho)
+	lo, hi := p.up.est.Lo(clk, p.par.Drift), p.up.est.Hi(clk, p.par.Drift)
 	return clk + min(inStep, max(0, inStep-(lo+(hi-lo)/2).Sub(at)))
 }
 
@@ -238,7 +238,7 @@ func (p *Pool) hearUp(r *Record) {
 			if a.Loan == r.Parent.Loan {
 				p.up.most, p.up.mine = 0, 0
 				r.newUpLoan(r.Parent.Loan*0x9E3779B97F4A7C15 + 1)
-				p.known, p.knownAt = map[StayID]Time{}, map[Time]*bucket{}
+				p.known, p.knownAt = map[SessionID]Time{}, map[Time]*bucket{}
 			}
 			continue
 		}
@@ -296,7 +296,7 @@ func (p *Pool) ParentPart() int64 { return p.up.part }
 // ParentTime returns bounds on Anywhere's time. ok is false before its first answer.
 func (p *Pool) ParentTime(clk time.Duration) (epoch uint64, lo, hi Time, ok bool) {
 	e := &p.up.est
-	return e.Epoch, e.Lo(clk, p.par.Rho), e.Hi(clk, p.par.Rho), e.Known()
+	return e.Epoch, e.Lo(clk, p.par.Drift), e.Hi(clk, p.par.Drift), e.Known()
 }
 
 // ParentSeen returns the newest write of Anywhere that this counter knows of, and how long the term

@@ -210,7 +210,7 @@ func (r *Record) Presume(p Params, name WriteName, now Time) {
 	l := Loan{ID: presumedLoan, Borrower: "not heard yet", Granted: all, Over: r.Time}
 	for i := range r.Limits {
 		l.Returned[i] = all - r.Limits[i].N
-		l.Back[i] = r.Time.Add(p.Rho.Up(p.Term)).Add(p.Rho.Stretch(r.Limits[i].Longest + p.Sigma))
+		l.Back[i] = r.Time.Add(p.Drift.Up(p.Term)).Add(p.Drift.Stretch(r.Limits[i].Longest + p.Sigma))
 	}
 	r.Loans = append(r.Loans, l)
 }
@@ -264,7 +264,7 @@ func (p *Pool) DeclareOff(clk time.Duration, off, others []string) (missing []st
 }
 
 // Hears reports whether a borrower has a live loan.
-func (p *Pool) Hears(borrower string) bool {
+func (p *Pool) IsHeard(borrower string) bool {
 	return slices.ContainsFunc(p.rec.Loans, func(l Loan) bool {
 		return l.Borrower == borrower && l.Over == 0
 	})

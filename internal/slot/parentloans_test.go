@@ -8,7 +8,7 @@ import (
 // siteOf returns a counter below Anywhere, with its name.
 func siteOf(t *testing.T, name string, loan LoanID, limits ...Limit) *Pool {
 	t.Helper()
-	return serving(Params{Site: name},
+	return serving(Params{Datacenter: name},
 		NewRecord(uint64(loan)+100, &ParentLoan{Loan: loan}, limits...), time.Hour)
 }
 
@@ -138,7 +138,7 @@ func TestALostHomeIsPresumedAndReinstated(t *testing.T) {
 func TestALostHomesSlotsComeBackByThemselves(t *testing.T) {
 	root, _, clk := lostHome(t, 30)
 	par := root.Params()
-	wait := par.Rho.Up(par.Term) + par.Rho.Stretch(time.Minute+par.Sigma)
+	wait := par.Drift.Up(par.Term) + par.Drift.Stretch(time.Minute+par.Sigma)
 	for _, tt := range []struct {
 		at   time.Duration
 		want int64
@@ -224,7 +224,7 @@ func TestARoomThatWasAloneGoesBelow(t *testing.T) {
 	r.Limits[0].Ends.Add(Time(time.Minute), 4)
 	r.Limits[1].Ends.Add(Time(time.Minute), 4)
 	r.JoinParent(11, true)
-	p := serving(Params{Site: "sjc"}, r, time.Hour)
+	p := serving(Params{Datacenter: "sjc"}, r, time.Hour)
 	top := NewRecord(2, nil, limits...)
 	top.Presume(Params{Counters: true}, WriteName{Life: 2, Epoch: 1}, 1)
 	root := serving(Params{Counters: true}, top, time.Hour)

@@ -24,25 +24,25 @@ type Pool struct {
 
 	queue      []*Sync
 	claims     []claim
-	making     []claim         // claims that wr contains
-	toldAt     map[StayID]Time // claims whose write took longer than callers wait: when it was done
-	untold     map[StayID]Time // those of them with no answer delivered since
-	usedAt     map[StayID]Time // repeated claims: when the window starts
-	done       []pending       // requests that wr answers
-	held       []pending       // requests that wait for others to return slots
-	calls      int64           // called and not yet claimed
-	wait       bool            // a visitor waits in the line
-	recall     bool            // borrowers should Sync and return slots
-	recalled   time.Duration   // own clock of the last recall
-	short      int64           // needs that the last write could not meet
-	resign     bool            // the next write is the last of this host
-	allSpoke   bool            // slots presumed lent without a name are those of the declared off
-	moved      string          // the next write is the last of this record: see MoveTo
-	rolled     bool            // a borrower has seen a later write than this record
-	ahead      uint64          // the epoch of that write
-	ended      int64           // sessions that reached their end,
-	left       int64           // that left early and were seen within Idle,
-	leftSilent int64           // and that left early without that
+	making     []claim            // claims that wr contains
+	toldAt     map[SessionID]Time // claims whose write took longer than callers wait: when it was done
+	untold     map[SessionID]Time // those of them with no answer delivered since
+	usedAt     map[SessionID]Time // repeated claims: when the window starts
+	done       []pending          // requests that wr answers
+	held       []pending          // requests that wait for others to return slots
+	calls      int64              // called and not yet claimed
+	wait       bool               // a visitor waits in the line
+	recall     bool               // borrowers should Sync and return slots
+	recalled   time.Duration      // own clock of the last recall
+	short      int64              // needs that the last write could not meet
+	resign     bool               // the next write is the last of this host
+	allSpoke   bool               // slots presumed lent without a name are those of the declared off
+	moved      string             // the next write is the last of this record: see MoveTo
+	rolled     bool               // a borrower has seen a later write than this record
+	ahead      uint64             // the epoch of that write
+	ended      int64              // sessions that reached their end,
+	left       int64              // that left early and were seen within Idle,
+	leftSilent int64              // and that left early without that
 	quiet      time.Duration
 	limits     []Limit // to be in force with the next write
 	rev        uint64
@@ -57,7 +57,7 @@ type Pool struct {
 	vacant           bool                     // at the takeover nobody was inside and nothing lent
 	backAt           map[LoanID]time.Duration // own clock when the loan is taken back
 	settled          map[LoanID]Time
-	known            map[StayID]Time
+	known            map[SessionID]Time
 	knownAt          map[Time]*bucket
 	gone             goneLog
 	trials           trials
@@ -78,7 +78,7 @@ type pending struct {
 }
 
 type claim struct {
-	id    StayID
+	id    SessionID
 	hard  time.Duration
 	back  bool          // repeated claim: nothing is reserved
 	anew  bool          // nobody got an answer in time: see undo
@@ -90,7 +90,7 @@ type claim struct {
 // n counts only the others.
 type bucket struct {
 	n   int64
-	ids []StayID
+	ids []SessionID
 }
 
 // A Reply carries an answer to the sender of a Sync.
@@ -104,7 +104,7 @@ type Reply struct {
 // moves when the origin answers (Answered). If it had already moved, the entry of another session
 // with the same end moves. So the window never counts too few.
 type ClaimReply struct {
-	ID    StayID
+	ID    SessionID
 	Epoch uint64 // epoch of the counter time of End
 	End   Time   // 0: no such session is known, or it is over
 	Win   Time   // end of its window entry, 0 without one
@@ -117,7 +117,7 @@ func NewPool(par Params, host string, read *Record) *Pool {
 		par: par.WithDefaults(), host: host, rec: read,
 		backAt:  map[LoanID]time.Duration{},
 		settled: map[LoanID]Time{},
-		known:   map[StayID]Time{}, knownAt: map[Time]*bucket{},
+		known:   map[SessionID]Time{}, knownAt: map[Time]*bucket{},
 	}
 }
 
@@ -125,7 +125,7 @@ func NewPool(par Params, host string, read *Record) *Pool {
 // If the record is out of date or another process takes over too, the write fails.
 func (p *Pool) Takeover(clk time.Duration) *Record {
 	p.epoch, p.tookEpoch = p.rec.Name.Epoch+1+gap(p.host), p.rec.Name.Epoch
-	p.latest = p.rec.Time.Add(p.par.Rho.Up(p.par.Term))
+	p.latest = p.rec.Time.Add(p.par.Drift.Up(p.par.Term))
 	if l := p.rec.Limits[0]; l.Kind == AtOnce {
 		p.latest = p.par.CeilEnd(l.Limit, p.latest.Add(l.Longest)) + p.par.Grid(l.Limit)
 	}
@@ -147,7 +147,7 @@ func (p *Pool) Takeover(clk time.Duration) *Record {
 	p.wr.breakSpan(p.epoch, 0)
 	if p.par.Alone {
 		for i := range p.wr.Loans {
-			p.over(p.wr, &p.wr.Loans[i], p.wr.Time.Add(p.par.Rho.Up(p.par.Term)))
+			p.over(p.wr, &p.wr.Loans[i], p.wr.Time.Add(p.par.Drift.Up(p.par.Term)))
 		}
 	}
 	p.built = clk
@@ -209,7 +209,7 @@ func (p *Pool) Quarantine(clk time.Duration) time.Duration {
 		p.epoch = p.ahead + 1 + gap(p.host)
 	}
 	p.rolled = false
-	wait := p.par.Rho.Up(p.par.Term) + p.par.Rho.Stretch(longest+p.par.Sigma)
+	wait := p.par.Drift.Up(p.par.Term) + p.par.Drift.Stretch(longest+p.par.Sigma)
 	p.quiet = clk + wait
 	return wait
 }
@@ -240,7 +240,7 @@ func (p *Pool) Confirm(clk time.Duration) ([]Reply, []ClaimReply) {
 			p.tauC += Time(p.par.Term)
 		}
 		for i := range p.rec.Loans {
-			p.backAt[p.rec.Loans[i].ID] = clk + p.par.Rho.Up(p.par.Term)
+			p.backAt[p.rec.Loans[i].ID] = clk + p.par.Drift.Up(p.par.Term)
 		}
 		if p.rec.Quiet {
 			p.Quarantine(clk)
@@ -301,7 +301,7 @@ func (p *Pool) unheard(clk time.Duration, c Claimed, asked time.Duration) bool {
 		return true
 	}
 	if p.toldAt == nil {
-		p.toldAt, p.untold = map[StayID]Time{}, map[StayID]Time{}
+		p.toldAt, p.untold = map[SessionID]Time{}, map[SessionID]Time{}
 	}
 	p.toldAt[c.ID], p.untold[c.ID] = now, now
 	return false
@@ -332,7 +332,7 @@ func (p *Pool) answer(clk time.Duration, x *Sync) Answer {
 		Name: p.rec.Name, Seq: x.Seq, Loan: x.Loan, Time: p.CounterTime(clk),
 		Waiting: p.wait || p.inTurn(clk),
 	}
-	age := p.par.Rho.Stretch(clk - p.last)
+	age := p.par.Drift.Stretch(clk - p.last)
 	if p.par.fault&faultNoAge != 0 {
 		age = clk - p.last
 	}
@@ -358,7 +358,7 @@ func (p *Pool) answer(clk time.Duration, x *Sync) Answer {
 	}
 	a.Gone, a.Sure = p.gone.tell(x.Loan, x.Seq, p.CounterTime(clk)), p.rec.Sure
 	a.Latest = p.latest
-	p.backAt[l.ID] = from + p.par.Rho.Up(p.par.Term)
+	p.backAt[l.ID] = from + p.par.Drift.Up(p.par.Term)
 	return a
 }
 
@@ -515,26 +515,26 @@ func (p *Pool) Called() int64 { return p.calls }
 // session may ever last; 0 means no bound. again means that the ticket was claimed before: it gets
 // the same session, and no slot was reserved. The caller must discard an answer that comes later
 // than askedFor after clk.
-func (p *Pool) Claim(clk time.Duration, id StayID, hard time.Duration, again bool) {
+func (p *Pool) Claim(clk time.Duration, id SessionID, hard time.Duration, again bool) {
 	p.claims = append(p.claims, claim{id: id, hard: hard, back: again, at: clk})
 }
 
 // ClaimPlace is Claim for a ticket with a place in the line; place is its rank. While the claim
 // waits for a slot, the record keeps the place, because another host does not know of the claim.
-func (p *Pool) ClaimPlace(clk time.Duration, id StayID, place uint64, hard time.Duration) {
+func (p *Pool) ClaimPlace(clk time.Duration, id SessionID, place uint64, hard time.Duration) {
 	p.claims = append(p.claims, claim{id: id, hard: hard, place: place, at: clk})
 }
 
 // ClaimedBefore returns the end of a session that this ticket has claimed within the last
 // claimKept, or 0 if the ticket is used up. ok is false if there was no claim.
-func (p *Pool) ClaimedBefore(id StayID) (Time, bool) {
+func (p *Pool) ClaimedBefore(id SessionID) (Time, bool) {
 	c, ok := p.rec.claimed(id)
 	return c.End, ok
 }
 
 // UsedUp reports whether the pass of a ticket that was claimed within the last claimKept has come
 // back, and returns how long this is remembered.
-func (p *Pool) UsedUp(clk time.Duration, id StayID) (left time.Duration, ok bool) {
+func (p *Pool) UsedUp(clk time.Duration, id SessionID) (left time.Duration, ok bool) {
 	c, ok := p.rec.claimed(id)
 	if !ok || c.End != 0 {
 		return 0, false
@@ -557,7 +557,7 @@ type LinePart struct {
 func (p *Pool) PutLine(part LinePart) { p.line = &part }
 
 // EndOf returns the end of a session known to this host, or 0 if it knows none.
-func (p *Pool) EndOf(id StayID) Time {
+func (p *Pool) EndOf(id SessionID) Time {
 	if end, ok := p.known[id]; ok {
 		return end
 	}

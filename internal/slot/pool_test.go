@@ -58,7 +58,7 @@ func TestUnknownRenewalKeepsEntriesBeyondPasses(t *testing.T) {
 // answered long after the write.
 func overlap(f fault) time.Duration {
 	const eighth = 125_000
-	par := Params{Rho: eighth, Term: 800, Buckets: 1, fault: f}
+	par := Params{Drift: eighth, Term: 800, Buckets: 1, fault: f}
 	p := serving(par, NewRecord(1, nil, Limit{AtOnce, 2, 1000}), 0)
 	s := NewShare(par, "w", 1, Limit{AtOnce, 2, 1000})
 	p.Receive(s.Sync(0, 1, 0))

@@ -16,19 +16,19 @@ import (
 
 // trials holds the sessions on probation that this host knows of and that may continue after it.
 type trials struct {
-	of    map[StayID]bool
+	of    map[SessionID]bool
 	begun []trial // sorted by the end in their pass
 	past  []trial // past that end: they continue while nobody waits
 }
 
 type trial struct {
-	id        StayID
+	id        SessionID
 	end, full Time
 }
 
 func (t *trials) add(x trial) {
 	if t.of == nil {
-		t.of = map[StayID]bool{}
+		t.of = map[SessionID]bool{}
 	}
 	t.of[x.id] = true
 	i, _ := slices.BinarySearchFunc(t.begun, x, func(a, b trial) int { return cmp.Compare(a.end, b.end) })
@@ -36,7 +36,7 @@ func (t *trials) add(x trial) {
 }
 
 // over records that a session is no longer on probation.
-func (t *trials) over(id StayID) { delete(t.of, id) }
+func (t *trials) over(id SessionID) { delete(t.of, id) }
 
 // goOn lets sessions whose probation has ended by until continue while nobody waits.
 func (p *Pool) goOn(clk time.Duration, r *Record, until Time) {

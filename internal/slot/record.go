@@ -142,13 +142,13 @@ func (l *Loan) out(r *Record) bool {
 // Claimed is a claimed ticket and the end of its session. End is 0 once the pass of the session has
 // come back: then the ticket is used up.
 type Claimed struct {
-	ID  StayID
+	ID  SessionID
 	At  Time
 	End Time
 }
 
 // useUp records that the pass of a claimed ticket has come back.
-func (r *Record) useUp(id StayID) {
+func (r *Record) useUp(id SessionID) {
 	for i := range slices.Backward(r.Claimed) { // most were claimed a moment ago
 		if r.Claimed[i].ID == id {
 			r.Claimed[i].End = 0
@@ -248,7 +248,7 @@ func (r *Record) loan(id LoanID) *Loan {
 	return nil
 }
 
-func (r *Record) claimed(id StayID) (c Claimed, ok bool) {
+func (r *Record) claimed(id SessionID) (c Claimed, ok bool) {
 	for _, c := range slices.Backward(r.Claimed) { // most look-ups follow the claim closely
 		if c.ID == id {
 			return c, true
@@ -270,7 +270,7 @@ func (r *Record) refill(i int, p *Params) {
 		s.Refilled = r.Time
 		return
 	}
-	step := Time(p.Rho.Up(s.Per))
+	step := Time(p.Drift.Up(s.Per))
 	n := min(room, int64((r.Time-s.Refilled)/step))
 	if n <= 0 {
 		return

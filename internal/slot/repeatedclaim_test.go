@@ -110,7 +110,7 @@ func TestAClaimThatWaitsKeepsItsPlaceInTheRecord(t *testing.T) {
 					At:   p.CounterTime(time.Second),
 				}}})
 			begin(time.Second)
-			p.ClaimPlace(time.Second, StayID(place), place, 0)
+			p.ClaimPlace(time.Second, SessionID(place), place, 0)
 			r := begin(2 * time.Second)
 			if len(r.Claimed) > 0 || !has(r) {
 				t.Fatalf("the room is full: claimed %v, skipped %v", r.Claimed, r.Skipped)

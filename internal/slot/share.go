@@ -82,19 +82,19 @@ func (s *Share) Life() uint64 { return s.seen.Life }
 
 // Lo returns the lower bound of counter time. ok is false before the first answer.
 func (s *Share) Lo(clk time.Duration) (t Time, ok bool) {
-	return s.est.Lo(clk, s.par.Rho), s.est.Known()
+	return s.est.Lo(clk, s.par.Drift), s.est.Known()
 }
 
 // Hi returns the upper bound of counter time. ok is false before the first answer.
 func (s *Share) Hi(clk time.Duration) (t Time, ok bool) {
-	return s.est.Hi(clk, s.par.Rho), s.est.Known()
+	return s.est.Hi(clk, s.par.Drift), s.est.Known()
 }
 
 // Estimate returns a copy of the estimate, which can be read without the share's guard.
 func (s *Share) Estimate() Estimate { return s.est }
 
 // A Stay is an opened session: the ends of its entries.
-type Stay struct {
+type Session struct {
 	End Time // end of the session
 	Win Time // end of its window entry
 
@@ -105,19 +105,19 @@ type Stay struct {
 
 // Open uses one slot for a session of at most last and never beyond hard (0: no hard end). ok is
 // false if the share is empty.
-func (s *Share) Open(clk time.Duration, id StayID, last, hard time.Duration) (o Stay, ok bool) {
+func (s *Share) Open(clk time.Duration, id SessionID, last, hard time.Duration) (o Session, ok bool) {
 	return s.OpenProbation(clk, id, 0, last, hard)
 }
 
 // OpenProbation is Open for a session that begins on probation if trial is not 0: its pass then
 // ends after trial.
 func (s *Share) OpenProbation(
-	clk time.Duration, id StayID, trial, last, hard time.Duration,
-) (o Stay, ok bool) {
+	clk time.Duration, id SessionID, trial, last, hard time.Duration,
+) (o Session, ok bool) {
 	if s.Left(clk) <= 0 {
 		return o, false
 	}
-	lo, hi := s.est.Lo(clk, s.par.Rho), s.est.Hi(clk, s.par.Rho)
+	lo, hi := s.est.Lo(clk, s.par.Drift), s.est.Hi(clk, s.par.Drift)
 	for _, l := range s.limits {
 		switch l.Kind {
 		case AtOnce:
@@ -196,14 +196,14 @@ func (s *Share) Receive(clk time.Duration, a *Answer) bool {
 	if s.par.fault&faultFromReply != 0 {
 		from = clk
 	}
-	s.until = max(s.until, from+s.par.Rho.Down(a.Term))
+	s.until = max(s.until, from+s.par.Drift.Down(a.Term))
 	if s.par.fault&faultMixScales != 0 && s.est.Known() && a.Name.Epoch > s.est.Epoch {
 		s.est.Epoch = a.Name.Epoch // broken on purpose: two scales in one estimate
 	}
 	if a.Name.Epoch > s.est.Epoch {
 		s.settled = 0
 	}
-	s.est.Receive(a.Name.Epoch, a.Time, s.sent, clk, s.par.Rho)
+	s.est.Receive(a.Name.Epoch, a.Time, s.sent, clk, s.par.Drift)
 	if a.Name.Newer(s.seen) || s.seen.Life != a.Name.Life {
 		s.seen = a.Name
 	}

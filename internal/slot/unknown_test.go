@@ -28,17 +28,17 @@ type unknown struct {
 	p      *Pool
 	clk    time.Duration
 	n      uint64
-	passes map[StayID]Time
+	passes map[SessionID]Time
 }
 
 const unknownStay = 400 // S in units; buckets are one unit
 
 func newUnknown(t *testing.T, rng *rand.Rand) *unknown {
-	w := &unknown{t: t, rng: rng, passes: map[StayID]Time{}, clk: 10_000}
+	w := &unknown{t: t, rng: rng, passes: map[SessionID]Time{}, clk: 10_000}
 	rec := NewRecord(1, nil, Limit{AtOnce, 1000, unknownStay}, Limit{PerWindow, 1 << 30, 1})
 	now := Time(1000)
 	rec.Time = now
-	for id := range StayID(1 + rng.IntN(8)) { // reported: an entry at or after the pass
+	for id := range SessionID(1 + rng.IntN(8)) { // reported: an entry at or after the pass
 		end := now + 1 + Time(rng.IntN(unknownStay))
 		rec.Limits[0].Ends.Add(end, 1)
 		w.passes[id+1] = max(now-50, end-Time(rng.IntN(60)))
@@ -55,7 +55,7 @@ func newUnknown(t *testing.T, rng *rand.Rand) *unknown {
 			l.Back = [MaxLimits]Time{back, back}
 		}
 		rec.Loans = append(rec.Loans, l)
-		for id := range StayID(rng.IntN(lent + 1)) {
+		for id := range SessionID(rng.IntN(lent + 1)) {
 			// The dead process admitted somebody up to a term after its last write.
 			last := now + unknownStay + 100
 			if l.Over > 0 {
@@ -64,7 +64,7 @@ func newUnknown(t *testing.T, rng *rand.Rand) *unknown {
 			w.passes[100+id] = min(last, now+1+Time(rng.IntN(unknownStay+100)))
 		}
 	}
-	w.p = NewPool(Params{Term: 100, Settle: 1, Alone: true, Rho: 1}, "new", rec)
+	w.p = NewPool(Params{Term: 100, Settle: 1, Alone: true, Drift: 1}, "new", rec)
 	w.p.Takeover(w.clk)
 	w.p.Confirm(w.clk)
 	w.check("at the takeover")

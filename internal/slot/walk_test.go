@@ -87,7 +87,7 @@ type walkCover struct {
 func newWalk(c walkConfig, r *rand.Rand, cov *walkCover) *walk {
 	w := &walk{c: c, r: r, bound: c.n, cov: cov}
 	w.par = Params{
-		Rho: 1, Term: time.Duration(c.term), Settle: time.Duration(c.settle), Buckets: int(c.s),
+		Drift: 1, Term: time.Duration(c.term), Settle: time.Duration(c.settle), Buckets: int(c.s),
 		Allotment: Counter, RecallWait: 1, fault: c.faults, Sigma: time.Duration(max(1, c.sigma)),
 	}.WithDefaults()
 	w.par.Settle = time.Duration(c.settle)
@@ -98,7 +98,7 @@ func newWalk(c walkConfig, r *rand.Rand, cov *walkCover) *walk {
 		}
 	}
 	if c.drift {
-		w.par.Rho = 125_000
+		w.par.Drift = 125_000
 	}
 	lim := Limit{Kind: c.kind, N: c.n, Per: time.Duration(c.s)}
 	w.store = NewRecord(1, nil, lim)
@@ -334,7 +334,7 @@ func (w *walk) goOn(h, i int) bool {
 	}
 	e, clk := s.Estimate(), w.wclk(i)
 	if e.Epoch != w.told.Epoch ||
-		!x.p.ContinueTerm(w.hclk(h), w.told, e.Lo(clk, w.par.Rho), e.Hi(clk, w.par.Rho)) {
+		!x.p.ContinueTerm(w.hclk(h), w.told, e.Lo(clk, w.par.Drift), e.Hi(clk, w.par.Drift)) {
 		return false
 	}
 	w.cov.wentOn.Add(1)
@@ -369,7 +369,7 @@ func (w *walk) admit(i int) bool {
 	if w.stays >= walkStays || len(w.uses) >= walkUses || w.ws[i].PendingItems() >= 3 {
 		return false
 	}
-	o, ok := w.ws[i].Open(w.wclk(i), StayID(w.stays+1), 0, 0)
+	o, ok := w.ws[i].Open(w.wclk(i), SessionID(w.stays+1), 0, 0)
 	if !ok {
 		return false
 	}
@@ -398,7 +398,7 @@ func (w *walk) visit(i int) bool {
 	if _, dup := w.noted[k][i]; dup {
 		return false
 	}
-	it := Item{Op: Renew, ID: StayID(k + 1), From: w.ends[k], At: at}
+	it := Item{Op: Renew, ID: SessionID(k + 1), From: w.ends[k], At: at}
 	s.AddItem(it)
 	if w.noted[k] == nil {
 		w.noted[k] = map[int]Item{}
@@ -575,7 +575,7 @@ func (w *walk) grace(k int) bool {
 		}
 		hi, ok := s.Hi(clk)
 		for _, it := range items {
-			if ok && clk < s.until && it.Op == Renew && it.ID == StayID(k+1) && it.From == w.ends[k] &&
+			if ok && clk < s.until && it.Op == Renew && it.ID == SessionID(k+1) && it.From == w.ends[k] &&
 				hi < min(it.From.Add(w.par.Settle), it.At.Add(time.Duration(w.c.s))) {
 				return true
 			}

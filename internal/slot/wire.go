@@ -129,12 +129,12 @@ func (a *Answer) UnmarshalBinary(b []byte) error {
 	n, last := d.Count(maxItems), Time(0)
 	y.Results = slices.Grow(y.Results, n)
 	for range n {
-		y.Results = append(y.Results, Result{StayID(d.Uint()), d.step(&last)})
+		y.Results = append(y.Results, Result{SessionID(d.Uint()), d.step(&last)})
 	}
 	n = d.Count(maxGone)
 	y.Gone = slices.Grow(y.Gone, n)
 	for range n {
-		y.Gone = append(y.Gone, EarlyLeave{StayID(d.Uint()), d.step(&last)})
+		y.Gone = append(y.Gone, EarlyLeave{SessionID(d.Uint()), d.step(&last)})
 	}
 	y.Sure = d.spans()
 	if v == siteFormat {
@@ -191,7 +191,7 @@ func (d *decoder) items() (items []Item) {
 	before := last.times()
 	for range n {
 		head := d.Byte()
-		it := Item{Op: Op(head & opMask), ID: StayID(d.Uint())}
+		it := Item{Op: Op(head & opMask), ID: SessionID(d.Uint())}
 		if it.Op < Open || it.Op > Answered {
 			d.Fail()
 			return nil

@@ -235,9 +235,9 @@ func renewals(n int, tickets bool) *Sync {
 	x := &Sync{Loan: LoanID(rng.Uint64()), Borrower: "w-0a1b2c3d", Settled: now, Granted: 900}
 	for i := range n {
 		at := now + Time(i)*Time(time.Second)/Time(n) + Time(rng.IntN(1e6))
-		it := Item{Op: Renew, ID: StayID(rng.Uint64()), At: at}
+		it := Item{Op: Renew, ID: SessionID(rng.Uint64()), At: at}
 		if tickets {
-			it.ID = StayID(1_000_000 + rng.IntN(100_000))
+			it.ID = SessionID(1_000_000 + rng.IntN(100_000))
 		}
 		it.From = (at + Time(rng.Int64N(int64(stay)))) / grid * grid
 		x.Items = append(x.Items, it)

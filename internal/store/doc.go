@@ -88,7 +88,7 @@ func (d *Doc[T]) Edit(
 		case err != nil:
 			return 0, err
 		case sent != nil && d.holds(v, sent):
-			d.Tell()
+			d.Publish()
 			return revision, nil
 		}
 		changed, err := edit(&v)
@@ -104,7 +104,7 @@ func (d *Doc[T]) Edit(
 		stop()
 		switch {
 		case err == nil:
-			d.Tell()
+			d.Publish()
 			return revision, nil
 		case ctx.Err() != nil:
 			return 0, err
@@ -162,7 +162,7 @@ func (d *Doc[T]) decode(b []byte) (v T, err error) {
 }
 
 // Tell publishes to the followers that the record has changed.
-func (d *Doc[T]) Tell() {
+func (d *Doc[T]) Publish() {
 	if d.Bus == nil {
 		return
 	}

@@ -28,7 +28,8 @@ func workerConn(t testing.TB, d *disk) *nats.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(stop)
-	if err := d.engine.Conn().Flush(); err != nil { // otherwise the worker may send a request before the Proxy serves
+	// otherwise the worker may send a request before the Proxy serves
+	if err := d.engine.Conn().Flush(); err != nil {
 		t.Fatal(err)
 	}
 	conn, err := nats.Connect("", nats.InProcessServer(d.engine), nats.CustomInboxPrefix(rights.Inbox("w7")))

@@ -18,8 +18,9 @@ const (
 	tolerated    = 1000
 	tolerateCall = 4                     // added with each call
 	tolerateEach = 30 * time.Millisecond // one is added in this time
-	idlePing     = 300                   // cost of a ping if no call was answered since the last one: one in 9 s
-	smallData    = 128                   // bytes; a smaller data frame counts as empty
+	// cost of a ping if no call was answered since the last one: one in 9 s
+	idlePing  = 300
+	smallData = 128 // bytes; a smaller data frame counts as empty
 )
 
 // broken returns an error that ends the connection.

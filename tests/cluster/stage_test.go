@@ -147,7 +147,7 @@ func (st *stage) come() {
 	for seed, mode := range []crowd.Mode{crowd.ModePage, crowd.ModeJSON} {
 		cfg := crowd.Config{URL: url, N: st.plan.visitors / 2, Arrive: st.plan.arrive,
 			Seed: uint64(seed), Mode: mode, LeavePath: judge.LeavePath, Timeout: askTimeout,
-			StayMin: st.plan.stay[0], StayMax: st.plan.stay[1],
+			SessionMin: st.plan.stay[0], SessionMax: st.plan.stay[1],
 			ThinkMin: st.plan.think[0], ThinkMax: st.plan.think[1],
 			Transport: st.recorder.as(string(mode))}
 		st.wg.Go(func() { st.send(ctx, cfg) })

@@ -131,7 +131,7 @@ func (st *stage) makeLinks() *links {
 	case st.plan.alone:
 		cfg.Servers, cfg.Alone = []string{"alone"}, true
 	case st.plan.sites != nil:
-		cfg.Servers, cfg.Sites = st.plan.sites, true
+		cfg.Servers, cfg.Datacenters = st.plan.sites, true
 	case st.plan.ownNATS:
 		cfg.Servers, cfg.Own = []string{"s1", "s2", "s3"}, true
 	}

@@ -265,14 +265,14 @@ const (
 // people do and gives no slot back.
 func jars(ctx context.Context, a *attack) {
 	a.browse(ctx, crowd.Config{N: min(jarsPerAttacker*a.attackers, mostJars), Arrive: 20 * time.Second,
-		StayMin: 2 * time.Second, StayMax: 5 * time.Second})
+		SessionMin: 2 * time.Second, SessionMax: 5 * time.Second})
 }
 
 // hoard are as many browsers as the room has slots. They come before the people, while nobody
 // waits, and never go.
 func hoard(ctx context.Context, a *attack) {
-	a.browse(ctx, crowd.Config{N: 200, Arrive: time.Second, StayMin: 5 * time.Minute,
-		StayMax: 5 * time.Minute, ThinkMin: 4 * time.Second, ThinkMax: 6 * time.Second})
+	a.browse(ctx, crowd.Config{N: 200, Arrive: time.Second, SessionMin: 5 * time.Minute,
+		SessionMax: 5 * time.Minute, ThinkMin: 4 * time.Second, ThinkMax: 6 * time.Second})
 }
 
 // absent are 700 visitors. Those who are let in go. Those who wait poll, are called, and never come

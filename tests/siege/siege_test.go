@@ -190,7 +190,7 @@ func (s *scenario) run(t *testing.T, bin string) *record {
 	beside.Go(func() { r.watch(ctx, p.PID, origin.URL) })
 	b := newBrowsers(func(id string) string { return id }, person)
 	r.people, err = crowd.Run(ctx, crowd.Config{URL: a.url, N: s.people, Arrive: s.arrive, Seed: 1,
-		StayMin: s.stay[0], StayMax: s.stay[1], Duration: s.lasts,
+		SessionMin: s.stay[0], SessionMax: s.stay[1], Duration: s.lasts,
 		Transport: b}, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -61,7 +61,7 @@ type Config struct {
 	// Alone creates one node without a cluster.
 	Alone bool
 	// Sites makes each of Servers a data center of one node. The first is the home of Anywhere.
-	Sites bool
+	Datacenters bool
 	// Logs is a folder for the logs of a failed world; "" for none.
 	Logs string
 }
@@ -134,7 +134,7 @@ func (w *World) Store(name string) *broker.Broker {
 }
 
 func (w *World) makeStores() {
-	if !w.cfg.Sites {
+	if !w.cfg.Datacenters {
 		b := broker.New(w.cfg.Seed, w.cfg.Servers...)
 		for _, name := range w.cfg.Servers {
 			w.stores[name] = b
@@ -179,7 +179,7 @@ func (w *World) joinFiles() {
 		return
 	}
 	sites := map[string][]string{"test": w.cfg.Servers}
-	if w.cfg.Sites {
+	if w.cfg.Datacenters {
 		sites = map[string][]string{}
 		for _, name := range w.cfg.Servers {
 			sites[name] = []string{name}
@@ -204,7 +204,7 @@ func (w *World) cluster(n *Node) string {
 	case w.cfg.Alone:
 	case w.cfg.Own:
 		fmt.Fprintf(&b, "engine:\n  url: nats://127.0.0.1:4222\n  name: %s\n", n.Name)
-	case w.cfg.Sites:
+	case w.cfg.Datacenters:
 		dir := filepath.Join(w.dir, "join")
 		fmt.Fprintf(&b, "cluster:\n  join: %s\n  home: %s\n  datacenters:\n",
 			filepath.Join(dir, n.Name, n.Name+".join"), w.cfg.Servers[0])
@@ -283,7 +283,7 @@ func (w *World) linkStores(x, y string) {
 		return
 	}
 	b := w.stores[x]
-	if w.cfg.Sites {
+	if w.cfg.Datacenters {
 		b = w.pair(x, y)
 	}
 	cut := w.cuts[key(x, y)]

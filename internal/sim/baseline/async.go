@@ -38,12 +38,12 @@ type async struct {
 }
 
 func newAsync(s *sim.Scenario, w *sim.World) sim.Model {
-	m := &async{crew: hire(s, w, 1), heard: make([]int, len(s.Sites))}
+	m := &async{crew: hire(s, w, 1), heard: make([]int, len(s.Datacenters))}
 	n := len(m.site)
 	m.now = told{actives: make([]int64, n), freshes: make([]int64, n)}
 	m.dirty = make([]bool, n)
 	longest := time.Duration(0)
-	for i := range s.Sites {
+	for i := range s.Datacenters {
 		longest = max(longest, m.way(i))
 	}
 	m.sent = make([]told, 3+longest/step)
@@ -56,8 +56,8 @@ func newAsync(s *sim.Scenario, w *sim.World) sim.Model {
 
 // way returns the delay of a broadcast to a site.
 func (m *async) way(site int) time.Duration {
-	at := m.s.Sites[site]
-	if len(m.s.Sites) == 1 {
+	at := m.s.Datacenters[site]
+	if len(m.s.Datacenters) == 1 {
 		return at.Local.Mean
 	}
 	return at.Local.Mean + 2*at.Home.Mean

@@ -34,7 +34,7 @@ type counted struct {
 }
 
 func newCounters(s *sim.Scenario, w *sim.World) sim.Model {
-	n := len(s.Sites)
+	n := len(s.Datacenters)
 	m := &counted{pipeline: newPipeline(s, w, 1), line: newLine(n, pulse)}
 	m.parts, m.here = make([]int64, n), make([]counter, n)
 	m.try = m.again
@@ -44,7 +44,7 @@ func newCounters(s *sim.Scenario, w *sim.World) sim.Model {
 // Arrive requests a slot for a newcomer. A newcomer behind an earlier group waits without a
 // request.
 func (m *counted) Arrive(v sim.ID) {
-	site := m.w.Visitor(v).Site
+	site := m.w.Visitor(v).Datacenter
 	m.arrived(site)
 	took, pass := time.Duration(0), false
 	if !m.line.behind(site, m.truth.minute) {
@@ -66,11 +66,11 @@ func (m *counted) Arrive(v sim.ID) {
 func (m *counted) ask(site int32) (took time.Duration, pass bool) {
 	if m.parts[site] > 0 {
 		_, pass = m.here[site].ask(m.parts[site])
-		took = m.trip(m.s.Sites[site].Local)
+		took = m.trip(m.s.Datacenters[site].Local)
 	}
 	if !pass && m.all > 0 {
 		_, pass = m.world.ask(m.all)
-		took += m.trip(m.s.Sites[site].Home)
+		took += m.trip(m.s.Datacenters[site].Home)
 	}
 	return took, pass
 }
@@ -92,7 +92,7 @@ func (m *counted) again(v sim.ID) outcome {
 }
 
 // Left counts the end of a session.
-func (m *counted) Left(v sim.ID) { m.gone(m.w.Visitor(v).Site) }
+func (m *counted) Left(v sim.ID) { m.gone(m.w.Visitor(v).Datacenter) }
 
 // Event handles events of the pipeline.
 func (m *counted) Event(kind, _ int32, _ int64) {

@@ -92,7 +92,7 @@ func part(whole int64, i, n int) int64 {
 }
 
 // number returns the worker that a visitor came to.
-func (c *crew) number(x *sim.Visitor) int32 { return c.first[x.Site] + x.Worker }
+func (c *crew) number(x *sim.Visitor) int32 { return c.first[x.Datacenter] + x.Worker }
 
 // A window holds the times of the last admissions.
 type window struct {

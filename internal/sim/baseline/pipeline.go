@@ -51,7 +51,7 @@ type pipeline struct {
 }
 
 func newPipeline(s *sim.Scenario, w *sim.World, period int32) pipeline {
-	n := len(s.Sites)
+	n := len(s.Datacenters)
 	p := pipeline{w: w, s: s, period: period, seen: make([]int64, n), came: make([]bool, n), beat: -1}
 	p.sent = make([]picture, 1+(s.StateLag+pulse-1)/pulse)
 	p.shares = shares{seen: make([]int64, n)}
@@ -95,7 +95,7 @@ func (p *pipeline) observe() {
 	for i := range c.seen {
 		c.seen[i] = p.seen[i]
 		if p.seen[i] > 0 || p.came[i] {
-			c.workers += p.s.Sites[i].Workers
+			c.workers += p.s.Datacenters[i].Workers
 		}
 		p.came[i] = false
 	}

@@ -27,15 +27,15 @@ func play(s sim.Scenario, t sim.Traffic) sim.Scenario {
 	if s.Limits.Active == 0 {
 		s.Limits = sim.Limits200()
 	}
-	if s.Sites == nil {
-		s.Sites = sim.ThreeSites()
+	if s.Datacenters == nil {
+		s.Datacenters = sim.ThreeDatacenters()
 	}
 	if s.Length == 0 {
 		s.Length = time.Hour
 	}
 	s.StateLag = 3 * time.Second // "within seconds", cloudflare2023
 	t.Dwell = dwell
-	s.Arrivals = t.Over(s.Sites, s.Length)
+	s.Arrivals = t.Over(s.Datacenters, s.Length)
 	return s
 }
 
@@ -61,10 +61,10 @@ func spike(low, high float64, length time.Duration) func(time.Duration) float64 
 }
 
 // workersOf returns one data center with this number of workers.
-func workersOf(n int) []sim.Site {
-	s := sim.ThreeSites()[0]
+func workersOf(n int) []sim.Datacenter {
+	s := sim.ThreeDatacenters()[0]
 	s.Workers = n
-	return []sim.Site{s}
+	return []sim.Datacenter{s}
 }
 
 func earlyQueue() sim.Scenario {
@@ -77,7 +77,7 @@ func earlyQueue() sim.Scenario {
 func loneWorker() sim.Scenario {
 	return play(sim.Scenario{
 		Name: "lone-worker", About: "use rises over the limit at one worker alone", Source: chosen,
-		Sites: workersOf(1),
+		Datacenters: workersOf(1),
 	}, sim.Traffic{Rate: rise(4, 40, 50*time.Minute)})
 }
 
@@ -108,7 +108,7 @@ func shiftedSites() sim.Scenario {
 			}
 			return 20
 		},
-		Sites: func(t time.Duration) []float64 {
+		Datacenters: func(t time.Duration) []float64 {
 			if t < noon {
 				return []float64{1, 0, 0}
 			}
@@ -120,7 +120,7 @@ func shiftedSites() sim.Scenario {
 func oneHotWorker() sim.Scenario {
 	return play(sim.Scenario{
 		Name: "one-hot-worker", About: "one of ten workers gets all that three would get", Source: chosen,
-		Sites: workersOf(10),
+		Datacenters: workersOf(10),
 	}, sim.Traffic{
 		Rate:   constant(22),
 		Worker: func(time.Duration, int) sim.Hot { return sim.Hot{Worker: 2, Share: 0.3} },
@@ -130,8 +130,8 @@ func oneHotWorker() sim.Scenario {
 func likeWorkers() sim.Scenario {
 	return play(sim.Scenario{
 		Name: "like-workers", About: "two workers, two thirds of what the room takes", Source: chosen,
-		Limits: sim.Limits{Active: 2000, Session: 5 * time.Minute, New: 2000, Window: time.Minute},
-		Sites:  workersOf(2),
+		Limits:      sim.Limits{Active: 2000, Session: 5 * time.Minute, New: 2000, Window: time.Minute},
+		Datacenters: workersOf(2),
 	}, sim.Traffic{Rate: constant(190)})
 }
 
@@ -185,9 +185,9 @@ func lightLog() sim.Scenario {
 func roamingSpot() sim.Scenario {
 	return play(sim.Scenario{
 		Name: "roaming-spot", About: "all visitors come to one worker, every twenty seconds another",
-		Source: "moving hot spots in a toy run of rate leases; times are chosen",
-		Limits: sim.Limits{Active: 2000, Session: 5 * time.Minute, New: 200, Window: time.Minute},
-		Sites:  workersOf(10),
+		Source:      "moving hot spots in a toy run of rate leases; times are chosen",
+		Limits:      sim.Limits{Active: 2000, Session: 5 * time.Minute, New: 200, Window: time.Minute},
+		Datacenters: workersOf(10),
 	}, sim.Traffic{
 		Rate: constant(140),
 		Worker: func(t time.Duration, _ int) sim.Hot {
@@ -199,8 +199,8 @@ func roamingSpot() sim.Scenario {
 func restingSpot() sim.Scenario {
 	return play(sim.Scenario{
 		Name: "resting-spot", About: "one of ten workers gets half, always the same", Source: chosen,
-		Limits: sim.Limits{Active: 2000, Session: 5 * time.Minute, New: 2000, Window: time.Minute},
-		Sites:  workersOf(10),
+		Limits:      sim.Limits{Active: 2000, Session: 5 * time.Minute, New: 2000, Window: time.Minute},
+		Datacenters: workersOf(10),
 	}, sim.Traffic{
 		Rate:   constant(190),
 		Worker: func(time.Duration, int) sim.Hot { return sim.Hot{Worker: 2, Share: 0.5} },

@@ -153,8 +153,8 @@ func TestLocalPartsAndLeasesAreNeverOver(t *testing.T) {
 func TestAsyncCountsAreWorseOverAWorld(t *testing.T) {
 	over := func(home time.Duration) int64 {
 		s := everyoneAtOnce()
-		for i := range s.Sites {
-			s.Sites[i].Home = sim.Delay{Least: home, Mean: home}
+		for i := range s.Datacenters {
+			s.Datacenters[i].Home = sim.Delay{Least: home, Mean: home}
 		}
 		r, err := sim.Run(t.Context(), &s, asyncCounts(), sim.Options{Seed: 1})
 		if err != nil {

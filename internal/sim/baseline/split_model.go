@@ -45,7 +45,7 @@ type split struct {
 }
 
 func newSplit(s *sim.Scenario, w *sim.World, period int32, curve float64) *split {
-	n := len(s.Sites)
+	n := len(s.Datacenters)
 	m := &split{pipeline: newPipeline(s, w, period), curve: curve, line: newLine(n, pulse)}
 	m.parts, m.may = make([]int64, n), make([]int64, n)
 	first, site := workers(s)
@@ -57,9 +57,9 @@ func newSplit(s *sim.Scenario, w *sim.World, period int32, curve float64) *split
 // workers numbers all workers: first is the first worker of each site, site the site of each
 // worker.
 func workers(s *sim.Scenario) (first, site []int32) {
-	for i := range s.Sites {
+	for i := range s.Datacenters {
 		first = append(first, int32(len(site)))
-		for range s.Sites[i].Workers {
+		for range s.Datacenters[i].Workers {
 			site = append(site, int32(i))
 		}
 	}
@@ -70,9 +70,9 @@ func workers(s *sim.Scenario) (first, site []int32) {
 func (m *split) Arrive(v sim.ID) {
 	m.w.Decided(v, 0)
 	x := m.w.Visitor(v)
-	m.arrived(x.Site)
-	worker := m.first[x.Site] + x.Worker
-	if m.count[worker] < m.may[x.Site] && !m.line.behind(x.Site, m.truth.minute) {
+	m.arrived(x.Datacenter)
+	worker := m.first[x.Datacenter] + x.Worker
+	if m.count[worker] < m.may[x.Datacenter] && !m.line.behind(x.Datacenter, m.truth.minute) {
 		m.count[worker]++
 		m.admitted()
 		m.w.Admit(v)
@@ -80,7 +80,7 @@ func (m *split) Arrive(v sim.ID) {
 	}
 	m.waits()
 	m.w.Wait(v, m.expect())
-	m.line.add(v, x.Site, m.truth.minute, m.beat)
+	m.line.add(v, x.Datacenter, m.truth.minute, m.beat)
 }
 
 // again handles the refresh of a waiting visitor.
@@ -88,7 +88,7 @@ func (m *split) again(v sim.ID) outcome {
 	if m.left == 0 {
 		return nobody
 	}
-	worker := m.first[m.site] + m.w.Rand().Int32N(int32(m.s.Sites[m.site].Workers))
+	worker := m.first[m.site] + m.w.Rand().Int32N(int32(m.s.Datacenters[m.site].Workers))
 	if m.count[worker] >= m.may[m.site] {
 		return stays
 	}
@@ -100,7 +100,7 @@ func (m *split) again(v sim.ID) outcome {
 }
 
 // Left counts the end of a session.
-func (m *split) Left(v sim.ID) { m.gone(m.w.Visitor(v).Site) }
+func (m *split) Left(v sim.ID) { m.gone(m.w.Visitor(v).Datacenter) }
 
 // Event handles events of the pipeline.
 func (m *split) Event(kind, _ int32, _ int64) {
@@ -117,7 +117,7 @@ func (m *split) Event(kind, _ int32, _ int64) {
 	for i := 0; i < n && m.line.total > 0; i++ {
 		m.site = int32((int64(i) + m.beat) % int64(n)) // rotates the first site, for fairness
 		m.left = 0
-		for w := range int32(m.s.Sites[m.site].Workers) {
+		for w := range int32(m.s.Datacenters[m.site].Workers) {
 			m.left += max(0, m.may[m.site]-m.count[m.first[m.site]+w])
 		}
 		m.line.ask(m.site, m.beat, m.try)
@@ -130,7 +130,7 @@ func (m *split) allot() {
 	all := divide(m.parts, budget(l, m.known.active, m.known.fresh), m.shares.seen, l.Active)
 	use := max(float64(m.known.active)/float64(l.Active), float64(m.known.fresh)/float64(l.New))
 	for i := range m.may {
-		here := m.s.Sites[i].Workers // this worker decides, so they are active
+		here := m.s.Datacenters[i].Workers // this worker decides, so they are active
 		world := max(m.shares.workers, here)
 		m.may[i] = each(m.parts[i], m.by(here, use)) + each(all, m.by(world, use))
 	}

@@ -87,18 +87,18 @@ func around750(ctx context.Context, seed uint64, split, ours sim.Strategy) (Figu
 // around has a limit of 750 at once, in two data centers of four workers each; three of five
 // visitors come to the second.
 func around(perMinute float64, length time.Duration) *sim.Scenario {
-	three := sim.ThreeSites()
+	three := sim.ThreeDatacenters()
 	s := &sim.Scenario{
-		Name: "around-750", Length: length, StateLag: 3 * time.Second, Sites: three[:2],
+		Name: "around-750", Length: length, StateLag: 3 * time.Second, Datacenters: three[:2],
 		Limits: sim.Limits{Active: 750, Session: 5 * time.Minute, New: 750, Window: time.Minute},
 	}
-	s.Sites[0].Name, s.Sites[0].Workers = "tyo", 4
-	s.Sites[1].Name, s.Sites[1].Workers = "osa", 4
+	s.Datacenters[0].Name, s.Datacenters[0].Workers = "tyo", 4
+	s.Datacenters[1].Name, s.Datacenters[1].Workers = "osa", 4
 	s.Arrivals = sim.Traffic{
-		Rate:  func(t time.Duration) float64 { return perMinute * min(1, t.Minutes()/10) },
-		Sites: func(time.Duration) []float64 { return []float64{2, 3} },
-		Dwell: 2 * time.Minute,
-	}.Over(s.Sites, length)
+		Rate:        func(t time.Duration) float64 { return perMinute * min(1, t.Minutes()/10) },
+		Datacenters: func(time.Duration) []float64 { return []float64{2, 3} },
+		Dwell:       2 * time.Minute,
+	}.Over(s.Datacenters, length)
 	return s
 }
 

@@ -139,4 +139,4 @@ func (a *above) tell(replies []slot.Reply) {
 	}
 }
 
-func (a *above) home(h *host) sim.Delay { return a.m.s.Sites[h.site].Home }
+func (a *above) home(h *host) sim.Delay { return a.m.s.Datacenters[h.site].Home }

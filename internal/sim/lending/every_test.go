@@ -76,10 +76,10 @@ func leastOfIdeal(s *sim.Scenario) float64 {
 // overtakenMost is by how much of arrival a visitor may be overtaken: not at all within a data center,
 // between data centers by 1 s and the uncertainty of counter time, a round trip (promise 3).
 func overtakenMost(s *sim.Scenario) (most time.Duration) {
-	if len(s.Sites) == 1 {
+	if len(s.Datacenters) == 1 {
 		return 0
 	}
-	for _, x := range s.Sites {
+	for _, x := range s.Datacenters {
 		most = max(most, 2*x.Home.Mean)
 	}
 	return most + time.Second

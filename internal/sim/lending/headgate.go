@@ -51,7 +51,7 @@ type counts struct {
 
 type site struct {
 	workers  []*worker
-	stays    map[slot.StayID]sim.ID // visitors inside
+	stays    map[slot.SessionID]sim.ID // visitors inside
 	host     *host
 	disk     disk
 	cutUntil time.Duration
@@ -66,7 +66,7 @@ type guest struct {
 	refused   bool // its last claim was rejected
 	confirmed bool // the cookie of its ticket has come back
 	try       int  // number of the newest request: older answers are ignored
-	id        slot.StayID
+	id        slot.SessionID
 	end       slot.Time // in its pass
 	usable    slot.Time // the latest end that any worker would accept
 	until     time.Duration
@@ -92,17 +92,17 @@ const (
 
 func newModel(s *sim.Scenario, w *sim.World, faultsEnd time.Duration) *model {
 	m := &model{w: w, s: s, faultsEnd: faultsEnd}
-	for range s.Sites {
-		m.sites = append(m.sites, &site{stays: map[slot.StayID]sim.ID{}})
+	for range s.Datacenters {
+		m.sites = append(m.sites, &site{stays: map[slot.SessionID]sim.ID{}})
 	}
-	if len(s.Sites) > 1 {
+	if len(s.Datacenters) > 1 {
 		m.above = &above{process: m.newProcess(-1), m: m}
 		m.above.begin()
 	}
 	for i, x := range m.sites {
 		x.host = &host{process: m.newProcess(i), m: m, disk: &x.disk}
 		x.host.begin()
-		for k := range s.Sites[i].Workers {
+		for k := range s.Datacenters[i].Workers {
 			x.workers = append(x.workers, newWorker(m, i, k))
 		}
 		for _, k := range x.workers {
@@ -154,7 +154,7 @@ func (m *model) params(counters bool) slot.Params {
 	p := slot.Params{Counters: counters}
 	if counters {
 		p.Term = termAbove
-	} else if len(m.s.Sites) > 1 {
+	} else if len(m.s.Datacenters) > 1 {
 		p.RecallWait = counter.RecallWaitBelow
 	}
 	return p.WithDefaults()
@@ -165,7 +165,7 @@ func (m *model) patience() time.Duration { return m.params(false).RecallWait }
 
 // roundTrip is the duration of a request to Anywhere that may be left open.
 func (m *model) roundTrip(h *host) time.Duration {
-	return m.params(true).RecallWait + 2*m.s.Sites[h.site].Home.Mean
+	return m.params(true).RecallWait + 2*m.s.Datacenters[h.site].Home.Mean
 }
 
 func (m *model) settings() counter.Settings {
@@ -194,7 +194,7 @@ func (m *model) Arrive(v sim.ID) {
 
 // Left forgets a visitor.
 func (m *model) Left(v sim.ID) {
-	delete(m.sites[m.w.Visitor(v).Site].stays, m.guests[v].id)
+	delete(m.sites[m.w.Visitor(v).Datacenter].stays, m.guests[v].id)
 	m.guests[v].status = isGone
 }
 
@@ -229,7 +229,7 @@ func (m *model) later(v sim.ID, d time.Duration, f func()) {
 
 // worker returns a running worker: the requested one, else any.
 func (m *model) worker(v sim.ID, first int) *worker {
-	all := m.sites[m.w.Visitor(v).Site].workers
+	all := m.sites[m.w.Visitor(v).Datacenter].workers
 	if first < 0 {
 		first = m.w.Rand().IntN(len(all))
 	}
@@ -342,7 +342,7 @@ func (m *model) reserve() {
 // poll requests the state of the ticket. In a world without faults it skips the network delay,
 // which would double the events of a run and change nothing.
 func (m *model) poll(v sim.ID) {
-	if h := m.sites[m.w.Visitor(v).Site].host; m.s.Faults.None() {
+	if h := m.sites[m.w.Visitor(v).Datacenter].host; m.s.Faults.None() {
 		n := m.guests[v].n
 		h.poll(m.guests[v].ticket, func(p counter.PlaceInfo) {
 			if g := &m.guests[v]; g.n == n && g.status == waits {
@@ -370,7 +370,7 @@ func (m *model) poll(v sim.ID) {
 // enter claims the slot of a called ticket.
 func (m *model) enter(v sim.ID) {
 	g := &m.guests[v]
-	id := slot.StayID(g.ticket)
+	id := slot.SessionID(g.ticket)
 	m.request(v, enters, func(k *worker, h *host, mine func() bool) {
 		m.send(&k.process, &h.process, k.local(), func() {
 			if !mine() {
@@ -406,7 +406,7 @@ func (m *model) request(
 	})
 }
 
-func (m *model) claimed(k *worker, v sim.ID, id slot.StayID, r slot.ClaimReply, ok bool) {
+func (m *model) claimed(k *worker, v sim.ID, id slot.SessionID, r slot.ClaimReply, ok bool) {
 	switch {
 	case !ok:
 		m.guests[v].status, m.guests[v].refused = waits, true
@@ -428,7 +428,7 @@ func (m *model) claimed(k *worker, v sim.ID, id slot.StayID, r slot.ClaimReply, 
 }
 
 // admitted records that a visitor is admitted with a pass that ends at end.
-func (m *model) admitted(k *worker, v sim.ID, id slot.StayID, end slot.Time) {
+func (m *model) admitted(k *worker, v sim.ID, id slot.SessionID, end slot.Time) {
 	g := &m.guests[v]
 	m.decided(v)
 	g.status, g.id, g.end, g.usable = isInside, id, end, end
@@ -466,7 +466,7 @@ func (m *model) confirmed(v sim.ID, end slot.Time) {
 
 // readers returns the latest counter time among the processes that read a pass.
 func (m *model) readers(v sim.ID) (now slot.Time) {
-	x := m.sites[m.w.Visitor(v).Site]
+	x := m.sites[m.w.Visitor(v).Datacenter]
 	if h := x.host; h.serving() {
 		now = h.desk.Pool().CounterTime(h.clk())
 	}

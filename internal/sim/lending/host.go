@@ -33,7 +33,7 @@ type host struct {
 	fenced  bool
 	wait    []func() // for a fresh write
 	syncs   map[*slot.Sync]*worker
-	claims  map[slot.StayID][]func(slot.ClaimReply)
+	claims  map[slot.SessionID][]func(slot.ClaimReply)
 
 	upTimer int // number of the newest wake-up for Anywhere
 }
@@ -43,7 +43,7 @@ func (h *host) begin() {
 	m := h.m
 	h.fenced, h.writing = false, true
 	h.wait, h.syncs = nil, map[*slot.Sync]*worker{}
-	h.claims = map[slot.StayID][]func(slot.ClaimReply){}
+	h.claims = map[slot.SessionID][]func(slot.ClaimReply){}
 	first := h.disk.rec == nil
 	if first {
 		var up *slot.ParentLoan
@@ -157,7 +157,7 @@ func (h *host) wake(d time.Duration) {
 	})
 }
 
-func (h *host) local() sim.Delay { return h.m.s.Sites[h.site].Local }
+func (h *host) local() sim.Delay { return h.m.s.Datacenters[h.site].Local }
 
 func (h *host) tell(replies []slot.Reply) {
 	for _, r := range replies {
@@ -215,7 +215,7 @@ func (h *host) claim(number uint64, answer func(r slot.ClaimReply, ok bool)) {
 	if !h.serving() {
 		return
 	}
-	id := slot.StayID(number)
+	id := slot.SessionID(number)
 	if !h.desk.Claim(h.clk(), number, len(h.claims[id]) > 0) {
 		answer(slot.ClaimReply{}, false)
 		return

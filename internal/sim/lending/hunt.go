@@ -15,14 +15,14 @@ import (
 
 // A Case is one small world of a hunt. Its text form replays it.
 type Case struct {
-	Seed            uint64
-	Sites, Workers  int
-	Active, New     int64
-	Session, Window time.Duration
-	Visitors        int
-	Length          time.Duration // period with arrivals and faults
-	Dwell           time.Duration // mean
-	Faults          sim.Faults
+	Seed                 uint64
+	Datacenters, Workers int
+	Active, New          int64
+	Session, Window      time.Duration
+	Visitors             int
+	Length               time.Duration // period with arrivals and faults
+	Dwell                time.Duration // mean
+	Faults               sim.Faults
 }
 
 // A field is one number of a case: its name and its location.
@@ -50,7 +50,7 @@ func (c *Case) fields() []field {
 	f := &c.Faults
 	return []field{
 		{"seed", func() int64 { return int64(c.Seed) }, func(x int64) { c.Seed = uint64(x) }},
-		number("sites", &c.Sites), number("workers", &c.Workers),
+		number("sites", &c.Datacenters), number("workers", &c.Workers),
 		whole("active", &c.Active), whole("new", &c.New),
 		span("session", &c.Session), span("window", &c.Window),
 		number("visitors", &c.Visitors), span("length", &c.Length), span("dwell", &c.Dwell),
@@ -83,7 +83,7 @@ func ParseCase(text string) (c Case, err error) {
 		}
 		fields[i].set(x)
 	}
-	if c.Sites < 1 || c.Sites > 16 || c.Workers < 1 || c.Workers > 64 ||
+	if c.Datacenters < 1 || c.Datacenters > 16 || c.Workers < 1 || c.Workers > 64 ||
 		c.Active < 1 || c.New < 1 ||
 		c.Session < 3*time.Second || c.Window < shortest || c.Length < time.Second ||
 		c.Visitors < 1 || c.Visitors > 1e6 {
@@ -105,7 +105,7 @@ func RandomCase(seed uint64) Case {
 		return (a + time.Duration(r.Int64N(int64(b-a)))).Truncate(time.Millisecond)
 	}
 	c := Case{
-		Seed: seed & (1<<62 - 1), Sites: 1 + r.IntN(3), Workers: 1 + r.IntN(3),
+		Seed: seed & (1<<62 - 1), Datacenters: 1 + r.IntN(3), Workers: 1 + r.IntN(3),
 		Active: 1 + r.Int64N(6), New: 1 + r.Int64N(8),
 		Session: between(3*time.Second, 40*time.Second), Window: between(shortest, 2*time.Minute),
 		Visitors: 5 + r.IntN(60), Length: between(20*time.Second, 3*time.Minute),
@@ -131,7 +131,7 @@ func RandomCase(seed uint64) Case {
 	if some(2) {
 		f.Pause, f.Paused = between(5*time.Second, time.Minute), between(100*time.Millisecond, 20*time.Second)
 	}
-	if c.Sites > 1 && some(2) {
+	if c.Datacenters > 1 && some(2) {
 		f.Cut, f.Cuts = between(5*time.Second, time.Minute), between(100*time.Millisecond, 30*time.Second)
 	}
 	return c
@@ -144,14 +144,14 @@ func (c Case) scenario() *sim.Scenario {
 		Name: "case", Limits: sim.Limits{Active: c.Active, Session: c.Session, New: c.New, Window: c.Window},
 		Faults: c.Faults,
 	}
-	for i := range c.Sites {
-		d := sim.Site{
+	for i := range c.Datacenters {
+		d := sim.Datacenter{
 			Name: fmt.Sprint("s", i), Workers: c.Workers,
 			Local: sim.Delay{Least: 200 * time.Microsecond, Mean: 3 * time.Millisecond},
 			Home: sim.Delay{Least: time.Duration(1+25*i) * time.Millisecond,
 				Mean: time.Duration(3+30*i) * time.Millisecond},
 		}
-		s.Sites = append(s.Sites, d)
+		s.Datacenters = append(s.Datacenters, d)
 	}
 	turn := max((c.Session+2*c.Dwell)/time.Duration(c.Active), c.Window/time.Duration(c.New))
 	s.Length = c.Length + 3*time.Duration(c.Visitors)*turn + 4*c.Session + 4*c.Window + 2*time.Minute
@@ -164,7 +164,11 @@ func (c Case) scenario() *sim.Scenario {
 			}
 			slices.Sort(at)
 			for _, t := range at {
-				a := sim.Arrival{At: t, Site: int32(r.IntN(c.Sites)), Worker: int32(r.IntN(c.Workers))}
+				a := sim.Arrival{
+					At:         t,
+					Datacenter: int32(r.IntN(c.Datacenters)),
+					Worker:     int32(r.IntN(c.Workers)),
+				}
 				a.Dwell = time.Duration(r.ExpFloat64() * float64(c.Dwell))
 				if !yield(a) {
 					return
@@ -182,7 +186,7 @@ func (c Case) scenario() *sim.Scenario {
 // a session or a window.
 func (c *Case) idleMost() time.Duration {
 	most := 6 * time.Second
-	if c.Sites > 1 {
+	if c.Datacenters > 1 {
 		most = 15 * time.Second
 	}
 	if !c.calm() {
@@ -224,12 +228,19 @@ func (c Case) Try(ctx context.Context) (broken string, err error) {
 		return fmt.Sprintf("a place is kept: %d claims were forgotten", m.count.late), nil
 	case calm && m.count.thrown > 0:
 		return fmt.Sprintf("a place is kept: %d who were inside were sent away", m.count.thrown), nil
-	case calm && c.Sites == 1 && r.OvertakenWorst > 1:
+	case calm && c.Datacenters == 1 && r.OvertakenWorst > 1:
 		return fmt.Sprintf("in order: overtaken by one who came %.1f s later", r.OvertakenWorst), nil
 	case worst > c.idleMost():
-		return fmt.Sprintf("never idle: a slot was free for %.1f s while somebody waited", worst.Seconds()), nil
+		return fmt.Sprintf(
+			"never idle: a slot was free for %.1f s while somebody waited",
+			worst.Seconds(),
+		), nil
 	case r.Admitted < r.Visitors:
-		return fmt.Sprintf("a place is kept: %d of %d visitors never came in", r.Visitors-r.Admitted, r.Visitors), nil
+		return fmt.Sprintf(
+			"a place is kept: %d of %d visitors never came in",
+			r.Visitors-r.Admitted,
+			r.Visitors,
+		), nil
 	}
 	return "", nil
 }

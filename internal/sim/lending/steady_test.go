@@ -38,7 +38,7 @@ func TestExpectedTimesAreSteady(t *testing.T) {
 			if one > most {
 				t.Errorf("the told instant moved by %.2f of the wait, want %.2f at most", one, most)
 			}
-			if len(s.Sites) == 1 {
+			if len(s.Datacenters) == 1 {
 				return
 			}
 			several, most := swing(t, &s), swingSums+swingOthers*one
@@ -66,17 +66,17 @@ func swing(t *testing.T, s *sim.Scenario) float64 {
 // inOne is the same traffic at the same workers, which are all in one data center.
 func inOne(s *sim.Scenario) *sim.Scenario {
 	x := *s
-	x.Sites = []sim.Site{s.Sites[0]}
+	x.Datacenters = []sim.Datacenter{s.Datacenters[0]}
 	first := []int32{0}
-	for _, site := range s.Sites {
+	for _, site := range s.Datacenters {
 		first = append(first, first[len(first)-1]+int32(site.Workers))
 	}
-	x.Sites[0].Workers = int(first[len(s.Sites)])
+	x.Datacenters[0].Workers = int(first[len(s.Datacenters)])
 	x.Arrivals = func(seed uint64) iter.Seq[sim.Arrival] {
 		return func(yield func(sim.Arrival) bool) {
 			for a := range s.Arrivals(seed) {
-				a.Worker += first[a.Site]
-				if a.Site = 0; !yield(a) {
+				a.Worker += first[a.Datacenter]
+				if a.Datacenter = 0; !yield(a) {
 					return
 				}
 			}

@@ -16,9 +16,9 @@ type worker struct {
 	name     string
 	share    *slot.Share
 	borrower *borrower.Borrower[wish, func(end slot.Time)]
-	seen     map[slot.StayID]sight
-	ends     map[slot.StayID]slot.Time // confirmed later ends
-	order    []slot.StayID             // of seen
+	seen     map[slot.SessionID]sight
+	ends     map[slot.SessionID]slot.Time // confirmed later ends
+	order    []slot.SessionID             // of seen
 }
 
 // A wish is a newcomer that waits for a slot.
@@ -40,7 +40,7 @@ func (k *worker) begin() {
 		Refuse: func(q wish) { k.m.join(k, q) },
 		Answer: func(answer func(end slot.Time), end slot.Time) { answer(end) },
 	})
-	k.seen, k.ends, k.order = map[slot.StayID]sight{}, map[slot.StayID]slot.Time{}, nil
+	k.seen, k.ends, k.order = map[slot.SessionID]sight{}, map[slot.SessionID]slot.Time{}, nil
 	k.hurry()
 	k.flush()
 }
@@ -55,7 +55,7 @@ func (k *worker) flush() {
 
 func (k *worker) host() *host { return k.m.sites[k.site].host }
 
-func (k *worker) local() sim.Delay { return k.m.s.Sites[k.site].Local }
+func (k *worker) local() sim.Delay { return k.m.s.Datacenters[k.site].Local }
 
 // round sends one Sync if there is anything to report.
 func (k *worker) round(flush bool) {
@@ -103,7 +103,7 @@ func (k *worker) report(_ time.Duration, _ slot.Time, note func(slot.Item) bool)
 
 // hear processes an answer.
 func (k *worker) hear(x *slot.Sync, a *slot.Answer) {
-	if k.borrower.Hear(k.clk(), x, a) {
+	if k.borrower.Receive(k.clk(), x, a) {
 		k.round(false)
 	}
 }
@@ -119,7 +119,7 @@ func (k *worker) learn(_ time.Duration, a *slot.Answer) {
 		}
 	}
 	if len(k.ends) > 1<<16 {
-		k.ends = map[slot.StayID]slot.Time{}
+		k.ends = map[slot.SessionID]slot.Time{}
 	}
 }
 
@@ -129,7 +129,7 @@ func (k *worker) open(q wish) bool {
 		return true // it has given up
 	}
 	clk := k.clk()
-	id := slot.StayID(k.m.w.Rand().Uint64() | 1<<63)
+	id := slot.SessionID(k.m.w.Rand().Uint64() | 1<<63)
 	o, ok := k.share.Open(clk, id, 0, 0)
 	if ok {
 		k.m.admitted(k, q.v, id, o.End)
@@ -164,7 +164,7 @@ func (k *worker) recalled() { k.hurry() }
 
 // visit handles a request with a pass. It returns the new end of the pass; over reports that the
 // pass has ended and the counter must decide.
-func (k *worker) visit(id slot.StayID, end slot.Time) (now slot.Time, over, ok bool) {
+func (k *worker) visit(id slot.SessionID, end slot.Time) (now slot.Time, over, ok bool) {
 	clk := k.clk()
 	hi, known := k.share.Hi(clk)
 	if !known {
@@ -183,7 +183,7 @@ func (k *worker) visit(id slot.StayID, end slot.Time) (now slot.Time, over, ok b
 }
 
 // question sends the counter a request about a pass that has ended.
-func (k *worker) question(id slot.StayID, end slot.Time, answer func(slot.Time)) {
+func (k *worker) question(id slot.SessionID, end slot.Time, answer func(slot.Time)) {
 	lo, _ := k.share.Lo(k.clk())
 	k.borrower.Ask(slot.Item{Op: slot.Ask, ID: id, From: end, At: lo}, answer)
 	k.hurry()

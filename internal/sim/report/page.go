@@ -234,10 +234,10 @@ func (r *Report) facts() []fact {
 	s := &r.Scenario
 	var sites []string
 	const most = 8 // sites by name, chosen: two lines
-	for _, x := range s.Sites[:min(len(s.Sites), most)] {
+	for _, x := range s.Datacenters[:min(len(s.Datacenters), most)] {
 		sites = append(sites, x.Name+" ("+count(int64(x.Workers), "worker")+")")
 	}
-	if n := len(s.Sites) - most; n > 0 {
+	if n := len(s.Datacenters) - most; n > 0 {
 		sites = append(sites, whole(int64(n))+" more")
 	}
 	facts := []fact{

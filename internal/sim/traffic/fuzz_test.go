@@ -33,7 +33,7 @@ func FuzzRead(f *testing.F) {
 		}
 		last := time.Duration(0)
 		for _, v := range all {
-			if v.at < last || v.dwell < 0 || v.site < 0 || int(v.site) >= max(1, len(tr.Sites)) {
+			if v.at < last || v.dwell < 0 || v.site < 0 || int(v.site) >= max(1, len(tr.Datacenters)) {
 				t.Fatalf("after %v: %+v", last, v)
 			}
 			last = v.at

@@ -45,7 +45,7 @@ func (r *reader) header(t *table, line []byte) error {
 	var err error
 	t.time, err = r.pick(columns, r.o.TimeColumn, "--time-column", "time", "timestamp", "ts", "date", "at")
 	if err == nil {
-		t.site, err = r.pick(columns, r.o.SiteColumn, "--site-column", "site", "colo", "datacenter")
+		t.site, err = r.pick(columns, r.o.DatacenterColumn, "--site-column", "site", "colo", "datacenter")
 	}
 	if err == nil {
 		t.dwell, err = r.pick(columns, "", "", "dwell")
@@ -99,7 +99,7 @@ func (r *reader) row(t *table, line []byte) error {
 			}
 			v.site = int32(len(t.sites))
 			t.sites[string(name)] = v.site
-			r.t.Sites = append(r.t.Sites, string(name))
+			r.t.Datacenters = append(r.t.Datacenters, string(name))
 		}
 	}
 	if err := r.line(at); err != nil {

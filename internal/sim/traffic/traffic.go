@@ -36,24 +36,24 @@ const (
 
 // Options define how to read a file.
 type Options struct {
-	Format     Format
-	TimeColumn string                // of CSV; "": the first of time, timestamp, ts, date, at
-	SiteColumn string                // of CSV; "": the first of site, colo, datacenter, if any
-	Session    time.Duration         // a longer gap between lines starts a new visit
-	Progress   func(done float64)    // called at intervals, may be nil
-	Space      func() (space, error) // for tests; nil: a temporary file
+	Format           Format
+	TimeColumn       string                // of CSV; "": the first of time, timestamp, ts, date, at
+	DatacenterColumn string                // of CSV; "": the first of site, colo, datacenter, if any
+	Session          time.Duration         // a longer gap between lines starts a new visit
+	Progress         func(done float64)    // called at intervals, may be nil
+	Space            func() (space, error) // for tests; nil: a temporary file
 }
 
 // A Traffic is the content of a file.
 type Traffic struct {
-	Name     string
-	Format   Format
-	Lines    int64 // lines that contain a request
-	Visitors int64
-	First    time.Time
-	Last     time.Duration // the last arrival, relative to the first
-	Sites    []string      // empty: not in the file
-	Dwells   bool          // the file contains the length of visits
+	Name        string
+	Format      Format
+	Lines       int64 // lines that contain a request
+	Visitors    int64
+	First       time.Time
+	Last        time.Duration // the last arrival, relative to the first
+	Datacenters []string      // empty: not in the file
+	Dwells      bool          // the file contains the length of visits
 
 	spool      *spool
 	err        error
@@ -92,28 +92,28 @@ const (
 func (t *Traffic) Scenario(l sim.Limits) sim.Scenario {
 	local := sim.Delay{Least: time.Millisecond, Mean: 3 * time.Millisecond}
 	home := sim.Delay{Least: 30 * time.Millisecond, Mean: 33 * time.Millisecond}
-	sites := []sim.Site{{Name: "one site", Workers: allWorkers, Local: local, Home: home}}
-	if len(t.Sites) > 0 {
+	sites := []sim.Datacenter{{Name: "one site", Workers: allWorkers, Local: local, Home: home}}
+	if len(t.Datacenters) > 0 {
 		sites = sites[:0]
-		for _, name := range t.Sites {
-			sites = append(sites, sim.Site{Name: name, Workers: siteWorkers, Local: local, Home: home})
+		for _, name := range t.Datacenters {
+			sites = append(sites, sim.Datacenter{Name: name, Workers: siteWorkers, Local: local, Home: home})
 		}
 	}
 	return sim.Scenario{
 		Name: "file", About: fmt.Sprintf("the %s of %s", amount(t.Visitors, "visitor"), t.Name),
 		Source: "the file; delays and workers after Cloudflare 2023, the lag of state chosen",
-		Limits: l, Sites: sites, Length: t.Last + l.Window, StateLag: stateLag,
+		Limits: l, Datacenters: sites, Length: t.Last + l.Window, StateLag: stateLag,
 		Arrivals: func(seed uint64) iter.Seq[sim.Arrival] { return t.arrivals(seed, sites) },
 	}
 }
 
 // arrivals returns the visitors; the seed determines their workers.
-func (t *Traffic) arrivals(seed uint64, sites []sim.Site) iter.Seq[sim.Arrival] {
+func (t *Traffic) arrivals(seed uint64, sites []sim.Datacenter) iter.Seq[sim.Arrival] {
 	return func(yield func(sim.Arrival) bool) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		err := t.spool.each(func(v visit) bool {
 			worker := int32(r.IntN(sites[v.site].Workers))
-			return yield(sim.Arrival{At: v.at, Site: v.site, Worker: worker, Dwell: v.dwell})
+			return yield(sim.Arrival{At: v.at, Datacenter: v.site, Worker: worker, Dwell: v.dwell})
 		})
 		if err != nil {
 			t.err = err

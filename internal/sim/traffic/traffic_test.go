@@ -70,7 +70,7 @@ func TestTables(t *testing.T) {
 			"0+0@0 1+0@1"},
 		{"tabs", "x\ttimestamp\n-\t1\n-\t2\n", Options{}, "0+0@0 1+0@0"},
 		{"named columns", "time,when,where,site\nx,5,a,b\ny,6,c,b\n",
-			Options{TimeColumn: "When", SiteColumn: "where"}, "0+0@0 1+0@1"},
+			Options{TimeColumn: "When", DatacenterColumn: "where"}, "0+0@0 1+0@1"},
 		{"whole seconds are spread", "time\n10\n10\n10\n10\n12\n12\n", Options{},
 			"0+0@0 0.25+0@0 0.5+0@0 0.75+0@0 2+0@0 2.5+0@0"},
 		{"until the next", "time\n10\n10\n10.5\n10.5\n", Options{}, "0+0@0 0.25+0@0 0.5+0@0 0.5+0@0"},
@@ -129,7 +129,7 @@ func TestMistakes(t *testing.T) {
 		{"no header", "1694432754,sjc\n", Options{}, `file:1: "1694432754,sjc" is no header`, "time,site"},
 		{"not that column", "time\n1\n", Options{TimeColumn: "when"},
 			`--time-column: file has no column "when"`, `its columns are "time"`},
-		{"not that site", "time\n1\n", Options{SiteColumn: "dc"},
+		{"not that site", "time\n1\n", Options{DatacenterColumn: "dc"},
 			`--site-column: file has no column "dc"`, ""},
 		{"many columns", "a,b,c,d,e,f,g,h,i,j,k,l,m,n\n", Options{}, "file:1: no column", `"l" and 2 more`},
 		{"no time", "time\n1\n\nsoon\n", Options{}, `file:4: "soon" is no time`, "2023-09-11T11:45:54Z"},
@@ -220,7 +220,7 @@ func TestScenarioOfAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := tr.Scenario(sim.Limits200())
-	if len(s.Sites) != 2 || s.Length != 62*time.Second || tr.First != time.Unix(10, 0).UTC() {
+	if len(s.Datacenters) != 2 || s.Length != 62*time.Second || tr.First != time.Unix(10, 0).UTC() {
 		t.Errorf("got %+v and %+v", s, tr)
 	}
 	one := slices.Collect(s.Arrivals(3))
