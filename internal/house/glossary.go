@@ -19,7 +19,7 @@ func Glossary(t *Tree) []Fault {
 		if len(cells) != 5 || strings.TrimSpace(cells[1]) == "word" { // the head of the table
 			continue
 		}
-		for _, word := range strings.Fields(strings.ReplaceAll(cells[3], ",", " ")) {
+		for word := range strings.FieldsSeq(strings.ReplaceAll(cells[3], ",", " ")) {
 			instead[word] = strings.TrimSpace(cells[1])
 		}
 	}

@@ -44,10 +44,10 @@ func mostPoll(quiet time.Duration, direct []time.Duration) time.Duration {
 	return max(50*time.Millisecond, 10*quiet, 10*quantile(direct, 0.99), 2*quantile(direct, 1))
 }
 
-// mostMemory is what the process may take at the end of a flood, in MB, by what it took in the
-// middle: as much, a quarter more for the garbage collector, and 16 MB, which it grows by without
-// any attack.
-func mostMemory(middle float64) float64 { return 1.25*middle + 16 }
+// mostHeap returns the greatest goal of the garbage collector at the end of a flood, in MB, by the
+// greatest of its first half: as much, a quarter more for what comes and goes, and 16 MB, by which it
+// grows without any attack.
+func mostHeap(half float64) float64 { return 1.25*half + 16 }
 
 // A measure is one line of the scoreboard.
 type measure struct {
@@ -98,7 +98,7 @@ func (r *record) measures(to reach, quiet time.Duration) []measure {
 	total := h.honest + h.attackers
 	off, right, judged, told := r.expected()
 	poll, direct := quantile(r.polls, 0.99), quantile(r.direct, 0.99)
-	first, middle, last := r.resident()
+	first, half, last := r.heap()
 	s, looks := r.people.Summary(), room.Watch{Samples: r.looks}
 	besides := percent(to.first, total)
 	errors := 0
@@ -119,8 +119,8 @@ func (r *record) measures(to reach, quiet time.Duration) []measure {
 		{"slot empty, mean s", to.empty, false, to.empty > 0, r.empty(), ""},
 		{"poll p99, ms", ms(mostPoll(quiet, r.direct)), false, true, ms(poll),
 			fmt.Sprintf("%.1f without flood, origin %.1f", ms(quiet), ms(direct))},
-		{"memory, MB", mostMemory(middle), false, true, last,
-			fmt.Sprintf("%.0f at the beginning, %.0f in the middle", first, middle)},
+		{"heap goal, MB", mostHeap(half), false, true, last,
+			fmt.Sprintf("%.0f at the beginning, %.0f at most in the first half", first, half)},
 		{"inside at once", float64(r.slots), false, true, float64(looks.MostActive()), ""},
 		{"honest people overtaken", 0, false, false, float64(s.Order.Overtaken),
 			s.Order.Example},

@@ -16,7 +16,7 @@ type record struct {
 	people *crowd.Result
 	origin []room.Request
 	looks  []room.Sample
-	memory []int64         // resident bytes of the process, each half second
+	memory []int64         // goals of the process's garbage collector in bytes, each half second
 	polls  []time.Duration // how long honest polls took
 	direct []time.Duration // how long requests to the origin itself took, at the same time
 	slots  int             // limit of users at once
@@ -179,14 +179,15 @@ func (r *record) kept() float64 {
 	return max(0, 100*float64(min(all, 1))-percent(had, all))
 }
 
-// resident is the process's memory in MB at its first look, in the middle and at the end.
-func (r *record) resident() (first, middle, last float64) {
+// heap returns the goal of the garbage collector in MB: at first, the greatest of the first half, and
+// at the end. The goal is twice what is live.
+func (r *record) heap() (first, half, last float64) {
 	n := len(r.memory)
 	if n == 0 {
 		return math.NaN(), math.NaN(), math.NaN()
 	}
-	mb := func(i int) float64 { return float64(r.memory[i]) / (1 << 20) }
-	return mb(0), mb(n / 2), mb(n - 1)
+	mb := func(bytes int64) float64 { return float64(bytes) / (1 << 20) }
+	return mb(r.memory[0]), mb(slices.Max(r.memory[:(n+1)/2])), mb(r.memory[n-1])
 }
 
 // held is the greatest number of requests of attackers that the origin had at once.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -187,7 +186,8 @@ func (s *scenario) run(t *testing.T, bin string) *record {
 	}
 	<-ready
 	beside.Go(func() { r.looks = room.WatchRoom(ctx, "http://"+admin).Samples })
-	beside.Go(func() { r.watch(ctx, p.PID, origin.URL) })
+	beside.Go(func() { r.watchHeap(ctx, "http://"+admin+"/metrics") })
+	beside.Go(func() { r.watch(ctx, origin.URL) })
 	b := newBrowsers(func(id string) string { return id }, person)
 	r.people, err = crowd.Run(ctx, crowd.Config{URL: a.url, N: s.people, Arrive: s.arrive, Seed: 1,
 		SessionMin: s.stay[0], SessionMax: s.stay[1], Duration: s.lasts,
@@ -207,18 +207,23 @@ func (s *scenario) run(t *testing.T, bin string) *record {
 	return r
 }
 
-// watch looks at the resident memory of the process, and times requests to the origin without
-// headgate: how busy the machine is.
-func (r *record) watch(ctx context.Context, pid int, origin string) {
+// watchHeap samples the goal of the garbage collector. Unlike the resident memory, it does not
+// depend on how soon a busy machine collects and returns what is free.
+func (r *record) watchHeap(ctx context.Context, metrics string) {
+	for next := time.Now(); until(ctx, next); next = next.Add(500 * time.Millisecond) {
+		text, err := room.Get(ctx, metrics)
+		if goal, found := room.Metric(text, "go_memstats_next_gc_bytes"); err == nil && found {
+			r.memory = append(r.memory, int64(goal))
+		}
+	}
+}
+
+// watch times requests to the origin without headgate: how busy the machine is.
+func (r *record) watch(ctx context.Context, origin string) {
 	a := &attack{url: origin, at: []*http.Transport{from(person(16000), 1)}}
 	for next := time.Now(); until(ctx, next); next = next.Add(50 * time.Millisecond) {
 		start := time.Now()
 		a.do(ctx, 0, http.Header{})
 		r.direct = append(r.direct, time.Since(start))
-		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-		var size, pages int64
-		if n, _ := fmt.Sscan(string(text), &size, &pages); n == 2 {
-			r.memory = append(r.memory, pages*int64(os.Getpagesize()))
-		}
 	}
 }
