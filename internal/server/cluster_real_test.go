@@ -273,7 +273,7 @@ func tooLongIsKept(t *testing.T, sjc, lhr *process) {
 	}
 	sjc.s.node.PublishToDatacenters()
 	within(t, 20*time.Second, "refused", func() bool {
-		return strings.Contains(sjc.log.String(), "sealing keys and live changes are too many")
+		return strings.Contains(sjc.log.String(), "sealing keys and live changes are too large")
 	})
 	value, _, err := lhr.s.node.Records.Load(t.Context(), "live.shop")
 	if err != nil && !errors.Is(err, store.ErrNotFound) || len(value) > 1000 {
