@@ -22,7 +22,7 @@ CLUSTER ?= .
 BESIDE ?= TestFreeze|TestRolling|Skew|LostAnswers|Limits$$|LimitsQuiet|LimitsKillHost|LimitsKillLeader|WorkersComeAndGo|Latency|Cost
 # With TABLE=1 what was reached is written into docs/faults.md.
 KEEP = $(if $(TABLE),-table $(CURDIR)/docs/faults.md)
-# Which scenarios of a siege: TestSiegeShort is three of them, 'TestSiege$$/jars_1$$' one.
+# Which scenarios of a siege: TestSiegeShort is two of them, 'TestSiege$$/jars_1$$' one.
 SIEGE ?= TestSiege$$
 # A target that ran no test has failed: a pattern may have a typing error. It reads what go test -v says.
 SOME := awk '{ print; fflush() } /^=== RUN/ { ran = 1 } END { if (!ran) print "no test ran"; exit !ran }'

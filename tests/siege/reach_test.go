@@ -44,9 +44,9 @@ func mostPoll(quiet time.Duration, direct []time.Duration) time.Duration {
 	return max(50*time.Millisecond, 10*quiet, 10*quantile(direct, 0.99), 2*quantile(direct, 1))
 }
 
-// mostHeap returns the greatest goal of the garbage collector at the end of a flood, in MB, by the
-// greatest of its first half: as much, a quarter more for what comes and goes, and 16 MB, by which it
-// grows without any attack.
+// mostHeap returns the most that may be live at the end of a flood, in MB, by the most of its first
+// half: as much, a quarter more for what comes and goes, and 16 MB, by which it grows without any
+// attack.
 func mostHeap(half float64) float64 { return 1.25*half + 16 }
 
 // A measure is one line of the scoreboard.
@@ -119,7 +119,7 @@ func (r *record) measures(to reach, quiet time.Duration) []measure {
 		{"slot empty, mean s", to.empty, false, to.empty > 0, r.empty(), ""},
 		{"poll p99, ms", ms(mostPoll(quiet, r.direct)), false, true, ms(poll),
 			fmt.Sprintf("%.1f without flood, origin %.1f", ms(quiet), ms(direct))},
-		{"heap goal, MB", mostHeap(half), false, true, last,
+		{"live heap, MB", mostHeap(half), false, true, last,
 			fmt.Sprintf("%.0f at the beginning, %.0f at most in the first half", first, half)},
 		{"inside at once", float64(r.slots), false, true, float64(looks.MostActive()), ""},
 		{"honest people overtaken", 0, false, false, float64(s.Order.Overtaken),

@@ -179,14 +179,14 @@ func (r *record) kept() float64 {
 	return max(0, 100*float64(min(all, 1))-percent(had, all))
 }
 
-// heap returns the goal of the garbage collector in MB: at first, the greatest of the first half, and
-// at the end. The goal is twice what is live.
+// heap returns what is live in MB: at first, the most of the first half, and at the end. The goal of
+// the garbage collector is twice that.
 func (r *record) heap() (first, half, last float64) {
 	n := len(r.memory)
 	if n == 0 {
 		return math.NaN(), math.NaN(), math.NaN()
 	}
-	mb := func(bytes int64) float64 { return float64(bytes) / (1 << 20) }
+	mb := func(bytes int64) float64 { return float64(bytes) / (2 << 20) }
 	return mb(r.memory[0]), mb(slices.Max(r.memory[:(n+1)/2])), mb(r.memory[n-1])
 }
 

@@ -126,9 +126,10 @@ func all() []scenario {
 // TestSiege plays every scenario.
 func TestSiege(t *testing.T) { play(t, all()) }
 
-// TestSiegeShort plays three of them, about a minute.
+// TestSiegeShort plays two of them, about a minute. Scenarios with ghosts are not among them: 20
+// people are too few to judge a share of 80 % in one run.
 func TestSiegeShort(t *testing.T) {
-	play(t, []scenario{of("cookieless", cookieless, 1), block(of("jars", jars, 100)), ghosts30000(100)})
+	play(t, []scenario{of("cookieless", cookieless, 1), block(of("jars", jars, 100))})
 }
 
 // play runs scenarios one after the other and prints the scoreboard before it fails.
