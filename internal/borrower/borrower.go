@@ -202,7 +202,7 @@ func (b *Borrower[N, A]) report(clk time.Duration) (all bool) {
 	return all
 }
 
-// Hear processes an answer: new ends, early leaves, and slots for waiting newcomers. again reports
+// Receive processes an answer: new ends, early leaves, and slots for waiting newcomers. again reports
 // whether another Sync is due at once.
 func (b *Borrower[N, A]) Receive(clk time.Duration, x *slot.Sync, a *slot.Answer) (again bool) {
 	share := b.cfg.Share
