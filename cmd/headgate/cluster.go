@@ -46,8 +46,8 @@ the configuration there:
   cluster:
     join: n1.join
 
-Several data centres, each a cluster of its own with its own init, are one when
-they know each other: see Data centres in docs/operations.md, and for the last
+Several data centers, each a cluster of its own with its own init, are one when
+they know each other: see Data centers in docs/operations.md, and for the last
 two commands headgate cluster move-anywhere --help.
 
 Anyone holding a join file can act as that node. If others have seen one, see
@@ -216,7 +216,7 @@ func (s *clusterSummary) print(w io.Writer) {
 	}
 	fmt.Fprintf(w, "cluster %s: %s; the store nodes are %s\n", s.Datacenter, who, strings.Join(s.Store, ", "))
 	if len(s.Others) > 0 {
-		fmt.Fprintf(w, "data centres beside %s: %s; home is %s\n", s.Datacenter, strings.Join(s.Others, ", "), s.Home)
+		fmt.Fprintf(w, "data centers beside %s: %s; home is %s\n", s.Datacenter, strings.Join(s.Others, ", "), s.Home)
 	}
 }
 

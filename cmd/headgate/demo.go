@@ -29,7 +29,7 @@ line. When it ends, nothing is left behind.
 
   --cluster       three processes are the room, as three machines would be: kill
                   any of them. The start takes 4 to 12 s: they elect a leader
-  --datacenters   three processes are data centres in San Jose, London and
+  --datacenters   three processes are data centers in San Jose, London and
                   Delhi, as far from each other as these are, and one room;
                   one of them is cut off for a while
   --listen ADDR   for browsers; default 127.0.0.1:8080, or a free port if taken
@@ -115,7 +115,7 @@ func demoConfig(args []string, stdout io.Writer) (demo.Config, error) {
 			c.Kills = 1
 		}
 	}
-	c.Colour = os.Getenv("NO_COLOR") == ""
+	c.Color = os.Getenv("NO_COLOR") == ""
 	return c, nil
 }
 

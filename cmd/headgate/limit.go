@@ -32,7 +32,7 @@ one: what it has left, and when its next call passes, or one of that COST.
 reset forgets what it has used.
 
 set changes amount, burst, window, lease, shadow, or the amount of one key, at
-all nodes of the data centre, until the file says something else of the limit.
+all nodes of the data center, until the file says something else of the limit.
 What was used stays used.
 
 create makes a limit for those who ask by the API, with the keys that it would

@@ -19,7 +19,7 @@ Fills a data folder from a backup. The folder must be empty or not be there, and
 no headgate may work in it. The whole backup is checked before anything is
 written. FILE may be -, for standard input.
 
-At the next start passes are honoured and places kept. Nobody new is let in
+At the next start passes are honored and places kept. Nobody new is let in
 until whoever was let in after the backup, which it cannot know, has left.
 
   headgate restore --data /var/lib/headgate backup.tar.gz
@@ -90,7 +90,7 @@ func tellRestored(w io.Writer, dir string, got *doctor.Restored) {
 	}
 	fmt.Fprintln(w, "At the next start:")
 	for _, r := range got.Rooms {
-		fmt.Fprintf(w, "  room %s: places are kept and passes honoured until they end (%d inside); "+
+		fmt.Fprintf(w, "  room %s: places are kept and passes honored until they end (%d inside); "+
 			"nobody new for %s\n", r.Name, r.Inside, r.Quiet.Round(time.Second))
 	}
 }

@@ -54,7 +54,7 @@ The traffic is that of the scenario, or that of a file, plain or by gzip:
   --format FORMAT      csv or log; default what the first line looks like
   --time-column NAME   default time, timestamp, ts, date or at: RFC 3339, or
                        seconds or milliseconds since 1970
-  --site-column NAME   data centre; default site, colo or datacenter, if any.
+  --site-column NAME   data center; default site, colo or datacenter, if any.
                        A column dwell is the time from entering to the last
                        request, such as 90 or 1m30s
 

@@ -99,7 +99,7 @@ func show(ctx context.Context, p plan, out io.Writer) (v *verdict, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
-	fmt.Fprintf(out, "%d data centres, %d headgates. Starting them: ", len(w.cities), len(w.nodes()))
+	fmt.Fprintf(out, "%d data centers, %d headgates. Starting them: ", len(w.cities), len(w.nodes()))
 	began := time.Now()
 	if err := w.start(ctx); err != nil {
 		return nil, err

@@ -341,7 +341,7 @@ func (x *examiner) clocks(c *cluster) {
 		x.say(state, fmt.Sprintf("the clock of %s is %.1f s %s %s: sealing keys depend on it, for a "+
 			"new one seals 30 s after it was made, and times that are shown; limits and places do not",
 			s.node, s.by.Abs().Seconds(), way, than), "run a time service there, such as chrony; "+
-			"timedatectl says whether the clock is synchronised")
+			"timedatectl says whether the clock is synchronized")
 	}
 	if worst <= oddClock {
 		x.ok("all within %.1f s", worst.Seconds())

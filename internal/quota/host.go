@@ -216,7 +216,7 @@ func (h *Host) arrived(ctx context.Context) bool {
 	}
 	if !h.asked {
 		if err := h.cfg.Datacenters.ConfirmHome(ctx, h.chart.rev == 0); err != nil {
-			h.cfg.Log.Debug("limits of all data centres are not hosted here yet", "error", err)
+			h.cfg.Log.Debug("limits of all data centers are not hosted here yet", "error", err)
 			return false
 		}
 		h.asked = true
