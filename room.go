@@ -48,7 +48,7 @@ type RoomConfig struct {
 	HardEnd           time.Duration // maximum length of a session; 0: unlimited
 
 	Method    Method    // default MethodFIFO
-	QueueAll  bool      // newcomers all have to wait
+	QueueAll  bool      // all newcomers have to wait
 	Closed    bool      // newcomers get no place; Message gives the reason
 	Suspended bool      // the room is off: all requests pass
 	Shadow    bool      // decide and count, but hold nobody

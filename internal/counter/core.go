@@ -248,7 +248,7 @@ func (c *desk) place(number uint64, clk time.Duration) PlaceInfo {
 		c.usedUp(&p, clk)
 		return p
 	}
-	if first { // until its page polls as the join told it, the others do not wait longer for it
+	if first { // its page polls when the join told it to: nobody has to wait longer for it
 		p.PollAfter = min(p.PollAfter, c.firstInterval())
 	}
 	p.Status = c.line.Polled(number, c.pool.CounterTime(clk), p.PollAfter)

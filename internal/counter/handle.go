@@ -213,7 +213,7 @@ func (s *Handle) watchHosting(ctx context.Context) {
 	}
 }
 
-// take takes over the record of the room. Each takeover uses a host name of its own.
+// take takes over the record of the room. Each takeover uses a new host name.
 func (s *Handle) take(ctx context.Context) (*Counter, error) {
 	ctx, stop := context.WithTimeout(ctx, takeWait)
 	defer stop()

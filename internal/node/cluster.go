@@ -209,7 +209,7 @@ func (k *Node) IsFirst() bool {
 	return true
 }
 
-// TellDatacenters publishes to the other data centers, through the store nodes, that keys or live
+// PublishToDatacenters publishes to the other data centers, through the store nodes, that keys or live
 // changes are new here.
 func (k *Node) PublishToDatacenters() {
 	if k.Bus == nil || !k.Linked() {

@@ -27,7 +27,7 @@ func (d Delay) Draw(r *rand.Rand) time.Duration {
 	return d.Least + time.Duration(r.ExpFloat64()*float64(d.Mean-d.Least))
 }
 
-// A Site is a data center.
+// A Datacenter is a data center.
 type Datacenter struct {
 	Name    string
 	Workers int

@@ -18,7 +18,7 @@ const (
 func near() Delay { return Delay{Least: time.Millisecond, Mean: 3 * time.Millisecond} }
 func far() Delay  { return Delay{Least: 25 * time.Millisecond, Mean: 32 * time.Millisecond} }
 
-// ThreeSites returns San Jose, London and Delhi, with ten workers in total, as in the document.
+// ThreeDatacenters returns San Jose, London and Delhi, with ten workers in total, as in the document.
 func ThreeDatacenters() []Datacenter {
 	atHome := Delay{Least: time.Millisecond, Mean: 2 * time.Millisecond} // chosen
 	return []Datacenter{

@@ -5,7 +5,7 @@ import "time"
 // A LoanID identifies one loan: one life of one borrower. It is drawn at random and never 0.
 type LoanID uint64
 
-// A StayID identifies a session: the ticket number if it came through the line, else 64 random
+// A SessionID identifies a session: the ticket number if it came through the line, else 64 random
 // bits.
 type SessionID uint64
 

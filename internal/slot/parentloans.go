@@ -263,7 +263,7 @@ func (p *Pool) DeclareOff(clk time.Duration, off, others []string) (missing []st
 	return missing
 }
 
-// Hears reports whether a borrower has a live loan.
+// IsHeard reports whether a borrower has a live loan.
 func (p *Pool) IsHeard(borrower string) bool {
 	return slices.ContainsFunc(p.rec.Loans, func(l Loan) bool {
 		return l.Borrower == borrower && l.Over == 0

@@ -93,7 +93,7 @@ func (s *Share) Hi(clk time.Duration) (t Time, ok bool) {
 // Estimate returns a copy of the estimate, which can be read without the share's guard.
 func (s *Share) Estimate() Estimate { return s.est }
 
-// A Stay is an opened session: the ends of its entries.
+// A Session is an opened session: the ends of its entries.
 type Session struct {
 	End Time // end of the session
 	Win Time // end of its window entry

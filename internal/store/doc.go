@@ -161,7 +161,7 @@ func (d *Doc[T]) decode(b []byte) (v T, err error) {
 	return v, json.Unmarshal(b, &v)
 }
 
-// Tell publishes to the followers that the record has changed.
+// Publish publishes to the followers that the record has changed.
 func (d *Doc[T]) Publish() {
 	if d.Bus == nil {
 		return
