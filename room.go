@@ -93,7 +93,7 @@ type RoomConfig struct {
 }
 
 // ErrConfig is wrapped by every error about an invalid configuration.
-var ErrConfig = errors.New("impossible room")
+var ErrConfig = errors.New("invalid room")
 
 func (c RoomConfig) withDefaults() (RoomConfig, error) {
 	c.SessionDuration = cmp.Or(c.SessionDuration, 5*time.Minute)
