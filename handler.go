@@ -414,7 +414,7 @@ func (r *Room) letIn(q *visitRequest, o slot.Session, life uint64) {
 		r.serveShared(q, y.ID, o.End)
 		return
 	case sessions.Over:
-		r.wait(q, &counter.PlaceInfo{PollAfter: time.Second}, StateWaiting) // the claim took as long as a session
+		r.wait(q, &counter.PlaceInfo{PollAfter: time.Second}, StateWaiting) // the claim took a whole session
 		return
 	}
 	if !q.tok.Probation {
@@ -434,7 +434,7 @@ func (r *Room) letOnce(q *visitRequest, id slot.SessionID, o slot.Session) {
 		r.inside(q, id, 0, o.Win)
 		return
 	}
-	r.wait(q, &counter.PlaceInfo{PollAfter: time.Second}, StateWaiting) // the Sync took as long as a probation
+	r.wait(q, &counter.PlaceInfo{PollAfter: time.Second}, StateWaiting) // the Sync took a whole probation
 }
 
 // restOf returns how long the session of a pass lasts from the visitor's current request: normally

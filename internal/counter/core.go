@@ -76,7 +76,7 @@ func (c *desk) begin(rec *slot.Record, first bool, clk time.Duration) error {
 	c.limitsOf(rec, first)
 	c.heads = headsOf(rec)
 	if rec.Quiet { // set by headgate restore, or by the previous process
-		c.cfg.Log.Warn("record may be older than what was told: nobody new is let in for a while",
+		c.cfg.Log.Warn("record may be older than what visitors were told: newcomers are not admitted for a while",
 			"room", c.cfg.Room, "for", c.pool.Quarantine(clk).Round(time.Second))
 	}
 	line, err := slot.RestoreLines(slot.Restored{
@@ -333,7 +333,7 @@ func (c *desk) rolledBack(number uint64, clk time.Duration) {
 // quarantine stops admissions of newcomers for a while, because the record is older than what
 // visitors were told.
 func (c *desk) quarantine(clk time.Duration) {
-	c.cfg.Log.Error("record is older than what was told: nobody new is let in for a while",
+	c.cfg.Log.Error("record is older than what visitors were told: newcomers are not admitted for a while",
 		"room", c.cfg.Room, "for", c.pool.Quarantine(clk).Round(time.Second))
 }
 

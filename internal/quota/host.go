@@ -356,7 +356,7 @@ func (h *Host) write(ctx context.Context, c *ShardMap) error {
 // tell announces a changed shard map.
 func (h *Host) tell(c *ShardMap) {
 	if err := h.cfg.Bus.Publish(h.cfg.Prefix+"chart", c.told()); err != nil {
-		h.cfg.Log.Debug("chart of the limits not told", "error", err)
+		h.cfg.Log.Debug("shard map of the limits not published", "error", err)
 	}
 }
 

@@ -82,7 +82,7 @@ func (n *Node) recall(who uint64, msg []byte) {
 		err = errors.Join(err, n.cfg.Datacenters.PublishRemote(n.cfg.Prefix+"recall", msg))
 	}
 	if err != nil {
-		n.cfg.Log.Debug("recall not told", "error", err)
+		n.cfg.Log.Debug("recall not published", "error", err)
 	}
 }
 

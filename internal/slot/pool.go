@@ -36,7 +36,7 @@ type Pool struct {
 	recalled   time.Duration      // own clock of the last recall
 	short      int64              // needs that the last write could not meet
 	resign     bool               // the next write is the last of this host
-	allSpoke   bool               // the slots presumed lent without a name belong to data centers declared off
+	allSpoke   bool               // slots presumed lent without a name are of data centers declared off
 	moved      string             // the next write is the last of this record: see MoveTo
 	rolled     bool               // a borrower has seen a later write than this record
 	ahead      uint64             // the epoch of that write

@@ -321,7 +321,7 @@ func TestRestore(t *testing.T) {
 	if a := fresh.poll(); a.Ticket == after.ticket || a.Position < 4 || a.Position > 6 {
 		t.Errorf("a newcomer behind four: %+v", a)
 	}
-	s.doctor(0, "room shop: nobody new is let in for another")
+	s.doctor(0, "room shop: newcomers are not admitted for another")
 	s.kill()
 	s.start()
 	c.check()
