@@ -58,8 +58,8 @@ type chaos struct {
 	seed  uint64
 	r     *rand.Rand // of the operator
 	began time.Time
-	buses map[string]*embedded.Server // between the nodes of a data centre; none in one process
-	links map[string]*embedded.Server // between two data centres, by both names in order
+	buses map[string]*embedded.Server // between the nodes of a data center; none in one process
+	links map[string]*embedded.Server // between two data centers, by both names in order
 	sites []string
 	each  int // nodes of a data center; 0: a single process
 	ring  *ticket.Ring
@@ -91,7 +91,7 @@ type chaosNode struct {
 	stop       func()
 }
 
-// A chaosStore is what a process has of the records of its data centre.
+// A chaosStore is what a process has of the records of its data center.
 type chaosStore struct {
 	plug
 	wrote func(key string, value []byte)
@@ -451,7 +451,7 @@ func (c *chaos) fail(format string, args ...any) {
 	c.log("JUDGED: "+format, args...)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.t.Errorf("seed %d, %d data centres, %d nodes in each; the last that was done:\n%s", c.seed,
+	c.t.Errorf("seed %d, %d data centers, %d nodes in each; the last that was done:\n%s", c.seed,
 		len(c.sites), c.each, strings.Join(c.said, "\n"))
 	for _, n := range c.nodes {
 		st := n.room.Status()

@@ -11,7 +11,7 @@ import (
 
 // A visitor who waited while others were drawn keeps the place when the room is in order again and
 // the data center is lost. A visitor who had been admitted there comes as a newcomer.
-func TestWhoWasNotDrawnKeepsThePlaceWhenTheDataCentreIsLost(t *testing.T) {
+func TestWhoWasNotDrawnKeepsThePlaceWhenTheDatacenterIsLost(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		c := openChaos(t, 0, rand.New(rand.NewPCG(1, 1)), 2, 1, RoomConfig{TotalActiveUsers: 1,
 			NewUsersPerMinute: 600, SessionDuration: 30 * time.Second, Method: MethodRandom,

@@ -18,8 +18,8 @@ type judges struct {
 	stays   map[string]*chaosStay
 	news    []time.Time // when a stay began
 	bounds  []chaosBound
-	draws   map[string]map[string]*slot.Order // by data centre and event
-	told    map[string]chaosCall              // by data centre and lane: the last of whom was called
+	draws   map[string]map[string]*slot.Order // by data center and event
+	told    map[string]chaosCall              // by data center and lane: the last of whom was called
 	claimed map[string]bool                   // tickets that let somebody in
 	alive   int                               // people who are not done
 	waiting map[*person]bool
@@ -163,7 +163,7 @@ func (c *chaos) entered(n *chaosNode, r *http.Request, s *Session, ok bool) {
 		var tok ticket.Token
 		_, value, _ := strings.Cut(r.Header.Get("Cookie"), "=")
 		if c.ring.Open(&tok, "shop", value) == nil {
-			// Of a data centre that is out of reach: what is seen so is reported nowhere.
+			// Of a data center that is out of reach: what is seen so is reported nowhere.
 			free = free || tok.Kind == ticket.Pass && tok.Home != n.site && tok.Home != ""
 		}
 		c.mu.Unlock()

@@ -239,7 +239,7 @@ func (c *chaos) rotate() {
 	c.log("key %d seals", id)
 }
 
-// restart ends a process, cleanly or not, and starts it again; or all of a data centre.
+// restart ends a process, cleanly or not, and starts it again; or all of a data center.
 func (c *chaos) restart() {
 	n := c.node(c.r, c.sites[c.r.IntN(len(c.sites))])
 	kill, whole := c.r.IntN(3) > 0, c.r.IntN(3) == 0
@@ -263,7 +263,7 @@ func (c *chaos) restart() {
 	c.log("they are back")
 }
 
-// disorder is a time in which not all can be in order: a process is gone, or data centres are apart.
+// disorder is a time in which not all can be in order: a process is gone, or data centers are apart.
 func (c *chaos) disorder(d time.Duration) {
 	c.mu.Lock()
 	c.unordered()
@@ -343,7 +343,7 @@ func (c *chaos) rollback() {
 	c.mu.Unlock()
 }
 
-// cut cuts two data centres apart for a while, or one off.
+// cut cuts two data centers apart for a while, or one off.
 func (c *chaos) cut() {
 	site, other := c.sites[c.r.IntN(len(c.sites))], ""
 	if c.r.IntN(2) == 0 {
@@ -375,7 +375,7 @@ func (c *chaos) cut() {
 	c.mu.Unlock()
 }
 
-// moveAnywhere moves the slots that belong to no data centre.
+// moveAnywhere moves the slots that belong to no data center.
 func (c *chaos) moveAnywhere() {
 	to := c.sites[c.r.IntN(len(c.sites))]
 	n := c.nodes[c.r.IntN(len(c.nodes))]

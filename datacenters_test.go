@@ -324,7 +324,7 @@ func testVisitorsRoam(t *testing.T) {
 		t.Errorf("a ticket that was used joins like any newcomer, and none may: %+v", p)
 	}
 	w.revoke(other[1]) // its slot is sjc's own
-	w.until("the earlier of two who wait is in, though its data centre is gone", 10*time.Second, func() bool {
+	w.until("the earlier of two who wait is in, though its data center is gone", 10*time.Second, func() bool {
 		if after.in() {
 			t.Fatal("who came later is in first")
 		}

@@ -139,12 +139,12 @@ func testADrawOverTwoNodes(t *testing.T) {
 
 // Each data center draws its own order with its own seed. Visitors can check the order of their
 // data center, and visitors from both enter evenly.
-func TestADrawInEachDataCentre(t *testing.T) {
+func TestADrawInEachDatacenter(t *testing.T) {
 	t.Parallel()
-	virtual.Test(t, testADrawInEachDataCentre)
+	virtual.Test(t, testADrawInEachDatacenter)
 }
 
-func testADrawInEachDataCentre(t *testing.T) {
+func testADrawInEachDatacenter(t *testing.T) {
 	w := newWorld(t, RoomConfig{Name: "shop", TotalActiveUsers: 1, NewUsersPerMinute: 1000,
 		SessionDuration: time.Hour, PollMin: time.Second, PollMax: 2 * time.Second,
 		NoSpread: true}, "sjc", "lhr")
@@ -174,9 +174,9 @@ func testADrawInEachDataCentre(t *testing.T) {
 	away := *line[0].visitor
 	away.g = w.gates["lhr"]
 	if s := away.shown(); s.Draw != "" || s.Number != line[0].before.Number {
-		t.Errorf("in another data centre than its own it is shown that one's draw: %+v", s)
+		t.Errorf("in another data center than its own it is shown that one's draw: %+v", s)
 	}
-	w.pause(each * time.Second) // a longer prequeue than data centres are apart: the ranks spread over it
+	w.pause(each * time.Second) // a longer prequeue than data centers are apart: the ranks spread over it
 	w.phase(start, true, true)
 	order, ranks := map[string][]uint64{}, map[string]func(uint64) uint64{}
 	for i, site := range []string{"sjc", "lhr"} {

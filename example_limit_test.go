@@ -50,12 +50,12 @@ func ExampleLimiter_AllowAll() {
 			Algorithm: limit.SlidingLog, Amount: amount, Window: time.Minute}}
 	}
 	limiter, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: []headgate.LimitConfig{
-		perMinute("organisation", 1000), perMinute("key", 100), perMinute("route", 2)}})
+		perMinute("organization", 1000), perMinute("key", 100), perMinute("route", 2)}})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	call := []headgate.LimitCheck{{Limit: "organisation", Key: "acme", Cost: 1}, {Limit: "key", Key: "k1", Cost: 1},
+	call := []headgate.LimitCheck{{Limit: "organization", Key: "acme", Cost: 1}, {Limit: "key", Key: "k1", Cost: 1},
 		{Limit: "route", Key: "k1 POST /pay", Cost: 1}}
 	for range 3 {
 		verdicts, err := limiter.AllowAll(context.Background(), call, true)
@@ -69,9 +69,9 @@ func ExampleLimiter_AllowAll() {
 		fmt.Println("that was all")
 	}
 	// Output:
-	// organisation: true, 999 left; key: true, 99 left; route: true, 1 left; that was all
-	// organisation: true, 998 left; key: true, 98 left; route: true, 0 left; that was all
-	// organisation: true, 998 left; key: true, 98 left; route: false, 0 left; that was all
+	// organization: true, 999 left; key: true, 99 left; route: true, 1 left; that was all
+	// organization: true, 998 left; key: true, 98 left; route: true, 0 left; that was all
+	// organization: true, 998 left; key: true, 98 left; route: false, 0 left; that was all
 }
 
 // Some costs, such as the tokens of a language model, are known only after the call.

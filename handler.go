@@ -319,7 +319,7 @@ func (r *Room) standing(q *visitRequest, p *counter.PlaceInfo) {
 		}
 		r.wait(q, p, r.whyWaiting())
 	default:
-		q.keeps = false // there is no room beside the line: the visitor joins it
+		q.keeps = false // no roaming visitor fits in any more: this one joins the line
 		if p.Moved {
 			r.serveMoved(q)
 		} else if !r.stillRoams(q) {
@@ -414,7 +414,7 @@ func (r *Room) letIn(q *visitRequest, o slot.Session, life uint64) {
 		r.serveShared(q, y.ID, o.End)
 		return
 	case sessions.Over:
-		r.wait(q, &counter.PlaceInfo{PollAfter: time.Second}, StateWaiting) // it took a whole session
+		r.wait(q, &counter.PlaceInfo{PollAfter: time.Second}, StateWaiting) // the claim took a whole session
 		return
 	}
 	if !q.tok.Probation {
@@ -434,11 +434,12 @@ func (r *Room) letOnce(q *visitRequest, id slot.SessionID, o slot.Session) {
 		r.inside(q, id, 0, o.Win)
 		return
 	}
-	r.wait(q, &counter.PlaceInfo{PollAfter: time.Second}, StateWaiting) // it took a whole probation
+	r.wait(q, &counter.PlaceInfo{PollAfter: time.Second}, StateWaiting) // the Sync took a whole probation
 }
 
-// restOf returns how long the session of a pass lasts from the visitor's current request. A fixed
-// session keeps the end that it had on probation; any other session gets the full duration.
+// restOf returns how long the session of a pass lasts from the visitor's current request: normally
+// SessionDuration. A session on probation that is fixed, or whose probation is over, lasts only until
+// SessionDuration after its admission.
 func (c *RoomConfig) restOf(t *ticket.Token, now slot.Time) time.Duration {
 	if !t.Probation || !c.FixedSession && now < slot.Time(t.End) {
 		return c.SessionDuration

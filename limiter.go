@@ -93,8 +93,8 @@ type LimitResult struct {
 // Errors of a Limiter.
 var (
 	ErrNoLimit       = errors.New("there is no such limit")
-	ErrKey           = errors.New("impossible key")
-	ErrCost          = errors.New("impossible cost")
+	ErrKey           = errors.New("invalid key")
+	ErrCost          = errors.New("invalid cost")
 	ErrUnreachable   = errors.New("the process that counts the key does not answer")
 	ErrNoReservation = errors.New("no such reservation: it was settled, or its time is over")
 )
@@ -618,7 +618,7 @@ func (l *Limiter) Reset(name, key string) error {
 // error.
 func (l *Limiter) Keys(name, from string, count int) (all []KeyUsage, next string, err error) {
 	if count < 1 {
-		return nil, "", fmt.Errorf("%w: %d keys at once, want 1 at least", ErrKey, count)
+		return nil, "", fmt.Errorf("%w: %d keys at once, want at least 1", ErrKey, count)
 	}
 	k, d, _, err := l.at(name, "")
 	if err != nil {

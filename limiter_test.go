@@ -63,14 +63,14 @@ func TestALimitIsExactUnderManyCallers(t *testing.T) {
 // Of several limits, all take or none does: a call that the daily limit rejects uses nothing of the
 // others, also under concurrent calls.
 func TestAllOrNothing(t *testing.T) {
-	l := newLimiter(t, perMinute("organisation", 50), perMinute("key", 20), perMinute("route", 1000))
+	l := newLimiter(t, perMinute("organization", 50), perMinute("key", 20), perMinute("route", 1000))
 	var passed atomic.Int64
 	var all sync.WaitGroup
 	for who := range 4 {
 		all.Go(func() {
 			for range 100 {
 				vs, err := l.AllowAll(t.Context(), []LimitCheck{
-					{"organisation", "acme", 1}, {"key", fmt.Sprint(who), 1}, {"route", "/v1", 1}}, true)
+					{"organization", "acme", 1}, {"key", fmt.Sprint(who), 1}, {"route", "/v1", 1}}, true)
 				if err != nil {
 					t.Error(err)
 				}
@@ -82,20 +82,20 @@ func TestAllOrNothing(t *testing.T) {
 	}
 	all.Wait()
 	n := passed.Load()
-	for name, key := range map[string]string{"organisation": "acme", "route": "/v1"} {
+	for name, key := range map[string]string{"organization": "acme", "route": "/v1"} {
 		v, err := l.Peek(t.Context(), LimitCheck{name, key, 0})
 		if err != nil || v.Amount-v.Remaining != n {
 			t.Errorf("%s: %d used for %d calls that passed all (%v)", name, v.Amount-v.Remaining, n, err)
 		}
 	}
 	if n != 50 {
-		t.Errorf("%d passed, want the 50 of the organisation", n)
+		t.Errorf("%d passed, want the 50 of the organization", n)
 	}
-	vs, err := l.AllowAll(t.Context(), []LimitCheck{{"organisation", "other", 50}, {"key", "x", 21}}, true)
+	vs, err := l.AllowAll(t.Context(), []LimitCheck{{"organization", "other", 50}, {"key", "x", 21}}, true)
 	if err != nil || !vs[0].Allowed || vs[1].Allowed {
 		t.Errorf("%+v %v", vs, err)
 	}
-	if v, _ := l.Explain("organisation", "other"); v.Remaining != 50 {
+	if v, _ := l.Explain("organization", "other"); v.Remaining != 50 {
 		t.Errorf("%d remain after a call that another limit refused", v.Remaining)
 	}
 	vs, err = l.AllowAll(t.Context(), []LimitCheck{{"key", "y", 20}, {"key", "y", 1}}, true)

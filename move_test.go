@@ -304,12 +304,12 @@ func testAPlaceMovesAtAnyNode(t *testing.T) {
 
 // A place stays in its data center, wherever its device is. If that is unreachable, nothing moves,
 // and the visitor is told so.
-func TestAPlaceMovesBetweenDataCentres(t *testing.T) {
+func TestAPlaceMovesBetweenDatacenters(t *testing.T) {
 	t.Parallel()
-	virtual.Test(t, testAPlaceMovesBetweenDataCentres)
+	virtual.Test(t, testAPlaceMovesBetweenDatacenters)
 }
 
-func testAPlaceMovesBetweenDataCentres(t *testing.T) {
+func testAPlaceMovesBetweenDatacenters(t *testing.T) {
 	w := newWorld(t, RoomConfig{Name: "shop", TotalActiveUsers: 1, NewUsersPerMinute: 1000,
 		SessionDuration: time.Hour, PollMin: 400 * time.Millisecond, NoSpread: true}, "sjc", "lhr")
 	lhr, sjc := w.gates["lhr"], w.gates["sjc"]

@@ -282,7 +282,7 @@ func TestARecordThatIsOlderThanATicketLetsNobodyNewIn(t *testing.T) {
 			in[0].in() // a pass the record knows nothing of
 		}
 		if !in[0].in() {
-			t.Error("a pass is not honoured")
+			t.Error("a pass is not honored")
 		}
 		if !line[0].until(20 * time.Second) {
 			t.Error("nobody is ever called again")

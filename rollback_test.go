@@ -11,7 +11,7 @@ import (
 // The store is rolled back by ten minutes: a stream was restored in the operator's own NATS, and
 // all processes were restarted. No pass of the lost epoch is accepted, whether its epoch is below
 // the new one or above.
-func TestRolledBackPassesOfAGreaterEpochAreNotHonoured(t *testing.T) {
+func TestRolledBackPassesOfAGreaterEpochAreNotHonored(t *testing.T) {
 	greater, lower := 0, 0
 	over := []int{}
 	for try := 0; try < 40 && (greater < 3 || lower < 3); try++ {
@@ -63,23 +63,23 @@ func TestRolledBackPassesOfAGreaterEpochAreNotHonoured(t *testing.T) {
 					fill++
 				}
 			}
-			honoured := 0
+			honored := 0
 			for _, v := range in {
 				v.g = g
 				if v.in() {
-					honoured++
+					honored++
 				}
 			}
 			quiet := g.room.Status().Record.Quiet
 			t.Logf("epoch of the passes %d, now %d: %d newcomers and %d old passes inside of 2; quiet %v",
-				lost.Epoch, now, fill, honoured, quiet)
+				lost.Epoch, now, fill, honored, quiet)
 			if lost.Epoch > now {
 				greater++
 			} else {
 				lower++
 			}
-			if fill+honoured > 2 {
-				over = append(over, fill+honoured)
+			if fill+honored > 2 {
+				over = append(over, fill+honored)
 			}
 			for i, v := range in { // they come as any newcomer does
 				for second := 0; !v.in(); second++ {

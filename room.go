@@ -48,7 +48,7 @@ type RoomConfig struct {
 	HardEnd           time.Duration // maximum length of a session; 0: unlimited
 
 	Method    Method    // default MethodFIFO
-	QueueAll  bool      // newcomers all have to wait
+	QueueAll  bool      // all newcomers have to wait
 	Closed    bool      // newcomers get no place; Message gives the reason
 	Suspended bool      // the room is off: all requests pass
 	Shadow    bool      // decide and count, but hold nobody
@@ -93,7 +93,7 @@ type RoomConfig struct {
 }
 
 // ErrConfig is wrapped by every error about an invalid configuration.
-var ErrConfig = errors.New("impossible room")
+var ErrConfig = errors.New("invalid room")
 
 func (c RoomConfig) withDefaults() (RoomConfig, error) {
 	c.SessionDuration = cmp.Or(c.SessionDuration, 5*time.Minute)

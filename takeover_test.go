@@ -64,7 +64,7 @@ func TestADeadWorkerMayHaveLetInUntilItsTermWasOver(t *testing.T) {
 				n++
 			}
 		}
-		t.Logf("newcomers inside %d, old passes honoured %d", len(inside), n)
+		t.Logf("newcomers inside %d, old passes honored %d", len(inside), n)
 		if len(inside)+n > 40 {
 			t.Errorf("%d inside of 40", len(inside)+n)
 		}
@@ -216,7 +216,7 @@ func TestARevokedPassDoesNotLiveAgain(t *testing.T) {
 			b.in()
 			c := copied
 			if c.in() && b.in() {
-				t.Fatal("two inside of one: a revoked pass is honoured")
+				t.Fatal("two inside of one: a revoked pass is honored")
 			}
 		}
 	})
@@ -293,7 +293,7 @@ func TestPostponingOpensAtKeepsTheRoomShut(t *testing.T) {
 
 // After a record was rolled back an hour, passes of that hour stayed valid for an hour after the
 // quiet time.
-func TestPassesFromBeyondARollbackAreNotHonoured(t *testing.T) {
+func TestPassesFromBeyondARollbackAreNotHonored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, p := openPlugged(t, RoomConfig{
 			TotalActiveUsers: 2, NewUsersPerMinute: 1000, SessionDuration: time.Minute,
@@ -338,7 +338,7 @@ func TestPassesFromBeyondARollbackAreNotHonoured(t *testing.T) {
 				n++
 			}
 		}
-		t.Logf("%d of 20 old passes are honoured, active %d", n, g.room.Status().ActiveUsers)
+		t.Logf("%d of 20 old passes are honored, active %d", n, g.room.Status().ActiveUsers)
 		if n > 2 {
 			t.Errorf("%d inside of 2", n)
 		}

@@ -43,7 +43,7 @@ type worker struct {
 	borrower *borrower.Borrower[*wish, chan slot.Time]
 	noLine   bool          // waiting visitors do not block newcomers
 	lastGone time.Duration // time of the last sweep of sessions
-	unproven slot.Unproven // newcomers of the last minute that were probably not sent by a person
+	unproven slot.Unproven // who was admitted by admitUnproven in the last minute
 
 	short, shortTook atomic.Int64 // newcomers for whom the share had no slot, and their waits in ns
 }
@@ -247,7 +247,8 @@ func (w *worker) failAll() {
 }
 
 // admit gives a newcomer a slot for at most last, on probation first, if a slot is due anywhere and
-// nobody waits. It blocks for at most one round trip, and only if the share is empty.
+// nobody waits. It blocks only if the share is empty: for one round trip, or for at most
+// borrower.RecallWait while the counter recalls slots from others.
 func (w *worker) admit(
 	ctx context.Context, id slot.SessionID, last, hard time.Duration,
 ) (o slot.Session, ok bool) {
@@ -292,9 +293,9 @@ func (w *worker) admit(
 	return w.giveUp(q)
 }
 
-// admitUnproven is admit for a request that probably no person sent. Such requests get only a part
-// of the new users of a minute; otherwise a burst of them would leave no slots for the people who
-// come after it.
+// admitUnproven is admit for a request that may not come from a person: a part of a page without a
+// cookie, or a newcomer of a network above its join limit. Such requests get only a part of the new
+// users of a minute; otherwise a burst of them would leave no slots for the people who come after it.
 func (w *worker) admitUnproven(
 	ctx context.Context, id slot.SessionID, last, hard time.Duration,
 ) (o slot.Session, ok bool) {

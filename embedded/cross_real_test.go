@@ -19,14 +19,14 @@ import (
 // cutWithin is the maximum time until a link that was cut works again.
 const cutWithin = 5 * time.Second // repeated attempts, half a second each
 
-func TestTwoDataCentresTalkBothWays(t *testing.T) {
+func TestTwoDatacentersTalkBothWays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, []string{"n1"}, "lhr", "sjc")
 	w.start()
 	lhr, sjc := w.pair("lhr", "sjc")
 	w.both("from the start", lhr, sjc, "lhr", "sjc")
 	if sjc.Link("sjc") != nil || sjc.Link("del") != nil {
-		t.Error("there is a connection to a data centre that is not there")
+		t.Error("there is a connection to a data center that is not there")
 	}
 
 	// The engine restarts, on either side: the connection stays the same.
@@ -40,7 +40,7 @@ func TestTwoDataCentresTalkBothWays(t *testing.T) {
 	}
 }
 
-func TestThreeDataCentresInPairsDoNotLoop(t *testing.T) {
+func TestThreeDatacentersInPairsDoNotLoop(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, []string{"n1"}, "del", "lhr", "sjc")
 	w.start()
@@ -78,7 +78,7 @@ func listen(t *testing.T, conn *nats.Conn, subject string) *nats.Subscription {
 }
 
 // Each data center has three store nodes, and one of them fails, on either side.
-func TestTwoDataCentresOfThreeStoreNodes(t *testing.T) {
+func TestTwoDatacentersOfThreeStoreNodes(t *testing.T) {
 	stick := yardstick.Start(t)
 	t.Parallel()
 	nodes := []string{"n1", "n2", "n3"}
@@ -172,7 +172,7 @@ func TestNothingElseCrosses(t *testing.T) {
 
 // Records that were written before there was another data center are kept. The cluster keeps
 // running while its nodes learn of the other data center one after the other.
-func TestRecordsStayWhenDataCentresAreAdded(t *testing.T) {
+func TestRecordsStayWhenDatacentersAreAdded(t *testing.T) {
 	t.Parallel()
 	for _, nodes := range [][]string{{"n1"}, {"n1", "n2", "n3"}} {
 		t.Run(fmt.Sprint(len(nodes)), func(t *testing.T) {
@@ -254,7 +254,7 @@ func TestALinkHeals(t *testing.T) {
 }
 
 // A data center that is not running yet is dialed three times a second.
-func TestADataCentreThatIsNotThereFillsNoLog(t *testing.T) {
+func TestADatacenterThatIsNotThereFillsNoLog(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, []string{"n1"}, "lhr", "sjc")
 	stranger := newWorld(t, []string{"n1"}, "lhr", "sjc") // has other CAs

@@ -38,7 +38,7 @@ func (c *trio) authority() (*x509.Certificate, *ecdsa.PrivateKey) {
 }
 
 // The dialing side accepts only a store node of that data center.
-func TestWhoIsTakenForADataCentre(t *testing.T) {
+func TestWhoIsTakenForADatacenter(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, []string{"n1"}, "del", "lhr", "sjc")
 	dials := w.at["lhr"].config("n1").Cluster
@@ -132,7 +132,7 @@ func (e *evil) want(begin string) {
 	}
 }
 
-func TestDataCentresThatCannotWorkAreRefused(t *testing.T) {
+func TestDatacentersThatCannotWorkAreRefused(t *testing.T) {
 	w := newWorld(t, []string{"n1"}, "del", "lhr", "sjc")
 	for name, change := range map[string]func(*Cluster){
 		"our name":           func(c *Cluster) { c.Others[0].Name = "sjc" },
@@ -166,7 +166,7 @@ func TestDataCentresThatCannotWorkAreRefused(t *testing.T) {
 	defer s.Close()
 	if conn, err := net.Dial("tcp", config.Cluster.Leaf); err == nil {
 		conn.Close()
-		t.Error("del waits for data centres, and none dials it")
+		t.Error("del waits for data centers, and none dials it")
 	}
 }
 

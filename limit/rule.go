@@ -139,7 +139,7 @@ type Rule struct {
 }
 
 // ErrRule is wrapped by every error about an invalid rule.
-var ErrRule = errors.New("impossible limit")
+var ErrRule = errors.New("invalid limit")
 
 // Check returns an error that lists everything that is wrong with the rule.
 func (r Rule) Check() error {

@@ -28,7 +28,7 @@ const (
 
 // Errors of a Table.
 var (
-	ErrCost             = errors.New("impossible cost")
+	ErrCost             = errors.New("invalid cost")
 	ErrSettled          = errors.New("no such reservation: it was settled, or its time is over")
 	ErrNothingToReserve = errors.New("calls under way are settled one by one")
 )

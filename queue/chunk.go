@@ -34,7 +34,7 @@ const (
 const chunkFormat = 1
 
 // ErrJob is wrapped by every error about an invalid job.
-var ErrJob = errors.New("impossible job")
+var ErrJob = errors.New("invalid job")
 
 var errChunk = errors.New("not a chunk of jobs, or a damaged one")
 
@@ -55,7 +55,7 @@ func (j *Job) check(now time.Time) error {
 	case len(j.Tenant) > MaxTenant:
 		return bad("the tenant is %d bytes, and %d are the most", len(j.Tenant), MaxTenant)
 	case !printable(j.Key):
-		return bad("the key holds what no header may hold, such as the end of a line")
+		return bad("the key has characters that no header may have, such as the end of a line")
 	case j.Priority < 0 || j.Priority > MaxPriority:
 		return bad("the priority is %d, want 0 to %d", j.Priority, MaxPriority)
 	case j.Cost < 0 || j.Cost > MaxCost:

@@ -22,7 +22,7 @@ type DeadJob struct {
 }
 
 // ErrPlace is returned by [Queue.Dead] for an invalid place in the list of dead jobs.
-var ErrPlace = errors.New("not the place where a list of dead jobs goes on")
+var ErrPlace = errors.New("not a place at which a list of dead jobs continues")
 
 // deadShown is the largest number of dead jobs in one answer: each one is read from the log.
 // Chosen.

@@ -123,7 +123,7 @@ func (d *dispatcher) warmUp(ctx context.Context, from time.Time) {
 	}
 }
 
-// leastPause is the shortest time that the dispatcher sleeps. Nothing wakes it earlier: a queue
+// leastPause is the shortest pause before a job is due. Nothing ends such a pause early: the queue
 // catches up with its pace afterwards, and waking for each of many jobs per second costs more than
 // sending them. Chosen: short compared to every window.
 const leastPause = time.Millisecond
@@ -400,7 +400,7 @@ func (d *dispatcher) load(ctx context.Context, r ref) (*flight, error) {
 
 // deliver passes a job to the handler and records the outcome.
 func (d *dispatcher) deliver(f *flight) {
-	if !d.holds() { // the process lost the queue since then: the job goes back
+	if !d.holds() { // this process may no longer host the queue: the job goes back
 		d.giveBack(f)
 		d.mu.Lock()
 		d.index.again(f.ref, &f.head, 0)

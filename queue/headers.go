@@ -25,7 +25,7 @@ func ours(name string) bool {
 // never its value.
 func CheckHeaders(headers map[string]string, fixed bool) error {
 	if len(headers) > MaxHeaders {
-		return fmt.Errorf("%d headers, want %d at most", len(headers), MaxHeaders)
+		return fmt.Errorf("%d headers, want at most %d", len(headers), MaxHeaders)
 	}
 	var all []error
 	size, seen := 0, []string(nil)
@@ -34,21 +34,21 @@ func CheckHeaders(headers map[string]string, fixed bool) error {
 		canonical := HeaderName(name)
 		switch {
 		case !token(name):
-			all = append(all, fmt.Errorf("%.64q is no name of a header", name))
+			all = append(all, fmt.Errorf("%.64q is not a header name", name))
 		case ours(canonical) || canonical == "Host" && !fixed:
-			all = append(all, fmt.Errorf("header %.64q is not to be set: take it out", name))
+			all = append(all, fmt.Errorf("header %.64q must not be set: remove it", name))
 		case strings.Contains(name, "_") && !fixed: // many servers treat _ like -: Webhook_Id
-			all = append(all, fmt.Errorf("header %.64q: write - for _", name))
+			all = append(all, fmt.Errorf("header %.64q: write - instead of _", name))
 		case slices.Contains(seen, canonical):
 			all = append(all, fmt.Errorf("header %.64q is there twice", name))
 		case !printable(value):
-			all = append(all, fmt.Errorf("header %.64q holds what no header may hold, such as "+
+			all = append(all, fmt.Errorf("header %.64q has characters that no header may have, such as "+
 				"the end of a line", name))
 		}
 		seen = append(seen, canonical)
 	}
 	if size > MaxHeader {
-		all = append(all, fmt.Errorf("headers of %d bytes, want %d at most", size, MaxHeader))
+		all = append(all, fmt.Errorf("headers of %d bytes, want at most %d", size, MaxHeader))
 	}
 	slices.SortFunc(all, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(all...)

@@ -18,11 +18,11 @@ import (
 // Errors of a Lender and its leases.
 var (
 	// ErrLender is wrapped by every error about an invalid LenderConfig or number of units.
-	ErrLender = errors.New("impossible lease")
+	ErrLender = errors.New("invalid lease")
 	// ErrNever is returned when the limit can never allow as many units as requested.
-	ErrNever = errors.New("the limit never lets so much pass: ask for less, or raise it")
+	ErrNever = errors.New("more units than the limit ever allows: request fewer, or raise the limit")
 	// ErrLeaseOver is returned when a lease has ended or has fewer units left than requested.
-	ErrLeaseOver = errors.New("the lease is over, or has less left: ask for another one")
+	ErrLeaseOver = errors.New("the lease is over, or has fewer units left: request another one")
 )
 
 // DefaultTerm is the term of a lease. Chosen: equal to the time for which a process that has lost
@@ -72,9 +72,9 @@ func newLender(cfg LenderConfig, records store.Store) (*Lender, error) {
 	case !queueName.MatchString(cfg.Name):
 		return nil, fmt.Errorf("%w: a name is 1 to 64 of A-Z a-z 0-9 _ and -", ErrLender)
 	case cfg.Capacity == nil || cfg.Use.Limit == "" || cfg.Use.PerTenant:
-		return nil, fmt.Errorf("%w: want a Capacity, and a Use of one key", ErrLender)
+		return nil, fmt.Errorf("%w: want a Capacity, and one Use with one key", ErrLender)
 	case cfg.Term < time.Millisecond || cfg.Term > time.Hour || cfg.Weight < 1:
-		return nil, fmt.Errorf("%w: a term of %v by weight %d, want 1 ms to 1 h by 1 at least",
+		return nil, fmt.Errorf("%w: term %v and weight %d, want a term of 1 ms to 1 h and a weight of at least 1",
 			ErrLender, cfg.Term, cfg.Weight)
 	}
 	return &Lender{cfg, records, bootTime, &member{weight: float64(cfg.Weight)}}, nil
@@ -102,7 +102,7 @@ type Lease struct {
 // cannot succeed.
 func (l *Lender) Lease(ctx context.Context, n int64) (*Lease, error) {
 	if n < 1 {
-		return nil, fmt.Errorf("%w: of %d units, want 1 at least", ErrLender, n)
+		return nil, fmt.Errorf("%w: %d units, want at least 1", ErrLender, n)
 	}
 	t, err := l.await(ctx, n)
 	if err != nil {

@@ -34,7 +34,7 @@ const MaxPartitions = 1000
 const leaseTerm = 15 * time.Second
 
 // ErrPartitioning is wrapped by every error about an invalid Partitioning.
-var ErrPartitioning = errors.New("impossible partitions")
+var ErrPartitioning = errors.New("invalid partitions")
 
 // check fills in defaults and returns all errors.
 func (p *Partitioning) check() error {
@@ -47,7 +47,7 @@ func (p *Partitioning) check() error {
 	p.Window, p.Term = cmp.Or(p.Window, time.Second), cmp.Or(p.Term, leaseTerm)
 	p.Rest = cmp.Or(p.Rest, p.Window+time.Second)
 	bad(p.Count < 1 || p.Count > MaxPartitions, "%d of them, want 1 to %d", p.Count, MaxPartitions)
-	bad(p.Amount < 1, "an amount of %d each, want 1 at least", p.Amount)
+	bad(p.Amount < 1, "an amount of %d each, want at least 1", p.Amount)
 	bad(p.Window < time.Millisecond || p.Window > time.Hour, "window %v, want 1ms to 1h", p.Window)
 	bad(p.Term < p.Window, "term %v is shorter than the window %v", p.Term, p.Window)
 	bad(p.Rest < p.Window, "a rest of %v is shorter than the window %v", p.Rest, p.Window)

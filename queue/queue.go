@@ -85,7 +85,7 @@ type Throttle interface {
 // Errors of a Queue.
 var (
 	// ErrConfig is wrapped by every error about an invalid configuration.
-	ErrConfig = errors.New("impossible queue")
+	ErrConfig = errors.New("invalid queue")
 	// ErrFull is returned when the queue has no room for the jobs.
 	ErrFull = errors.New("the queue is full")
 	// ErrNoHost is returned when no node hosts the queue, or the host does not answer.

@@ -20,9 +20,9 @@ const analyticsHelp = `usage: headgate analytics NAME [--limit|--queue] [--from 
            [--step STEP] [--csv]
        headgate analytics --advice [NAME] [--from TIME] [--to TIME]
 
-Says what a room did, or a limit or a queue: how many were inside, waited, came
-in and left the line, how long they waited, and how the origin fared. All
-figures are in docs/analytics.md.
+Shows statistics of a room, a limit or a queue: how many visitors were inside,
+waited, entered and left the line, how long they waited, and how the origin
+answered. All figures are in docs/analytics.md.
 
   headgate analytics shop
   headgate analytics shop --from -7d --step 1h --csv > shop.csv
@@ -34,7 +34,7 @@ figures are in docs/analytics.md.
   --to TIME          the same; default now
   --step STEP        auto, 1m, 5m, 15m, 30m, 1h, 2h, 3h, 6h, 12h, 1d or 7d
   --csv              all figures, for a spreadsheet
-  --advice           what could be set better, of this room or of all
+  --advice           recommended settings, for this room or for all
 ` + operatorHelp
 
 // analyticsFlags are the flags of headgate analytics.

@@ -16,10 +16,10 @@ import (
 const backupHelp = `usage: headgate backup [--data DIR | --config FILE] [--force] FILE
 
 Writes a backup of the data folder: the record of each room, the sealing keys
-and the hashes of tokens. It may run at any time, while headgate runs too, and
-changes nothing. FILE can be read by its owner alone; - is standard output.
-Keep it like a password: who has the sealing keys can let himself in. Jobs of
-queues are not in it: headgate queue save writes those.
+and the hashes of tokens. You can run it at any time, also while headgate runs;
+it changes nothing. Only its owner can read FILE; - is standard output. Keep it
+like a password: anyone with the sealing keys can make passes. It does not
+contain the jobs of queues: headgate queue save writes those.
 
   headgate backup --data /var/lib/headgate backup.tar.gz
 
@@ -27,7 +27,7 @@ queues are not in it: headgate queue save writes those.
   --config FILE   the configuration that names it
   --force         overwrite FILE
 
-The exit code is 1 when a record could not be read: the others are in it.
+The exit code is 1 if a record could not be read; the backup has the others.
 `
 
 // backupCommand writes a backup.

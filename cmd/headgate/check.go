@@ -16,18 +16,18 @@ import (
 
 const checkHelp = `usage: headgate check --config FILE [--format text|json]
 
-Reads a configuration as headgate run would, and says all that is wrong with
-it: file, line, column, key, and what to do. Nothing is started or changed. The
-certificate files of tls, and the files of cluster, engine, envoy and of the
-rooms' pages, are read as well.
+Reads a configuration as headgate run does, and lists all mistakes with file,
+line, column, key, and what to do. It starts and changes nothing. It also reads
+the files that the configuration names: certificates of tls, and the files of
+cluster, engine, envoy and the pages of rooms.
 
   headgate check --config headgate.yaml
 
   --config FILE    the configuration
   --format FORMAT  text, the default, or json for editors and scripts
 
-The exit code is 0 when headgate run would take the file, else 2. A warning is
-something allowed but odd, and does not change the exit code.
+The exit code is 0 if headgate run would accept the file, else 2. A warning is
+about something allowed but unusual, and does not change the exit code.
 
 A whole configuration can be as short as this:
 

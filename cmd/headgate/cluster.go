@@ -23,32 +23,32 @@ const clusterHelp = `usage: headgate cluster init --store NODES [--datacenter NA
        headgate cluster move-anywhere DATACENTER [--home-is-off]
        headgate cluster datacenter-off DATACENTER[,DATACENTER]
 
-Makes the files by which machines become one room. The store nodes, one or
-three, keep the records; of three, one may fail. Workers are as many as you
-like: they serve visitors and keep nothing.
+Makes the files that let several machines be one room. The store nodes, one or
+three, store the records; of three, one may fail. You can have any number of
+workers: they serve visitors and store nothing.
 
 init makes a CA, a join file for each store node, and one that all workers may
-share. node makes one more: for a worker with a name of its own, or anew for a
-node whose certificate, good for two years, ends or was seen by others.
+share. node makes one more: for a worker with its own name, or a new one for a
+node whose certificate expires (after two years) or was seen by others.
 
   headgate cluster init --datacenter sjc \
       --store n1=10.0.0.1:7422,n2=10.0.0.2:7422,n3=10.0.0.3:7422
   headgate cluster node w7
 
-  --store NODES      name=host:port of each store node, with commas between;
+  --store NODES      name=host:port of each store node, separated by commas;
                      workers connect there, store nodes to the next port
-  --datacenter NAME  what the cluster is called; default dc1
+  --datacenter NAME  the name of the cluster; default dc1
   --dir DIR          the folder of these files; default ./cluster
 
-Bring each join file to its machine, for headgate's user alone, and name it in
-the configuration there:
+Copy each join file to its machine, readable only by headgate's user, and name
+it in the configuration there:
 
   cluster:
     join: n1.join
 
-Several data centres, each a cluster of its own with its own init, are one when
-they know each other: see Data centres in docs/operations.md, and for the last
-two commands headgate cluster move-anywhere --help.
+Several data centers, each a cluster with its own init, can be one room: see
+Data centers in docs/operations.md, and for the last two commands headgate
+cluster move-anywhere --help.
 
 Anyone holding a join file can act as that node. If others have seen one, see
 headgate cluster revoke --help. Keep ca.key away from these machines: anyone who
@@ -216,7 +216,7 @@ func (s *clusterSummary) print(w io.Writer) {
 	}
 	fmt.Fprintf(w, "cluster %s: %s; the store nodes are %s\n", s.Datacenter, who, strings.Join(s.Store, ", "))
 	if len(s.Others) > 0 {
-		fmt.Fprintf(w, "data centres beside %s: %s; home is %s\n", s.Datacenter, strings.Join(s.Others, ", "), s.Home)
+		fmt.Fprintf(w, "data centers beside %s: %s; home is %s\n", s.Datacenter, strings.Join(s.Others, ", "), s.Home)
 	}
 }
 

@@ -15,22 +15,21 @@ import (
 const clusterMoveHelp = `usage: headgate cluster move-anywhere DATACENTER [--home-is-off]
        headgate cluster datacenter-off DATACENTER[,DATACENTER]
 
-Where rooms are one over several data centres, the slots that belong to none of
-them live in one, the home. move-anywhere moves them to another, while people
-are inside and wait. It never happens by itself: a home that is merely cut off
-goes on lending.
+When several data centers are one room, one of them is the home: it lends the
+slots to all. move-anywhere makes another data center the home, while visitors
+are inside and wait. This never happens by itself, because a home that is only
+cut off continues to lend.
 
   headgate cluster move-anywhere lhr
 
---home-is-off is your word that the home of now is off and will not come back
-as it was: say it only if nobody is served there. Run it at a node of the data
-centre that is to be the home. All slots are presumed lent until each data
-centre has said what it holds; those of the lost one come back when its
-visitors' stays have ended. Before it comes back, clear the data folders of its
-store nodes.
+--home-is-off declares that the present home is off and will not come back with
+its data. Use it only if no visitor is served there. Run it at a node of the new
+home. All slots are presumed lent until each data center has reported what it
+holds; those of the lost one come back when the sessions of its visitors have
+ended. Before it comes back, clear the data folders of its store nodes.
 
-datacenter-off is the same word about a data centre that is not the home: what
-it holds comes back when its stays have ended, and not ten minutes later.
+datacenter-off declares the same of a data center that is not the home: its
+slots come back when its sessions have ended, and not ten minutes later.
 
 Both need a token with the scope write: see headgate help token.
 ` + operatorHelp
@@ -47,7 +46,7 @@ func moveCommand(ctx context.Context, args []string, stdout, stderr io.Writer) i
 	case err != nil:
 		return printFaults(stderr, err)
 	case len(words) != 2 || words[0] == "datacenter-off" && *gone:
-		return usageFault(stderr, "cluster: name one data centre",
+		return usageFault(stderr, "cluster: name one data center",
 			"write headgate cluster move-anywhere lhr, or headgate cluster datacenter-off lhr")
 	}
 	var got api.MoveResult
@@ -63,7 +62,7 @@ func moveCommand(ctx context.Context, args []string, stdout, stderr io.Writer) i
 	if words[0] == "datacenter-off" {
 		fmt.Fprintf(stdout, "%s is off: what it holds comes back when its stays have ended\n", words[1])
 	} else {
-		fmt.Fprintf(stdout, "the slots that belong to no data centre live at %s\n", got.Home)
+		fmt.Fprintf(stdout, "the slots that belong to no data center live at %s\n", got.Home)
 	}
 	if len(got.Missing) > 0 {
 		fmt.Fprintf(stdout, "not heard since: %s. What may be lent there comes back when no counter can use it\n"+

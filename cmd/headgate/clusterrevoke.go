@@ -15,15 +15,15 @@ import (
 
 const clusterRevokeHelp = `usage: headgate cluster revoke FILE|SERIAL
 
-Refuses the certificate of a join file, which others have seen, or by its serial
-number. The store nodes close the connections that it has, and accept no new
-one at any port. A new sealing key is made, which the holder never gets.
+Revokes the certificate of a join file that others have seen, or the certificate
+with this serial number. The store nodes close its connections and accept no new
+ones at any port. It also makes a new sealing key, which the holder never gets.
 
   headgate cluster revoke cluster/w7.join
 
-The holder still has the sealing keys of before and can make passes with them.
-When the visitors of now may lose their places, or have gone: headgate key list,
-and headgate key forget N for each key that was made before.
+The holder still has the earlier sealing keys and can make passes with them.
+When the present visitors have gone, or may lose their places, run headgate key
+list, and headgate key forget N for each earlier key.
 
 All workers that share worker.join share its certificate. Make a file for each
 worker with headgate cluster node NAME, and revoke one at a time.
@@ -31,8 +31,8 @@ worker with headgate cluster node NAME, and revoke one at a time.
 A revoked store node keeps its connections to other store nodes until they have
 been restarted, one after the other.
 
-Ask a store node. It needs a token with the scope write: see headgate help token.
-` + operatorHelp
+Send it to a store node. It needs a token with the scope write: see headgate
+help token.` + operatorHelp
 
 // serialNumber matches the serial number of a certificate as headgate prints it.
 const serialNumber = `^[0-9a-fA-F]{16,40}$`

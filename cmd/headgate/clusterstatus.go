@@ -65,7 +65,7 @@ func nodeTable(c *api.Cluster) string {
 		store = "host"
 		fmt.Fprintf(&b, "engine %s", c.Engine)
 	} else {
-		fmt.Fprintf(&b, "data centre %s, store nodes %s", c.Datacenter, strings.Join(c.Store, " "))
+		fmt.Fprintf(&b, "data center %s, store nodes %s", c.Datacenter, strings.Join(c.Store, " "))
 	}
 	if leader != "" {
 		fmt.Fprintf(&b, ", leader %s", leader)

@@ -30,26 +30,26 @@ type command struct {
 // commands returns all commands in the order of the help text.
 func commands() []command {
 	return []command{
-		{"run", "stand in front of an origin", runHelp, runCommand},
-		{"check", "say what is wrong with a configuration", checkHelp, checkCommand},
-		{"status", "say where the rooms of a running headgate stand", statusHelp, statusCommand},
-		{"room", "change a room while people are inside", roomHelp, roomCommand},
-		{"ticket", "say where a visitor stands, and why", ticketHelp, ticketCommand},
-		{"limit", "say what the keys of a limit have used", limitHelp, limitCommand},
-		{"queue", "put jobs, and say how they fare", queueHelp, queueCommand},
-		{"webhook", "say how webhooks fare, and try one", webhookHelp, webhookCommand},
-		{"analytics", "say what a room, a limit or a queue did", analyticsHelp, analyticsCommand},
-		{"reload", "let a running headgate read its file again", reloadHelp, reloadCommand},
-		{"key", "make a new sealing key, without anybody losing a place", keyHelp, keyCommand},
-		{"token", "make and revoke the tokens of operators", tokenHelp, tokenCommand},
-		{"cluster", "make the files by which machines become one room", clusterHelp, clusterCommand},
-		{"doctor", "say what is wrong with the data folder, and what to do", doctorHelp, doctorCommand},
-		{"backup", "write records, keys and tokens into a file", backupHelp, backupCommand},
+		{"run", "run headgate in front of an origin", runHelp, runCommand},
+		{"check", "list the mistakes in a configuration", checkHelp, checkCommand},
+		{"status", "show the rooms of a running headgate", statusHelp, statusCommand},
+		{"room", "change a room while it runs", roomHelp, roomCommand},
+		{"ticket", "show the place of a visitor, and why", ticketHelp, ticketCommand},
+		{"limit", "show and change limits, and what their keys used", limitHelp, limitCommand},
+		{"queue", "put jobs into queues, and manage them", queueHelp, queueCommand},
+		{"webhook", "show webhooks, and test one", webhookHelp, webhookCommand},
+		{"analytics", "show statistics of rooms, limits and queues", analyticsHelp, analyticsCommand},
+		{"reload", "make a running headgate read its file again", reloadHelp, reloadCommand},
+		{"key", "list, rotate and forget sealing keys", keyHelp, keyCommand},
+		{"token", "create and revoke the tokens of operators", tokenHelp, tokenCommand},
+		{"cluster", "make several machines one room, and manage them", clusterHelp, clusterCommand},
+		{"doctor", "check the data folder, the configuration and the machine", doctorHelp, doctorCommand},
+		{"backup", "write records, keys and tokens to a file", backupHelp, backupCommand},
 		{"restore", "fill a data folder from a backup", restoreHelp, restoreCommand},
-		{"crowd", "rehearse: send a crowd of visitors that waits", "", crowd.Command},
-		{"demo", "see it work: a shop, a room, a crowd, and a key that kills it", demoHelp, demoCommand},
-		{"simulate", "play traffic in virtual time; find the limits it needs", simulateHelp, simulateCommand},
-		{"version", "say which headgate this is", versionHelp, versionCommand},
+		{"crowd", "send a crowd of simulated visitors to a room", "", crowd.Command},
+		{"demo", "watch a shop, a room and a crowd, and kill the room", demoHelp, demoCommand},
+		{"simulate", "play traffic in virtual time; find the right limits", simulateHelp, simulateCommand},
+		{"version", "print the version", versionHelp, versionCommand},
 	}
 }
 
@@ -121,10 +121,11 @@ func printFaultList(stderr io.Writer, faults []*config.Fault) {
 }
 
 func printUsage(w io.Writer) {
-	fmt.Fprint(w, `headgate stands in front of a site and lets in only as many visitors as it can
-take. The others wait in a line, in order, on a page that says how long.
+	fmt.Fprint(w, `headgate is a waiting room. It is a proxy in front of a site, and admits only
+as many visitors as the site can handle. The others wait in line, in order, on
+a page that shows how long.
 
-Try it with what runs on port 3000 of this machine:
+Try it with a site on port 3000 of this machine:
 
   headgate run --origin http://127.0.0.1:3000 \
       --total-active-users 200 --new-users-per-minute 200
@@ -134,7 +135,7 @@ then open http://127.0.0.1:8080. For several rooms, write a file:
   headgate check --config headgate.yaml
   headgate run --config headgate.yaml
 
-See how it holds, with 500 visitors who wait as a browser would:
+Test it with 500 simulated visitors that wait as browsers do:
 
   headgate crowd http://127.0.0.1:8080/ -n 500
 
@@ -145,7 +146,7 @@ Commands:
 		fmt.Fprintf(w, "  %-9s %s\n", c.name, c.summary)
 	}
 	fmt.Fprint(w, `
-headgate help COMMAND explains a command. The exit code is 0 when all went well,
-1 when it did not, 2 when the arguments or the configuration are wrong.
+headgate help COMMAND explains a command. The exit code is 0 for success, 1 for
+a failure, and 2 if the arguments or the configuration are wrong.
 `)
 }

@@ -17,33 +17,33 @@ import (
 
 const demoHelp = `usage: headgate demo [flags]
 
-Shows a room at work: a small shop, a room before it for 20 at once, and a crowd
-that keeps coming. Open the address it prints and join the line. In a terminal
-there is a live picture; keys kill the room for real, change its limit, hold the
-line. When it ends, nothing is left behind.
+Runs a demo: a small shop, a room in front of it for 20 visitors at once, and a
+crowd that keeps coming. Open the address that it prints and join the line. In a
+terminal there is a live picture; keys kill the room for real, change its limit,
+and stop the line. When it ends, nothing is left behind.
 
   headgate demo
   headgate demo --cluster
   headgate demo --datacenters
   headgate demo --for 20s --kills 2 --plain
 
-  --cluster       three processes are the room, as three machines would be: kill
-                  any of them. The start takes 4 to 12 s: they elect a leader
-  --datacenters   three processes are data centres in San Jose, London and
-                  Delhi, as far from each other as these are, and one room;
-                  one of them is cut off for a while
+  --cluster       three processes are one room, like three machines: kill any of
+                  them. The start takes 4 to 12 s, to elect a leader
+  --datacenters   three processes are one room: data centers in San Jose,
+                  London and Delhi, with realistic latency; one of them is
+                  cut off for a while
   --listen ADDR   for browsers; default 127.0.0.1:8080, or a free port if taken
   --visitors N    simulated visitors at any time; default 120, and with
                   --datacenters at most 70
   --for D         end after this long; default never, without a terminal 20s
                   (30s with --cluster, from when visitors come); with
                   --datacenters 1m30s
-  --kills N       kill the room, or its host, N times by itself; default never,
-                  without a terminal once with --cluster
-  --plain         print a line a second instead of the picture
+  --kills N       kill the room, or its host, N times automatically; default
+                  never, without a terminal once with --cluster
+  --plain         print one line per second instead of the picture
 
-The exit code is 0 when the shop and the visitors saw nothing wrong: never over
-a limit, nobody overtaken, no place lost.
+The exit code is 0 if the shop and the visitors saw no fault: no limit exceeded,
+nobody overtaken, no place lost.
 `
 
 // demoListen is the default address for browsers.
@@ -115,7 +115,7 @@ func demoConfig(args []string, stdout io.Writer) (demo.Config, error) {
 			c.Kills = 1
 		}
 	}
-	c.Colour = os.Getenv("NO_COLOR") == ""
+	c.Color = os.Getenv("NO_COLOR") == ""
 	return c, nil
 }
 

@@ -19,19 +19,20 @@ import (
 
 const doctorHelp = `usage: headgate doctor [--data DIR | --config FILE] [--json]
 
-Looks at the data folder, the configuration and the machine, and says what is
-wrong and what to do. It changes nothing. While headgate runs it asks it too;
-its engine can be looked into only while it is stopped. Run it as headgate's
-user. The exit code is 1 when there is a fault, 0 for warnings alone.
+Checks the data folder, the configuration and the machine, and prints what is
+wrong and what to do. It changes nothing. If headgate runs, it asks headgate
+too; the engine can be checked only while headgate is stopped. Run it as
+headgate's user. The exit code is 1 if there is a fault, and 0 if there are only
+warnings.
 
-With a configuration that has a cluster it looks at the other nodes too, as they
-are seen from here: ports, certificates, clocks, and whether enough store nodes
-answer. It takes 2 s more, and at most 10.
+If the configuration has a cluster, it also checks the other nodes from here:
+ports, certificates, clocks, and whether enough store nodes answer. This takes 2
+s more, at most 10 s.
 
   headgate doctor --config headgate.yaml
 
   --data DIR         the data folder; default ./headgate-data
-  --config FILE      the configuration, which is checked and names the folder
+  --config FILE      the configuration: it is checked, and names the folder
   --json             for scripts
 ` + operatorHelp
 

@@ -19,13 +19,13 @@ const keyHelp = `usage: headgate key list
 
 Sealing keys seal the cookies of visitors: tickets and passes.
 
-rotate makes a new one, which seals from now on, in a cluster after 30 s, when
-all nodes know it. Cookies of the old keys stay good: nobody loses a place,
-nobody is sent out. headgate does this by itself each week.
+rotate makes a new key. It is used from now on; in a cluster after 30 s, when
+all nodes know it. Cookies sealed with old keys stay valid: no visitor loses a
+place or a session. headgate rotates by itself each week.
 
-forget removes a key that others may have seen. Rotate first. Whoever still
-holds a cookie that it sealed is a newcomer: wait for the longest session and
-hold if nobody is to lose a place.
+forget removes a key that others may have seen. Rotate first. Visitors whose
+cookies were sealed with it become newcomers. To avoid that, first wait as long
+as the longest session and hold.
 
   headgate key rotate
 

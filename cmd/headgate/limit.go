@@ -23,24 +23,24 @@ const limitHelp = `usage: headgate limit list
        headgate limit create NAME KEY=VALUE...
        headgate limit remove NAME
 
-Limits say how often each key, such as a client, may do something: see Limits in
-docs/operations.md.
+A limit bounds how often each key, such as a client, may do something: see
+Limits in docs/operations.md.
 
-list says where each comes from: the file, the rules for Envoy, or made while
-headgate runs. keys lists the keys that have used any of a limit. key explains
-one: what it has left, and when its next call passes, or one of that COST.
-reset forgets what it has used.
+list shows the limits and where each comes from: the file, the rules for Envoy,
+or create. keys lists the keys that have used a limit. key explains one key:
+what it has left, and when its next call is allowed, or its next call of COST.
+reset deletes what a key has used.
 
 set changes amount, burst, window, lease, shadow, or the amount of one key, at
-all nodes of the data centre, until the file says something else of the limit.
-What was used stays used.
+all nodes of the data center, until the limit is changed in the file. The usage
+so far stays.
 
-create makes a limit for those who ask by the API, with the keys that it would
-have in the file, or replaces one that was made. It is kept, and holds wherever
-its scope says. remove removes such a limit. What rooms and queues meet belongs
-into the file.
+create makes a limit for clients of the API, or replaces one that create made.
+It takes the keys that a limit has in the file. The limit is stored, and is
+valid where its scope says. remove removes such a limit. Limits used by rooms
+and queues belong in the file.
 
-A key that begins with - comes behind --, as in headgate limit key api -- -x.
+Write -- before a key that begins with -, as in headgate limit key api -- -x.
 
   headgate limit key api big-client
   headgate limit set api amount=200 overrides.big-client=1000

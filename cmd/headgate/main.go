@@ -1,4 +1,4 @@
-// Command headgate stands in front of anything that can be overloaded, and admits only as much as
+// Command headgate stands in front of anything that can be overloaded. It admits only as much as
 // it can handle.
 //
 // # The terminal

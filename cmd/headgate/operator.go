@@ -35,7 +35,7 @@ const (
 const operatorHelp = `
   --admin URL        where headgate answers operators; default HEADGATE_ADMIN,
                      else http://127.0.0.1:8081
-  --token-file FILE  the token to show; default the one in HEADGATE_TOKEN
+  --token-file FILE  the token to use; default the one in HEADGATE_TOKEN
 `
 
 // An operator is a client of a running headgate.

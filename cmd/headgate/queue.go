@@ -26,34 +26,35 @@ const queueHelp = `usage: headgate queue status [QUEUE] [--watch]
        headgate queue purge QUEUE
        headgate queue purge QUEUE --dead [ID...]
 
-Queues keep jobs and deliver them at the pace that their target can take: see
-docs/queues.md.
+A queue stores jobs and delivers them at the pace that their target can handle:
+see docs/queues.md.
 
-put puts the lines of a file, each a job such as
+put adds the lines of a file as jobs. Each line is a job such as
 {"key": "order-17", "tenant": "acme", "body": {"order": 17}}
-- is standard input. If a line is broken nothing is put, and the broken lines
-are listed. A pipe is read to its end first; with --keep it is put as it comes.
+- is standard input. If a line is invalid, put adds nothing and lists the
+invalid lines. It reads a pipe to its end first; with --keep it adds jobs as
+they arrive.
 
-save writes the jobs that are not done with into a new file, as put reads them;
-with --dead those that are dead. - is standard output.
+save writes the jobs that are not done to a new file, in the form that put
+reads; with --dead it writes the dead jobs. - is standard output.
 
-pause lets no more jobs go out, resume lets them go again. rate holds a queue to
-so many jobs a second beside its limits; 0 is no such bound. dead lists the jobs
-that nobody tries any more, who died last first; redrive lets them go again.
-purge forgets all that waits, or with --dead what is dead, all or the jobs of
-these IDs.
+pause stops deliveries, resume continues them. rate sets a maximum number of
+jobs per second in addition to the limits; 0 removes it. dead lists the jobs
+that are no longer tried, most recent first; redrive puts them back into the
+queue. purge deletes all waiting jobs, or with --dead all dead jobs or those
+with these IDs.
 
   headgate queue put orders orders.ndjson
   headgate queue status --watch
 
-  --watch            again each second, until an interrupt
-  --keep             put the good lines when others are broken
-  --from LINE        begin with this line, 1 is the first
-  --dead             purge or save the dead jobs, and not those that wait
-  --count N          list so many dead jobs at most, else all
+  --watch            repeat each second, until an interrupt
+  --keep             put the valid lines although others are invalid
+  --from LINE        begin with this line; 1 is the first
+  --dead             purge or save the dead jobs instead of the waiting ones
+  --count N          list at most N dead jobs; default all
 
-put needs a token with the scope put, all but status and dead one with the scope
-write: see headgate help token.
+put needs a token with the scope put. All others except status and dead need the
+scope write: see headgate help token.
 ` + operatorHelp
 
 // queueFlags are the flags of headgate queue.

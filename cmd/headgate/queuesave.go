@@ -70,7 +70,7 @@ func (o *operator) stream(ctx context.Context, path string, to io.Writer) error 
 		return o.read(res, nil)
 	}
 	if _, err := io.Copy(to, res.Body); err != nil {
-		return fmt.Errorf("the jobs did not arrive to the end: %w", err)
+		return fmt.Errorf("the jobs did not arrive completely: %w", err)
 	}
 	return nil
 }

@@ -14,10 +14,10 @@ import (
 
 const reloadHelp = `usage: headgate reload
 
-Lets a running headgate read its configuration again. Visitors notice nothing
-but the new values: who is inside stays, who waits keeps the place. A file with
-a mistake changes nothing. What was changed by headgate room is dropped, for the
-file is right again. kill -HUP does the same without a token.
+Makes a running headgate read its configuration again. Visitors inside stay, and
+those who wait keep their places. A file with a mistake changes nothing. Changes
+by headgate room end: the file is in force again. kill -HUP does the same
+without a token.
 
   headgate check --config headgate.yaml
   headgate reload

@@ -15,18 +15,19 @@ import (
 
 const restoreHelp = `usage: headgate restore [--data DIR | --config FILE] [--aside] FILE
 
-Fills a data folder from a backup. The folder must be empty or not be there, and
-no headgate may work in it. The whole backup is checked before anything is
-written. FILE may be -, for standard input.
+Fills a data folder from a backup. The folder must be empty or must not exist,
+and no headgate may use it. The whole backup is checked before anything is
+written. FILE may be - for standard input.
 
-At the next start passes are honoured and places kept. Nobody new is let in
-until whoever was let in after the backup, which it cannot know, has left.
+After the next start passes are valid and places are kept. Newcomers are
+admitted once all visitors that entered after the backup have left: it does not
+know them.
 
   headgate restore --data /var/lib/headgate backup.tar.gz
 
   --data DIR      the data folder; default ./headgate-data
   --config FILE   the configuration that names it
-  --aside         keep an old folder beside it, as DIR.old-TIME
+  --aside         rename an old folder to DIR.old-TIME
 `
 
 // restoreCommand fills a data folder.
@@ -90,7 +91,7 @@ func tellRestored(w io.Writer, dir string, got *doctor.Restored) {
 	}
 	fmt.Fprintln(w, "At the next start:")
 	for _, r := range got.Rooms {
-		fmt.Fprintf(w, "  room %s: places are kept and passes honoured until they end (%d inside); "+
+		fmt.Fprintf(w, "  room %s: places are kept and passes honored until they end (%d inside); "+
 			"nobody new for %s\n", r.Name, r.Inside, r.Quiet.Round(time.Second))
 	}
 }

@@ -23,24 +23,26 @@ const roomHelp = `usage: headgate room set NAME KEY=VALUE...
        headgate room history NAME
        headgate room undo NAME [VERSION]
 
-Changes a room while people are inside and wait. Nobody is sent away: a lower
-limit is in force once enough have left, places and passes stand. A change holds
-through a restart, until the file is changed or reloaded.
+Changes a room while visitors are inside and wait. Nobody is sent away: a lower
+limit is in force once enough visitors have left, and places and passes stay
+valid. A change survives a restart; it ends when the file changes or is
+reloaded.
 
   headgate room set shop total_active_users=300 new_users_per_minute=60
   headgate room close shop --message "Sold out. Thank you!"
 
   set        keys as in the file: total_active_users, new_users_per_minute,
              session_duration, hard_end, max_waiting, hold, hold_phone,
-             message, method, queue_all, closed, suspended, shadow; all or none
-  queue-all  hold the line: newcomers wait, nobody is called
-  close      shut the room: no newcomer gets a place, nobody is called
+             message, method, queue_all, closed, suspended, shadow. Either
+             all changes are made or none
+  queue-all  stop the line: newcomers wait, nobody is called
+  close      close the room: newcomers get no place, nobody is called
   open       undo close; the message stays
-  message    what those who wait read; "" for nothing
-  history    changes of a room made by the API, the newest first
-  undo       take a change of it back, the newest without VERSION: a change too
+  message    shown to waiting visitors; "" for none
+  history    changes of a room that the API made, newest first
+  undo       undo such a change: VERSION, or the newest. This is a change too
 
-  --message TEXT     with close: why, for those who come or wait
+  --message TEXT     with close: the reason, shown to visitors
 
 It needs a token with the scope write: see headgate help token.
 ` + operatorHelp

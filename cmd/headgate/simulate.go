@@ -23,49 +23,48 @@ import (
 
 const simulateHelp = `usage: headgate simulate [flags]
 
-Plays traffic against headgate's own code in virtual time, and against an ideal
-counter that it is measured by. Nothing is sent.
+Plays traffic in virtual time against headgate's own code, and against an ideal
+counter for comparison. It sends nothing.
 
   headgate simulate
   headgate simulate --scenario two-days --html report.html
   headgate simulate --arrivals access.log --config headgate.yaml --plan
 
-  --list             say which scenarios and strategies there are
+  --list             list the scenarios and strategies
   --scenario NAME    the traffic and its world; default world-spike
-  --strategy NAMES   only these, with commas between them; default all
+  --strategy NAMES   only these, separated by commas; default all
   --seed N           the same seed gives the same visitors; default 1
   --json             for scripts
   --html FILE        write a page with plots
-  --plan             advice instead: which limits this traffic needs
+  --plan             recommend limits for this traffic instead
 
-The limits are those of the scenario, or:
+The limits are those of the scenario, unless you set them:
 
-  --config FILE              of a room of a configuration
-  --room NAME                which one, if there are several
-  --total-active-users N     at once
-  --new-users-per-minute N   entering in any minute
-  --session-duration D       stay after the last request; with --arrivals 5m
+  --config FILE              the limits of a room in this configuration
+  --room NAME                the room, if there are several
+  --total-active-users N     visitors at once
+  --new-users-per-minute N   visitors that enter in any minute
+  --session-duration D       after the last request; default 5m with --arrivals
 
-The traffic is that of the scenario, or that of a file, plain or by gzip:
+The traffic is that of the scenario, or of a file, which may be gzipped:
 
   --arrivals FILE      a CSV file with a header and a line for each visitor, in
                        order of time; or an access log, common or combined,
-                       where an address within a session is one visitor
-  --format FORMAT      csv or log; default what the first line looks like
+                       in which one address within a session is one visitor
+  --format FORMAT      csv or log; default as the first line looks
   --time-column NAME   default time, timestamp, ts, date or at: RFC 3339, or
                        seconds or milliseconds since 1970
-  --site-column NAME   data centre; default site, colo or datacenter, if any.
+  --site-column NAME   data center; default site, colo or datacenter, if any.
                        A column dwell is the time from entering to the last
                        request, such as 90 or 1m30s
 
-Headgate alone can be played against faults drawn at random, until a promise
-breaks:
+headgate can also be played with random faults, to find a broken promise:
 
   --hunt N         play N cases
-  --hunt-seed N    that the cases are drawn from; default 1
+  --hunt-seed N    the seed of the cases; default 1
   --replay CASE    play one case again
 
-The exit code is 1 when a hunt found something, or on interrupt.
+The exit code is 1 if a hunt found something, or after an interrupt.
 `
 
 // A simulation holds the parsed flags.

@@ -20,14 +20,14 @@ import (
 
 const statusHelp = `usage: headgate status [--watch] [--json]
 
-Says where the rooms of a running headgate stand: how many are inside and how
-many may be, how many wait and how long the last of them will, how many came in
-within the last minute, and whether the origin answers.
+Shows each room of a running headgate: how many visitors are inside and how many
+may be, how many wait and how long the last of them will wait, how many entered
+in the last minute, and whether the origin answers.
 
   headgate status
   headgate status --watch
 
-  --watch            again each second, until an interrupt
+  --watch            repeat each second, until an interrupt
   --json             for scripts
 ` + operatorHelp
 

@@ -14,12 +14,12 @@ import (
 
 const ticketHelp = `usage: headgate ticket ID [--room NAME] [--json]
 
-Says where the visitor of a ticket stands, and why. The ID is the short text at
-the foot of the waiting page.
+Shows the place of the visitor with this ticket, and why. The ID is the short
+text at the bottom of the waiting page.
 
   headgate ticket 7kq3mz9a
 
-  --room NAME        look in this room alone
+  --room NAME        search only this room
   --json             for scripts
 ` + operatorHelp
 

@@ -20,20 +20,22 @@ const tokenHelp = `usage: headgate token create --scope SCOPE [--name TEXT] [--e
        headgate token list
        headgate token revoke ID
 
-Makes and revokes the tokens by which operators prove themselves. A token is
-shown once, when it is made; headgate keeps its hash alone, in tokens.json of
-the data folder. It works at once and without a restart, and so does revoking.
-The command needs the data folder, not the process: run it as headgate's user.
+Creates and revokes the tokens that operators use. A token is shown once, when
+it is created; headgate stores only its hash, in tokens.json of the data folder.
+It is valid at once, without a restart; a revoked one is invalid at once. The
+command needs the data folder, not a running headgate: run it as headgate's
+user.
 
   headgate token create --scope write:shop --expires 90d --name deploy
 
   --scope SCOPE   read; put, to put jobs into queues; pass, to complete and
-                  abandon visits; or write, which includes all; of the room
-                  and the queue of one name read:NAME, put:NAME, pass:NAME or
-                  write:NAME; of the rooms of one zone read:zone/NAME or
-                  write:zone/NAME; several after commas
-  --name TEXT     what it is for, shown in lists and in the audit log
-  --expires D     such as 12h or 90d; default never
+                  abandon sessions; or write, which includes all. For only
+                  the room and the queue of one name: read:NAME, put:NAME,
+                  pass:NAME or write:NAME. For only the rooms of one zone:
+                  read:zone/NAME or write:zone/NAME. Separate several by
+                  commas
+  --name TEXT     its purpose, shown in lists and in the audit log
+  --expires D     after this time, such as 12h or 90d; default never
   --data DIR      the data folder; default ./headgate-data
   --config FILE   the configuration that names it
 `

@@ -14,7 +14,7 @@ import (
 
 const versionHelp = `usage: headgate version [--json]
 
-Says which headgate this is, and with which Go and for which system it was
+Prints the version of headgate, and the Go version and system for which it was
 built.
 
   headgate version

@@ -17,12 +17,11 @@ import (
 const webhookHelp = `usage: headgate webhook list
        headgate webhook test WEBHOOK
 
-Webhooks are told by HTTP what happens to rooms and limits: see
-docs/webhooks.md.
+Webhooks receive messages by HTTP about rooms and limits: see docs/webhooks.md.
 
-list says where they stand. test sends one a message of the kind test, and waits
-until it is taken or refused, 20 seconds at most. A webhook whose receiver has
-answered 410 Gone is off; a test that is taken switches it on again.
+list shows all webhooks and their deliveries. test sends a message of the kind
+test to one of them, and waits for the answer, 20 seconds at most. A webhook
+whose receiver answered 410 Gone is off; an accepted test switches it on again.
 
   headgate webhook test ops
 

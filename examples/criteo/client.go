@@ -46,8 +46,8 @@ type mood struct {
 const (
 	rateLeast, rateMost = 4, 20
 	moods               = 10
-	favourites          = 3
-	favouriteShare      = 0.9
+	favorites           = 3
+	favoriteShare       = 0.9
 )
 
 // newMood draws how the client calls next.
@@ -59,8 +59,8 @@ func newMood(rnd *rand.Rand, window time.Duration, cities int) mood {
 		m.where = append(m.where, rnd.ExpFloat64())
 		total += m.where[len(m.where)-1]
 	}
-	if rnd.IntN(favourites) == 0 {
-		m.where[rnd.IntN(cities)] += total * favouriteShare / (1 - favouriteShare)
+	if rnd.IntN(favorites) == 0 {
+		m.where[rnd.IntN(cities)] += total * favoriteShare / (1 - favoriteShare)
 	}
 	return m
 }

@@ -81,7 +81,7 @@ func command(ctx context.Context, args []string, out, told io.Writer) int {
 // show starts everything, runs the client, and stops everything.
 func show(ctx context.Context, p plan, out io.Writer) (v *verdict, err error) {
 	if _, err := os.Stat(p.binary); err != nil {
-		return nil, fmt.Errorf("there is no headgate at %s: run make build, or say where with -binary: %w",
+		return nil, fmt.Errorf("there is no headgate at %s: run make build, or name it with -binary: %w",
 			p.binary, err)
 	}
 	folder, err := os.MkdirTemp("", "criteo-")
@@ -99,7 +99,7 @@ func show(ctx context.Context, p plan, out io.Writer) (v *verdict, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
-	fmt.Fprintf(out, "%d data centres, %d headgates. Starting them: ", len(w.cities), len(w.nodes()))
+	fmt.Fprintf(out, "%d data centers, %d headgates. Starting them: ", len(w.cities), len(w.nodes()))
 	began := time.Now()
 	if err := w.start(ctx); err != nil {
 		return nil, err

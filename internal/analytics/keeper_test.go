@@ -19,7 +19,7 @@ import (
 	"github.com/headgate/headgate/internal/histogram"
 )
 
-// A place is a folder, a clock that may be stepped, and a room and a limit that are counted.
+// A stage is a folder, a clock that may be stepped, and a room and a limit that are counted.
 type stage struct {
 	t       *testing.T
 	dir     string

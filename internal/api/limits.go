@@ -435,7 +435,7 @@ func limitProblem(err error) error {
 	case errors.Is(err, headgate.ErrCost):
 		return &problem{Status: http.StatusUnprocessableEntity, Code: "invalid_cost",
 			Detail: clip(err.Error()),
-			Hint:   "what is under way is ended by its reservation; a reservation costs 1 at least"}
+			Hint:   "calls in progress end by their reservation; a reservation costs at least 1"}
 	case errors.Is(err, headgate.ErrNoReservation):
 		return &problem{Status: http.StatusNotFound, Code: "no_such_reservation", Detail: err.Error(),
 			Hint: "settle within ttl_seconds, once, and renew before the lease ends, with the limit and the key of the reservation"}

@@ -17,7 +17,7 @@ type SessionRequest struct {
 }
 
 // ErrNoPass reports that a text is neither a signed pass of the room nor the jti of one.
-var ErrNoPass = errors.New("this is no pass of the room")
+var ErrNoPass = errors.New("this is not a pass of the room")
 
 func (a *API) passRoutes() []route {
 	const one = "/v1/rooms/{name}/passes/"

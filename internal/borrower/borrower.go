@@ -9,7 +9,8 @@
 // # Concurrency and cost
 //
 // A Borrower uses no goroutine, no lock and no I/O, and takes the time as an argument. Its caller
-// guards it. Each method costs a few additions and is linear in the number of waiting requests.
+// guards it. Each method is linear in the number of waiting requests, except that an answer to n passes
+// costs n² comparisons, and the functions of Config cost what their caller makes of them.
 //
 // # Limits of the package
 //

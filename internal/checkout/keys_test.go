@@ -163,7 +163,7 @@ func TestANewKeySignsWhenEverybodyHasIt(t *testing.T) {
 }
 
 // What another data center has signed is verified by the keys that are served here.
-func TestKeysOfOtherDataCentresVerify(t *testing.T) {
+func TestKeysOfOtherDatacentersVerify(t *testing.T) {
 	c := &clock{began}
 	here, there := NewKeys(c.now), keys(t, c, secret(2, began))
 	if err := here.Set([]Secret{secret(1, began)}, []Secret{secret(2, began)}); err != nil {

@@ -148,7 +148,7 @@ func members(r Room) (map[string]json.RawMessage, error) {
 }
 
 // ErrNoFile is returned by Again for a configuration that came from flags.
-var ErrNoFile = errors.New("the rooms come from flags, there is no file to read again")
+var ErrNoFile = errors.New("the rooms come from flags: there is no file to read again")
 
 // Again reads the file of c again, with the same flags overriding it. The error is ErrNoFile or
 // consists of *Fault.

@@ -61,8 +61,8 @@ type datacenterKeys struct {
 func readDatacenters(dst *map[string]*datacenterKeys) func(*decoder, string, *yaml.Node) {
 	return func(d *decoder, key string, n *yaml.Node) {
 		if n.Kind != yaml.MappingNode || len(n.Content) > 2*maxDatacenters || len(n.Content) == 0 {
-			d.fault(key, n, wrong(`write each data centre, such as lhr: {url: "10.1.0.1:7424", ca: lhr-ca.pem}`,
-				"is %s, not a group of 1 to %d data centres", kind(n), maxDatacenters))
+			d.fault(key, n, wrong(`write each data center, such as lhr: {url: "10.1.0.1:7424", ca: lhr-ca.pem}`,
+				"is %s, not a group of 1 to %d data centers", kind(n), maxDatacenters))
 			return
 		}
 		*dst = map[string]*datacenterKeys{}
@@ -120,7 +120,7 @@ func (k *clusterKeys) cross(d *decoder) {
 	c := &k.cluster
 	if k.datacenters == nil {
 		if k.home != "" {
-			d.clash(wrong("name the other data centres under datacenters, or take home out",
+			d.clash(wrong("name the other data centers under datacenters, or take home out",
 				"stands without datacenters"), "cluster.home")
 		}
 		return
@@ -132,14 +132,14 @@ func (k *clusterKeys) cross(d *decoder) {
 	switch all := append(names[:len(names):len(names)], c.Datacenter); {
 	case k.home == "":
 		at := d.spots["cluster.datacenters"]
-		d.faultAt("cluster.home", at, wrong("add home: "+c.Datacenter+", where those of no data centre are counted",
+		d.faultAt("cluster.home", at, wrong("add home: "+c.Datacenter+", where those of no data center are counted",
 			"is missing beside datacenters"))
 	case !known:
 		hint := "write one of " + strings.Join(all, ", ")
 		if near := suggest.Nearest(k.home, all); near != "" {
 			hint = "did you mean " + near + "?"
 		}
-		d.clash(wrong(hint, "%s is not a data centre of this configuration", quote(k.home)), "cluster.home")
+		d.clash(wrong(hint, "%s is not a data center of this configuration", quote(k.home)), "cluster.home")
 	}
 	if len(names) == 0 {
 		return

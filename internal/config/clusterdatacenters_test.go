@@ -35,7 +35,7 @@ func worldDir(t *testing.T, made time.Time) string {
 const threeCenters = `datacenters: {lhr: {url: "10.1.0.1:7424, lhr-2.example.com:7424", ca: lhr-ca.pem}, ` +
 	`sjc: {url: "10.0.0.1:7424", ca: none.pem}, del: {url: "10.2.0.1:7424", ca: del-ca.pem}}`
 
-func TestOneTextServesAllDataCentres(t *testing.T) {
+func TestOneTextServesAllDatacenters(t *testing.T) {
 	dir := worldDir(t, time.Now())
 	byFile, err := inDir(t, dir, "cluster: {join: n1.join, home: sjc, "+threeCenters+"}\n")
 	if err != nil {
@@ -85,7 +85,7 @@ func TestOneTextServesAllDataCentres(t *testing.T) {
 	}
 }
 
-func TestFaultsOfDataCentres(t *testing.T) {
+func TestFaultsOfDatacenters(t *testing.T) {
 	dir, old := worldDir(t, time.Now()), worldDir(t, time.Now().AddDate(-10, 0, -1))
 	n1, err := os.ReadFile(filepath.Join(dir, "n1.pem"))
 	if err != nil {
@@ -108,7 +108,7 @@ func TestFaultsOfDataCentres(t *testing.T) {
 		{dir, "cluster: {join: n1.join, " + threeCenters + "}\n",
 			"cluster.home: is missing beside datacenters", "add home: sjc"},
 		{dir, "cluster: {join: n1.join, home: fra, " + threeCenters + "}\n",
-			`cluster.home: "fra" is not a data centre of this configuration`, "write one of del, lhr, sjc"},
+			`cluster.home: "fra" is not a data center of this configuration`, "write one of del, lhr, sjc"},
 		{dir, "cluster: {join: worker.join, home: lhrr, " + threeCenters + "}\n",
 			`cluster.home: "lhrr" is not`, "did you mean lhr?"},
 		{dir, "cluster: {join: n1.join, home: sjc}\n",
@@ -118,9 +118,9 @@ func TestFaultsOfDataCentres(t *testing.T) {
 		{dir, one("torn.pem"), ca + "torn.pem: holds no certificate that can be read", "copy the ca.pem"},
 		{dir, one("n1.key"), ca + "n1.key: holds more than certificates", "copy the ca.pem"},
 		{dir, one("leaf.pem"), ca + `leaf.pem: holds the certificate of "n1", which is no CA`, "copy the ca.pem"},
-		{dir, one("del-ca.pem"), ca + `del-ca.pem: is not the CA of the data centre lhr, but of "headgate del"`,
+		{dir, one("del-ca.pem"), ca + `del-ca.pem: is not the CA of the data center lhr, but of "headgate del"`,
 			"has made for lhr"},
-		{dir, one("ca.pem"), ca + `ca.pem: is not the CA of the data centre lhr, but of "headgate sjc"`, "for lhr"},
+		{dir, one("ca.pem"), ca + `ca.pem: is not the CA of the data center lhr, but of "headgate sjc"`, "for lhr"},
 		{old, one("lhr-ca.pem"), ca + "lhr-ca.pem: is over since ", "make a new cluster there"},
 		{dir, close2 + rest, "cluster.peers: n1 and n2 share a port: beside datacenters", "7422, 7425 and 7428"},
 		{dir, last + rest, "cluster.listen: :65534 has one port after it", "up to 65533"},
@@ -148,14 +148,14 @@ func TestFaultsOfDataCentres(t *testing.T) {
 	}
 }
 
-func TestDataCentresAreBounded(t *testing.T) {
+func TestDatacentersAreBounded(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("cluster:\n  join: n1.join\n  home: d0\n  datacenters:\n")
 	for i := range maxDatacenters + 1 {
 		fmt.Fprintf(&b, "    d%d: {url: \"10.1.0.1:%d\", ca: d.pem}\n", i, 1000+i)
 	}
 	_, err := Parse("f", []byte(b.String()+room))
-	if err == nil || !strings.Contains(err.Error(), "not a group of 1 to 32 data centres") {
+	if err == nil || !strings.Contains(err.Error(), "not a group of 1 to 32 data centers") {
 		t.Errorf("got %.200v", err)
 	}
 }

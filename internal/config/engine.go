@@ -60,7 +60,7 @@ func ReadPassword(file string) (user, password string, err error) {
 		return "", "", err
 	}
 	if kindOf(b) != CredentialPassword {
-		return "", "", errors.New(file + ": is no line user:password")
+		return "", "", errors.New(file + ": is not a line user:password")
 	}
 	user, password, _ = strings.Cut(strings.TrimSpace(string(b)), ":")
 	return user, password, nil

@@ -254,7 +254,7 @@ func homeOf(name string) string {
 		{"under acme in tls", acmeFields(new(ACME))},
 		{"under cluster", clusterFields(new(clusterKeys))},
 		{"under tls in cluster", clusterTLSFields(new(clusterKeys))},
-		{"in a data centre, under datacenters in cluster", datacenterFields(new(datacenterKeys), "")},
+		{"in a data center, under datacenters in cluster", datacenterFields(new(datacenterKeys), "")},
 		{"under engine", engineFields(new(Engine))},
 		{"in a limit, under limits", limitFields(new(Limit))},
 		{"in a queue, under queues", queueFields(new(Queue))},

@@ -86,7 +86,7 @@ func (s *dataCenter) version(t *testing.T) (r roomChange) {
 // Three data centers change, remove and undo live changes, while their messages are lost, late or
 // duplicated. No data center returns to an older version, and all agree when all have received
 // everything.
-func TestDataCentresAgreeOnLiveChanges(t *testing.T) {
+func TestDatacentersAgreeOnLiveChanges(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -277,7 +277,7 @@ func TestWhatWasReplacedIsNotTakenBack(t *testing.T) {
 	}
 	// A change that does not fit the file here is stored, for its version, but not in force.
 	x := sharedRoom{Room: "shop", Version: 8, Datacenter: "sjc",
-		Pairs: map[string]string{"colour": "red", "message": "x"}}
+		Pairs: map[string]string{"color": "red", "message": "x"}}
 	if err := lhr.adopt(t.Context(), &x); err != nil || lhr.message(t) != "" || lhr.version(t).Version != 8 {
 		t.Errorf("%v, lhr says %q, version %d", err, lhr.message(t), lhr.version(t).Version)
 	}

@@ -131,7 +131,7 @@ func (s *Datacenters) take(ctx context.Context, x taking) error {
 		return err
 	}
 	if r.Parent != nil || len(r.Limits) != slot.MaxLimits || x.Room == "" || len(x.Room) > 64 {
-		return errors.New("it is no record of Anywhere")
+		return errors.New("it is not a record of Anywhere")
 	}
 	r.MovedTo = ""
 	b, err := r.AppendBinary(nil)
@@ -211,7 +211,7 @@ func (s *Datacenters) AnnounceAnywhere(ctx context.Context, to string) error {
 		err = s.Publish("home", b)
 	}
 	if err != nil { // the snapshots carry it too
-		s.cfg.Log.Warn("home of Anywhere not told to all", "error", err)
+		s.cfg.Log.Warn("new home of Anywhere not published to all data centers", "error", err)
 	}
 	return nil
 }

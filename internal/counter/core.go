@@ -76,7 +76,7 @@ func (c *desk) begin(rec *slot.Record, first bool, clk time.Duration) error {
 	c.limitsOf(rec, first)
 	c.heads = headsOf(rec)
 	if rec.Quiet { // set by headgate restore, or by the previous process
-		c.cfg.Log.Warn("record may be older than what was told: nobody new is let in for a while",
+		c.cfg.Log.Warn("record may be older than what visitors were told: newcomers are not admitted for a while",
 			"room", c.cfg.Room, "for", c.pool.Quarantine(clk).Round(time.Second))
 	}
 	line, err := slot.RestoreLines(slot.Restored{
@@ -248,7 +248,7 @@ func (c *desk) place(number uint64, clk time.Duration) PlaceInfo {
 		c.usedUp(&p, clk)
 		return p
 	}
-	if first { // until its page polls as the join told it, the others do not wait longer for it
+	if first { // its page polls when the join told it to: nobody has to wait longer for it
 		p.PollAfter = min(p.PollAfter, c.firstInterval())
 	}
 	p.Status = c.line.Polled(number, c.pool.CounterTime(clk), p.PollAfter)
@@ -333,7 +333,7 @@ func (c *desk) rolledBack(number uint64, clk time.Duration) {
 // quarantine stops admissions of newcomers for a while, because the record is older than what
 // visitors were told.
 func (c *desk) quarantine(clk time.Duration) {
-	c.cfg.Log.Error("record is older than what was told: nobody new is let in for a while",
+	c.cfg.Log.Error("record is older than what visitors were told: newcomers are not admitted for a while",
 		"room", c.cfg.Room, "for", c.pool.Quarantine(clk).Round(time.Second))
 }
 

@@ -126,7 +126,7 @@ func (c *desk) nextDue(clk time.Duration) time.Duration {
 	}
 	next = min(next, max(time.Millisecond, c.called.next()-clk))
 	switch {
-	case c.pool.FreeNow(clk) > 0 && c.nobody: // a poll calls; the end of the grace wakes nobody
+	case c.pool.FreeNow(clk) > 0 && c.nobody: // a poll calls; but the grace may end without one
 		next = min(next, max(lookAgain, c.callAt(clk)-clk))
 	case c.pool.FreeNow(clk) > 0:
 		next = min(next, max(time.Millisecond, c.callAt(clk)-clk))

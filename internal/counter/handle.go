@@ -148,9 +148,9 @@ func (s *Handle) serve(ctx context.Context) {
 		if s.leftAt = s.leftSince(moved); moved && s.cfg.Boot()-s.leftAt > leftLong {
 			s.leftAt = s.cfg.Boot()
 			if to := s.cfg.Datacenters.stuck(ctx, s.cfg.Room[1:]); to != "" {
-				s.cfg.Log.Error("Anywhere has left and did not arrive: nobody is lent anything until the move is "+
-					"finished", "room", s.cfg.Room, "to", to, "hint", "it is as soon as all data centers answer; or "+
-					"say headgate cluster move-anywhere again")
+				s.cfg.Log.Error("Anywhere has left and did not arrive: no slots are lent until the move is "+
+					"finished", "room", s.cfg.Room, "to", to, "hint", "it finishes as soon as all data centers answer; or "+
+					"run headgate cluster move-anywhere again")
 			}
 		}
 		if ctx.Err() == nil && !moved {
@@ -213,7 +213,7 @@ func (s *Handle) watchHosting(ctx context.Context) {
 	}
 }
 
-// take takes over the record of the room. Each takeover uses a host name of its own.
+// take takes over the record of the room. Each takeover uses a new host name.
 func (s *Handle) take(ctx context.Context) (*Counter, error) {
 	ctx, stop := context.WithTimeout(ctx, takeWait)
 	defer stop()
@@ -275,7 +275,7 @@ func (s *Handle) seat(c *Counter) {
 func (s *Handle) recallAll() {
 	if s.isAnywhere() {
 		if err := s.cfg.Datacenters.Publish(s.name("recall"), nil); err != nil {
-			s.cfg.Log.Debug("recall not told", "room", s.cfg.Room, "error", err)
+			s.cfg.Log.Debug("recall not published", "room", s.cfg.Room, "error", err)
 		}
 		return
 	}

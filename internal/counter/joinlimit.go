@@ -80,7 +80,7 @@ func (c *Counter) recordOfRoom(ctx context.Context) (*slot.Record, error) {
 		err = slot.ErrRecord
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read what the room has let in before: %w", err)
+		return nil, fmt.Errorf("read how many the room has admitted before: %w", err)
 	}
 	return r, nil
 }

@@ -245,7 +245,7 @@ func TestATicketOfALaneTheRecordDoesNotKnow(t *testing.T) {
 }
 
 // What another data center has called is known for each line.
-func TestWhatADataCentreHasCalled(t *testing.T) {
+func TestWhatADatacenterHasCalled(t *testing.T) {
 	x := RemoteTime{Served: 10, Lanes: []uint64{1<<38 + 5}, Passed: []uint64{7}}
 	for number, want := range map[uint64]bool{
 		7: false, 9: true, 10: false, 1<<38 + 4: true, 1<<38 + 5: false, 2<<38 + 1: false,

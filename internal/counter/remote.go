@@ -166,7 +166,7 @@ func (s *Handle) Roam(ctx context.Context, id uint64, came slot.Time) (PlaceInfo
 // ReportSuspectPass reports to the host a pass that cannot exist if the record is complete.
 func (s *Handle) ReportSuspectPass(ctx context.Context) {
 	if _, err := s.ask(ctx, request{op: opSuspect}); err != nil {
-		s.cfg.Log.Warn("host not told that its record may be old", "room", s.cfg.Room, "error", err)
+		s.cfg.Log.Warn("old record not reported to the host", "room", s.cfg.Room, "error", err)
 	}
 }
 

@@ -79,7 +79,7 @@ func (a *RemoteCounter) ask(ctx context.Context, q request) (r reply, err error)
 // ReportSuspectPass reports to the host a pass that cannot exist if the record is complete.
 func (a *RemoteCounter) ReportSuspectPass(ctx context.Context) {
 	if _, err := a.ask(ctx, request{op: opSuspect}); err != nil {
-		a.cfg.Log.Warn("host not told that its record may be old", "room", a.cfg.Room,
+		a.cfg.Log.Warn("old record not reported to the host", "room", a.cfg.Room,
 			"datacenter", a.site, "error", err)
 	}
 }

@@ -21,9 +21,10 @@ const (
 
 const Usage = `usage: headgate crowd URL [flags]
 
-Sends a crowd of simulated visitors to a waiting room and reports how they
-fared. Each keeps its cookies and waits exactly as our waiting page does.
-Ends when all are done, after -duration, or on interrupt.
+Sends a crowd of simulated visitors to a waiting room, and reports how long they
+waited and what went wrong. Each visitor keeps its cookies and polls exactly as
+the waiting page does. Ends when all visitors are done, after -duration, or on
+an interrupt.
 
 flags:
 `
@@ -95,13 +96,13 @@ func parseFlags(args []string, stderr io.Writer) (Config, error) {
 	fs.Func("think", "time between two requests inside, `LO..HI` (default 500ms..2s)",
 		span(&cfg.ThinkMin, &cfg.ThinkMax))
 	fs.StringVar(&cfg.LeavePath, "leave-path", "",
-		"`path` below URL whose answer revokes the pass, loaded last by some")
-	revoke := fs.Float64("revoke-share", defaultRevoke, "share of visitors who load it, 0 to 1")
-	fs.Float64Var(&cfg.GiveUpShare, "give-up", 0, "share of visitors who stop waiting, 0 to 1")
+		"`path` below URL whose answer revokes the pass; some visitors load it last")
+	revoke := fs.Float64("revoke-share", defaultRevoke, "share of visitors that load -leave-path, 0 to 1")
+	fs.Float64Var(&cfg.GiveUpShare, "give-up", 0, "share of visitors that stop waiting, 0 to 1")
 	fs.DurationVar(&cfg.GiveUpAfter, "give-up-after", defaultGiveUp,
 		"they stop after a random time up to this long")
 	fs.DurationVar(&cfg.Duration, "duration", 0, "end after this long (default when all are done)")
-	fs.DurationVar(&cfg.Timeout, "timeout", defaultTimeout, "of one request")
+	fs.DurationVar(&cfg.Timeout, "timeout", defaultTimeout, "timeout of one request")
 	fs.IntVar(&cfg.MaxConns, "max-conns", defaultMaxConns, "connections shared by all visitors")
 	fs.Uint64Var(&cfg.Seed, "seed", 0, "the same seed gives the same visitors")
 	fs.StringVar(&cfg.Host, "host", "", "Host header, if not the one in URL")

@@ -389,7 +389,7 @@ func TestProgressLine(t *testing.T) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 	if got := p.line(0, true); !strings.Contains(got, "\x1b[31m") {
-		t.Errorf("no colour in %q", got)
+		t.Errorf("no color in %q", got)
 	}
 	var out bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {

@@ -35,10 +35,10 @@ func (p *progress) observe(e Event) {
 }
 
 // line reads the counters one by one, so the figures may differ by the events between two reads.
-func (p *progress) line(since time.Duration, colour bool) string {
+func (p *progress) line(since time.Duration, color bool) string {
 	arrived, inside, done := p.arrived.Load(), p.inside.Load(), p.done.Load()
 	errs := fmt.Sprintf("errors %d", p.errors.Load())
-	if colour && p.errors.Load() > 0 {
+	if color && p.errors.Load() > 0 {
 		errs = "\x1b[31m" + errs + "\x1b[0m"
 	}
 	return fmt.Sprintf("%4ds  arriving %d  waiting %d  inside %d  done %d  %s",
@@ -53,14 +53,14 @@ func (p *progress) run(ctx context.Context, w io.Writer, env func(string) string
 	if tty {
 		every = time.Second
 	}
-	colour := tty && env("NO_COLOR") == ""
+	color := tty && env("NO_COLOR") == ""
 	start := time.Now()
 	t := time.NewTicker(every)
 	defer t.Stop()
 	for {
 		select {
 		case <-t.C:
-			fmt.Fprintln(w, p.line(time.Since(start), colour))
+			fmt.Fprintln(w, p.line(time.Since(start), color))
 		case <-ctx.Done():
 			return
 		}

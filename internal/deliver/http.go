@@ -206,5 +206,5 @@ func (h *HTTP) why(err error) error {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return errors.New("the target closed the connection without an answer")
 	}
-	return errors.New("the connection to the target broke, or its answer is no HTTP")
+	return errors.New("the connection to the target broke, or its answer is not HTTP")
 }

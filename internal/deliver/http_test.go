@@ -242,14 +242,14 @@ func TestNothingIsSentTwiceByItself(t *testing.T) {
 }
 
 func TestConnectionsAreKept(t *testing.T) {
-	var dialled atomic.Int64
+	var dialed atomic.Int64
 	answer := strings.Repeat("x", 10<<10)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, answer)
 	}))
 	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateNew {
-			dialled.Add(1)
+			dialed.Add(1)
 		}
 	}
 	s.Start()
@@ -260,7 +260,7 @@ func TestConnectionsAreKept(t *testing.T) {
 			t.Fatal(out.Err)
 		}
 	}
-	if n := dialled.Load(); n != 1 {
+	if n := dialed.Load(); n != 1 {
 		t.Errorf("%d connections for one job after the other, want 1", n)
 	}
 	// A target with an endless answer loses the connection and delays nothing.

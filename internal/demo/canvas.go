@@ -56,7 +56,7 @@ func (c *canvas) keys(keys [][2]string) {
 }
 
 // line returns row y, at most width columns of it, without the blanks at its end.
-func (c *canvas) line(y, width int, colour bool) string {
+func (c *canvas) line(y, width int, color bool) string {
 	end := min(columns, width)
 	for end > 0 && (c.cell[y][end-1] == 0 || c.cell[y][end-1] == ' ') {
 		end--
@@ -68,7 +68,7 @@ func (c *canvas) line(y, width int, colour bool) string {
 		if r == 0 {
 			r, s = ' ', plain
 		}
-		if colour && s != now {
+		if color && s != now {
 			b.WriteString("\x1b[0m" + s.code())
 			now = s
 		}
@@ -91,14 +91,14 @@ func (c *canvas) text() string {
 
 // frame returns the picture as bytes for a terminal of this size. The frame starts at the upper
 // left corner and overwrites the previous one, so that nothing flickers.
-func (c *canvas) frame(width, height int, colour bool) string {
+func (c *canvas) frame(width, height int, color bool) string {
 	var b strings.Builder
 	b.WriteString("\x1b[H")
 	for y := range min(rows, height) {
 		if y > 0 {
 			b.WriteString("\r\n")
 		}
-		b.WriteString(c.line(y, width, colour) + "\x1b[K")
+		b.WriteString(c.line(y, width, color) + "\x1b[K")
 	}
 	b.WriteString("\x1b[J")
 	return b.String()

@@ -51,7 +51,7 @@ type Config struct {
 	For      time.Duration // 0: until stopped
 	Kills    int           // kills of the host by the demo, evenly over For, or one each 10 s
 	Plain    bool          // a line a second instead of a picture
-	Colour   bool
+	Color    bool
 	In       io.Reader
 	Out      io.Writer
 }
@@ -181,7 +181,7 @@ func (d *demo) run(ctx context.Context, room http.RoundTripper) error {
 	return d.loop(ctx, 200*time.Millisecond, keys, func(s *scene) {
 		width, height := t.size()
 		s.Keys, s.Width = true, width
-		io.WriteString(t.out, draw(s).frame(width, height, d.cfg.Colour))
+		io.WriteString(t.out, draw(s).frame(width, height, d.cfg.Color))
 	})
 }
 

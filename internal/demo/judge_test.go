@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/internal/crowd"
 )
 
-// A play is a judge and a clock of bubbles; visitors act by the methods below.
+// A stage is a judge and a clock of bubbles; visitors act by the methods below.
 type stage struct {
 	*judge
 	begun time.Time

@@ -94,18 +94,18 @@ func TestPictures(t *testing.T) {
 }
 
 // TestFrames: whatever the size of the terminal, a frame stays within it, is one
-// write from the corner on, and has colours only where they are wanted.
+// write from the corner on, and has colors only where they are wanted.
 func TestFrames(t *testing.T) {
 	escapes := regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`)
-	colour := regexp.MustCompile(`\x1b\[[0-9;]*m`)
+	color := regexp.MustCompile(`\x1b\[[0-9;]*m`)
 	for name, s := range scenes() {
 		for _, size := range [][2]int{{80, 24}, {200, 60}, {40, 10}, {1, 1}} {
 			plain := draw(s).frame(size[0], size[1], false)
-			if m := colour.FindString(plain); m != "" {
-				t.Errorf("%s: %q though no colour is wanted", name, m)
+			if m := color.FindString(plain); m != "" {
+				t.Errorf("%s: %q though no color is wanted", name, m)
 			}
-			if !colour.MatchString(draw(s).frame(80, 24, true)) {
-				t.Errorf("%s: no colour", name)
+			if !color.MatchString(draw(s).frame(80, 24, true)) {
+				t.Errorf("%s: no color", name)
 			}
 			if !strings.HasPrefix(plain, "\x1b[H") || strings.Contains(plain, "\x1b[2J") {
 				t.Errorf("%s: it clears the screen, which flickers", name)

@@ -98,16 +98,16 @@ func TestNothingIsLeftOfAWorld(t *testing.T) {
 	}
 }
 
-// TestADataCentreThatDies: an end that the demo did not mean is an error that names it.
-func TestADataCentreThatDies(t *testing.T) {
+// TestADatacenterThatDies: an end that the demo did not mean is an error that names it.
+func TestADatacenterThatDies(t *testing.T) {
 	cfg := shortDemo(t, "/bin/false", os.Stderr)
 	cfg.World, cfg.Kills = true, 0
 	_, err := Run(t.Context(), cfg)
 	if err == nil || !strings.Contains(err.Error(), " ended by itself") {
-		t.Fatalf("%v, want an error that names the data centre", err)
+		t.Fatalf("%v, want an error that names the data center", err)
 	}
 	if !slices.ContainsFunc(places(), func(p place) bool { return strings.HasPrefix(err.Error(), p.title) }) {
-		t.Errorf("%v, want an error that names the data centre", err)
+		t.Errorf("%v, want an error that names the data center", err)
 	}
 	if left := leftovers(t, cfg.Temp); len(left) > 0 {
 		t.Errorf("left behind: %v", left)

@@ -70,7 +70,7 @@ func (s *scene) drawWorld(c *canvas) {
 		s.drawTriangle(c)
 		return
 	}
-	c.put(1, 0, bold, "headgate demo --datacenters: three data centres, one room")
+	c.put(1, 0, bold, "headgate demo --datacenters: three data centers, one room")
 	s.drawClock(c, columns-1)
 	c.put(c.put(1, 1, plain, "Join the line in San Jose: "), 1, you, s.URL)
 	for y, line := range worldMap() {
@@ -291,7 +291,7 @@ func (s *scene) worldWords() (string, style) {
 	}
 	switch {
 	case !s.Open:
-		return "Three data centres wake up and find each other …", soft
+		return "Three data centers wake up and find each other …", soft
 	case off != nil && off.Off < tellCut:
 		return fmt.Sprintf("%s is cut off, and nobody knows it yet.", off.title), you
 	case off != nil && off.name == w.Home:
@@ -301,7 +301,7 @@ func (s *scene) worldWords() (string, style) {
 		return fmt.Sprintf("%s is cut off: it goes on with the %d slots it holds, %d of them in use.",
 			off.title, off.Held, off.used()), you
 	case back != nil && back.Age > freshFor:
-		return fmt.Sprintf("%s can be reached again, and is dialled.", back.title), you
+		return fmt.Sprintf("%s can be reached again, and is dialed.", back.title), you
 	case back != nil:
 		return fmt.Sprintf("%s is back: its slots can be lent to all again.", back.title), good
 	case flow.Flow >= tellFlow:

@@ -85,7 +85,7 @@ func TestWorldLines(t *testing.T) {
 	if diff := cmp.Diff(want, worldLine(s, begun)); diff != "" {
 		t.Error(diff)
 	}
-	const cold = " 67 s  Three data centres wake up and find each other …\n"
+	const cold = " 67 s  Three data centers wake up and find each other …\n"
 	if diff := cmp.Diff(cold, worldLine(all["world wakes up"], begun)); diff != "" {
 		t.Error(diff)
 	}

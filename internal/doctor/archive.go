@@ -118,7 +118,7 @@ func (m *manifest) write(w io.Writer) error {
 	return errors.Join(t.Close(), z.Close())
 }
 
-var errNoBackup = errors.New("it is no backup of headgate")
+var errNoBackup = errors.New("it is not a backup of headgate")
 
 // readManifest reads a whole backup and checks it against the manifest. It must contain all listed
 // members and nothing else, and the hash of each member must match.
@@ -179,7 +179,7 @@ func next(t *tar.Reader) (name string, b []byte, err error) {
 		return "", nil, err
 	}
 	if h.Typeflag != tar.TypeReg || h.Size > maxMember {
-		return "", nil, fmt.Errorf("%q is no plain file of at most 2 MB", h.Name)
+		return "", nil, fmt.Errorf("%q is not a plain file of at most 2 MB", h.Name)
 	}
 	b, err = io.ReadAll(t)
 	return h.Name, b, err

@@ -56,7 +56,7 @@ func (x *examiner) cluster(ctx context.Context) {
 	x.check("cluster certificates", func() { x.proofs(c) })
 	c.listen(ctx)
 	if len(c.Datacenters) > 0 {
-		x.check("data centres", func() { x.datacenters(ctx, c) })
+		x.check("data centers", func() { x.datacenters(ctx, c) })
 	}
 	x.check("quorum", func() { x.quorum(c) })
 	x.check("copies", func() { x.keptWhere(c) })
@@ -79,7 +79,7 @@ func (x *examiner) ports(ctx context.Context, c *cluster) {
 		addrs = append(addrs, c.Routes())
 	}
 	links := len(addrs)
-	if c.isDialled() {
+	if c.isDialed() {
 		addrs = append(addrs, c.Leaf())
 	}
 	for i, addr := range addrs {

@@ -218,7 +218,7 @@ func TestAClusterOfThreeLosesOneNodeAfterAnother(t *testing.T) {
 	r.wants(t, "ports", OK, c.plan.Peers["n1"]+" is free")
 	r.wants(t, "ports", OK, c.node("n1").Cluster.Routes()+" is free")
 	r.wants(t, "store nodes", Warning, "n2 at "+c.plan.Peers["n2"]+" and the next port: connection refused")
-	r.wants(t, "quorum", Fault, "0 of 3 store nodes answer: nobody new is let in")
+	r.wants(t, "quorum", Fault, "0 of 3 store nodes answer: newcomers are not admitted")
 	r.wants(t, "folder", Warning, "before the first start")
 
 	c.start("n1", "n2", "n3")
@@ -271,7 +271,7 @@ func TestAClusterOfThreeLosesOneNodeAfterAnother(t *testing.T) {
 
 	c.stop("n2")
 	r = c.examine("worker")
-	r.wants(t, "quorum", Fault, "1 of 3 store nodes answers: nobody new is let in")
+	r.wants(t, "quorum", Fault, "1 of 3 store nodes answers: newcomers are not admitted")
 	r.wants(t, "quorum", Fault, "start n2 and n3: 2 of 3 are needed")
 	r.wants(t, "copies", Skipped, "see quorum")
 }

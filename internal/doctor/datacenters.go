@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// isDialled reports whether another data center connects to this store node.
-func (c *cluster) isDialled() bool {
+// isDialed reports whether another data center connects to this store node.
+func (c *cluster) isDialed() bool {
 	if c.Leaf() == "" {
 		return false
 	}
@@ -72,7 +72,7 @@ func (x *examiner) datacenter(ctx context.Context, c *cluster, name string) {
 func (d *door) mendLink() string {
 	switch d.why {
 	case refused:
-		return "start headgate there; if it runs, see that it has this data centre in its datacenters, and " +
+		return "start headgate there; if it runs, see that it has this data center in its datacenters, and " +
 			"that the port is by two above that of its store node"
 	case silent, noWay:
 		return "see that the machine there is up, and that firewalls let this machine through to the port"
@@ -81,7 +81,7 @@ func (d *door) mendLink() string {
 	case otherCA:
 		return "copy the ca.pem of " + d.node + " anew"
 	case refusesCA, refusesUs:
-		return "copy the ca.pem of this data centre to " + d.node + " anew, and see that the port is by two " +
+		return "copy the ca.pem of this data center to " + d.node + " anew, and see that the port is by two " +
 			"above that of its store node"
 	case refusesOver, over, early:
 		return "make the certificate anew with headgate cluster node, or mend the clock"

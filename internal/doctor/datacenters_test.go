@@ -27,7 +27,7 @@ func (c *town) abroad(there *town, urls ...string) *config.Config {
 	return cfg
 }
 
-func TestDataCentresAreKnockedAt(t *testing.T) {
+func TestDatacentersAreKnockedAt(t *testing.T) {
 	t.Parallel()
 	sjc, lhr := newTown(t, time.Now(), "n1"), newTown(t, time.Now(), "n1")
 	lhr.plan.Datacenter = "lhr"
@@ -44,10 +44,10 @@ func TestDataCentresAreKnockedAt(t *testing.T) {
 	ofLHR := lhr.abroad(sjc, leaf, none)
 
 	r := lhr.with(Config{Config: ofLHR})
-	r.wants(t, "data centres", Fault, "sjc at "+leaf+": connection refused")
+	r.wants(t, "data centers", Fault, "sjc at "+leaf+": connection refused")
 	r = sjc.with(Config{Config: ofSJC})
 	r.wants(t, "ports", OK, leaf+" is free")
-	r.wants(t, "data centres", Skipped, "lhr would connect to us at "+leaf)
+	r.wants(t, "data centers", Skipped, "lhr would connect to us at "+leaf)
 
 	cl := ofSJC.Cluster
 	e, err := embedded.Open(t.Context(), embedded.Config{Name: "n1", Dir: filepath.Join(sjc.dir, "engine"),
@@ -59,22 +59,22 @@ func TestDataCentresAreKnockedAt(t *testing.T) {
 	}
 	sjc.engines["n1"] = e
 	r = lhr.with(Config{Config: ofLHR})
-	r.wants(t, "data centres", OK, "sjc at "+leaf+", ")
-	r.wants(t, "data centres", Warning, "sjc at "+none+": connection refused")
+	r.wants(t, "data centers", OK, "sjc at "+leaf+", ")
+	r.wants(t, "data centers", Warning, "sjc at "+none+": connection refused")
 	r = sjc.with(Config{Config: ofSJC})
 	r.wants(t, "ports", Warning, leaf+" answers as n1, but no headgate works in the data folder")
 
 	// The port of clients there, another CA there, and a program that says nothing.
 	r = lhr.with(Config{Config: lhr.abroad(sjc, sjc.plan.Peers["n1"])})
-	r.wants(t, "data centres", Fault, sjc.plan.Peers["n1"]+": it refuses our certificate\ncopy")
+	r.wants(t, "data centers", Fault, sjc.plan.Peers["n1"]+": it refuses our certificate\ncopy")
 	wrong := lhr.abroad(sjc, leaf)
 	wrong.Cluster.Datacenters["sjc"] = config.Datacenter{URLs: []string{leaf}, CA: wrong.Cluster.TLS.CA}
 	r = lhr.with(Config{Config: wrong})
-	r.wants(t, "data centres", Fault, leaf+": wrong CA\ncopy the ca.pem of sjc anew")
+	r.wants(t, "data centers", Fault, leaf+": wrong CA\ncopy the ca.pem of sjc anew")
 	r = lhr.with(Config{Config: lhr.abroad(sjc, here.Addr().String())})
-	r.wants(t, "data centres", Fault, here.Addr().String()+": timeout")
+	r.wants(t, "data centers", Fault, here.Addr().String()+": timeout")
 
 	worker := lhr.node("worker")
 	worker.Cluster.Datacenters = ofLHR.Cluster.Datacenters
-	lhr.with(Config{Config: worker}).wants(t, "data centres", OK, "a worker connects to none")
+	lhr.with(Config{Config: worker}).wants(t, "data centers", OK, "a worker connects to none")
 }

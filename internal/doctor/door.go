@@ -123,7 +123,7 @@ func (d *door) knock(ctx context.Context, t *tls.Config) {
 	}
 	text, ok := strings.CutPrefix(line, "INFO ")
 	if err := json.Unmarshal([]byte(text), &hello); !ok || err != nil || hello.ID == "" {
-		d.why, d.err = noTLS, errors.New("it is no engine of headgate")
+		d.why, d.err = noTLS, errors.New("it is not an engine of headgate")
 		return
 	}
 	d.server = hello.ID

@@ -222,7 +222,7 @@ func (x *examiner) space() {
 		x.say(Fault, text, "the disk is full or nearly so: make room, headgate goes on by itself "+
 			"within seconds")
 	case free < x.cfg.lowSpace:
-		x.say(Warning, text, "make room before it is full: then nobody new is let in")
+		x.say(Warning, text, "make room before it is full: then newcomers are not admitted")
 	default:
 		x.ok("%s", text)
 	}
@@ -286,11 +286,11 @@ func (x *examiner) rooms(r *Running) {
 		}
 		if s.Record.WriteFailing > 0 {
 			x.say(Fault, fmt.Sprintf("room %s: its record has not been written for %.0f s", s.Name,
-				s.Record.WriteFailing), "passes stand, nobody new is let in: see writable and free space")
+				s.Record.WriteFailing), "passes are valid, newcomers are not admitted: see writable and free space")
 		}
 		if s.Record.Quiet > 0 {
-			x.say(Warning, fmt.Sprintf("room %s: nobody new is let in for another %.0f s, for its record "+
-				"may be older than what was told to visitors", s.Name, s.Record.Quiet),
+			x.say(Warning, fmt.Sprintf("room %s: newcomers are not admitted for another %.0f s, because its "+
+				"record may be older than what visitors were told", s.Name, s.Record.Quiet),
 				"wait; after a restore this is as it should be")
 		}
 	}

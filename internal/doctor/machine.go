@@ -107,11 +107,11 @@ func (x *examiner) clock() {
 	synced, err := platform.IsWallClockSynced()
 	switch {
 	case err != nil:
-		x.say(Skipped, "whether the wall clock is synchronised cannot be told: "+err.Error(), "")
+		x.say(Skipped, "whether the wall clock is synchronized cannot be told: "+err.Error(), "")
 	case !synced:
-		x.say(Warning, "the wall clock is not synchronised: times that are shown may be wrong; "+
+		x.say(Warning, "the wall clock is not synchronized: times that are shown may be wrong; "+
 			"limits and places do not depend on it", "run a time service, such as chrony")
 	default:
-		x.ok("synchronised")
+		x.ok("synchronized")
 	}
 }

@@ -128,7 +128,7 @@ func (x *examiner) quorum(c *cluster) {
 		if n == 1 {
 			what = "the only store node does not answer"
 		}
-		x.say(Fault, what+": nobody new is let in; passes and places stand", fmt.Sprintf("start %s: "+
+		x.say(Fault, what+": newcomers are not admitted; passes and places are kept", fmt.Sprintf("start %s: "+
 			"%d of %d are needed, and the very first time all; or mend the way there, see store nodes",
 			missing, n/2+1, n))
 		return
@@ -150,11 +150,11 @@ func (x *examiner) leads(c *cluster) {
 	case errors.Is(c.kept.err, store.ErrNotFound):
 		x.say(Warning, "no records are there yet", "headgate run makes them when it starts")
 	case c.kept.err != nil:
-		x.say(Fault, fmt.Sprintf("the records cannot be reached: %v: nobody new is let in", c.kept.err), do)
+		x.say(Fault, fmt.Sprintf("the records cannot be reached: %v: newcomers are not admitted", c.kept.err), do)
 	case c.kept.Leader != "":
 		x.ok("%s orders the writes", c.kept.Leader)
 	case len(c.Store) > 1:
-		x.say(Fault, "no store node orders the writes: nobody new is let in", do)
+		x.say(Fault, "no store node orders the writes: newcomers are not admitted", do)
 	}
 }
 
@@ -341,7 +341,7 @@ func (x *examiner) clocks(c *cluster) {
 		x.say(state, fmt.Sprintf("the clock of %s is %.1f s %s %s: sealing keys depend on it, for a "+
 			"new one seals 30 s after it was made, and times that are shown; limits and places do not",
 			s.node, s.by.Abs().Seconds(), way, than), "run a time service there, such as chrony; "+
-			"timedatectl says whether the clock is synchronised")
+			"timedatectl says whether the clock is synchronized")
 	}
 	if worst <= oddClock {
 		x.ok("all within %.1f s", worst.Seconds())

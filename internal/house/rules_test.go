@@ -91,7 +91,7 @@ func shapeCases() []bad {
 // worded has a glossary, and code with a name.
 func worded(code string) map[string]string {
 	return map[string]string{"a.go": ok + code + "\n",
-		glossaryPage: "| session | a time inside | stay |\n| data center | a cluster | site, centre |\n"}
+		glossaryPage: "| session | a time inside | stay |\n| data center | a cluster | site |\n"}
 }
 
 func roots(n int) map[string]string {

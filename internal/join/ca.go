@@ -24,7 +24,7 @@ func CheckCA(b []byte, datacenter string, now time.Time) *Fault {
 		case !c.IsCA:
 			return fault(hint, "holds the certificate of %s, which is no CA", quote(c.Subject.CommonName))
 		case !slices.Equal(c.PermittedDNSDomains, []string{domainOf(datacenter)[1:]}):
-			return fault(hint, "is not the CA of the data centre %s, but of %s",
+			return fault(hint, "is not the CA of the data center %s, but of %s",
 				datacenter, quote(c.Subject.CommonName))
 		case now.After(c.NotAfter):
 			return fault("make a new cluster there with headgate cluster init, and copy its ca.pem",

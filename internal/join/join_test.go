@@ -306,7 +306,7 @@ func TestFaultsOfAFile(t *testing.T) {
 		{"early", "n1", func(*File) {}, now.Add(-2 * time.Hour), "cert: is not valid before "},
 		{"other node", "n1", func(f *File) { f.Node = "n2" }, now, `cert: is of the node "n1", not of n2`},
 		{"other center", "n1", func(f *File) { f.Datacenter = "del" }, now,
-			"cert: is not of the data centre del"},
+			"cert: is not of the data center del"},
 		{"worker as store", "w7", func(f *File) {
 			f.Peers["w7"], f.Listen, f.Store = "10.0.0.7:1", ":1", []string{"w7"}
 		}, now, "cert: is the certificate of a worker, and w7 is a store node"},
@@ -400,7 +400,7 @@ func TestWhoMayMeetWhom(t *testing.T) {
 	p, _ := read(t, made(t, foreign, now), "n1").pair()
 	err := ofDomain(tls.ConnectionState{PeerCertificates: []*x509.Certificate{p.cert.Leaf}}, ".sjc.headgate")
 	if err == nil {
-		t.Error("a certificate of another data centre is taken")
+		t.Error("a certificate of another data center is taken")
 	}
 	if ofDomain(tls.ConnectionState{}, ".sjc.headgate") == nil {
 		t.Error("no certificate is taken")

@@ -121,7 +121,7 @@ func (f *File) prove(now time.Time) (*proof, []*Fault) {
 	label := f.Node
 	switch isStore := slices.Contains(leaf.DNSNames, anyStore+domain); {
 	case ofDomain(tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}, domain) != nil:
-		return bad("check the name of the data centre", "is not of the data centre %s", f.Datacenter)
+		return bad("check the name of the data center", "is not of the data center %s", f.Datacenter)
 	case label != "" && !slices.Contains(leaf.DNSNames, label+domain):
 		return bad("give the certificate of "+label+", or take the node's name from the certificate",
 			"is of the node %s, not of %s", quote(leaf.Subject.CommonName), label)

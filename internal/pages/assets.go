@@ -95,7 +95,7 @@ func CheckAsset(name string) error {
 		if part == "" || strings.HasPrefix(part, ".") || strings.ContainsFunc(part, func(r rune) bool {
 			return r < ' ' || r == 0x7f || strings.ContainsRune(`\?#%`, r)
 		}) {
-			return fmt.Errorf("%q is no name of a file", name)
+			return fmt.Errorf("%q is not a file name", name)
 		}
 	}
 	if assetTypes[strings.ToLower(path.Ext(name))] == "" {

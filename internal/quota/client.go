@@ -39,7 +39,7 @@ var ErrUnreachable = errors.New("the host of the limit is out of reach")
 
 // Errors of requests.
 var (
-	ErrCost   = errors.New("impossible cost")
+	ErrCost   = errors.New("invalid cost")
 	ErrNoHold = errors.New("no such reservation")
 )
 

@@ -16,7 +16,7 @@ type far struct {
 	near  *near // used while the home is here
 	sites *counter.Datacenters
 	chart atomic.Pointer[ShardMap]
-	home  atomic.Pointer[string] // the data center of chart
+	home  atomic.Pointer[string] // the data center of the shard map
 	poke  chan struct{}
 }
 

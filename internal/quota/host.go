@@ -216,7 +216,7 @@ func (h *Host) arrived(ctx context.Context) bool {
 	}
 	if !h.asked {
 		if err := h.cfg.Datacenters.ConfirmHome(ctx, h.chart.rev == 0); err != nil {
-			h.cfg.Log.Debug("limits of all data centres are not hosted here yet", "error", err)
+			h.cfg.Log.Debug("limits of all data centers are not hosted here yet", "error", err)
 			return false
 		}
 		h.asked = true
@@ -356,7 +356,7 @@ func (h *Host) write(ctx context.Context, c *ShardMap) error {
 // tell announces a changed shard map.
 func (h *Host) tell(c *ShardMap) {
 	if err := h.cfg.Bus.Publish(h.cfg.Prefix+"chart", c.told()); err != nil {
-		h.cfg.Log.Debug("chart of the limits not told", "error", err)
+		h.cfg.Log.Debug("shard map of the limits not published", "error", err)
 	}
 }
 

@@ -51,7 +51,7 @@ const (
 type shard struct {
 	mu        sync.Mutex
 	role      role
-	epoch     uint64 // incremented when this process begins to host
+	epoch     uint64 // of this process alone: incremented each time it begins to host
 	tables    map[string]*table
 	ahead     time.Duration // the shard's time minus the own clock
 	lost      bool          // the usage of keys before lostAt is unknown
@@ -166,8 +166,8 @@ func (w *waiting) add(k *link, n uint64) {
 	w.links, w.upTo = append(w.links, k), append(w.upTo, n)
 }
 
-// answer decides the requests of a message. It returns nil if this process may not host, or if the
-// caller has given up.
+// answer decides the requests of a message. It returns nil if the message is not valid, if this
+// process may not host, or if the answer would come after askTry, when the caller has given up.
 func (l *ledger) answer(ctx context.Context, msg []byte) []byte {
 	ctx, stop := context.WithTimeout(ctx, askTry)
 	defer stop()

@@ -27,7 +27,7 @@ type Config struct {
 	Boot    func() time.Duration // own clock, including suspend
 	Log     *slog.Logger
 	Rules   func(name string) *Definition
-	// Sites are the data centers that share these limits. The home hosts them. Nil: a single data
+	// Datacenters are the data centers that share these limits. The home hosts them. Nil: a single data
 	// center.
 	Datacenters *counter.Datacenters
 	Lease       time.Duration // see HostConfig; 0: its default
@@ -82,7 +82,7 @@ func (n *Node) recall(who uint64, msg []byte) {
 		err = errors.Join(err, n.cfg.Datacenters.PublishRemote(n.cfg.Prefix+"recall", msg))
 	}
 	if err != nil {
-		n.cfg.Log.Debug("recall not told", "error", err)
+		n.cfg.Log.Debug("recall not published", "error", err)
 	}
 }
 

@@ -78,7 +78,7 @@ func CheckListName(name string) error {
 		ok = ok && (c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '_')
 	}
 	if !ok {
-		return fmt.Errorf("%q is no name of a list: take 1 to 50 of a-z, 0-9 and _", name)
+		return fmt.Errorf("%q is not a list name: use 1 to 50 of a-z, 0-9 and _", name)
 	}
 	return nil
 }

@@ -181,7 +181,7 @@ func (c *collector) process(ch chan<- prometheus.Metric) {
 		"When a good configuration was read last.", float64(read.good.UnixMilli())/1000)
 	for to, n := range c.s.node.Rooms.MessagesSent() {
 		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("headgate_site_messages_total",
-			"Messages sent to another data centre.", []string{"to"}, nil),
+			"Messages sent to another data center.", []string{"to"}, nil),
 			prometheus.CounterValue, float64(n), to)
 	}
 	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("headgate_build_info",
@@ -200,26 +200,26 @@ func (c *collector) datacenters(ch chan<- prometheus.Metric, st *headgate.Status
 		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, names, nil),
 			prometheus.GaugeValue, v, labels...)
 	}
-	send("headgate_anywhere_free_slots", "Slots of users at once that no data centre holds.",
+	send("headgate_anywhere_free_slots", "Slots of users at once that no data center holds.",
 		float64(d.Anywhere.Free), st.Name)
-	send("headgate_anywhere_presumed_slots", "Slots lent to data centres that nobody hears.",
+	send("headgate_anywhere_presumed_slots", "Slots lent to data centers that nobody hears.",
 		float64(d.Anywhere.Presumed), st.Name)
-	send("headgate_anywhere_lent_slots", "Slots of users at once lent to all data centres.",
+	send("headgate_anywhere_lent_slots", "Slots of users at once lent to all data centers.",
 		float64(d.Anywhere.Lent), st.Name)
 	send("headgate_anywhere_bound_slots",
 		"How many may be lent: the limit, or that of before until enough have come back.",
 		float64(d.Anywhere.Bound), st.Name)
 	send("headgate_order_uncertainty_seconds",
-		"How well the data centres know in which order people came.", d.Uncertainty, st.Name)
+		"How well the data centers know in which order people came.", d.Uncertainty, st.Name)
 	for i := range d.Datacenters {
 		s := &d.Datacenters[i]
 		send("headgate_datacenter_age_seconds",
-			"How old what is known of a data centre is, -1 if nothing is.", s.Age, st.Name, s.Name)
-		send("headgate_datacenter_held_slots", "Slots of users at once lent to a data centre.",
+			"How old what is known of a data center is, -1 if nothing is.", s.Age, st.Name, s.Name)
+		send("headgate_datacenter_held_slots", "Slots of users at once lent to a data center.",
 			float64(s.Held), st.Name, s.Name)
-		send("headgate_datacenter_active_users", "Visitors inside by a data centre.",
+		send("headgate_datacenter_active_users", "Visitors inside by a data center.",
 			float64(s.Active), st.Name, s.Name)
-		send("headgate_datacenter_waiting_users", "Visitors in the line of a data centre.",
+		send("headgate_datacenter_waiting_users", "Visitors in the line of a data center.",
 			float64(s.Waiting), st.Name, s.Name)
 	}
 }
@@ -262,7 +262,7 @@ func (c *collector) counted(ch chan<- prometheus.Metric, st *headgate.Status) {
 		hosted = 1
 	}
 	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("headgate_room_hosted",
-		"1 if this process counts the room, of all of its data centre.",
+		"1 if this process counts the room, of all of its data center.",
 		[]string{"room", "datacenter"}, nil),
 		prometheus.GaugeValue, hosted, st.Name, c.s.node.About.Datacenter)
 	gauge("headgate_room_state_age_seconds",
@@ -312,7 +312,7 @@ func (c *collector) node(ch chan<- prometheus.Metric) {
 			}
 		}
 	}
-	gauge("headgate_cluster_nodes", "Processes of the data centre that this one hears, itself included.",
+	gauge("headgate_cluster_nodes", "Processes of the data center that this one hears, itself included.",
 		float64(alive))
 	gauge("headgate_clock_offset_seconds", "How far the wall clock here is ahead of those of the others.",
 		offset(ahead))

@@ -27,8 +27,8 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// centres runs real servers, each a data center of one node. The first is the home.
-func centres(t *testing.T, file string, names ...string) map[string]*process {
+// centers runs real servers, each a data center of one node. The first is the home.
+func centers(t *testing.T, file string, names ...string) map[string]*process {
 	t.Helper()
 	all := map[string]*process{}
 	text, dir, origin := "", t.TempDir(), named(t, "origin")
@@ -67,9 +67,9 @@ const twoSites = "rooms:\n" +
 	"  - {name: shop, origin: ORIGIN, total_active_users: 9, new_users_per_minute: 100}\n"
 
 // Two data centers have each other's keys and live changes.
-func TestTwoDataCentresShare(t *testing.T) {
+func TestTwoDatacentersShare(t *testing.T) {
 	t.Parallel()
-	all := centres(t, twoSites, "sjc", "lhr")
+	all := centers(t, twoSites, "sjc", "lhr")
 	sjc, lhr := all["sjc"], all["lhr"]
 	within(t, 15*time.Second, "acquainted", func() bool {
 		return len(sjc.keys()) >= 2 && len(lhr.keys()) >= 2
@@ -222,7 +222,7 @@ func keysAreForgotten(t *testing.T, sjc, lhr *process) {
 		return slices.Equal(lhr.keys(), []string{"lhr-1", "sjc-3", "sjc-1"})
 	})
 	if err := lhr.s.node.ForgetKey(3); !errors.Is(err, api.ErrNoKey) {
-		t.Errorf("a key of another data centre: %v", err)
+		t.Errorf("a key of another data center: %v", err)
 	}
 	b, err = store.NewBus(sjc.s.node.Engine.Link("lhr")).Request(t.Context(), "lhr.share", nil)
 	if err != nil {
@@ -450,7 +450,7 @@ func TestMetricsOfManyNodes(t *testing.T) {
 // only: other messages between data centers contain their sealing keys.
 func TestWorkerGetsNoKeysOfAnotherDataCenter(t *testing.T) {
 	t.Parallel()
-	all := centres(t, twoSites, "sjc", "lhr")
+	all := centers(t, twoSites, "sjc", "lhr")
 	thief := all["lhr"].thief("worker")
 	pass := func(name string) string {
 		return asked(t, thief, "global.pass.n1", `{"name":"`+name+`","msg":null}`)

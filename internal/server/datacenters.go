@@ -36,7 +36,7 @@ func (s *Server) MoveAnywhere(ctx context.Context, to string, gone bool) (api.Mo
 			continue
 		}
 		if err := rooms.CheckDatacenter(ctx, site); err != nil {
-			return api.MoveResult{}, refused(fmt.Sprintf("data centre %s cannot take part", site), err)
+			return api.MoveResult{}, refused(fmt.Sprintf("data center %s cannot take part", site), err)
 		}
 	}
 	for _, g := range s.set.Load().gates {
@@ -100,9 +100,9 @@ func (s *Server) MarkDatacentersDown(ctx context.Context, datacenters []string) 
 
 // refused returns an error that explains why a command is not possible, and what to do.
 func refused(what string, err error) error {
-	do := "see that the data centres reach each other (headgate doctor), then say the same again"
+	do := "see that the data centers reach each other (headgate doctor), then say the same again"
 	if errors.Is(err, headgate.ErrDatacenter) {
-		do = "GET /v1/rooms tells which data centres there are; a home that is off is replaced at a node of the new one"
+		do = "GET /v1/rooms tells which data centers there are; a home that is off is replaced at a node of the new one"
 	}
 	return &api.RejectedError{Reason: what + ": " + err.Error(), Do: do, Err: err}
 }

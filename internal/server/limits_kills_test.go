@@ -15,7 +15,7 @@ import (
 // unreachable.
 func TestALimitOfAllIsMadeAnywhere(t *testing.T) {
 	t.Parallel()
-	all := centres(t, sharedLimits+twoSites, "sjc", "lhr")
+	all := centers(t, sharedLimits+twoSites, "sjc", "lhr")
 	sjc, lhr := all["sjc"], all["lhr"]
 	const path = "/v1/limits/partner"
 	lhr.said("PUT", path, denies(7, "global"), 201, `"amount":7`)
@@ -84,7 +84,7 @@ func TestALimitOfAllIsMadeAnywhere(t *testing.T) {
 // after restarts, and cannot be made while the home is unreachable.
 func TestALimitOfAllIsChangedAnywhere(t *testing.T) {
 	t.Parallel()
-	all := centres(t, sharedLimits+twoSites, "sjc", "lhr")
+	all := centers(t, sharedLimits+twoSites, "sjc", "lhr")
 	sjc, lhr := all["sjc"], all["lhr"]
 	lhr.setAmount("api", 7)
 	if got := lhr.amount("api"); got != 7 {

@@ -187,7 +187,7 @@ func knownBeforeItIsTold(t *testing.T, a, b *process) {
 // A limit that comes with a call reaches one process, while another may host its keys.
 func TestALimitOfACallIsShared(t *testing.T) {
 	t.Parallel()
-	all := centres(t, twoSites, "sjc", "lhr")
+	all := centers(t, twoSites, "sjc", "lhr")
 	const name = "/override/hour/10/1"
 	alone := 0 // calls that were answered too late, on a busy machine
 	ask := func(dc, key string) bool {
@@ -211,7 +211,7 @@ func TestALimitOfACallIsShared(t *testing.T) {
 			}
 		}
 		if ask("sjc", key) && alone == 0 {
-			t.Errorf("%s: an eleventh call passes in the other data centre", key)
+			t.Errorf("%s: an eleventh call passes in the other data center", key)
 		}
 	}
 	if n, err := all["lhr"].s.limits.Rules.Totals(name); err != nil || n.Unreachable > 2 {
@@ -263,7 +263,7 @@ func TestSeveralLimitsUseWhatIsLent(t *testing.T) {
   - {name: narrow, algorithm: fixed_window, amount: 50, window: 1h, align: first_hit}
   - {name: calls, algorithm: concurrency, amount: 1, lease: 1h}
 `
-	all := centres(t, limits+twoSites, "sjc", "lhr")
+	all := centers(t, limits+twoSites, "sjc", "lhr")
 	for try := range 5 { // on a busy machine an answer may be late: then try another key
 		if severalUseWhatIsLent(t, all["sjc"].s, all["lhr"].s, fmt.Sprint("key-", try)) {
 			return

@@ -167,11 +167,11 @@ func TestADuplicateIsToldByEachNodeOfACluster(t *testing.T) {
 
 // The home alone sends messages about what all data centers share, wherever a change was made and
 // by whom. Each data center sends its own.
-func TestWebhooksOfTwoDataCentres(t *testing.T) {
+func TestWebhooksOfTwoDatacenters(t *testing.T) {
 	t.Parallel()
 	g := newReceiver(t)
 	hooks := hooked(secretFile(t, oneSecret), "", g)
-	all := centres(t, strings.TrimPrefix(hooks, shop)+sharedLimits+twoSites, "sjc", "lhr")
+	all := centers(t, strings.TrimPrefix(hooks, shop)+sharedLimits+twoSites, "sjc", "lhr")
 	for _, p := range all {
 		p.told("shop")
 		p.told(limitsWatched)

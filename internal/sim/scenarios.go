@@ -199,7 +199,7 @@ func twoDays() Scenario {
 
 func hotSite() Scenario {
 	s := Scenario{
-		Name: "hot-site", About: "nine of ten visitors come to one data centre", Source: chosen,
+		Name: "hot-site", About: "nine of ten visitors come to one data center", Source: chosen,
 		Limits: Limits200(), Datacenters: ThreeDatacenters(), Length: time.Hour, StateLag: stateLag,
 	}
 	s.Arrivals = Traffic{

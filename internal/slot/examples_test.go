@@ -135,7 +135,7 @@ func TestExampleA1SlotsAvailable(t *testing.T) {
 	}
 }
 
-func TestExampleA2A4SplitAmongDataCentres(t *testing.T) {
+func TestExampleA2A4SplitAmongDatacenters(t *testing.T) {
 	parts, anywhere := Split(150, 200, []int64{20, 30})
 	if parts[0] != 15 || parts[1] != 22 || anywhere != 113 {
 		t.Errorf("San Jose %d, London %d, Anywhere %d; the document says 15, 22, 113",

@@ -31,7 +31,7 @@ type Limit struct {
 }
 
 // ErrLimit is wrapped by every error about an invalid limit.
-var ErrLimit = errors.New("impossible limit")
+var ErrLimit = errors.New("invalid limit")
 
 // Check returns an error if the limit is invalid.
 func (l Limit) Check() error {

@@ -18,7 +18,7 @@ const (
 	TicketWaiting                         // in the line, not yet passed over
 	TicketLate                            // passed over or not claimed: called first when it polls
 	TicketCalled                          // a slot is reserved for it
-	TicketUsed                            // below the frontier and without a place
+	TicketUsed                            // below the frontier and without a place: used up
 	TicketGone                            // at or above the frontier: left, or its hold ended
 	TicketProvisional                     // issued, but its cookie has not come back: see JoinProvisional
 )

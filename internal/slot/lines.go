@@ -49,7 +49,7 @@ func LaneIndex(number uint64) int { return int(number >> laneShift) }
 const MaxLaneName = 32
 
 // ErrLanes is wrapped by every error about invalid lanes.
-var ErrLanes = errors.New("impossible lanes")
+var ErrLanes = errors.New("invalid lanes")
 
 // CheckLanes returns an error if the lanes of a room are invalid.
 func CheckLanes(lanes []Lane) error {

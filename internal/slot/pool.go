@@ -36,7 +36,7 @@ type Pool struct {
 	recalled   time.Duration      // own clock of the last recall
 	short      int64              // needs that the last write could not meet
 	resign     bool               // the next write is the last of this host
-	allSpoke   bool               // slots presumed lent without a name are those of the declared off
+	allSpoke   bool               // slots presumed lent without a name are of data centers declared off
 	moved      string             // the next write is the last of this record: see MoveTo
 	rolled     bool               // a borrower has seen a later write than this record
 	ahead      uint64             // the epoch of that write
@@ -288,9 +288,9 @@ func (p *Pool) Confirm(clk time.Duration) ([]Reply, []ClaimReply) {
 // askedFor is how long the caller of a claim waits for the answer (package counter, writeWait).
 const askedFor = 2 * time.Second
 
-// unheard reports whether a claim that is written now has no use: its session is over, or half over
-// and the caller has given up. A claim with a use is kept from now on. If its caller repeats it
-// later, when it has no use any more, it still counts as not answered.
+// unheard reports whether a claim that is written now is useless: its session is over, or half over
+// and the caller has given up. Any other claim is remembered for claimKept from now on. A caller that
+// has given up may repeat it later: if it is useless by then, it counts as never answered.
 func (p *Pool) unheard(clk time.Duration, c Claimed, asked time.Duration) bool {
 	now, s := p.CounterTime(clk), &p.rec.Limits[0]
 	if s.Kind != AtOnce || clk-asked <= askedFor && c.End > now {

@@ -167,7 +167,7 @@ func (d *Doc[T]) Publish() {
 		return
 	}
 	if err := d.Bus.Publish(d.Topic, d.Message); err != nil {
-		d.Log.Warn("change not told to the other nodes: they find it themselves", "record", d.Key,
+		d.Log.Warn("change not published to the other nodes: they find it themselves", "record", d.Key,
 			"error", err)
 	}
 }

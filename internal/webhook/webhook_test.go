@@ -218,7 +218,7 @@ func TestAnEventIsToldPhaseByPhase(t *testing.T) {
 			started + "abc-3 event_ended 150 sale\n"},
 		{"it is taken back in the prequeue", nil, func(s int, l *Observation) { l.Events = gone(s, 70) },
 			"abc-1 event_prequeue_started 50 sale\nabc-2 event_ended 70 sale\n"},
-		{"another data centre tells it", nil, func(_ int, l *Observation) { l.Home = false }, ""},
+		{"another data center tells it", nil, func(_ int, l *Observation) { l.Home = false }, ""},
 		{"nobody wants it", nil, nobody, ""},
 		{"it is made longer while it goes on", nil, longer, started + "abc-3 event_ended 230 sale\n"},
 		{"a short one lies within it", nil, within, started + "abc-3 event_started 120 flash\n" +

@@ -131,6 +131,6 @@ func FormValue(w http.ResponseWriter, r *http.Request, name string) (value strin
 	return r.PostFormValue(name), true
 }
 
-// TinyPicture is a GIF of one transparent pixel.
+// TinyImage is a GIF of one transparent pixel.
 const TinyImage = "GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\x00\x00\x00!\xf9\x04" +
 	"\x01\x00\x00\x00\x00,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x01D\x00;"

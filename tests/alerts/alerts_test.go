@@ -202,14 +202,14 @@ func (w *world) dashboard(p *prom) {
 		t.Errorf("the limit is %g, want %d", v, inside)
 	}
 	if got := p.query(exprOf(t, "Who counts each room", 0)); len(got) != 2 {
-		t.Errorf("%v count the room, want one in each data centre", got)
+		t.Errorf("%v count the room, want one in each data center", got)
 	}
 	sum := 0.0
-	for _, s := range p.query(exprOf(t, "Data centres: inside and held", 0)) {
+	for _, s := range p.query(exprOf(t, "Data centers: inside and held", 0)) {
 		sum += s.value()
 	}
 	if sum != inside {
-		t.Errorf("%g are inside over data centres, want %d", sum, inside)
+		t.Errorf("%g are inside over data centers, want %d", sum, inside)
 	}
 }
 

@@ -103,7 +103,7 @@ func (g *gate) ready() bool {
 	return res.StatusCode == http.StatusOK
 }
 
-// A world is two data centres: one of a store node and a worker, one of a store node.
+// A world is two data centers: one of a store node and a worker, one of a store node.
 type world struct {
 	t           *testing.T
 	bin, dir    string

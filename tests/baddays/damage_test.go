@@ -301,7 +301,7 @@ func TestRestore(t *testing.T) {
 	s.rest(3*time.Second, c.check)
 	s.kill()
 	s.wants(1, []string{"is not empty", "--aside"}, "restore", "--config", s.config, "backup.tar.gz")
-	s.wants(0, []string{"room shop: places are kept and passes honoured until they end (2 inside); " +
+	s.wants(0, []string{"room shop: places are kept and passes honored until they end (2 inside); " +
 		"nobody new for 1m1"}, "restore", "--config", s.config, "--aside", "backup.tar.gz")
 	s.doctor(0, "was put aside by a restore")
 	s.start()
@@ -321,7 +321,7 @@ func TestRestore(t *testing.T) {
 	if a := fresh.poll(); a.Ticket == after.ticket || a.Position < 4 || a.Position > 6 {
 		t.Errorf("a newcomer behind four: %+v", a)
 	}
-	s.doctor(0, "room shop: nobody new is let in for another")
+	s.doctor(0, "room shop: newcomers are not admitted for another")
 	s.kill()
 	s.start()
 	c.check()

@@ -1,4 +1,4 @@
-// The dashboard of a real cluster: two data centres, each of one node.
+// The dashboard of a real cluster: two data centers, each of one node.
 import assert from 'node:assert/strict';
 import {after, before, test} from 'node:test';
 import {assertLooks, desktop, open} from './board.js';
@@ -41,11 +41,11 @@ test('the cluster is shown: who holds and lends how many slots, and how old that
   await go('cluster');
   await page.getByRole('heading', {name: 'Slots by worker'}).waitFor();
   await until('the page says the same', async () => {
-    const [r, shown] = [await room(sjc), await figures(page, 'Data centres of main')];
+    const [r, shown] = [await room(sjc), await figures(page, 'Data centers of main')];
     return ['sjc', 'lhr'].every((name) => ['held', 'unused', 'active', 'waiting', 'new_last_minute', 'workers'].every((key, i) =>
       Number(shown[name][['Holds', 'Unused', 'Inside', 'Waiting', 'New in a minute', 'Workers'][i]]) === site(r, name)[key]));
   });
-  const shown = await figures(page, 'Data centres of main');
+  const shown = await figures(page, 'Data centers of main');
   assert.equal(Number(shown.sjc.Holds) + Number(shown.lhr.Holds), 90, 'all slots are held, once');
   assert.equal(Number(shown.sjc.Waiting) + Number(shown.lhr.Waiting), 20);
   assert.equal(shown.sjc.State, 'here');
@@ -65,7 +65,7 @@ test('the cluster is shown: who holds and lends how many slots, and how old that
   await until('there are new figures', async () => !(await wide.getAttribute('data-old')));
   assert.equal(await page.evaluate(() => document.activeElement.getAttribute('aria-label')), 'Counters');
   await lhr.stop();
-  await until('it is silent', async () => /^silent/.test((await figures(page, 'Data centres of main')).lhr.State));
-  assert.equal((await figures(page, 'Data centres of main')).lhr.Holds, shown.lhr.Holds, 'what it holds is not taken from it');
+  await until('it is silent', async () => /^silent/.test((await figures(page, 'Data centers of main')).lhr.State));
+  assert.equal((await figures(page, 'Data centers of main')).lhr.Holds, shown.lhr.Holds, 'what it holds is not taken from it');
   assert.deepEqual(faults, []);
 });

@@ -81,8 +81,8 @@ test('a page of the room\'s own reloads by itself, and lets its visitor in', asy
   assert.equal(await heading(page), 'Own page');
   assert.equal(await page.title(), 'waits true');
   assert.equal(await page.locator('img').evaluate((e) => e.naturalWidth), 9);
-  const colour = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
-  assert.equal(colour, 'rgb(1, 2, 3)');
+  const color = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  assert.equal(color, 'rgb(1, 2, 3)');
   assert.ok(Number(answer.headers().refresh) > 0);
   assert.deepEqual(faults, []);
   await inside[0].leave();

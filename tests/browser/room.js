@@ -138,14 +138,14 @@ const roomOf = (origin, room) => ({
   total_active_users: 2, new_users_per_minute: 60, session_duration: '10s', ...room,
 });
 
-// startDatacenters starts a data centre of one node for each name, on this machine: the first is
-// the home of the slots that no data centre holds. room is as for startRoom.
+// startDatacenters starts a data center of one node for each name, on this machine: the first is
+// the home of the slots that no data center holds. room is as for startRoom.
 export async function startDatacenters(t, names, room = {}) {
   const origin = await startOrigin();
   const folder = mkdtempSync(path.join(os.tmpdir(), 'headgate-cluster-'));
   const datacenters = {};
   for (const name of names) {
-    const port = await freePort(3); // of workers, of store nodes, of other data centres
+    const port = await freePort(3); // of workers, of store nodes, of other data centers
     await command('cluster', 'init', '--store', `n1=127.0.0.1:${port}`, '--datacenter', name, '--dir', path.join(folder, name));
     datacenters[name] = {url: `127.0.0.1:${port + 2}`, ca: path.join(folder, name, 'ca.pem')};
   }

@@ -25,8 +25,8 @@ type balancer struct {
 	rng     *rand.Rand
 	nodes   []*backend
 	next    int
-	favour  string
-	share   float64 // of new connections for favour, if it is up
+	favor   string
+	share   float64 // of new connections for favor, if it is up
 	loss    float64 // of answers that are lost
 	passed  map[string]*passage
 	refused int
@@ -87,7 +87,7 @@ func (b *balancer) add(name, public, admin string) {
 func (b *balancer) lean(name string, share float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.favour, b.share = name, share
+	b.favor, b.share = name, share
 }
 
 // lose closes a share of the connections between request and answer.
@@ -172,7 +172,7 @@ func (b *balancer) accept() {
 	}
 }
 
-// order is whom to try for one connection: the favoured node perhaps, then those
+// order is whom to try for one connection: the favored node perhaps, then those
 // that are up in turn, then those that are not.
 func (b *balancer) order() []*backend {
 	b.mu.Lock()
@@ -183,14 +183,14 @@ func (b *balancer) order() []*backend {
 	b.next++
 	first := b.next % len(b.nodes)
 	all := slices.Concat(b.nodes[first:], b.nodes[:first])
-	if b.favour != "" {
-		i := slices.IndexFunc(all, func(n *backend) bool { return n.name == b.favour })
-		favoured := all[i]
+	if b.favor != "" {
+		i := slices.IndexFunc(all, func(n *backend) bool { return n.name == b.favor })
+		favored := all[i]
 		all = slices.Delete(all, i, i+1)
 		if b.rng.Float64() < b.share {
-			all = slices.Insert(all, 0, favoured)
+			all = slices.Insert(all, 0, favored)
 		} else {
-			all = append(all, favoured)
+			all = append(all, favored)
 		}
 	}
 	slices.SortStableFunc(all, func(x, y *backend) int { return int(x.state) - int(y.state) })

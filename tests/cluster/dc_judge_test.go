@@ -14,12 +14,12 @@ import (
 // unsureMost bounds what is believed of the nodes' own word: two round trips. Chosen.
 const unsureMost = 250 * time.Millisecond
 
-// apartBy is how near two may have come to each other, in two data centres, and be in no
+// apartBy is how near two may have come to each other, in two data centers, and be in no
 // order: a second, a round trip between them and what that varies by (the issue
 // "Datacenters").
 const apartBy = 1100 * time.Millisecond
 
-// at is the node that a visitor came to first, "" if to none. Of data centres it is the
+// at is the node that a visitor came to first, "" if to none. Of data centers it is the
 // one that it stays with.
 func (v *visit) at() string {
 	for i := range v.asks {
@@ -30,7 +30,7 @@ func (v *visit) at() string {
 	return ""
 }
 
-// homeless reports whether a visitor's data centre was dead when another one answered it:
+// homeless reports whether a visitor's data center was dead when another one answered it:
 // what it has there is not renewed (docs/protocol.md §8, "Roaming").
 func (r *run) homeless(v *visit, node string, at time.Duration) bool {
 	home := v.at()
@@ -39,18 +39,18 @@ func (r *run) homeless(v *visit, node string, at time.Duration) bool {
 	})
 }
 
-// silentAfter is how long the others may take to see that a data centre is out of reach:
+// silentAfter is how long the others may take to see that a data center is out of reach:
 // until then a pass that they cannot judge waits. Chosen: pictures come each 1.5 s.
 const silentAfter = 6 * time.Second
 
-// newlyHomeless is homeless at a moment when the other data centre may not know it yet.
+// newlyHomeless is homeless at a moment when the other data center may not know it yet.
 func (r *run) newlyHomeless(v *visit, a *ask) bool {
 	return r.homeless(v, a.node, a.ended) && slices.ContainsFunc(r.faults, func(f fault) bool {
 		return f.node == v.at() && a.ended < f.from+silentAfter
 	})
 }
 
-// orderOf judges the order of all, or when data centres were apart that of each: those
+// orderOf judges the order of all, or when data centers were apart that of each: those
 // who cannot reach each other keep no order between them.
 func (r *run) orderOf(apart bool, o order) (f finding, late int, worst time.Duration) {
 	if !apart {
@@ -128,7 +128,7 @@ func (r *run) letInAt(node string, from, to time.Duration) (n int) {
 	return n
 }
 
-// Of data centres that are apart each has an order of its own, and only then.
+// Of data centers that are apart each has an order of its own, and only then.
 func TestOrderOfApart(t *testing.T) {
 	r := goodRun()
 	r.sites = []string{"n1", "n2"}
@@ -146,7 +146,7 @@ func TestOrderOfApart(t *testing.T) {
 	}
 	f, _, _ := r.orderOf(true, o)
 	if f.n != 2 {
-		t.Errorf("%d overtaken in their own data centre, want 2", f.n)
+		t.Errorf("%d overtaken in their own data center, want 2", f.n)
 	}
 	for _, v := range f.about {
 		if v.at() != "n2" {
@@ -167,13 +167,13 @@ func TestOrderOfApart(t *testing.T) {
 	}
 }
 
-// What one data centre keeps another does not know, while the one is dead, and only then;
+// What one data center keeps another does not know, while the one is dead, and only then;
 // and a used ticket is judged where a line stands.
 func TestHomeless(t *testing.T) {
 	r := goodRun()
 	v := r.visits[2] // at n1, waits from 0.53 s to 29.5 s
 	if r.homeless(v, "n2", secs(50)) || !r.lineAt("n2", secs(50)) {
-		t.Error("without data centres nobody is homeless, and a line stands everywhere")
+		t.Error("without data centers nobody is homeless, and a line stands everywhere")
 	}
 	r.sites = []string{"n1", "n2"}
 	r.faults = []fault{{what: "kill", node: "n1", from: secs(20), to: secs(60), deaf: true}}

@@ -14,7 +14,7 @@ import (
 	judge "github.com/headgate/headgate/tests/crowd"
 )
 
-// What a newcomer may wait for data centres (the issue "Datacenters").
+// What a newcomer may wait for data centers (the issue "Datacenters").
 const (
 	trip      = 2 * oneWay
 	localMost = 10 * time.Millisecond // far below a message across. Chosen
@@ -37,8 +37,8 @@ func smallRooms(kind string, total int) (names []string, text string) {
 	return names, text
 }
 
-// TestSitesLatency: what a newcomer waits for, with slots in its data centre, with none
-// but those of Anywhere, and with none but those of another data centre.
+// TestSitesLatency: what a newcomer waits for, with slots in its data center, with none
+// but those of Anywhere, and with none but those of another data center.
 func TestSitesLatency(t *testing.T) {
 	const few = 8
 	p := quiet(600, 60_000, 5*time.Second)
@@ -51,7 +51,7 @@ func TestSitesLatency(t *testing.T) {
 	st.known(far)
 
 	here := st.newcomers(lhr, 20, 8*time.Second)
-	here = here[len(here)/2:] // the first met a data centre that nobody had come to
+	here = here[len(here)/2:] // the first met a data center that nobody had come to
 	var lent, recalled []time.Duration
 	for _, name := range cold {
 		if s := st.holds(lhr, name); s.Held == 0 {
@@ -80,10 +80,10 @@ func TestSitesLatency(t *testing.T) {
 		half("slots here: half of newcomers, ms", here, localMost),
 		most("slots here: newcomers who waited as long as a message takes", late, len(here)/50,
 			"of %d, 2 %%", len(here)),
-		least("newcomers who met a data centre without slots", len(lent), trials/2, "of %d", trials),
+		least("newcomers who met a data center without slots", len(lent), trials/2, "of %d", trials),
 		half("slots of Anywhere: half of newcomers, ms", lent, askMost),
-		least("newcomers who met slots of another data centre alone", len(recalled), trials/2, "of %d", trials),
-		half("slots of another data centre: half of newcomers, ms", recalled, fetchMost),
+		least("newcomers who met slots of another data center alone", len(recalled), trials/2, "of %d", trials),
+		half("slots of another data center: half of newcomers, ms", recalled, fetchMost),
 	})
 }
 
@@ -97,7 +97,7 @@ func half(name string, times []time.Duration, limit time.Duration) judge.Figure 
 	return f
 }
 
-// known waits until all data centres know Anywhere of rooms.
+// known waits until all data centers know Anywhere of rooms.
 func (st *stage) known(rooms []string) {
 	st.t.Helper()
 	for end := time.Now().Add(settled); ; st.rest(100 * time.Millisecond) {
@@ -118,7 +118,7 @@ func (st *stage) known(rooms []string) {
 	}
 }
 
-// holds is what a data centre holds of a room.
+// holds is what a data center holds of a room.
 func (st *stage) holds(site, room string) worldSite {
 	st.t.Helper()
 	w, err := st.world(site, room)
@@ -149,7 +149,7 @@ func (st *stage) fill(site, room string, n int) {
 	all.Wait()
 }
 
-// idle waits until a data centre holds all slots of a room, and nobody uses them.
+// idle waits until a data center holds all slots of a room, and nobody uses them.
 func (st *stage) idle(site, room string, n int) bool {
 	st.t.Helper()
 	for end := time.Now().Add(8 * time.Second); time.Now().Before(end); st.rest(50 * time.Millisecond) {
@@ -161,7 +161,7 @@ func (st *stage) idle(site, room string, n int) bool {
 	return false
 }
 
-// newcomers come to one data centre at a steady rate; it gives how long each took.
+// newcomers come to one data center at a steady rate; it gives how long each took.
 func (st *stage) newcomers(site string, perSecond int, d time.Duration) (times []time.Duration) {
 	st.t.Helper()
 	tick := time.NewTicker(time.Second / time.Duration(perSecond))

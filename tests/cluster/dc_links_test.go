@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/internal/loopback"
 )
 
-// far makes a port that leads from one data centre to another's own port: all that
+// far makes a port that leads from one data center to another's own port: all that
 // goes through it, either way, is late.
 func (l *links) far(from, to string, delay time.Duration, port, own int) {
 	l.t.Helper()
@@ -21,7 +21,7 @@ func (l *links) far(from, to string, delay time.Duration, port, own int) {
 	l.lead(port, own, func(net.Conn) link { return link{from: from, to: to, delay: delay} })
 }
 
-// part cuts two data centres off from each other.
+// part cuts two data centers off from each other.
 func (l *links) part(p pair, how cutHow) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -40,7 +40,7 @@ func (l *links) part(p pair, how cutHow) {
 	}
 }
 
-// join lets two data centres reach each other again.
+// join lets two data centers reach each other again.
 func (l *links) join(p pair) {
 	l.mu.Lock()
 	delete(l.apart, p)
@@ -92,7 +92,7 @@ func (l *links) late(k *link, to io.Writer, from io.Reader) {
 	}
 }
 
-// TestLateLinks: what goes between data centres is late by the delay, keeps its order,
+// TestLateLinks: what goes between data centers is late by the delay, keeps its order,
 // and can be cut for one pair alone.
 func TestLateLinks(t *testing.T) {
 	const delay = 40 * time.Millisecond

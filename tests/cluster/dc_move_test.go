@@ -8,7 +8,7 @@ import (
 	judge "github.com/headgate/headgate/tests/crowd"
 )
 
-// movedIn is how long Anywhere may take to live elsewhere, as all data centres say.
+// movedIn is how long Anywhere may take to live elsewhere, as all data centers say.
 // Chosen: a command, two writes and the way there.
 const movedIn = 5 * time.Second
 
@@ -59,7 +59,7 @@ func testSitesMove(t *testing.T) {
 	}
 	took, wrong := st.right(3 * rightIn)
 	more = append(more, st.inOrder, st.spread, func(*run) judge.Figure {
-		return most("until all data centres say what is right, ms", int(took.Milliseconds()),
+		return most("until all data centers say what is right, ms", int(took.Milliseconds()),
 			int(rightIn.Milliseconds()), "at last: %s", wrong)
 	})
 	st.finish(l, more...)
@@ -100,7 +100,7 @@ func testSitesMoveLost(t *testing.T) {
 	t.Log(st.heldOver(from, st.plan.length))
 }
 
-// TestSitesRoamLost: a data centre is killed and its visitors go to the others. Who was
+// TestSitesRoamLost: a data center is killed and its visitors go to the others. Who was
 // inside stays inside until its pass ends; who waited keeps its place.
 func TestSitesRoamLost(t *testing.T) { play(t, testSitesRoamLost) }
 

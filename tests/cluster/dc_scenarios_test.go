@@ -8,13 +8,13 @@ import (
 	judge "github.com/headgate/headgate/tests/crowd"
 )
 
-// What several data centres promise (the issue "Datacenters").
+// What several data centers promise (the issue "Datacenters").
 const (
 	rightIn  = 5 * time.Second // after all is healed, and of slots after the traffic
 	mostTold = 20              // messages a second between them, of a room at its limit
 )
 
-// wide is the plan of most runs of several data centres: both limits bind about
+// wide is the plan of most runs of several data centers: both limits bind about
 // equally often.
 func wide() plan {
 	return plan{sites: siteNames(), total: 300, perMinute: 1800, session: 9 * time.Second,
@@ -28,7 +28,7 @@ func wideLimits() limits {
 		at: map[string]int{sjc: 10, lhr: 10, del: 10}}
 }
 
-// TestSites: three data centres are one room.
+// TestSites: three data centers are one room.
 func TestSites(t *testing.T) { play(t, testSites) }
 
 func testSites(t *testing.T) {
@@ -80,8 +80,8 @@ func (st *stage) spread(r *run) judge.Figure {
 		worst, part)
 }
 
-// TestSitesQuiet: most visitors come to one data centre, later to another. Nobody waits
-// before the room is full, and when it is, the data centres have little to tell.
+// TestSitesQuiet: most visitors come to one data center, later to another. Nobody waits
+// before the room is full, and when it is, the data centers have little to tell.
 func TestSitesQuiet(t *testing.T) { play(t, testSitesQuiet) }
 
 func testSitesQuiet(t *testing.T) {
@@ -109,12 +109,12 @@ func testSitesQuiet(t *testing.T) {
 			return most(name, n, st.plan.total/200, "at %v, 0.5 %% of %d", at, st.plan.total)
 		},
 		func(*run) judge.Figure {
-			return judge.Figure{Name: "messages a second between data centres, at the limit",
+			return judge.Figure{Name: "messages a second between data centers, at the limit",
 				Reach: told, Limit: mostTold}
 		})
 }
 
-// TestSitesShift: about as many come as there are slots for, most to one data centre,
+// TestSitesShift: about as many come as there are slots for, most to one data center,
 // later to another: the slots follow.
 func TestSitesShift(t *testing.T) { play(t, testSitesShift) }
 
@@ -138,12 +138,12 @@ func testSitesShift(t *testing.T) {
 		},
 		func(*run) judge.Figure {
 			d, from, to := st.stranded()
-			return most("somebody waits though other data centres have slots, ms at most",
+			return most("somebody waits though other data centers have slots, ms at most",
 				int(d.Milliseconds()), int(idleMost.Milliseconds()), "%v to %v, more than 5 %%", from, to)
 		})
 }
 
-// overtook is when one data centre first holds more slots than another, after a moment.
+// overtook is when one data center first holds more slots than another, after a moment.
 func (st *stage) overtook(one, other string, after time.Duration) (at time.Duration, ok bool) {
 	for i := range st.looks {
 		l := &st.looks[i]
@@ -156,7 +156,7 @@ func (st *stage) overtook(one, other string, after time.Duration) (at time.Durat
 	return 0, false
 }
 
-// heldOver tells what each data centre held, second by second.
+// heldOver tells what each data center held, second by second.
 func (st *stage) heldOver(from, to time.Duration) (text string) {
 	next := from
 	for i := range st.looks {
@@ -179,7 +179,7 @@ func (st *stage) heldOver(from, to time.Duration) (text string) {
 	return fmt.Sprintf("held-unused-waiting at %v, free-presumed:%s", st.plan.sites, text)
 }
 
-// stranded is the longest time in which somebody waited in one data centre while more
+// stranded is the longest time in which somebody waited in one data center while more
 // than 5 % of the slots were unused elsewhere, by the nodes' own account.
 func (st *stage) stranded() (longest, from, to time.Duration) {
 	since := never
@@ -207,7 +207,7 @@ func (st *stage) stranded() (longest, from, to time.Duration) {
 	return longest, from, to
 }
 
-// TestSitesOrder: visitors are spread over all data centres, and all of them are one
+// TestSitesOrder: visitors are spread over all data centers, and all of them are one
 // line.
 func TestSitesOrder(t *testing.T) { play(t, testSitesOrder) }
 
@@ -220,7 +220,7 @@ func testSitesOrder(t *testing.T) {
 	st.finish(l, st.inOrder, st.spread)
 }
 
-// TestSitesHotSpot: most visitors come to one data centre, each 10 s to another.
+// TestSitesHotSpot: most visitors come to one data center, each 10 s to another.
 func TestSitesHotSpot(t *testing.T) { play(t, testSitesHotSpot) }
 
 func testSitesHotSpot(t *testing.T) {
@@ -245,8 +245,8 @@ func testSitesWorldSpike(t *testing.T) {
 	})
 }
 
-// settledIn is when something is done to a data centre. Chosen: more than a minute after
-// the first came, for what a data centre may let in by the limit per minute is what it let
+// settledIn is when something is done to a data center. Chosen: more than a minute after
+// the first came, for what a data center may let in by the limit per minute is what it let
 // in a minute ago, when it is by itself.
 const settledIn = 65 * time.Second
 
@@ -260,7 +260,7 @@ func long(after time.Duration) plan {
 	return p
 }
 
-// TestSitesCutOff: a data centre is cut off from both others for a minute. It goes on
+// TestSitesCutOff: a data center is cut off from both others for a minute. It goes on
 // with what it holds.
 func TestSitesCutOff(t *testing.T) { play(t, testSitesCutOff) }
 
@@ -275,7 +275,7 @@ func testSitesCutOffSilent(t *testing.T) {
 	apart(t, time.Minute, silenced, between(lhr, sjc), between(sjc, del))
 }
 
-// TestSitesPairCut: two data centres are cut off from each other, and reach the third.
+// TestSitesPairCut: two data centers are cut off from each other, and reach the third.
 // Anywhere is at the one, so the other is without it.
 func TestSitesPairCut(t *testing.T) { play(t, testSitesPairCut) }
 
@@ -283,7 +283,7 @@ func testSitesPairCut(t *testing.T) {
 	apart(t, 40*time.Second, silenced, between(lhr, sjc))
 }
 
-// apart cuts pairs of data centres for a while, and wants all to be right soon after they
+// apart cuts pairs of data centers for a while, and wants all to be right soon after they
 // are healed.
 func apart(t *testing.T, during time.Duration, how cutHow, pairs ...pair) {
 	st := newStage(t, long(during+40*time.Second))
@@ -303,7 +303,7 @@ func apart(t *testing.T, during time.Duration, how cutHow, pairs ...pair) {
 	took, wrong := st.right(3 * rightIn)
 	more := []func(*run) judge.Figure{
 		func(*run) judge.Figure {
-			return most("until all data centres say what is right, ms after healing", int(took.Milliseconds()),
+			return most("until all data centers say what is right, ms after healing", int(took.Milliseconds()),
 				int(rightIn.Milliseconds()), "at last: %s", wrong)
 		},
 		func(r *run) judge.Figure { return r.fewestTaken(healed+rightIn, aLine, st.plan.total*6/10) },
@@ -323,12 +323,12 @@ func TestSitesHomeLost(t *testing.T) {
 	play(t, func(t *testing.T) { lost(t, sjc) })
 }
 
-// TestSitesLost: another data centre is.
+// TestSitesLost: another data center is.
 func TestSitesLost(t *testing.T) {
 	play(t, func(t *testing.T) { lost(t, del) })
 }
 
-// lost kills a data centre for half a minute: who waits there waits on.
+// lost kills a data center for half a minute: who waits there waits on.
 func lost(t *testing.T, name string) {
 	st := newStage(t, long(70*time.Second))
 	l := wideLimits()
@@ -344,7 +344,7 @@ func lost(t *testing.T, name string) {
 	took, wrong := st.right(3 * rightIn)
 	more := []func(*run) judge.Figure{
 		func(*run) judge.Figure {
-			return most("until all data centres say what is right, ms after it is ready",
+			return most("until all data centers say what is right, ms after it is ready",
 				int(took.Milliseconds()), int(rightIn.Milliseconds()), "at last: %s", wrong)
 		},
 		func(r *run) judge.Figure {
@@ -379,7 +379,7 @@ func testSitesFreeze(t *testing.T) {
 	st.finish(l)
 }
 
-// TestSitesRoam: each fifth request goes to any data centre. Tickets and passes hold
+// TestSitesRoam: each fifth request goes to any data center. Tickets and passes hold
 // everywhere.
 func TestSitesRoam(t *testing.T) { play(t, testSitesRoam) }
 
@@ -394,6 +394,6 @@ func testSitesRoam(t *testing.T) {
 				n++
 			}
 		}
-		return least("let in by another data centre than they came to", n, 100, "")
+		return least("let in by another data center than they came to", n, 100, "")
 	})
 }

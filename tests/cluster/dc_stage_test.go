@@ -14,11 +14,11 @@ import (
 	judge "github.com/headgate/headgate/tests/crowd"
 )
 
-// oneWay is how late everything between data centres is. Chosen: half of the round trip
+// oneWay is how late everything between data centers is. Chosen: half of the round trip
 // between the coasts of North America and Europe, about.
 const oneWay = 40 * time.Millisecond
 
-// Data centres of these runs. The first is the home of Anywhere.
+// Data centers of these runs. The first is the home of Anywhere.
 const (
 	sjc = "sjc"
 	lhr = "lhr"
@@ -27,7 +27,7 @@ const (
 
 func siteNames() []string { return []string{sjc, lhr, del} }
 
-// A doors is the balancers of data centres, one each. A visitor comes to one of them and
+// A doors is the balancers of data centers, one each. A visitor comes to one of them and
 // stays with it, unless it strays.
 type doors struct {
 	mu     sync.Mutex
@@ -48,7 +48,7 @@ func newDoors(st *stage) *doors {
 	return d
 }
 
-// lean sends a share of those who come from now on to one data centre, and the rest to
+// lean sends a share of those who come from now on to one data center, and the rest to
 // the others alike; "" is all alike.
 func (st *stage) lean(to string, share float64) {
 	d := st.doors
@@ -100,7 +100,7 @@ func (d *doors) draw(sites []string) (at string) {
 	return at
 }
 
-// shut lets the visitors of one data centre go to the others from now on.
+// shut lets the visitors of one data center go to the others from now on.
 func (st *stage) shut(name string) {
 	st.lean(name, 0)
 	st.doors.mu.Lock()
@@ -108,14 +108,14 @@ func (st *stage) shut(name string) {
 	st.doors.mu.Unlock()
 }
 
-// stray sends a share of all requests to any data centre.
+// stray sends a share of all requests to any data center.
 func (st *stage) stray(share float64) {
 	st.doors.mu.Lock()
 	st.doors.stray = share
 	st.doors.mu.Unlock()
 }
 
-// A world is what a node says of its data centres: GET /v1/rooms/{room}.
+// A world is what a node says of its data centers: GET /v1/rooms/{room}.
 type world struct {
 	Own      string  `json:"own"`
 	Home     string  `json:"home"`
@@ -160,7 +160,7 @@ func (st *stage) world(name, room string) (*world, error) {
 	return said.Datacenters, err
 }
 
-// pictureAge is how old a picture of another data centre may be when all is well (the
+// pictureAge is how old a picture of another data center may be when all is well (the
 // issue "Datacenters").
 const pictureAge = 2.0
 
@@ -217,7 +217,7 @@ func (st *stage) right(most time.Duration) (took time.Duration, last string) {
 	}
 }
 
-// acquainted waits until all data centres have heard of each other.
+// acquainted waits until all data centers have heard of each other.
 func (st *stage) acquainted() {
 	st.t.Helper()
 	st.lean("", 0)
@@ -239,7 +239,7 @@ func (st *stage) acquainted() {
 			return
 		}
 	}
-	st.t.Fatalf("the data centres do not know each other after %v: %v", settled, last)
+	st.t.Fatalf("the data centers do not know each other after %v: %v", settled, last)
 }
 
 // A look is what all nodes said of the world at a moment.
@@ -248,7 +248,7 @@ type look struct {
 	worlds map[string]*world
 }
 
-// own is what a data centre said of itself.
+// own is what a data center said of itself.
 func (l *look) own(name string) (s worldSite, ok bool) {
 	if w := l.worlds[name]; w != nil {
 		return w.site(name), true
@@ -279,7 +279,7 @@ func (st *stage) lookWorld(ctx context.Context) {
 	}
 }
 
-// crossed is how many messages the nodes have sent to other data centres.
+// crossed is how many messages the nodes have sent to other data centers.
 func (st *stage) crossed() (sum int) {
 	st.t.Helper()
 	const metric = "headgate_site_messages_total"

@@ -19,17 +19,17 @@
 // owner of its other end tells (/proc), so this runs on Linux only. Between
 // balancer and visitors answers can be lost after the request was passed on.
 //
-// # Several data centres
+// # Several data centers
 //
-// TestSites… are three data centres, sjc, lhr and del, that share the limits of one
+// TestSites… are three data centers, sjc, lhr and del, that share the limits of one
 // room: sjc is the home of Anywhere. Each is one node, a cluster of its own, for this
-// runs on machines of two cores: what three nodes of one data centre do to each other,
+// runs on machines of two cores: what three nodes of one data center do to each other,
 // the others show. Each has a balancer of its own before it, and a visitor stays with
 // the one it came to first, by shares that change while the test runs. All have one
-// origin, which judges all together. What goes between two data centres is 40 ms late
+// origin, which judges all together. What goes between two data centers is 40 ms late
 // each way, in order and without a limit of bandwidth, and can be closed or silenced
 // for each pair. The order of who came within 1.1 s is not judged, nor, while data
-// centres are cut off from each other, that between them.
+// centers are cut off from each other, that between them.
 //
 // # Queues
 //
@@ -42,7 +42,7 @@
 //
 //	go test -tags cluster ./tests/cluster                 all scenarios
 //	go test -tags cluster -run 'Alone|Red' ./tests/cluster one node, no cluster
-//	go test -tags cluster -run Sites ./tests/cluster      several data centres
+//	go test -tags cluster -run Sites ./tests/cluster      several data centers
 //	go test -tags cluster -run Queues ./tests/cluster -jobs 1000000
 //
 // # In virtual time

@@ -294,7 +294,7 @@ func (r *run) unused(stays []stay) (n int, at time.Duration, ok bool) {
 	return max(0, min(total-inside, perMinute-fresh)), first.ended, true
 }
 
-// lost counts visitors whose ticket was read in full and then not honoured: an
+// lost counts visitors whose ticket was read in full and then not honored: an
 // answer named another ticket or none. One whose answer was lost may have been
 // inside without knowing it; when that stay is over its ticket is used up. One whose cookie has
 // never come back to the line, because the node that it asked was cut off, has no place yet
@@ -578,7 +578,7 @@ func (r *run) named(name string) (found []*visit) {
 const soon = time.Second
 
 // lineAt reports whether a newcomer at a node and a moment has to wait, beyond doubt:
-// before data centres that have slots nobody does, though others wait elsewhere.
+// before data centers that have slots nobody does, though others wait elsewhere.
 func (r *run) lineAt(node string, at time.Duration) bool {
 	return r.sites == nil || slices.ContainsFunc(r.visits, func(v *visit) bool {
 		from, to := v.waited()
@@ -635,5 +635,5 @@ type run struct {
 	faults  []fault
 	origin  []crowd.Request
 	refused int      // connections that the balancer could pass to no node
-	sites   []string // data centres of one node each, nil without
+	sites   []string // data centers of one node each, nil without
 }

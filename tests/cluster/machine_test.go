@@ -164,20 +164,20 @@ func (st *stage) pids() map[int]string {
 	return out
 }
 
-// initSites makes a cluster of one node for each data centre, and a late way between
+// initSites makes a cluster of one node for each data center, and a late way between
 // each two of them, in either direction.
 func (st *stage) initSites() {
 	st.t.Helper()
 	st.joins = filepath.Join(st.t.TempDir(), "clusters")
 	st.doors = newDoors(st)
 	for _, name := range st.plan.sites {
-		st.own[name] = loopback.Port(st.t, 3) // of workers, of routes, of other data centres
+		st.own[name] = loopback.Port(st.t, 3) // of workers, of routes, of other data centers
 		command(st.t, "cluster", "init", "--store", "n1="+loopback.Address(st.own[name]),
 			"--datacenter", name, "--dir", filepath.Join(st.joins, name))
 	}
 }
 
-// site is the cluster of one data centre, as it is configured.
+// site is the cluster of one data center, as it is configured.
 func (st *stage) site(name string) string {
 	st.t.Helper()
 	text := fmt.Sprintf("cluster:\n  join: %s\n  home: %s\n  datacenters:\n",

@@ -193,7 +193,7 @@ const (
 	silenced        // nothing goes through, as if the cable were out
 )
 
-// A pair is two data centres, in order of their names.
+// A pair is two data centers, in order of their names.
 type pair [2]string
 
 func between(a, b string) pair { return pair{min(a, b), max(a, b)} }

@@ -17,7 +17,7 @@ import (
 // A plan is the room and the crowd of one run.
 type plan struct {
 	alone            bool           // one node without a cluster
-	sites            []string       // data centres of one node each, the first is the home of Anywhere
+	sites            []string       // data centers of one node each, the first is the home of Anywhere
 	ownNATS          bool           // the records are in NATS servers, not in the nodes
 	program          string         // that the nodes run at first, "" for headgate
 	ahead            map[string]int // by so many seconds the wall clocks of nodes, see buildSkewed
@@ -63,12 +63,12 @@ type stage struct {
 	joins    string         // the folder of the join files
 	own      map[string]int // cluster ports of the store nodes
 	nats     []*node        // the servers of ownNATS
-	doors    *doors         // of data centres, nil without
+	doors    *doors         // of data centers, nil without
 
 	mu    sync.Mutex // guards nodes while others than the test look
 	nodes []*node
 
-	looks  []look // of all data centres
+	looks  []look // of all data centers
 	steps  []step
 	faults []fault
 	errors map[string]int // of the crowd's own account

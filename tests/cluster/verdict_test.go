@@ -20,7 +20,7 @@ type limits struct {
 	at     map[string]int // nodes, and the least of those let in that they let in, in percent
 	faults int            // at least so many
 	used   int            // used tickets tried again, at least
-	apart  bool           // data centres were cut off: each has an order of its own
+	apart  bool           // data centers were cut off: each has an order of its own
 }
 
 // overtakeSlack is by how much somebody who came later may be called earlier

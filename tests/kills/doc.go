@@ -5,7 +5,7 @@
 // # What is judged
 //
 // A ticket whose answer was read in full keeps its number, never shows a place
-// further back and is honoured in its order; a used ticket never admits again; a
+// further back and is honored in its order; a used ticket never admits again; a
 // visitor who comes back in time is never sent back; at no instant are more
 // inside than the limit, and in no 60 s more newcomers. That an fsync comes
 // before the answer is read off a system call trace, for a kill alone cannot

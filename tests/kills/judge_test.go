@@ -31,7 +31,7 @@ func (f *finding) add(format string, args ...any) {
 	}
 }
 
-// lost counts visitors whose ticket was read in full and then not honoured: an
+// lost counts visitors whose ticket was read in full and then not honored: an
 // answer named another ticket or none, or said they had no place. If headgate was
 // frozen for longer than a stay, one who was about to enter then may have had it.
 func lost(visits []*visit, frozen bool) (f finding) {

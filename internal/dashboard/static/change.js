@@ -73,7 +73,7 @@ export function inverse({result, what, before, after}) {
 const verbs = {POST: 'made', PUT: 'set', PATCH: 'changed', DELETE: 'deleted', pause: 'paused', resume: 'resumed', redrive: 'let go again', undo: 'taken back', test: 'tested',
   reload: 'read again', rotate: 'replaced', anywhere: 'made the home', off: 'given up', preview: 'tried'};
 const parts = {events: 'event of', rules: 'rule of', keys: 'key of', jobs: 'jobs of', dead: 'dead jobs of', redrive: 'dead jobs of'};
-const kinds = {history: 'change', reload: 'file', cluster: 'data centre'};
+const kinds = {history: 'change', reload: 'file', cluster: 'data center'};
 export function sentence({what, room}) {
   const [method, , api, ...path] = what.split(/[ /]/);
   if (!['v1', 'client'].includes(api)) return what;

@@ -131,7 +131,7 @@ export function queue(name) {
   }, {every: 5000, up: 'queues', rest: past(name, 'queue').node});
 }
 
-// old is the age of what is known of a data centre; a picture comes each 1.5 s.
+// old is the age of what is known of a data center; a picture comes each 1.5 s.
 const old = (s) => h(`span.badge.${s < 0 || s > 5 ? 'bad' : s > 3.5 ? 'warn' : 'good'}`, s < 0 ? 'never heard' : s > 5 ? `silent ${span(s)}` : `known, ${span(s)} old`);
 
 export function cluster() {
@@ -144,7 +144,7 @@ export function cluster() {
     const [about, all, {rooms}] = await Promise.all([maybe('/v1/status'), members(), read('/v1/rooms')]);
     const parts = [];
     if (all) {
-      parts.push(h('p', `Data centre ${all.datacenter}. Writes are ordered by `, h('b', all.leader || 'nobody now'), all.engine ? ` (own NATS: ${all.engine})` : '', '.'),
+      parts.push(h('p', `Data center ${all.datacenter}. Writes are ordered by `, h('b', all.leader || 'nobody now'), all.engine ? ` (own NATS: ${all.engine})` : '', '.'),
         all.problem ? h('p.note', all.problem) : '',
         table('Nodes', ['Node', 'State', 'Role', 'Hosts', 'Clock', 'Version', 'Since'], all.nodes.map((n) =>
           [n.name, h(`span.badge.${n.alive ? 'good' : 'bad'}`, n.alive ? 'alive' : `silent ${span(n.silent_seconds)}`), n.store ? 'store' : 'worker',
@@ -154,13 +154,13 @@ export function cluster() {
     }
     for (const r of rooms.filter((x) => x.datacenters)) {
       const d = r.datacenters, a = d.anywhere;
-      parts.push(h('h2', r.name), h('p', `Anywhere, the lender of slots that no data centre holds, is in ${d.home}. `,
-        a.age_seconds < 0 ? 'Nothing has been heard of it.' : `Of ${count(a.limit)} slots ${count(a.free)} are free there${a.presumed ? `, ${count(a.presumed)} presumed lent` : ''}${a.age_seconds ? `, ${span(a.age_seconds)} ago` : ''}.`, ` The order between data centres is known to ${span(d.uncertainty_seconds)}.`),
-        table(`Data centres of ${r.name}`, ['Data centre', 'State', 'Holds', 'Unused', 'Inside', 'Waiting', 'New in a minute', 'Workers', 'Round trip'], d.sites.map((s) =>
+      parts.push(h('h2', r.name), h('p', `Anywhere, the lender of slots that no data center holds, is in ${d.home}. `,
+        a.age_seconds < 0 ? 'Nothing has been heard of it.' : `Of ${count(a.limit)} slots ${count(a.free)} are free there${a.presumed ? `, ${count(a.presumed)} presumed lent` : ''}${a.age_seconds ? `, ${span(a.age_seconds)} ago` : ''}.`, ` The order between data centers is known to ${span(d.uncertainty_seconds)}.`),
+        table(`Data centers of ${r.name}`, ['Data center', 'State', 'Holds', 'Unused', 'Inside', 'Waiting', 'New in a minute', 'Workers', 'Round trip'], d.sites.map((s) =>
           [s.name, s.name === d.own ? h('span.badge.good', 'here') : old(s.age_seconds), [count(s.held), bar(s.held, r.total_active_users)], count(s.unused), count(s.active), count(s.waiting), count(s.new_last_minute), count(s.workers),
             s.round_trip_seconds ? span(s.round_trip_seconds) : '—'])));
     }
-    parts.push(h('h2', 'Counters'), h('p.dim', `A room's counter lends the slots ${rooms.some((r) => r.datacenters) ? 'that this data centre holds' : 'of its limit'} to workers; free are those that nobody has.`),
+    parts.push(h('h2', 'Counters'), h('p.dim', `A room's counter lends the slots ${rooms.some((r) => r.datacenters) ? 'that this data center holds' : 'of its limit'} to workers; free are those that nobody has.`),
       table('Counters', ['Room', 'Hosted by', 'Inside', 'Lent', 'Free', 'Age of its record', 'A write takes', 'Writes', 'State'], rooms.map((r) => {
         const {lent, record} = r, figure = (f) => lent ? count(f(lent)) : '—';
         return [r.name, all ? all.nodes.find((n) => n.rooms?.includes(r.name))?.name ?? 'nobody now' : 'here', figure((l) => l.inside + l.called), figure((l) => l.workers.reduce((n, w) => n + w.held, 0)), figure((l) => l.free),

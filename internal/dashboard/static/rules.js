@@ -128,7 +128,7 @@ export const events = (name) => listed(name, {
     if (faulty(form, ...['total_active_users', 'new_users_per_minute'].filter(value))) return;
     const was = this.shown(edited ?? {name: '', shuffle_at_event_start: false}), is = different(was, value);
     const lines = Object.entries(is).map(([key, text]) => `${form.elements[key].labels[0].textContent}: ${edited ? `${said(key, was[key])} → ` : ''}${said(key, text)}.`);
-    if (value('prequeue_start_time')) lines.push(`From the prequeue on nobody new is let in; who comes waits${value('shuffle_at_event_start') === 'true' ? ' and is drawn by lot at the start' : ' in order'}.`);
+    if (value('prequeue_start_time')) lines.push(`From the prequeue on, newcomers are not admitted: they wait${value('shuffle_at_event_start') === 'true' ? ' and are drawn at random at the start' : ' in order'}.`);
     if (edited && live.rooms.get(name)?.event === edited.name) lines.push('It is on: this is in force at once.');
     await change(`${edited ? 'Change' : 'Plan'} ${edited?.name ?? is.name}`, lines, edited ? 'PATCH' : 'POST', edited, Object.fromEntries(Object.entries(is).map(([key, text]) => [key, sent(key, text)])), true);
   },

@@ -11,7 +11,7 @@ import (
 // One counter gives better results.
 func counters() sim.Strategy {
 	return sim.Strategy{
-		Name: "counters", About: "a counter in each data centre and one for Anywhere, by the minute",
+		Name: "counters", About: "a counter in each data center and one for Anywhere, by the minute",
 		Source: cloudflare2023 + ": counters",
 		Make:   newCounters,
 	}

@@ -91,7 +91,7 @@ func spikeAfterLowUse() sim.Scenario {
 
 func gentleRise() sim.Scenario {
 	return play(sim.Scenario{
-		Name: "gentle-rise", About: "use rises slowly over the limit in all data centres",
+		Name: "gentle-rise", About: "use rises slowly over the limit in all data centers",
 		Source: cloudflare2023 + ": counters queue near the limit; rates are chosen",
 	}, sim.Traffic{Rate: rise(4, 40, 50*time.Minute)})
 }
@@ -99,8 +99,8 @@ func gentleRise() sim.Scenario {
 func shiftedSites() sim.Scenario {
 	const noon = 30 * time.Minute
 	return play(sim.Scenario{
-		Name: "shifted-sites", About: "at seven tenths, a wave comes to a data centre that had no traffic",
-		Source: "what a data centre's counter cannot give to another; chosen",
+		Name: "shifted-sites", About: "at seven tenths, a wave comes to a data center that had no traffic",
+		Source: "what a data center's counter cannot give to another; chosen",
 	}, sim.Traffic{
 		Rate: func(t time.Duration) float64 {
 			if t >= noon && t < noon+30*time.Second {

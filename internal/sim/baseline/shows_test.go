@@ -94,7 +94,7 @@ func TestBaselinesShowWhatTheirAuthorsReport(t *testing.T) {
 			[]span{first(0.95, 1.01), early(0, 0.02), over(0, 4), millis99(60, 110)}},
 		{"counters", "spike-after-low-use", "does not overshoot where adaptive does",
 			[]span{first(0.95, 1.03), over(0, 6)}},
-		{"counters", "shifted-sites", "one data centre's slots are of no use to another until the next minute",
+		{"counters", "shifted-sites", "one data center's slots are of no use to another until the next minute",
 			[]span{first(0.7, 0.85), early(0.02, 0.2)}},
 		{"static", "one-hot-worker", "the other workers' slots are stranded",
 			[]span{first(0.1, 0.5), early(0.05, 0.3), admitted(0.6, 0.85), over(0, 0)}},

@@ -11,7 +11,7 @@ const curveFactor = 1.0
 // evenSplit divides the slots of a data center by its workers: the first algorithm of Waiting Room.
 func evenSplit() sim.Strategy {
 	return sim.Strategy{
-		Name: "even-split", About: "slots are divided among data centres and their workers",
+		Name: "even-split", About: "slots are divided among data centers and their workers",
 		Source: cloudflare2022 + ": divided by the traffic, again every 2 minutes; " +
 			cloudflare2023 + ": by workers",
 		Make: func(s *sim.Scenario, w *sim.World) sim.Model { return newSplit(s, w, 2, 0) },

@@ -117,8 +117,8 @@ func latencies(seed uint64) Figure {
 	f := Figure{
 		ID: "cloudflare-latency", Title: "Latency of a counter call", Source: cloudflare,
 		XLabel: "percentile", YLabel: "milliseconds",
-		Note: "A call inside a data centre takes less than 10 ms. A call to Anywhere takes 60 or " +
-			"70 ms, and more at the 95th percentile, where the far data centres are. The " +
+		Note: "A call inside a data center takes less than 10 ms. A call to Anywhere takes 60 or " +
+			"70 ms, and more at the 95th percentile, where the far data centers are. The " +
 			"distributions are chosen to fit these words; the document's own graph gives no numbers.",
 		Table: &Table{Columns: []string{"counter", "p50", "p75", "p90", "p95", "p99"}},
 	}
@@ -131,7 +131,7 @@ func latencies(seed uint64) Figure {
 	for _, call := range []struct {
 		name string
 		draw func() time.Duration
-	}{{"in the data centre", near}, {"Anywhere", far}} {
+	}{{"in the data center", near}, {"Anywhere", far}} {
 		took := make([]float64, draws)
 		for i := range took {
 			took[i] = call.draw().Seconds() * 1000

@@ -51,7 +51,7 @@ func twoDays(ctx context.Context, seed uint64, ours sim.Strategy) (Figure, error
 func around750(ctx context.Context, seed uint64, split, ours sim.Strategy) (Figure, error) {
 	f := Figure{
 		ID: "cloudflare-750", Title: "A gradual and a steep rise around 750",
-		Source: "Cloudflare Japan, thresholds of Waiting Room (2022): 750, two data centres that share by " +
+		Source: "Cloudflare Japan, thresholds of Waiting Room (2022): 750, two data centers that share by " +
 			"the traffic of two minutes; rates and sessions are chosen",
 		XLabel: "minutes", YLabel: "inside at once",
 		Note: "Where slots are divided a steep rise queues well before 750, a gradual one near it; that a " +

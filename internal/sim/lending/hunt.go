@@ -79,7 +79,7 @@ func ParseCase(text string) (c Case, err error) {
 		i := slices.IndexFunc(fields, func(f field) bool { return f.name == name })
 		x, err := strconv.ParseInt(value, 10, 64)
 		if !ok || i < 0 || err != nil || x < 0 || name != "seed" && x > 1e9 {
-			return c, fmt.Errorf("%q is no part of a case", part)
+			return c, fmt.Errorf("%q is not a part of a case", part)
 		}
 		fields[i].set(x)
 	}

@@ -27,7 +27,7 @@ func TestHunt(t *testing.T) {
 
 // found are the smallest cases of what hunts have found, each mended since.
 var found = map[string]string{ // what was wrong
-	"a data centre without a pace of its own left a slot free": "" +
+	"a data center without a pace of its own left a slot free": "" +
 		"seed=20261840,sites=2,workers=1,active=2,new=3,session=3657,window=64710,visitors=39," +
 		"length=1180,drift=1",
 	"a counter whose next are all absent held up the others for ever": "" +

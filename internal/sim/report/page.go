@@ -149,7 +149,7 @@ func figureCell(m *markup, figure string, k mark) {
 func (r *Report) timeSection(m *markup) {
 	m.put(`<section id="over-time" aria-labelledby="over-time-h">
 <h2 id="over-time-h">Over time</h2>
-<p>A measure has the same scale for all strategies. What is above a limit has the colour of a warning, ` +
+<p>A measure has the same scale for all strategies. What is above a limit has the color of a warning, ` +
 		`and is written down.</p>
 `)
 	plots := r.panels()
@@ -249,7 +249,7 @@ func (r *Report) facts() []fact {
 	if len(r.Rows) > 0 {
 		facts = append(facts, fact{"Visitors", whole(r.Rows[0].Result.Visitors)})
 	}
-	facts = append(facts, fact{"Data centres", join(sites)},
+	facts = append(facts, fact{"Data centers", join(sites)},
 		fact{"State is behind by", period(s.StateLag)}, fact{"Faults", r.faults()},
 		fact{"Seed", strconv.FormatUint(r.Seed, 10)})
 	if s.Source != "" {

@@ -97,7 +97,7 @@ func figurePlot(f *figure.Figure) *plot {
 		width: figureWidth, height: figureHeight, limit: math.NaN(),
 	}
 	lowX, highX, lowY, highY := math.Inf(1), math.Inf(-1), 0.0, 0.0
-	colour := 0
+	color := 0
 	for _, s := range f.Series {
 		n := min(len(s.X), len(s.Y))
 		if n == 0 {
@@ -107,8 +107,8 @@ func figurePlot(f *figure.Figure) *plot {
 		lowY, highY = min(lowY, slices.Min(s.Y[:n])), max(highY, slices.Max(s.Y[:n]))
 		c := curve{name: s.Name, x: s.X[:n], y: s.Y[:n], class: "grey", dashed: s.Dashed, step: f.Step}
 		if !s.Grey {
-			c.class = fmt.Sprintf("c%d", colour%colours)
-			colour++
+			c.class = fmt.Sprintf("c%d", color%colors)
+			color++
 		}
 		p.lines = append(p.lines, c)
 	}
@@ -117,5 +117,5 @@ func figurePlot(f *figure.Figure) *plot {
 	return p
 }
 
-// colours is the number of curve colors on the page.
-const colours = 6
+// colors is the number of curve colors on the page.
+const colors = 6

@@ -94,8 +94,8 @@ func (r *reader) row(t *table, line []byte) error {
 		name := bytes.TrimSpace(fields[t.site])
 		if v.site, ok = t.sites[string(name)]; !ok {
 			if len(t.sites) == maxSites {
-				return r.in.fault("name the column of data centres with --site-column",
-					"%s is data centre %d, which is too many", quoted(name), maxSites+1)
+				return r.in.fault("name the column of data centers with --site-column",
+					"%s is data center %d, which is too many", quoted(name), maxSites+1)
 			}
 			v.site = int32(len(t.sites))
 			t.sites[string(name)] = v.site

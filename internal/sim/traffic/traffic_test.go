@@ -146,7 +146,7 @@ func TestMistakes(t *testing.T) {
 		{"stay", "time,dwell\n1,-4\n", Options{}, `file:2: "-4" is no length of a visit`, ""},
 		{"stay, no number", "time,dwell\n1,NaN\n", Options{}, `file:2: "NaN" is no length of a visit`, ""},
 		{"sites", "time,site\n" + manySites(), Options{},
-			`file:1002: "s1000" is data centre 1001`, "--site-column"},
+			`file:1002: "s1000" is data center 1001`, "--site-column"},
 		{"log unsorted", request(a, "11:00:02") + request(a, "11:00:00"), Options{},
 			"file:2: 2023-09-11 11:00:00 is before an earlier line", "sort the file by time"},
 		{"no log", request(a, "11:00:00") + "hello\n", Options{},
