@@ -29,3 +29,30 @@ func TestTimePassesWhileAGoroutineWaitsForATurn(t *testing.T) {
 		}
 	})
 }
+
+// TestALoopDoesNotStarveAWaiter: a loop that follows a store locks again as soon as it has unlocked.
+func TestALoopDoesNotStarveAWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var turn Mutex
+		var wg sync.WaitGroup
+		const loops = 3
+		for range loops {
+			wg.Go(func() {
+				for range 100 {
+					turn.Lock()
+					time.Sleep(time.Second)
+					turn.Unlock()
+				}
+			})
+		}
+		time.Sleep(500 * time.Millisecond)
+		began := time.Now()
+		turn.Lock()
+		took := time.Since(began)
+		turn.Unlock()
+		wg.Wait()
+		if took > loops*time.Second {
+			t.Errorf("locked after %v; one second for each of %d loops is enough", took, loops)
+		}
+	})
+}

@@ -28,7 +28,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate/internal/slot"
@@ -127,6 +126,7 @@ type Counter struct {
 	syncs     map[*slot.Sync]chan slot.Answer
 	claims    map[slot.SessionID][]chan slot.ClaimReply
 	written   chan struct{} // closed at the next confirmed write; nil if nobody waits
+	abandon   func()        // ends the write in flight; nil: there is none
 	lastTry   time.Duration
 	fenced    bool
 	suspected bool          // a pass showed that the record was rolled back
@@ -201,7 +201,8 @@ func (c *Counter) store(ctx context.Context, wr *slot.Record) error {
 		return err
 	}
 	began := c.cfg.Boot()
-	defer c.stayAwake()()
+	ctx, abandon := context.WithCancelCause(ctx)
+	defer c.stayAwake(func() { abandon(ErrFenced) })()
 	for tries := 0; ; tries++ {
 		rev, err := c.tryStore(ctx, b)
 		if err == nil {
@@ -212,7 +213,7 @@ func (c *Counter) store(ctx context.Context, wr *slot.Record) error {
 		got, rev, lerr := c.tryLoad(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return ctx.Err()
+			return context.Cause(ctx)
 		case lerr == nil && string(got) == string(b):
 			// The write succeeded and only the answer was lost, or the engine has it in memory and
 			// the disk rejected it. A second write makes sure that it is on disk.
@@ -237,29 +238,41 @@ func (c *Counter) store(ctx context.Context, wr *slot.Record) error {
 		c.fail(began, err)
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return context.Cause(ctx)
 		case <-time.After(storeRetry):
 		}
 	}
 }
 
 // stayAwake notes each second that the process runs, until stop is called: while a host waits for
-// the store, nothing else notes it.
-func (c *Counter) stayAwake() (stop func()) {
+// the store, nothing else notes it. If the process was suspended and another one hosts the room
+// now, abandon is called: the answer to the write may be lost, and visitors inside must not wait
+// for it.
+func (c *Counter) stayAwake(abandon func()) (stop func()) {
 	var timer *time.Timer
-	var over atomic.Bool
+	over := false // guarded by mu
 	timer = time.AfterFunc(time.Hour, func() {
 		c.mu.Lock()
+		defer c.mu.Unlock()
+		if over {
+			return
+		}
 		if c.line != nil { // nil: during the takeover
-			c.awake(c.cfg.Boot())
+			c.gone()
 		}
-		c.mu.Unlock()
-		if !over.Load() {
-			timer.Reset(time.Second)
-		}
+		timer.Reset(time.Second)
 	})
 	timer.Reset(time.Second)
-	return func() { over.Store(true); timer.Stop() }
+	c.mu.Lock()
+	c.abandon = abandon
+	c.mu.Unlock()
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		over, c.abandon = true, nil
+		timer.Stop()
+		abandon()
+	}
 }
 
 // lost reports whether the store holds an older write of this host. This host still has everything
@@ -437,6 +450,9 @@ func (c *Counter) gone() bool {
 		c.awake(c.cfg.Boot())
 		if c.stood {
 			c.kick()
+			if c.abandon != nil {
+				c.abandon()
+			}
 		}
 	}
 	return c.fenced || c.stood

@@ -2,6 +2,7 @@ package counter
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -162,6 +163,66 @@ func TestAnOutageOfTheStoreMakesNobodyLate(t *testing.T) {
 		defer c.mu.Unlock()
 		if _, ok := c.called.at[n[0]]; !ok || len(c.called.at) != 1 {
 			t.Errorf("called %v, want %d", c.called.at, n[0])
+		}
+	})
+}
+
+// A silent store answers no write from a moment on.
+type silent struct {
+	store.Memory
+	off atomic.Bool
+}
+
+func (s *silent) CompareAndSwap(
+	ctx context.Context, name string, revision uint64, b []byte,
+) (uint64, error) {
+	if s.off.Load() {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
+	return s.Memory.CompareAndSwap(ctx, name, revision, b)
+}
+
+// The process is suspended during a write, and its answer is lost. When the process runs again,
+// another one hosts the room: a visitor inside must not wait until the write has failed.
+func TestAFrozenHostGivesUpItsWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var frozen atomic.Int64
+		disk := &silent{}
+		c, err := Open(t.Context(), Config{
+			Room: "shop", Host: "a", Store: disk, Settings: Settings{
+				Active: slot.Limit{Kind: slot.AtOnce, N: 3, Per: time.Minute},
+				New:    slot.Limit{Kind: slot.PerWindow, N: 1000, Per: time.Minute},
+				Line:   LineConfig{MaxWaiting: 1000, PollMin: time.Second, PollMax: 30 * time.Second},
+			},
+			Boot: func() time.Duration {
+				return time.Since(start) + time.Hour + time.Duration(frozen.Load())
+			},
+			Log: slog.New(slog.DiscardHandler),
+		}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+		defer stop()
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(ctx) }()
+		time.Sleep(time.Second)
+		disk.off.Store(true)
+		syncing := make(chan error, 1)
+		go func() {
+			_, err := c.Sync(ctx, &slot.Sync{Borrower: "w", Loan: 1, Seq: slot.Seq{Epoch: 1, N: 1}, Want: 1})
+			syncing <- err
+		}()
+		time.Sleep(500 * time.Millisecond)
+		frozen.Store(int64(8 * time.Second))
+		woke := time.Now()
+		if err := <-ended; !errors.Is(err, ErrFenced) || time.Since(woke) > time.Second {
+			t.Errorf("the host ended with %v, %v after it woke up", err, time.Since(woke))
+		}
+		if err := <-syncing; !errors.Is(err, ErrFenced) {
+			t.Errorf("the borrower got %v: it asks nobody else", err)
 		}
 	})
 }

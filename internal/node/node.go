@@ -293,6 +293,9 @@ func (k *Node) Run(ctx context.Context) error {
 		case <-k.revokedNew:
 			k.followRevoked(ctx)
 		case now := <-tick.C:
+			if ctx.Err() != nil { // nobody needs new keys, and the store may not answer
+				continue
+			}
 			if err := k.rotateOld(now); err != nil && ctx.Err() == nil {
 				k.log.Warn("sealing keys not looked at yet", "error", err)
 			}

@@ -146,7 +146,7 @@ func (s *Server) edit(
 	}
 	res, written, err := s.rooms.Edit(ctx, s.reading(s.set.Load().cfg), edit, note)
 	if err == nil && written {
-		if err := s.takeRooms(ctx); err != nil {
+		if err := s.takeRooms(context.WithoutCancel(ctx)); err != nil {
 			s.log.Error("rooms are kept, and not all in force yet", "error", err)
 		}
 	}
@@ -170,7 +170,7 @@ func (s *Server) followRooms(ctx context.Context) error {
 
 // takeRooms puts the rooms of the store into force. The caller holds turn.
 func (s *Server) takeRooms(ctx context.Context) error {
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), control.ChangeWait)
+	ctx, stop := context.WithTimeout(ctx, control.ChangeWait)
 	defer stop()
 	if news, err := s.rooms.HasNews(ctx); err != nil || !news {
 		return err

@@ -258,14 +258,16 @@ func (s *Server) Run(ctx context.Context) error {
 	var state sync.WaitGroup
 	state.Go(func() { fail(s.node.Run(engine)) })
 	state.Go(func() { s.traces.Run(engine) }) // until the last request has ended
-	wg.Go(func() { fail(s.followChanges(work)) })
-	wg.Go(func() { fail(s.limits.Follow(work)) })
+	follow, unfollow := context.WithCancel(work)
+	defer unfollow()
+	wg.Go(func() { fail(s.followChanges(follow)) })
+	wg.Go(func() { fail(s.limits.Follow(follow)) })
 	sharing := control.NewSharing(s.node, s.changes, s.limits.Limits, s.fileRooms, s.log)
 	wg.Go(func() { fail(sharing.Run(work)) })
-	wg.Go(func() { fail(s.followRooms(work)) })
+	wg.Go(func() { fail(s.followRooms(follow)) })
 	wg.Go(func() { fail(s.keepAnalytics(work)) })
 	wg.Go(func() { s.trim(work) })
-	wg.Go(func() { s.followEvents(work) })
+	wg.Go(func() { s.followEvents(follow) })
 	wg.Go(func() { _ = s.crawlers.Run(work) }) // ends when work ends
 	wg.Go(func() { s.watchTargets(work) })
 	wg.Go(func() { s.watchHappenings(work) })
@@ -290,6 +292,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer cancel()
 	drainAll(drain, public, secure) // cuts off downloads that are still running then
 	err := context.Cause(work)
+	unfollow() // a follower holds the turn for as long as the store does not answer
 	ended.Wait()
 	stop(nil)
 	closeAdmin(admin)

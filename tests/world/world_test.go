@@ -46,6 +46,43 @@ func TestNodesBecomeACluster(t *testing.T) {
 	})
 }
 
+// A node that is cut off from the store still stops: nothing that waits for the store then delays
+// the end by more than a few seconds.
+func TestANodeThatIsCutOffStops(t *testing.T) {
+	const most = 10 * time.Second // one second of drain_delay, and a write that fails
+	for _, silent := range []bool{false, true} {
+		for _, after := range []time.Duration{2 * time.Second, 8 * time.Second, 24 * time.Second} {
+			t.Run(fmt.Sprintf("silent %v, after %v", silent, after), func(t *testing.T) {
+				virtual.Test(t, func(t *testing.T) {
+					w := New(t, Config{Seed: 1, Servers: []string{"n1", "n2", "n3"}})
+					defer w.Close()
+					text := "limits:\n  - {name: calls, algorithm: fixed_window, amount: 9, window: 1s, " +
+						"key: [\"header:X-Key\"]}\nrooms:\n"
+					for i := range 4 {
+						text += fmt.Sprintf("  - {name: r%d, path: /r%d, origin: \"http://127.0.0.1:9000\", "+
+							"total_active_users: 2, new_users_per_minute: 60, limits: [calls]}\n", i, i)
+					}
+					for _, name := range []string{"n1", "n2", "n3"} {
+						w.Add(name, text).Start()
+					}
+					for _, n := range w.Nodes() {
+						n.Ready()
+					}
+					w.Rest(5 * time.Second)
+					w.Cut("n2", silent, "n1", "n3")
+					w.Rest(after)
+					time.AfterFunc(10*time.Minute, w.Heal)
+					from := w.Clock()
+					w.Node("n2").Stop()
+					if took := w.Clock() - from; took > most {
+						t.Errorf("n2 stopped within %v, want %v at most\n%s", took, most, w.Node("n2").Log())
+					}
+				})
+			})
+		}
+	}
+}
+
 // A frozen node reaches no other one until it wakes, whatever is healed meanwhile; and what is cut
 // stays cut when a node wakes.
 func TestHealingAndWakingAreApart(t *testing.T) {
