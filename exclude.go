@@ -109,6 +109,12 @@ func (q *visitRequest) decideOn(path string, l *live) (d decide.Decision) {
 	d.Grace = f.cfg.Grace.For > 0 && f.grace.Match(q.r, path, f.cfg.ClientAddr)
 	if f.cfg.Rules != nil && !l.suspended {
 		d.Act = f.cfg.Rules.Match(RuleRequest{q.r, path, f.cfg.ClientAddr(q.r)})
+		if method := strings.ToUpper(q.r.Method); method != q.r.Method { // some origins ignore its case
+			r := *q.r
+			r.Method = method
+			other := f.cfg.Rules.Match(RuleRequest{&r, path, f.cfg.ClientAddr(q.r)})
+			d.Act = decide.Stricter(d.Act, other, f.cfg.Lanes)
+		}
 	}
 	d.Excluded = !l.suspended && f.exclude.Match(q.r, path, f.cfg.ClientAddr)
 	return d

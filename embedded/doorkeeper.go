@@ -146,8 +146,8 @@ func (r *revocations) admit(id uint64, chain []*x509.Certificate) bool {
 // Revoke replaces the list of rejected certificates, which are serial numbers in lower-case
 // hexadecimal, and closes all connections that were opened with one of them. nats-server can close
 // those of clients and links one by one. For a route, and for a link that this engine opened, Run
-// restarts the engine. Call Revoke with the same list from time to time, so that it deletes ended
-// connections from its tables.
+// restarts the engine. Call Revoke with the same list from time to time: it deletes ended
+// connections from its tables, and closes those that were opened while the engine was starting.
 func (s *Server) Revoke(serials []string) {
 	refused := make(map[string]bool, len(serials))
 	for _, serial := range serials {
@@ -156,12 +156,16 @@ func (s *Server) Revoke(serials []string) {
 	engine := s.engine.Load()
 	s.revoked.mu.Lock()
 	s.revoked.serials = refused
+	if engine == nil { // one that is starting may have connections already: keep them for the next call
+		s.revoked.mu.Unlock()
+		return
+	}
 	var end []uint64
 	for id, serial := range s.revoked.open {
 		if refused[serial] {
 			end = append(end, id)
 		}
-		if refused[serial] || engine == nil || engine.GetClient(id) == nil && engine.GetLeafNode(id) == nil {
+		if refused[serial] || engine.GetClient(id) == nil && engine.GetLeafNode(id) == nil {
 			delete(s.revoked.open, id)
 		}
 	}
@@ -173,9 +177,6 @@ func (s *Server) Revoke(serials []string) {
 		}
 	}
 	s.revoked.mu.Unlock()
-	if engine == nil {
-		return // no connections
-	}
 	for _, id := range end {
 		_ = engine.DisconnectClientByID(id) // it may already be closed
 	}

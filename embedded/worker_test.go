@@ -376,6 +376,40 @@ func TestLinkToRevokedStoreNodeEnds(t *testing.T) {
 	eventually(t, "linked again", links(1))
 }
 
+// A certificate may be revoked while the engine restarts. The connections that it has opened until
+// then to the new engine are closed by the next call.
+func TestRevokedWhileTheEngineStarts(t *testing.T) {
+	t.Parallel()
+	c := newTrio(t, "n1", "n2", "n3")
+	c.start("n1", "n2")
+	n1 := c.run["n1"]
+	thief := c.thief("worker", "w-0badcafe")
+	eventually(t, "n1 has shaken hands with both", func(context.Context) error {
+		n1.revoked.mu.Lock()
+		defer n1.revoked.mu.Unlock()
+		if len(n1.revoked.open) == 0 || !n1.revoked.peers[c.serial("n2")] {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	list := []string{c.serial("worker"), c.serial("n2")}
+	engine := n1.engine.Swap(nil) // as while it starts
+	n1.Revoke(list)
+	n1.engine.Store(engine)
+	n1.Revoke(list)
+	select {
+	case <-n1.again:
+	default:
+		t.Error("the route of the revoked store node stays")
+	}
+	eventually(t, "the worker is cut off", func(context.Context) error {
+		if !thief.IsClosed() {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+}
+
 // Noted connections are deleted when they have ended.
 func TestEndedConnectionsAreForgotten(t *testing.T) {
 	t.Parallel()

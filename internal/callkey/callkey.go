@@ -111,7 +111,7 @@ func partOf(p *Part, r *Call) string {
 		}
 		return marked(at)
 	case Method:
-		return marked(r.Method)
+		return marked(strings.ToUpper(r.Method)) // some origins ignore its case
 	case Host:
 		return hostKey(r.Request)
 	case Visit:

@@ -114,7 +114,7 @@ func isHostName(s string) bool {
 
 // cleanPath checks the path prefix of a room and drops a slash at its end.
 func cleanPath(s string) (string, *mistake) {
-	if m := checkPath(s); m != nil {
+	if m := checkMatchedPath(s); m != nil {
 		return "", m
 	}
 	s = "/" + strings.Trim(s, "/")
@@ -134,7 +134,7 @@ func cleanPath(s string) (string, *mistake) {
 
 // cleanExcludedPath accepts what [cleanPath] accepts, and also a star at the end.
 func cleanExcludedPath(s string) (string, *mistake) {
-	if m := checkPath(s); m != nil {
+	if m := checkMatchedPath(s); m != nil {
 		return "", m
 	}
 	if i := strings.Index(s, "*"); i >= 0 && i < len(s)-1 {
@@ -142,6 +142,18 @@ func cleanExcludedPath(s string) (string, *mistake) {
 			"%s has a star before its end", quote(s))
 	}
 	return s, nil
+}
+
+// checkMatchedPath accepts what checkPath accepts, except for a part that ends with a dot. Requests
+// are also read without such dots (package paths), so they would never belong to that path alone.
+func checkMatchedPath(s string) *mistake {
+	for part := range strings.SplitSeq(s, "/") {
+		if part != "." && part != ".." && strings.HasSuffix(part, ".") {
+			return wrong("leave the dot out: paths are compared without dots at the end of their parts",
+				"%s has a part that ends with a dot", quote(s))
+		}
+	}
+	return checkPath(s)
 }
 
 // checkPath accepts only what is valid both in a URL path and in the Path attribute of a cookie.

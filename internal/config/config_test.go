@@ -149,6 +149,27 @@ func TestHostileFilesAreRefused(t *testing.T) {
 	}
 }
 
+// A path whose part ends with a dot has two readings, and the other one does not belong to the room:
+// every GET would be redirected out of the room, and an exclusion would exclude nothing.
+func TestPathsThatEndWithADotAreRefused(t *testing.T) {
+	for _, x := range []struct {
+		more    string
+		refused bool
+	}{
+		{"    path: /v1.\n", true}, {"    path: /v1./buy\n", true}, {"    path: /...\n", true},
+		{"    path: '/*./buy'\n", true}, {"    path: /v1.2/.buy\n", false},
+		{"    exclude: {paths: [/hook.]}\n", true}, {"    exclude: {paths: [/hook./]}\n", true},
+		{"    exclude: {paths: ['/hook./*']}\n", true}, {"    exclude: {paths: ['/hook.*']}\n", false},
+		{"    additional_routes: [{path: /v2.}]\n", true},
+	} {
+		_, err := Parse("f", []byte(room+x.more))
+		if refused := err != nil && strings.Contains(err.Error(), "ends with a dot"); refused != x.refused ||
+			err != nil && !x.refused {
+			t.Errorf("%s: %v", x.more, err)
+		}
+	}
+}
+
 func TestManyFaultsAreCut(t *testing.T) {
 	file := "rooms:\n" + strings.Repeat("  - 1\n", 60)
 	_, err := Parse("f", []byte(file))

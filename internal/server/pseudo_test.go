@@ -169,6 +169,7 @@ func TestPseudoHeaders(t *testing.T) {
 		hosts := strings.Count(m, "\r\nHost: ")
 		room := strings.Contains(m, "\r\nHost: open.example\r\n") || strings.HasPrefix(m, "GET /robots.txt?")
 		if lower := strings.ToLower(m); hosts != 1 || !room || strings.Contains(lower, "x-hidden") ||
+			strings.Contains(lower, "hidden=1") || strings.Contains(lower, "192.0.2.1") ||
 			strings.Contains(lower, "get /hidden http") && strings.HasPrefix(lower, "get /hidden") {
 			t.Errorf("the origin saw %q", m)
 		}

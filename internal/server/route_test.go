@@ -387,6 +387,39 @@ func TestWalls1PathsAsTheyComeAreJudgedStrictly(t *testing.T) {
 	}
 }
 
+// Some origins ignore the case of a method. A rule that denies POST denies post, no rule about HEAD
+// lets head in, and a limit has one key for all spellings.
+func TestMethodsInAnyCase(t *testing.T) {
+	origin := newLineOrigin(t)
+	visitors, _, _ := start(t, origin.url, `
+  - name: shop
+    origin: ORIGIN
+    closed: true
+    total_active_users: 9
+    new_users_per_minute: 9
+    limits: [calls]
+    rules:
+      - {action: deny, expression: 'http.request.method == "POST"'}
+      - {action: bypass, expression: 'http.request.method == "HEAD"'}
+      - {action: bypass, expression: 'http.request.method == "put"'}
+      - {action: bypass, expression: 'http.request.uri.path == "/limited"'}
+limits:
+  - {name: calls, algorithm: fixed_window, amount: 2, window: 1h, key: [path, method]}
+`)
+	for _, x := range []struct {
+		method, target string
+		want           int
+	}{
+		{"POST", "/", 403}, {"post", "/", 403}, {"PoST", "/", 403},
+		{"GET", "/", 503}, {"get", "/", 503}, {"HEAD", "/", 200}, {"head", "/", 503}, {"put", "/", 503},
+		{"PATCH", "/limited", 200}, {"patch", "/limited", 200}, {"Patch", "/limited", 429},
+	} {
+		if r := raw(t, visitors, line(x.method, x.target, "")); r.StatusCode != x.want {
+			t.Errorf("%s %s: %d, want %d", x.method, x.target, r.StatusCode, x.want)
+		}
+	}
+}
+
 // TestWalls1AShadowRefusesNobody checks that a room that holds nobody back lets every spelling
 // pass.
 func TestWalls1AShadowRefusesNobody(t *testing.T) {
