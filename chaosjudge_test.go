@@ -41,7 +41,8 @@ type chaosStay struct {
 	maybe time.Time // surely not inside after that, if nothing more is heard
 	over  bool
 	who   string // that came in first
-	two   bool   // another came in: the number of a lost record was issued once more
+	seen  time.Time
+	two   bool // another came in: the number of a lost record was issued once more
 }
 
 // A chaosBound is the value of both limits from a time on.
@@ -180,6 +181,7 @@ func (c *chaos) entered(n *chaosNode, r *http.Request, s *Session, ok bool) {
 		c.stays[s.ID], c.news = x, append(c.news, now)
 		c.claimed[fmt.Sprint(s.tok.Life, "/", s.tok.ID)] = true
 	}
+	x.seen = now
 	x.two = x.two || x.who != r.Header.Get("X-Person")
 	twice := x.two && !c.rolled
 	cfg := n.room.Config()
@@ -197,7 +199,7 @@ func (c *chaos) entered(n *chaosNode, r *http.Request, s *Session, ok bool) {
 	if now.Before(c.lost) { // nobody who knows more than the record is left
 		b = chaosBound{active: unlimited, fresh: unlimited}
 	}
-	inside, recent := c.inside(now), int64(0)
+	inside, recent, others := c.inside(now), int64(0), c.others(now)
 	for _, at := range c.news {
 		if now.Sub(at) < time.Minute-50*time.Millisecond {
 			recent++
@@ -211,8 +213,8 @@ func (c *chaos) entered(n *chaosNode, r *http.Request, s *Session, ok bool) {
 		return
 	}
 	if inside > b.active {
-		c.fail("never over: %s comes in at %s as %s, and is one of %d inside; the limit is %d",
-			r.Header.Get("X-Person"), n.name, s.ID, inside, b.active)
+		c.fail("never over: %s comes in at %s as %s, and is one of %d inside; the limit is %d:%s",
+			r.Header.Get("X-Person"), n.name, s.ID, inside, b.active, others)
 	}
 	if recent > b.fresh {
 		c.fail("never over: %s comes in at %s, the %d. of a minute; the limit is %d",
@@ -228,6 +230,17 @@ func (j *judges) inside(now time.Time) (n int64) {
 		}
 	}
 	return n
+}
+
+// others lists the visitors whom inside counts.
+func (j *judges) others(now time.Time) (list string) {
+	for id, x := range j.stays {
+		if !x.over && x.until.After(now) {
+			list += fmt.Sprintf(" %s of %s, last seen %v ago, until %v from now", id, x.who,
+				now.Sub(x.seen), x.until.Sub(now))
+		}
+	}
+	return list
 }
 
 // perhaps counts the visitors who may be inside, and those who may count as new.

@@ -176,27 +176,28 @@ func (c *desk) look(clk time.Duration) (recall bool, next time.Duration) {
 // returns false if the ticket is not called. waits means that another request already waits for
 // this claim.
 func (c *desk) claim(number uint64, clk, hard time.Duration, waits bool) bool {
-	id := slot.SessionID(number)
+	id, place := slot.SessionID(number), uint64(0)
+	if number < RoamerBit {
+		place = c.line.Rank(number)
+	}
 	end, again := c.pool.ClaimedBefore(id)
 	switch {
 	case again && end == 0: // used up
 		return false
 	case again, waits: // a second tab, or the answer was lost
-		if again {
-			c.pool.Claim(clk, id, hard, true)
-		}
+		c.pool.ClaimAgain(clk, id, place, hard)
 	case number >= RoamerBit:
 		if !c.useRoamer(number) {
 			return false
 		}
-		c.pool.Claim(clk, id, hard, false)
+		c.pool.Claim(clk, id, place, hard)
 	case !c.line.Use(number):
 		return false
 	default:
 		at := c.called.take(number)
 		c.claimed.add(clk, 1)
 		c.stats.CallEmpty += clk - at
-		c.pool.ClaimPlace(clk, id, c.line.Rank(number), hard)
+		c.pool.Claim(clk, id, place, hard)
 		c.tellWaiting(clk)
 	}
 	return true

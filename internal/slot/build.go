@@ -129,7 +129,7 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 	claims := p.claims
 	p.making, p.claims = p.making[:0], nil
 	for _, c := range claims {
-		if !p.termOver(clk) && !p.waitsFor(c) && p.claim(r, c) {
+		if !p.termOver(clk) && p.claim(r, c) {
 			p.making = append(p.making, c)
 			r.dropPlace(c.place)
 		} else {
@@ -169,7 +169,9 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 		p.line = nil
 	}
 	for _, c := range p.claims {
-		r.keepPlace(c.place)
+		if !c.back { // else the record has the claim, or the ticket is used up
+			r.keepPlace(c.place)
+		}
 	}
 	if p.resign {
 		r.Host = ""

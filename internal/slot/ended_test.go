@@ -22,7 +22,7 @@ func TestWhoHasLeftIsCounted(t *testing.T) {
 	}
 	for id := range SessionID(4) {
 		p.Call(0)
-		p.Claim(0, id+1, 0, false)
+		p.Claim(0, id+1, 0, 0)
 	}
 	write(time.Second)
 	leave := func(id SessionID) Item { return Item{Op: Leave, ID: id, From: p.EndOf(id)} }

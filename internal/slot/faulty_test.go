@@ -231,7 +231,7 @@ func TestBrokenPresumedAfterALimitWasLowered(t *testing.T) {
 	if !a.Call(3 * time.Second) {
 		t.Fatal("no slot")
 	}
-	a.Claim(3*time.Second, 7, 0, false)
+	a.Claim(3*time.Second, 7, 0, 0)
 	brokenWrite(a, 3*time.Second)
 	life := a.Record().Name.Life
 	r := NewRecord(1, nil, brokenLimits(5, 1000, 5*time.Minute)...)
@@ -250,7 +250,7 @@ func TestBrokenConvertedAndTakenOverBeforeTheFirstAnswer(t *testing.T) {
 		t.Run(fmt.Sprint("crash ", crash), func(t *testing.T) {
 			alone := serving(Params{}, NewRecord(5, nil, lim...), time.Second)
 			alone.Call(2 * time.Second)
-			alone.Claim(2*time.Second, 7, 0, false)
+			alone.Claim(2*time.Second, 7, 0, 0)
 			brokenWrite(alone, 2*time.Second)
 			b, _ := alone.Record().AppendBinary(nil)
 			read := func(b []byte) *Record {
@@ -437,7 +437,7 @@ func TestBrokenWhoIsInsideWhenACounterBeginsAnew(t *testing.T) {
 		if !a.Call(3 * time.Second) {
 			t.Fatal("no slot")
 		}
-		a.Claim(3*time.Second, id+1, 0, false)
+		a.Claim(3*time.Second, id+1, 0, 0)
 	}
 	brokenWrite(a, 3*time.Second)
 	ends := map[SessionID]Time{}

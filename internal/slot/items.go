@@ -249,11 +249,6 @@ func (p *Pool) claim(r *Record, c claim) (ok bool) {
 	return true
 }
 
-// waitsFor reports whether c repeats a claim that waits for a slot.
-func (p *Pool) waitsFor(c claim) bool {
-	return c.back && slices.ContainsFunc(p.claims, func(x claim) bool { return x.anew && x.id == c.id })
-}
-
 // claimAgain moves the window entry of a repeated claim to now, once the earlier answer can no
 // longer reach anybody. The worker that receives the new answer may die before it reports when the
 // origin saw the visitor. An entry that has already moved stays.

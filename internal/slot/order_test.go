@@ -114,7 +114,7 @@ func TestWhatComesBackComesBackByLimit(t *testing.T) {
 		if !a.Call(clk) {
 			t.Fatal("nobody can be called")
 		}
-		a.Claim(clk, id+1, 0, false)
+		a.Claim(clk, id+1, 0, 0)
 	}
 	a.Waiting(false)
 	a.Begin(clk, true)
@@ -156,12 +156,12 @@ func TestAClaimIsNotAnsweredAfterItsStay(t *testing.T) {
 	p := serving(Params{}, NewRecord(1, nil, Limit{AtOnce, 1, 10 * time.Second},
 		Limit{PerWindow, 9, time.Minute}), 0)
 	p.Call(0)
-	p.Claim(0, 7, 0, false)
+	p.Claim(0, 7, 0, 0)
 	p.Begin(1, false)
 	p.Confirm(1)
 	for _, after := range []time.Duration{5 * time.Second, 12 * time.Second} {
 		want := after < 10*time.Second
-		p.Claim(after, 7, 0, true)
+		p.ClaimAgain(after, 7, 0, 0)
 		p.Begin(after, false)
 		if _, claims := p.Confirm(after); len(claims) != 1 || claims[0].End > 0 != want {
 			t.Errorf("after %v of a stay of 10 s: %+v", after, claims)

@@ -2,6 +2,7 @@ package slot
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -83,7 +84,7 @@ type claim struct {
 	back  bool          // repeated claim: nothing is reserved
 	anew  bool          // nobody got an answer in time: see undo
 	place uint64        // its rank in the line, 0 without one
-	at    time.Duration // own clock at the request
+	at    time.Duration // own clock at the latest request
 }
 
 // bucket holds the known sessions with the same end. ids may contain sessions whose end has moved;
@@ -262,11 +263,9 @@ func (p *Pool) Confirm(clk time.Duration) ([]Reply, []ClaimReply) {
 		was, ok := p.rec.claimed(c.id)
 		_, untold := p.untold[c.id]
 		if ok && was.End > 0 && (!c.back || untold) && p.unheard(clk, was, c.at) {
-			if !p.waitsFor(claim{id: c.id, back: true}) {
-				p.calls++
-				p.claims = append(p.claims,
-					claim{id: c.id, hard: c.hard, anew: true, place: c.place, at: c.at})
-			}
+			p.calls++
+			p.claims = append(p.claims,
+				claim{id: c.id, hard: c.hard, anew: true, place: c.place, at: c.at})
 			continue
 		}
 		r := ClaimReply{ID: c.id, Epoch: p.rec.Name.Epoch}
@@ -511,18 +510,25 @@ func (p *Pool) Uncall() { p.calls-- }
 // Called returns how many slots are reserved for called tickets.
 func (p *Pool) Called() int64 { return p.calls }
 
-// Claim turns a called slot into a session with the next write. hard is the longest that the
-// session may ever last; 0 means no bound. again means that the ticket was claimed before: it gets
-// the same session, and no slot was reserved. The caller must discard an answer that comes later
-// than askedFor after clk.
-func (p *Pool) Claim(clk time.Duration, id SessionID, hard time.Duration, again bool) {
-	p.claims = append(p.claims, claim{id: id, hard: hard, back: again, at: clk})
+// Claim turns a called slot into a session with the next write. place is the rank of the ticket in
+// the line, 0 without one: while the claim waits for a slot, the record keeps the place, because
+// another host does not know of the claim. hard is the longest that the session may ever last; 0
+// means no bound. The caller must discard an answer that comes later than askedFor after clk.
+func (p *Pool) Claim(clk time.Duration, id SessionID, place uint64, hard time.Duration) {
+	p.claims = append(p.claims, claim{id: id, hard: hard, place: place, at: clk})
 }
 
-// ClaimPlace is Claim for a ticket with a place in the line; place is its rank. While the claim
-// waits for a slot, the record keeps the place, because another host does not know of the claim.
-func (p *Pool) ClaimPlace(clk time.Duration, id SessionID, place uint64, hard time.Duration) {
-	p.claims = append(p.claims, claim{id: id, hard: hard, place: place, at: clk})
+// ClaimAgain repeats the claim of a ticket, which gets the same session. If an earlier claim has no
+// answer yet, its answer is for this request too. Otherwise no slot is reserved, and the ticket
+// must be ClaimedBefore.
+func (p *Pool) ClaimAgain(clk time.Duration, id SessionID, place uint64, hard time.Duration) {
+	for _, all := range [...][]claim{p.making, p.claims} {
+		if i := slices.IndexFunc(all, func(c claim) bool { return c.id == id }); i >= 0 {
+			all[i].at = clk
+			return
+		}
+	}
+	p.claims = append(p.claims, claim{id: id, hard: hard, place: place, back: true, at: clk})
 }
 
 // ClaimedBefore returns the end of a session that this ticket has claimed within the last

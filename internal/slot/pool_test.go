@@ -281,9 +281,9 @@ func TestClaimDuringAWriteGoesIntoTheNext(t *testing.T) {
 			t.Fatalf("call %d of two slots: want %v", i+1, want)
 		}
 	}
-	p.Claim(0, 1, 0, false)
+	p.Claim(0, 1, 0, 0)
 	p.Begin(1, false)
-	p.Claim(1, 2, 0, false)
+	p.Claim(1, 2, 0, 0)
 	if _, claims := p.Confirm(1); len(claims) != 1 || claims[0].ID != 1 || claims[0].End == 0 {
 		t.Fatalf("first write: %+v", claims)
 	}
@@ -315,7 +315,7 @@ func TestAClaimWaitsForASlotThatIsNotFreeAfterAll(t *testing.T) {
 		t.Fatal("the slot is free at 12, though no write says so")
 	}
 	p.settled[7] = 0
-	p.Claim(12, 1, 0, false)
+	p.Claim(12, 1, 0, 0)
 	for clk := time.Duration(13); clk < 39; clk += 9 {
 		p.Begin(clk, false)
 		if _, claims := p.Confirm(clk); len(claims) > 0 || p.rec.Limits[0].Ends.At(10) != 1 {
@@ -334,7 +334,7 @@ func TestAClaimWaitsForASlotThatIsNotFreeAfterAll(t *testing.T) {
 func TestASlotOfALeaveOnItsWayIsCountedOnce(t *testing.T) {
 	p := serving(Params{}, NewRecord(1, nil, Limit{AtOnce, 1, time.Minute}), 0)
 	p.Call(0)
-	p.Claim(0, 7, 0, false)
+	p.Claim(0, 7, 0, 0)
 	p.Begin(0, false)
 	_, claims := p.Confirm(0)
 	used := func() int64 { return p.UsedAt(0, 1, 0, 0) + p.Called() }

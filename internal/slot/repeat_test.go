@@ -14,7 +14,11 @@ func TestClaimAnsweredLateMovesItsWindow(t *testing.T) {
 	clk := time.Hour + time.Second
 	claim := func(again bool) ClaimReply {
 		t.Helper()
-		p.Claim(clk, 7, 0, again)
+		if again {
+			p.ClaimAgain(clk, 7, 0, 0)
+		} else {
+			p.Claim(clk, 7, 0, 0)
+		}
 		if _, wr := p.Begin(clk, true); wr == nil {
 			t.Fatal("no write")
 		}

@@ -20,9 +20,9 @@ func TestAClaimIsUsedUpWhenThePassHasComeBack(t *testing.T) {
 		return claims
 	}
 	p.Call(0)
-	p.Claim(clk, 7, 0, false)
+	p.Claim(clk, 7, 0, 0)
 	end := write(p)[0].End
-	p.Claim(clk, 7, 0, true)
+	p.ClaimAgain(clk, 7, 0, 0)
 	if again := write(p)[0].End; again != end || end == 0 {
 		t.Fatalf("the same claim ends at %v and %v", end, again)
 	}
@@ -49,7 +49,7 @@ func TestAClaimIsUsedUpWhenThePassHasComeBack(t *testing.T) {
 		if !used || left > claimKept || left < claimKept-5*time.Second {
 			t.Errorf("%s: used up %v, remembered for %v", name, used, left)
 		}
-		p.Claim(clk, 7, 0, true)
+		p.ClaimAgain(clk, 7, 0, 0)
 		if again := write(p); len(again) != 1 || again[0].End != 0 {
 			t.Errorf("%s answers a copy with %+v", name, again)
 		}
