@@ -19,6 +19,7 @@ type worker struct {
 	seen     map[slot.SessionID]sight
 	ends     map[slot.SessionID]slot.Time // confirmed later ends
 	order    []slot.SessionID             // of seen
+	woken    bool                         // while a Sync was in flight
 }
 
 // A wish is a newcomer that waits for a slot.
@@ -57,9 +58,10 @@ func (k *worker) host() *host { return k.m.sites[k.site].host }
 
 func (k *worker) local() sim.Delay { return k.m.s.Datacenters[k.site].Local }
 
-// round sends one Sync if there is anything to report.
+// round sends one Sync if there is anything to report, at the latest when the one in flight is
+// answered.
 func (k *worker) round(flush bool) {
-	if k.share.InFlight() != nil {
+	if k.woken = k.share.InFlight() != nil; k.woken {
 		return
 	}
 	if x := k.borrower.Build(k.clk(), flush); x != nil {
@@ -103,7 +105,7 @@ func (k *worker) report(_ time.Duration, _ slot.Time, note func(slot.Item) bool)
 
 // hear processes an answer.
 func (k *worker) hear(x *slot.Sync, a *slot.Answer) {
-	if k.borrower.Receive(k.clk(), x, a) {
+	if k.borrower.Receive(k.clk(), x, a) || k.woken {
 		k.round(false)
 	}
 }
