@@ -34,10 +34,8 @@ type sight struct{ from, at slot.Time }
 func (k *worker) begin() {
 	k.share = slot.NewShare(k.m.params(false), k.name, slot.LoanID(k.m.w.Rand().Uint64()|1), k.m.limits()...)
 	k.borrower = borrower.New(borrower.Config[wish, func(end slot.Time)]{
-		Share: k.share, Term: k.m.params(false).Term,
-		Inside: func() bool { return k.m.anyInside(k.site) },
-		Report: k.report, Learn: k.learn,
-		Open:   func(_ time.Duration, q wish) bool { return k.open(q) },
+		Share: k.share, Term: k.m.params(false).Term, Inside: func() bool { return k.m.anyInside(k.site) },
+		Report: k.report, Learn: k.learn, Open: func(_ time.Duration, q wish) bool { return k.open(q) },
 		Refuse: func(q wish) { k.m.join(k, q) },
 		Answer: func(answer func(end slot.Time), end slot.Time) { answer(end) },
 	})
