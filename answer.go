@@ -208,8 +208,8 @@ func (r *Room) view(q *visitRequest, p *counter.PlaceInfo, s State) (v View) {
 			v.MoveLink = origin + q.at.Move + "?" + moveField + "=" + q.link
 		}
 	}
-	if lane := slot.LaneIndex(v.Number) > 0; lane ||
-		r.isAbroad(q) { // the visitor takes no part in the draw, or in the draw of another data center
+	// A visitor of a lane takes no part in the draw, one from abroad in that of another data center.
+	if lane := slot.LaneIndex(v.Number) > 0; lane || r.isAbroad(q) {
 		v.Event.Shuffle, v.Event.Draw = v.Event.Shuffle && !lane, ""
 	}
 	drawn := q.f.cfg.unordered(v.Number)

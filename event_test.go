@@ -103,10 +103,7 @@ func TestAShuffledEvent(t *testing.T) {
 		q := func() View {
 			r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
 			q := &visitRequest{
-				f:      g.room.face.Load(),
-				r:      r,
-				at:     &route.Match{Path: "/"},
-				worker: g.room.worker,
+				f: g.room.face.Load(), r: r, at: &route.Match{Path: "/"}, worker: g.room.worker,
 			}
 			return g.room.view(q, &counter.PlaceInfo{}, StateWaiting)
 		}

@@ -163,9 +163,7 @@ type Durations struct {
 // Durations returns the histograms of the room.
 func (r *Room) Durations() Durations {
 	return Durations{
-		Waited: &r.counts.waits,
-		Inside: &r.worker.visits.Inside,
-		Silent: &r.worker.visits.Silent,
+		Waited: &r.counts.waits, Inside: &r.worker.visits.Inside, Silent: &r.worker.visits.Silent,
 	}
 }
 

@@ -308,15 +308,8 @@ func (t *Table) expire(e *entry, now, clk Time, did func(key string, d *Entry)) 
 		}
 		out := x.out()
 		d := Entry{
-			Kind:     EntryLend,
-			N:        out,
-			At:       now,
-			Borrower: x.who,
-			Loan:     x.id,
-			Given:    x.given,
-			Used:     x.used + out,
-			Back:     x.back,
-			Close:    true,
+			Kind: EntryLend, N: out, At: now, Borrower: x.who, Loan: x.id, Given: x.given, Used: x.used + out,
+			Back: x.back, Close: true,
 		}
 		if t.rules.calls { // lent under earlier rules: no call is in progress
 			d.N = 0

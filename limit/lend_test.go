@@ -45,14 +45,8 @@ func TestAheadIsMaxMinFair(t *testing.T) {
 		got := e.ahead(x, spare)
 		// Units are indivisible: in the last round some borrowers get one and others none.
 		if got > want || got < want-1 && got < spare {
-			t.Fatalf(
-				"seed %d: %d ahead of %d, want %d or one less: %+v",
-				seed,
-				got,
-				spare,
-				want,
-				e.more.loans,
-			)
+			t.Fatalf("seed %d: %d ahead of %d, want %d or one less: %+v", seed, got, spare, want,
+				e.more.loans)
 		}
 	}
 }
@@ -80,22 +74,12 @@ func TestResetOfWhatIsLent(t *testing.T) {
 			want, _ := taken.Take(now, 1, "k", 4)
 			l := lends(lent, now, Report{Borrower: 1, Loan: 1, Need: 4, Least: 4})
 			if l.Reset != want.Reset {
-				t.Errorf(
-					"%s, %d used: lent 4, whole again in %v, want %v",
-					name(r),
-					before,
-					l.Reset,
-					want.Reset,
-				)
+				t.Errorf("%s, %d used: lent 4, whole again in %v, want %v", name(r), before, l.Reset,
+					want.Reset)
 			}
 			if p := lent.Peek(now, 1, "k", 0); p.Reset != want.Reset {
-				t.Errorf(
-					"%s, %d used: looked at, whole again in %v, want %v",
-					name(r),
-					before,
-					p.Reset,
-					want.Reset,
-				)
+				t.Errorf("%s, %d used: looked at, whole again in %v, want %v", name(r), before, p.Reset,
+					want.Reset)
 			}
 		}
 	}
@@ -325,13 +309,8 @@ func TestWhoTakesOverHasHeardOfAllBorrowers(t *testing.T) {
 	if err := copied.ReadKey(table.AppendKey(nil, 0), clk, func(string) uint64 { return 1 }); err != nil {
 		t.Fatal(err)
 	}
-	repeats.Replicate(
-		now,
-		clk,
-		1,
-		"k",
-		&Entry{Kind: EntryLend, At: now, Borrower: 1, Loan: 1, Given: l.Given},
-	)
+	repeats.Replicate(now, clk, 1, "k",
+		&Entry{Kind: EntryLend, At: now, Borrower: 1, Loan: 1, Given: l.Given})
 	for _, table := range []*Table{copied, repeats} {
 		if table.Expire(now, clk+LendTerm, nil); table.Lent(1) != 8 {
 			t.Errorf("%d lent, want 8: they may be used yet", table.Lent(1))

@@ -82,13 +82,7 @@ func (t *Table) repeatLoan(e *entry, clk Time, d *Entry) {
 	}
 	e.more.lent -= x.out()
 	*x = loan{
-		who:   d.Borrower,
-		id:    d.Loan,
-		given: d.Given,
-		used:  d.Used,
-		back:  d.Back,
-		want:  d.Want,
-		heard: clk,
+		who: d.Borrower, id: d.Loan, given: d.Given, used: d.Used, back: d.Back, want: d.Want, heard: clk,
 	}
 	e.more.lent += x.out()
 	if d.Close {

@@ -258,11 +258,8 @@ func (c *Capacity) leave(m *member) {
 // limits know what the previous host used.
 func (c *Capacity) warmUp(ctx context.Context, uses []LimitUse) (wait time.Duration, err error) {
 	for _, u := range uses {
-		held, v, err := c.limits.Hold(
-			ctx,
-			headgate.LimitCheck{Limit: u.Limit, Key: u.Key},
-			headgate.Waiters{},
-		)
+		held, v, err := c.limits.Hold(ctx, headgate.LimitCheck{Limit: u.Limit, Key: u.Key},
+			headgate.Waiters{})
 		if err != nil {
 			return 0, err
 		}

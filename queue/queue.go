@@ -170,10 +170,7 @@ func Open(ctx context.Context, cfg Config) (*Queue, error) {
 		ended: make(chan struct{})}
 	q.set.Store(&cfg)
 	lc := store.LogConfig{
-		Conn:           cfg.NATS,
-		Replicas:       cfg.Replicas,
-		OnWriteFailure: cfg.OnWriteFailure,
-		Log:            cfg.Log,
+		Conn: cfg.NATS, Replicas: cfg.Replicas, OnWriteFailure: cfg.OnWriteFailure, Log: cfg.Log,
 	}
 	var err error
 	lc.Name = cfg.Name + "_notes"

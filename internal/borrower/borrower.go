@@ -203,8 +203,8 @@ func (b *Borrower[N, A]) report(clk time.Duration) (all bool) {
 	return all
 }
 
-// Receive processes an answer: new ends, early leaves, and slots for waiting newcomers. again reports
-// whether another Sync is due at once.
+// Receive processes an answer: new ends, early leaves, and slots for waiting newcomers. again
+// reports whether another Sync is due at once.
 func (b *Borrower[N, A]) Receive(clk time.Duration, x *slot.Sync, a *slot.Answer) (again bool) {
 	share := b.cfg.Share
 	if !share.Receive(clk, a) || a.Over {
@@ -221,8 +221,7 @@ func (b *Borrower[N, A]) Receive(clk time.Duration, x *slot.Sync, a *slot.Answer
 		served++
 	}
 	b.queue = b.queue[served:]
-	if x.Need > 0 && a.Granted == x.Granted &&
-		!a.Again { // nothing is left; otherwise the rest is requested again
+	if x.Need > 0 && a.Granted == x.Granted && !a.Again { // nothing is left to request again
 		left := min(max(0, int(x.Need)-served), len(b.queue))
 		refused := b.queue[:left]
 		b.queue = b.queue[left:]
@@ -232,7 +231,7 @@ func (b *Borrower[N, A]) Receive(clk time.Duration, x *slot.Sync, a *slot.Answer
 	}
 	b.giveBack = a.GiveBack && share.Held() > 0
 	b.urgent = b.urgent || b.giveBack
-	return b.giveBack || len(b.queue) > 0
+	return b.urgent || len(b.queue) > 0
 }
 
 func (b *Borrower[N, A]) answerAsks(a *slot.Answer) {

@@ -59,11 +59,7 @@ type Note func(ctx context.Context, room, limit string, keys []string, by string
 
 // NewLimits returns the limits of a configuration. t guards all changes of the process.
 func NewLimits(
-	rules *headgate.Limiter,
-	cfg *config.Config,
-	n *node.Node,
-	t *chanmutex.Mutex,
-	note Note,
+	rules *headgate.Limiter, cfg *config.Config, n *node.Node, t *chanmutex.Mutex, note Note,
 	log *slog.Logger,
 ) *Limits {
 	s := &Limits{Rules: rules, node: n, log: log, turn: t, note: note}
@@ -292,11 +288,8 @@ func (s *Limits) dropLimits(ctx context.Context, defined map[string]Definition) 
 		return news
 	})
 	if err == nil && len(dropped) > 0 {
-		s.log.Info(
-			"live changes dropped: the file says something else of these limits now",
-			"limits",
-			dropped,
-		)
+		s.log.Info("live changes dropped: the file says something else of these limits now", "limits",
+			dropped)
 	}
 	return err
 }

@@ -217,10 +217,7 @@ func (s *Limits) wanted(
 		if _, twice := all[name]; twice { // made in two data centers at the same time
 			s.log.Warn(
 				"a limit of all data centers is not in force here: this data center has one of the same name",
-				"limit",
-				name,
-				"hint",
-				"headgate limit remove "+name+" forgets that one",
+				"limit", name, "hint", "headgate limit remove "+name+" forgets that one",
 			)
 		}
 		all[name] = x
@@ -271,13 +268,8 @@ func (s *Limits) makeKnown(ctx context.Context) {
 		if n.Alive && n.Name != k.Config.Node {
 			wg.Go(func() {
 				if _, err := k.Bus.Request(ctx, knowName+n.Name, nil); err != nil {
-					s.log.Info(
-						"a node has not said yet that it knows what is new of limits",
-						"node",
-						n.Name,
-						"error",
-						err,
-					)
+					s.log.Info("a node has not said yet that it knows what is new of limits", "node", n.Name,
+						"error", err)
 				}
 			})
 		}

@@ -232,12 +232,8 @@ func (s *RoomChanges) own(ctx context.Context, file *config.Room) (x sharedRoom,
 	}
 	rec, ok := s.versioned(file, value)
 	return sharedRoom{
-		Room:       file.Name,
-		Version:    rec.Version,
-		Datacenter: rec.Datacenter,
-		Pairs:      rec.Pairs,
-		At:         rec.At,
-		By:         rec.By,
+		Room: file.Name, Version: rec.Version, Datacenter: rec.Datacenter, Pairs: rec.Pairs, At: rec.At,
+		By: rec.By,
 	}, ok, nil
 }
 

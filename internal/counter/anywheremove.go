@@ -283,15 +283,8 @@ func (c *Counter) answerOff(ctx context.Context, msg []byte) []byte {
 	if err := c.awaitWrite(ctx); err != nil {
 		return nil
 	}
-	c.cfg.Log.Warn(
-		"an operator has declared data centers down",
-		"room",
-		c.cfg.Room,
-		"off",
-		off,
-		"not heard",
-		missing,
-	)
+	c.cfg.Log.Warn("an operator has declared data centers down", "room", c.cfg.Room, "off", off, "not heard",
+		missing)
 	return []byte("ok " + strings.Join(missing, ","))
 }
 
@@ -299,9 +292,7 @@ func (c *Counter) answerOff(ctx context.Context, msg []byte) []byte {
 // sessions have certainly ended. missing lists other data centers that have not reported; their
 // slots are presumed lent for as long as they might be in use.
 func (s *Datacenters) MarkDown(
-	ctx context.Context,
-	room string,
-	sites []string,
+	ctx context.Context, room string, sites []string,
 ) (missing []string, err error) {
 	ctx, stop := context.WithTimeout(ctx, moveWait)
 	defer stop()

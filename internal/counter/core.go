@@ -444,10 +444,8 @@ func (c *desk) call(clk time.Duration) {
 // upNext takes the next ticket out of the line, in order or at random.
 func (c *desk) upNext(clk time.Duration) (number uint64, ok bool) {
 	if c.cfg.RandomOrder {
-		return c.line.Draw(
-			c.pool.CounterTime(clk),
-			func(n int) int { return min(n-1, int(c.random()*float64(n))) },
-		)
+		return c.line.Draw(c.pool.CounterTime(clk),
+			func(n int) int { return min(n-1, int(c.random()*float64(n))) })
 	}
 	var skipped [1 + slot.MaxLanes]int
 	for i := range skipped {

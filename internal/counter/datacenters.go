@@ -185,13 +185,8 @@ func (s *Datacenters) askHome(ctx context.Context, site string) error {
 		return err
 	}
 	if now := s.HomeNow(); h.Moves == 0 && now.Moves == 0 && h.Datacenter != now.Datacenter {
-		return fmt.Errorf(
-			"%w: %s says %s, here it is %s: make cluster.home the same",
-			errHomes,
-			site,
-			h.Datacenter,
-			now.Datacenter,
-		)
+		return fmt.Errorf("%w: %s says %s, here it is %s: make cluster.home the same", errHomes, site,
+			h.Datacenter, now.Datacenter)
 	}
 	if s.learnHome(h) {
 		return s.keepHome(ctx, h)

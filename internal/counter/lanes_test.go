@@ -101,13 +101,8 @@ func (x *crowd) wait(c *Counter, d time.Duration) {
 				x.t.Fatalf("ticket %d of line %d has lost its place: %v", n, slot.LaneIndex(n), p.Status)
 			}
 			if was := x.shown[n]; was > 0 && p.Position > was {
-				x.t.Errorf(
-					"ticket %d of line %d was at %d and is at %d",
-					n,
-					slot.LaneIndex(n),
-					was,
-					p.Position,
-				)
+				x.t.Errorf("ticket %d of line %d was at %d and is at %d", n, slot.LaneIndex(n), was,
+					p.Position)
 			}
 			x.shown[n] = p.Position
 		}

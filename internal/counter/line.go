@@ -225,11 +225,8 @@ func (c *desk) nowLife() uint64 {
 // outage of the store must not make visitors late.
 func (c *Counter) spoke(number uint64, clk time.Duration) {
 	c.line.Confirm(number, c.pool.CounterTime(clk))
-	c.line.Polled(
-		number,
-		c.pool.CounterTime(clk),
-		max(c.line.PollInterval(number), writeWait),
-	) // an interval may be missing after a takeover
+	every := max(c.line.PollInterval(number), writeWait) // an interval may be missing after a takeover
+	c.line.Polled(number, c.pool.CounterTime(clk), every)
 }
 
 // away returns when a visitor should poll again whose poll cannot be answered now. Visitors far

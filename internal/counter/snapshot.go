@@ -310,10 +310,8 @@ func (c *Counter) sitesState() *DatacentersState {
 			s.All = append(s.All, DatacenterState{Snapshot: Snapshot{Datacenter: site}, Age: -1})
 		}
 	}
-	slices.SortFunc(
-		s.All,
-		func(a, b DatacenterState) int { return strings.Compare(a.Datacenter, b.Datacenter) },
-	)
+	slices.SortFunc(s.All,
+		func(a, b DatacenterState) int { return strings.Compare(a.Datacenter, b.Datacenter) })
 	return s
 }
 

@@ -390,10 +390,7 @@ func (l *LimitClient) TakeAtHost(ctx context.Context, key string, n int64) (limi
 
 // Reserve takes n units, to be settled within ttl.
 func (l *LimitClient) Reserve(
-	ctx context.Context,
-	key string,
-	n int64,
-	ttl time.Duration,
+	ctx context.Context, key string, n int64, ttl time.Duration,
 ) (limit.Decision, error) {
 	return l.ask(ctx, request{kind: kindReserve, key: key, n: n, ttl: ttl})
 }

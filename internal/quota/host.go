@@ -368,11 +368,8 @@ func (h *Host) tellAll(ctx context.Context, c *ShardMap) {
 	defer stop()
 	for _, m := range h.cfg.Members.All() {
 		if m.CanHost && m.Name != nameOf(h.self) {
-			_, _ = h.cfg.Bus.Request(
-				ctx,
-				h.cfg.Prefix+"chart."+m.Name,
-				nil,
-			) // its answer comes after the announcement
+			// Its answer comes after the announcement.
+			_, _ = h.cfg.Bus.Request(ctx, h.cfg.Prefix+"chart."+m.Name, nil)
 		}
 	}
 }
@@ -542,9 +539,7 @@ func (h *Host) tend(ctx context.Context, i int, order []string) (s *step, busy b
 	}
 	old := h.links[x.Standby]
 	return &step{
-		shard: i,
-		spot:  Assignment{Host: h.self, Standby: want},
-		then:  func() { h.cut(i, old) },
+		shard: i, spot: Assignment{Host: h.self, Standby: want}, then: func() { h.cut(i, old) },
 	}, true
 }
 

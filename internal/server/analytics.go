@@ -116,10 +116,8 @@ func (g *gate) reading() *analytics.Sample {
 			analytics.RoomPassesShared: t.PassesShared, analytics.RoomPassesRefused: t.PassesRefused,
 		},
 		Tallies: []*histogram.Histogram{
-			analytics.RoomWaited: times.Waited,
-			analytics.RoomInside: times.Inside,
-			analytics.RoomSilent: times.Silent,
-			analytics.RoomOrigin: &o.took,
+			analytics.RoomWaited: times.Waited, analytics.RoomInside: times.Inside,
+			analytics.RoomSilent: times.Silent, analytics.RoomOrigin: &o.took,
 		},
 	}
 	if v := r.Values; st.Hosted && st.Record.Damaged == "" {

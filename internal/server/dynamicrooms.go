@@ -248,9 +248,7 @@ func (s *Server) changeDynamicRoom(
 		return api.ChangeResult{}, err
 	}
 	return api.ChangeResult{
-		Before: texts(&g.now, pairs),
-		After:  texts(now, pairs),
-		Status: g.room.Status(),
+		Before: texts(&g.now, pairs), After: texts(now, pairs), Status: g.room.Status(),
 	}, nil
 }
 

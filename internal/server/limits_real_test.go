@@ -192,10 +192,8 @@ func TestALimitOfACallIsShared(t *testing.T) {
 	alone := 0 // calls that were answered too late, on a busy machine
 	ask := func(dc, key string) bool {
 		t.Helper()
-		v, err := all[dc].s.limits.Rules.Allow(
-			t.Context(),
-			headgate.LimitCheck{Limit: name, Key: key, Cost: 1},
-		)
+		v, err := all[dc].s.limits.Rules.Allow(t.Context(),
+			headgate.LimitCheck{Limit: name, Key: key, Cost: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,11 +16,8 @@ func brokenRoot(r *Record, clk time.Duration) *Pool {
 }
 
 func brokenCounter(name string, loan LoanID, clk time.Duration, lim []Limit) *Pool {
-	return serving(
-		Params{Datacenter: name},
-		NewRecord(uint64(loan)+100, &ParentLoan{Loan: loan}, lim...),
-		clk,
-	)
+	return serving(Params{Datacenter: name}, NewRecord(uint64(loan)+100, &ParentLoan{Loan: loan}, lim...),
+		clk)
 }
 
 // brokenWrite makes a pool write now.

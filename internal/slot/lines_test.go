@@ -144,13 +144,8 @@ func (m *modelLines) positions() {
 			m.t.Fatalf("ticket %d of line %d has no place", n&(1<<laneShift-1), LaneIndex(n))
 		}
 		if was, known := m.shown[n]; known && p > was {
-			m.t.Fatalf(
-				"ticket %d of line %d was at %d and is at %d",
-				n&(1<<laneShift-1),
-				LaneIndex(n),
-				was,
-				p,
-			)
+			m.t.Fatalf("ticket %d of line %d was at %d and is at %d", n&(1<<laneShift-1), LaneIndex(n), was,
+				p)
 		}
 		m.shown[n] = p
 	}
@@ -182,14 +177,8 @@ func (m *modelLines) judge() {
 			}
 			share := lanes[line].Share
 			if sum += share; got[line] > share || had[line] && got[line] < share {
-				m.t.Fatalf(
-					"calls %d to %d: %d of line %d, whose share is %d",
-					from,
-					from+all,
-					got[line],
-					line,
-					share,
-				)
+				m.t.Fatalf("calls %d to %d: %d of line %d, whose share is %d", from, from+all, got[line],
+					line, share)
 			}
 		}
 		if got[0] < all-sum {
@@ -626,13 +615,8 @@ func TestPositionsAreWhenTheyAreCalled(t *testing.T) {
 		}
 		turn := []int64{2, 4, 20}[LaneIndex(n)] // calls from one of its turns to the next
 		if off := shown[n] - rank; off < -turn || off > turn {
-			t.Errorf(
-				"ticket %d of line %d was shown %d and is called %d",
-				n&(1<<laneShift-1),
-				LaneIndex(n),
-				shown[n],
-				rank,
-			)
+			t.Errorf("ticket %d of line %d was shown %d and is called %d", n&(1<<laneShift-1), LaneIndex(n),
+				shown[n], rank)
 		}
 	}
 }

@@ -115,10 +115,8 @@ type ClaimReply struct {
 // Takeover builds is confirmed.
 func NewPool(par Params, host string, read *Record) *Pool {
 	return &Pool{
-		par: par.WithDefaults(), host: host, rec: read,
-		backAt:  map[LoanID]time.Duration{},
-		settled: map[LoanID]Time{},
-		known:   map[SessionID]Time{}, knownAt: map[Time]*bucket{},
+		par: par.WithDefaults(), host: host, rec: read, backAt: map[LoanID]time.Duration{},
+		settled: map[LoanID]Time{}, known: map[SessionID]Time{}, knownAt: map[Time]*bucket{},
 	}
 }
 

@@ -165,9 +165,7 @@ func (c Case) scenario() *sim.Scenario {
 			slices.Sort(at)
 			for _, t := range at {
 				a := sim.Arrival{
-					At:         t,
-					Datacenter: int32(r.IntN(c.Datacenters)),
-					Worker:     int32(r.IntN(c.Workers)),
+					At: t, Datacenter: int32(r.IntN(c.Datacenters)), Worker: int32(r.IntN(c.Workers)),
 				}
 				a.Dwell = time.Duration(r.ExpFloat64() * float64(c.Dwell))
 				if !yield(a) {
@@ -231,16 +229,11 @@ func (c Case) Try(ctx context.Context) (broken string, err error) {
 	case calm && c.Datacenters == 1 && r.OvertakenWorst > 1:
 		return fmt.Sprintf("in order: overtaken by one who came %.1f s later", r.OvertakenWorst), nil
 	case worst > c.idleMost():
-		return fmt.Sprintf(
-			"never idle: a slot was free for %.1f s while somebody waited",
-			worst.Seconds(),
-		), nil
+		return fmt.Sprintf("never idle: a slot was free for %.1f s while somebody waited",
+			worst.Seconds()), nil
 	case r.Admitted < r.Visitors:
-		return fmt.Sprintf(
-			"a place is kept: %d of %d visitors never came in",
-			r.Visitors-r.Admitted,
-			r.Visitors,
-		), nil
+		return fmt.Sprintf("a place is kept: %d of %d visitors never came in", r.Visitors-r.Admitted,
+			r.Visitors), nil
 	}
 	return "", nil
 }

@@ -19,6 +19,7 @@ type worker struct {
 	seen     map[slot.SessionID]sight
 	ends     map[slot.SessionID]slot.Time // confirmed later ends
 	order    []slot.SessionID             // of seen
+	woken    bool                         // while a Sync was in flight
 }
 
 // A wish is a newcomer that waits for a slot.
@@ -33,10 +34,8 @@ type sight struct{ from, at slot.Time }
 func (k *worker) begin() {
 	k.share = slot.NewShare(k.m.params(false), k.name, slot.LoanID(k.m.w.Rand().Uint64()|1), k.m.limits()...)
 	k.borrower = borrower.New(borrower.Config[wish, func(end slot.Time)]{
-		Share: k.share, Term: k.m.params(false).Term,
-		Inside: func() bool { return k.m.anyInside(k.site) },
-		Report: k.report, Learn: k.learn,
-		Open:   func(_ time.Duration, q wish) bool { return k.open(q) },
+		Share: k.share, Term: k.m.params(false).Term, Inside: func() bool { return k.m.anyInside(k.site) },
+		Report: k.report, Learn: k.learn, Open: func(_ time.Duration, q wish) bool { return k.open(q) },
 		Refuse: func(q wish) { k.m.join(k, q) },
 		Answer: func(answer func(end slot.Time), end slot.Time) { answer(end) },
 	})
@@ -57,9 +56,10 @@ func (k *worker) host() *host { return k.m.sites[k.site].host }
 
 func (k *worker) local() sim.Delay { return k.m.s.Datacenters[k.site].Local }
 
-// round sends one Sync if there is anything to report.
+// round sends one Sync if there is anything to report, at the latest when the one in flight is
+// answered.
 func (k *worker) round(flush bool) {
-	if k.share.InFlight() != nil {
+	if k.woken = k.share.InFlight() != nil; k.woken {
 		return
 	}
 	if x := k.borrower.Build(k.clk(), flush); x != nil {
@@ -103,7 +103,7 @@ func (k *worker) report(_ time.Duration, _ slot.Time, note func(slot.Item) bool)
 
 // hear processes an answer.
 func (k *worker) hear(x *slot.Sync, a *slot.Answer) {
-	if k.borrower.Receive(k.clk(), x, a) {
+	if k.borrower.Receive(k.clk(), x, a) || k.woken {
 		k.round(false)
 	}
 }
