@@ -20,16 +20,16 @@ func (a *API) queueRoutes() []route {
 	const one = "/v1/queues/{name}"
 	return []route{
 		{"GET", "/v1/queues", scopeRead, true, a.queues},
-		{"GET", one, scopeRead, false, a.queue},
-		{"PATCH", one, scopeWrite, false, named(a.changeQueue)},
+		{"GET", one, scopeRead, false, a.ofQueue(a.queue)},
+		{"PATCH", one, scopeWrite, false, named(a.ofQueue(a.changeQueue))},
 		{"POST", one + "/jobs", scopePut, false, named(a.putJobs, "broken", "line")},
-		{"GET", one + "/jobs", scopeWrite, false, named(a.saveJobs, "dead")}, // jobs may hold secrets
-		{"DELETE", one + "/jobs", scopeWrite, false, named(a.purgeQueue)},
-		{"POST", one + "/pause", scopeWrite, false, named(a.pauseQueue)},
-		{"POST", one + "/resume", scopeWrite, false, named(a.resumeQueue)},
-		{"GET", one + "/dead", scopeRead, false, named(a.deadJobs, "count", "after")},
-		{"DELETE", one + "/dead", scopeWrite, false, named(a.purgeDead, "id")},
-		{"POST", one + "/redrive", scopeWrite, false, named(a.redrive, "id")},
+		{"GET", one + "/jobs", scopeWrite, false, named(a.ofQueue(a.saveJobs), "dead")}, // jobs may hold secrets
+		{"DELETE", one + "/jobs", scopeWrite, false, named(a.ofQueue(a.purgeQueue))},
+		{"POST", one + "/pause", scopeWrite, false, named(a.ofQueue(a.pauseQueue))},
+		{"POST", one + "/resume", scopeWrite, false, named(a.ofQueue(a.resumeQueue))},
+		{"GET", one + "/dead", scopeRead, false, named(a.ofQueue(a.deadJobs), "count", "after")},
+		{"DELETE", one + "/dead", scopeWrite, false, named(a.ofQueue(a.purgeDead), "id")},
+		{"POST", one + "/redrive", scopeWrite, false, named(a.ofQueue(a.redrive), "id")},
 	}
 }
 
@@ -67,6 +67,17 @@ func (a *API) find(c *call) (*queue.Queue, error) {
 	return nil, errNoQueue
 }
 
+// ofQueue returns a handler of requests about the queue of the path.
+func (a *API) ofQueue(do func(*call, *queue.Queue) (any, error)) func(*call) (any, error) {
+	return func(c *call) (any, error) {
+		q, err := a.find(c)
+		if err != nil {
+			return nil, err
+		}
+		return do(c, q)
+	}
+}
+
 func (a *API) queues(c *call) (any, error) {
 	all := []queue.Status{}
 	for _, q := range a.cfg.Queues() {
@@ -82,20 +93,12 @@ func (a *API) queues(c *call) (any, error) {
 	return map[string]any{"queues": all}, nil
 }
 
-func (a *API) queue(c *call) (any, error) {
-	q, err := a.find(c)
-	if err != nil {
-		return nil, err
-	}
+func (a *API) queue(c *call, q *queue.Queue) (any, error) {
 	return q.Status(c.r.Context())
 }
 
 // changeQueue handles PATCH /v1/queues/{name}: {"rate": 50}.
-func (a *API) changeQueue(c *call) (any, error) {
-	q, err := a.find(c)
-	if err != nil {
-		return nil, err
-	}
+func (a *API) changeQueue(c *call, q *queue.Queue) (any, error) {
 	pairs, err := readPairs(c)
 	if err != nil {
 		return nil, err
@@ -114,23 +117,15 @@ func (a *API) changeQueue(c *call) (any, error) {
 	return q.Status(c.r.Context())
 }
 
-func (a *API) pauseQueue(c *call) (any, error) {
-	q, err := a.find(c)
-	if err == nil {
-		err = q.Pause(c.r.Context())
-	}
-	if err != nil {
+func (a *API) pauseQueue(c *call, q *queue.Queue) (any, error) {
+	if err := q.Pause(c.r.Context()); err != nil {
 		return nil, err
 	}
 	return q.Status(c.r.Context())
 }
 
-func (a *API) resumeQueue(c *call) (any, error) {
-	q, err := a.find(c)
-	if err == nil {
-		err = q.Resume(c.r.Context())
-	}
-	if err != nil {
+func (a *API) resumeQueue(c *call, q *queue.Queue) (any, error) {
+	if err := q.Resume(c.r.Context()); err != nil {
 		return nil, err
 	}
 	return q.Status(c.r.Context())
@@ -145,20 +140,12 @@ func (c *call) count(what string, n int, err error) (any, error) {
 	return map[string]int{what: n}, nil
 }
 
-func (a *API) purgeQueue(c *call) (any, error) {
-	q, err := a.find(c)
-	if err != nil {
-		return nil, err
-	}
+func (a *API) purgeQueue(c *call, q *queue.Queue) (any, error) {
 	n, err := q.Purge(c.r.Context())
 	return c.count("purged", n, err)
 }
 
-func (a *API) purgeDead(c *call) (any, error) {
-	q, err := a.find(c)
-	if err != nil {
-		return nil, err
-	}
+func (a *API) purgeDead(c *call, q *queue.Queue) (any, error) {
 	ids, err := idsOf(c)
 	if err != nil {
 		return nil, err
@@ -178,11 +165,7 @@ func idsOf(c *call) ([]string, error) {
 
 // redrive handles POST /v1/queues/{name}/redrive?id=…&id=…; without an id it applies to all dead
 // jobs.
-func (a *API) redrive(c *call) (any, error) {
-	q, err := a.find(c)
-	if err != nil {
-		return nil, err
-	}
+func (a *API) redrive(c *call, q *queue.Queue) (any, error) {
 	ids, err := idsOf(c)
 	if err != nil {
 		return nil, err
@@ -191,11 +174,7 @@ func (a *API) redrive(c *call) (any, error) {
 	return c.count("redriven", n, err)
 }
 
-func (a *API) deadJobs(c *call) (any, error) {
-	q, err := a.find(c)
-	if err != nil {
-		return nil, err
-	}
+func (a *API) deadJobs(c *call, q *queue.Queue) (any, error) {
 	query, err := url.ParseQuery(c.r.URL.RawQuery)
 	count := keysShown
 	if s := query.Get("count"); err == nil && s != "" {
@@ -214,11 +193,7 @@ func (a *API) deadJobs(c *call) (any, error) {
 
 // saveJobs handles GET /v1/queues/{name}/jobs?dead=true: the jobs as NDJSON, in the form in which
 // they can be put. An incomplete answer ends without its last chunk.
-func (a *API) saveJobs(c *call) (any, error) {
-	q, err := a.find(c)
-	if err != nil {
-		return nil, err
-	}
+func (a *API) saveJobs(c *call, q *queue.Queue) (any, error) {
 	query, err := url.ParseQuery(c.r.URL.RawQuery)
 	dead := query.Get("dead")
 	if err != nil || dead != "" && dead != "true" && dead != "false" {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -339,20 +338,12 @@ func (c *sharer) get(path string) (int, string) {
 	if c.cookie != "" {
 		r.Header.Set("Cookie", c.cookie)
 	}
-	res, err := http.DefaultTransport.RoundTrip(r)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	res := fetch(c.t, http.DefaultTransport.RoundTrip, r)
 	for _, x := range res.Cookies() {
 		c.cookie = x.Name + "=" + x.Value
 	}
-	loads(c.t, r, string(body), c.cookie)
-	return res.StatusCode, string(body)
+	loads(c.t, r, res.body, c.cookie)
+	return res.StatusCode, res.body
 }
 
 // in reports whether the origin answers, that is, whether the client is inside.

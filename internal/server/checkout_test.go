@@ -124,16 +124,8 @@ func post(t *testing.T, url, token, body string) (code int, answer string) {
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
-	res, err := http.DefaultTransport.RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	b, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return res.StatusCode, string(b)
+	res := fetch(t, http.DefaultTransport.RoundTrip, r)
+	return res.StatusCode, res.body
 }
 
 func TestABackendEndsAVisit(t *testing.T) {

@@ -5,39 +5,20 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/store"
 )
 
 // say sends a change as an operator.
 func (p *process) say(method, path, body string) (status int, answer string) {
 	p.t.Helper()
-	secret, _, err := api.CreateToken(p.s.dataFolder(), api.Token{Scopes: []string{"write"}})
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	r, err := http.NewRequestWithContext(p.t.Context(), method, p.operators+path, strings.NewReader(body))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	r.Header.Set("Authorization", "Bearer "+secret)
-	res, err := http.DefaultClient.Do(r)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	defer res.Body.Close()
-	b, err := io.ReadAll(res.Body)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return res.StatusCode, string(b)
+	r := operate(p.t, p, method, path, body)
+	return r.StatusCode, r.body
 }
 
 // said is say that checks the status and a part of the answer.

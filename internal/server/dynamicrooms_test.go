@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -72,18 +71,10 @@ func (b *boss) ask(method, path, body string, header ...string) *answer {
 	for i := 0; i+1 < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
-	res, err := http.DefaultClient.Do(r)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	a := &answer{Response: res, text: string(text)}
-	if err := json.Unmarshal(text, a); err != nil && !strings.Contains(path, "/v1/") {
-		b.t.Fatalf("%s: %s", err, text)
+	res := fetch(b.t, http.DefaultClient.Do, r)
+	a := &answer{Response: res.Response, text: res.body}
+	if err := json.Unmarshal([]byte(res.body), a); err != nil && !strings.Contains(path, "/v1/") {
+		b.t.Fatalf("%s: %s", err, res.body)
 	}
 	return a
 }
@@ -116,18 +107,10 @@ func see(t *testing.T, p *process, host, cookie string) (status int, next, body 
 	if cookie != "" {
 		r.Header.Set("Cookie", cookie)
 	}
-	res, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	b, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := fetch(t, http.DefaultClient.Do, r)
 	next, _, _ = strings.Cut(res.Header.Get("Set-Cookie"), ";")
-	loads(t, r, string(b), cmp.Or(next, cookie))
-	return res.StatusCode, next, string(b)
+	loads(t, r, res.body, cmp.Or(next, cookie))
+	return res.StatusCode, next, res.body
 }
 
 // Changes of a room keep sessions and places in the line.
@@ -699,16 +682,8 @@ func at(t *testing.T, p *process, host, path string, header ...string) *reply {
 	for i := 0; i+1 < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
-	res, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	b, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &reply{Response: res, body: string(b)}
+	res := fetch(t, http.DefaultClient.Do, r)
+	return &res
 }
 
 // Everything that the file can set for a room can be set by the API too.

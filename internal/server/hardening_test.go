@@ -81,26 +81,7 @@ func TestARotationBesideAReloadOfTheKeys(t *testing.T) {
 // patch changes a room as an operator.
 func (p *process) patch(room, body string) (status int, text string) {
 	p.t.Helper()
-	secret, _, err := api.CreateToken(p.s.dataFolder(), api.Token{Scopes: []string{"write"}})
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	r, err := http.NewRequestWithContext(p.t.Context(), "PATCH", p.operators+"/v1/rooms/"+room,
-		strings.NewReader(body))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	r.Header.Set("Authorization", "Bearer "+secret)
-	res, err := http.DefaultTransport.RoundTrip(r)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	defer res.Body.Close()
-	b, err := io.ReadAll(res.Body)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return res.StatusCode, string(b)
+	return p.say("PATCH", "/v1/rooms/"+room, body)
 }
 
 // A cut store executes one more write, then its engine is gone.

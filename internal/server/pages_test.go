@@ -157,16 +157,7 @@ func ask(t *testing.T, url, accept, language string) reply {
 	}
 	r.Header.Set("Accept", accept)
 	r.Header.Set("Accept-Language", language)
-	res, err := http.DefaultTransport.RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	b, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return reply{Response: res, body: string(b)}
+	return fetch(t, http.DefaultTransport.RoundTrip, r)
 }
 
 func TestPreviewOfARoom(t *testing.T) {

@@ -67,6 +67,21 @@ type reply struct {
 	body, cookie string
 }
 
+// fetch sends a request by a method of net/http, and reads the whole answer.
+func fetch(t testing.TB, do func(*http.Request) (*http.Response, error), r *http.Request) reply {
+	t.Helper()
+	res, err := do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply{Response: res, body: string(b)}
+}
+
 func get(t *testing.T, url, cookie string) reply {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
@@ -77,17 +92,9 @@ func get(t *testing.T, url, cookie string) reply {
 	if cookie != "" {
 		r.Header.Set("Cookie", cookie)
 	}
-	res, err := http.DefaultTransport.RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	b, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := reply{Response: res, body: string(b), cookie: cookie}
-	for _, c := range res.Cookies() {
+	out := fetch(t, http.DefaultTransport.RoundTrip, r)
+	out.cookie = cookie
+	for _, c := range out.Cookies() {
 		out.cookie = c.Name + "=" + c.Value
 	}
 	loads(t, r, out.body, out.cookie)

@@ -126,16 +126,7 @@ func (site *secureSite) get(t *testing.T, url string, header ...string) reply {
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
-	res, err := site.client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	b, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return reply{Response: res, body: string(b)}
+	return fetch(t, site.client.Do, r)
 }
 
 // serves returns the name in the certificate of a handshake.

@@ -329,16 +329,7 @@ func operate(t *testing.T, p *process, method, path, body string) reply {
 		t.Fatal(err)
 	}
 	r.Header.Set("Authorization", "Bearer "+secret)
-	res, err := http.DefaultTransport.RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	b, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return reply{Response: res, body: string(b)}
+	return fetch(t, http.DefaultTransport.RoundTrip, r)
 }
 
 // Messages about limits contain the author and the old and new values: for limits of rooms and
