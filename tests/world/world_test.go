@@ -3,6 +3,7 @@ package world
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,14 +57,15 @@ func TestANodeThatIsCutOffStops(t *testing.T) {
 				virtual.Test(t, func(t *testing.T) {
 					w := New(t, Config{Seed: 1, Servers: []string{"n1", "n2", "n3"}})
 					defer w.Close()
-					text := "limits:\n  - {name: calls, algorithm: fixed_window, amount: 9, window: 1s, " +
-						"key: [\"header:X-Key\"]}\nrooms:\n"
+					var text strings.Builder
+					text.WriteString("limits:\n  - {name: calls, algorithm: fixed_window, amount: 9, window: 1s, " +
+						"key: [\"header:X-Key\"]}\nrooms:\n")
 					for i := range 4 {
-						text += fmt.Sprintf("  - {name: r%d, path: /r%d, origin: \"http://127.0.0.1:9000\", "+
-							"total_active_users: 2, new_users_per_minute: 60, limits: [calls]}\n", i, i)
+						text.WriteString(fmt.Sprintf("  - {name: r%d, path: /r%d, origin: \"http://127.0.0.1:9000\", "+
+							"total_active_users: 2, new_users_per_minute: 60, limits: [calls]}\n", i, i))
 					}
 					for _, name := range []string{"n1", "n2", "n3"} {
-						w.Add(name, text).Start()
+						w.Add(name, text.String()).Start()
 					}
 					for _, n := range w.Nodes() {
 						n.Ready()
