@@ -35,10 +35,10 @@ func DropUpgrade(h http.Header) {
 	}
 }
 
-func hasToken(lines []string, token string) bool {
+func hasToken(lines []string, want string) bool {
 	for _, line := range lines {
 		for part := range strings.SplitSeq(line, ",") {
-			if strings.EqualFold(strings.Trim(part, " \t"), token) {
+			if strings.EqualFold(strings.Trim(part, " \t"), want) {
 				return true
 			}
 		}
