@@ -99,7 +99,7 @@ describe('the dashboard', {concurrency: true}, () => {
     assert.match(await confirm(page, 'Change limits'), /Users at once: 4 → 100\.[^]*slots? (is|are) then free for the \d+ waiting/);
     await until('the line is empty', async () => await tile(page, 'Waiting') === 0, 90_000);
     await until('the badge says so', async () => /not queueing/.test(await page.locator('.head .badge').innerText()));
-    assert.match(await crowd, /let in +60,[^]*order +0 overtaken[^]*errors +none/);
+    assert.match(await crowd, /admitted +60,[^]*order +0 overtaken[^]*errors +none/);
 
     const row = page.getByRole('row', {name: /total_active_users|headgate|new_users/}).first();
     await row.waitFor();

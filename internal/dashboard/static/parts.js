@@ -1,5 +1,5 @@
 // Views of a room: waiting page, past, what if.
-import {h, act, button, clearWrong, count, duration, explain, failed, faulty, field, formOf, limitFields, seconds, span, table, wrongAt} from './dom.js';
+import {h, act, button, clearWrong, count, duration, explain, failed, faulty, field, formOf, limitFields, plural, seconds, span, table, wrongAt} from './dom.js';
 import {Problem, ask, live, maybe, read, session, write} from './net.js';
 import {chart} from './charts.js';
 import {undo} from './change.js';
@@ -105,7 +105,7 @@ export function past(name, kind = 'room') {
         h('a', {href: `api/v1/analytics?${query('&format=csv')}`, download: `${name}.csv`}, 'All figures as CSV')),
       got.missing_nodes.length ? h('p.note', `Data of these nodes is missing, because they did not answer: ${got.missing_nodes.join(', ')}.`) : '',
       h('div.charts', shows.map(([title, time, ...series]) => {
-        const c = chart(title, series, time ? span : undefined, 'this time range', got.step_seconds * 2.5);
+        const c = chart(title, series, time ? span : undefined, 'this period', got.step_seconds * 2.5);
         c.draw(data, start, end);
         return c.node;
       })));
