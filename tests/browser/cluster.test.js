@@ -30,12 +30,12 @@ test('the cluster is shown: who holds and lends how many slots, and how old that
   const [sjc, lhr] = await startDatacenters(t, ['sjc', 'lhr'],
     {total_active_users: 90, new_users_per_minute: 6000, session_duration: '5m'});
   const room = async (at) => (await fetch(`${at.admin}/v1/rooms/main`)).json();
-  const site = (r, name) => r.datacenters.sites.find((s) => s.name === name);
-  await until('they know each other', async () => (await room(sjc)).datacenters.sites.every((s) => s.age_seconds >= 0));
+  const site = (r, name) => r.datacenters.datacenters.find((s) => s.name === name);
+  await until('they know each other', async () => (await room(sjc)).datacenters.datacenters.every((s) => s.age_seconds >= 0));
   await Promise.all([visit(sjc.url, 60), visit(lhr.url, 50)]);
   await until('all slots are used, and that is known', async () => {
     const r = await room(sjc);
-    return r.datacenters.sites.reduce((n, s) => n + s.active, 0) === 90 && r.datacenters.anywhere.free === 0;
+    return r.datacenters.datacenters.reduce((n, s) => n + s.active, 0) === 90 && r.datacenters.anywhere.free === 0;
   });
   const {page, faults, go} = await open(t, browser, sjc);
   await go('cluster');

@@ -156,7 +156,7 @@ export function cluster() {
       const d = r.datacenters, a = d.anywhere;
       parts.push(h('h2', r.name), h('p', `Anywhere, which lends the slots that no data center holds, is in ${d.home}. `,
         a.age_seconds < 0 ? 'There is no data from it yet.' : `It has ${count(a.free)} of ${count(a.limit)} slots free${a.presumed ? `, ${count(a.presumed)} presumed lent` : ''}${a.age_seconds ? `, ${span(a.age_seconds)} ago` : ''}.`, ` The order between data centers is exact to ${span(d.uncertainty_seconds)}.`),
-        table(`Data centers of ${r.name}`, ['Data center', 'State', 'Holds', 'Unused', 'Inside', 'Waiting', 'New in a minute', 'Workers', 'Round trip'], d.sites.map((s) =>
+        table(`Data centers of ${r.name}`, ['Data center', 'State', 'Holds', 'Unused', 'Inside', 'Waiting', 'New in a minute', 'Workers', 'Round trip'], d.datacenters.map((s) =>
           [s.name, s.name === d.own ? h('span.badge.good', 'here') : old(s.age_seconds), [count(s.held), bar(s.held, r.total_active_users)], count(s.unused), count(s.active), count(s.waiting), count(s.new_last_minute), count(s.workers),
             s.round_trip_seconds ? span(s.round_trip_seconds) : '—'])));
     }
