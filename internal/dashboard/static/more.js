@@ -124,7 +124,7 @@ export function queue(name) {
     }, {verb: `${verb} ${ids ? 'it' : 'all'}`, final: true, danger: verb === 'Delete', word: !ids && verb === 'Delete' ? name : ''}), {'data-key': `${key} ${verb}`, 'aria-label': `${verb} ${which}`})));
     return [queueTable([q], load), failure && h('p', h('b', 'Last failure: '), `job ${failure.id}, ${exact(failure.at)}: ${failure.why}`),
       h('h2', 'Dead jobs'), h('p.dim', 'These jobs failed too often, were rejected permanently, became too old, or cost more than a limit can ever allow.'),
-      q.dead ? [may && h('p', h('a', {href: `api${queueAt(name, '/jobs?dead=true')}`, download: `${name}.ndjson`}, `Save ${q.dead === 1 ? 'it' : `all ${count(q.dead)}`}as a file`), ' to put again later.'), steer('all', `all dead jobs of ${name}`, null, q.dead),
+      q.dead ? [may && h('p', h('a', {href: `api${queueAt(name, '/jobs?dead=true')}`, download: `${name}.ndjson`}, `Save ${q.dead === 1 ? 'it' : `all ${count(q.dead)}`} as a file`), ' to put again later.'), steer('all', `all dead jobs of ${name}`, null, q.dead),
         table('Dead jobs', ['Job', 'Why', 'Died', 'Attempts', 'Key', 'Tenant', 'Actions'], jobs.map((j) =>
           [j.id, j.why, exact(j.died_at), count(j.attempts), j.key || '—', j.tenant || '—', steer(j.id, `job ${j.id}`, `?id=${j.id}`, 1)])),
         next && h('p.dim', `The ${jobs.length} most recent.`)] : h('p.note', 'None.')];
