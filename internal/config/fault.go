@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 )
@@ -56,6 +57,37 @@ func Faults(err error) []*Fault {
 		all = append(all, Faults(e)...)
 	}
 	return all
+}
+
+// HintOf returns what to do about err, or "".
+func HintOf(err error) string {
+	if h, ok := errors.AsType[interface {
+		error
+		Hint() string
+	}](err); ok {
+		return h.Hint()
+	}
+	return ""
+}
+
+// Print writes err for people: a line for each fault, and what to do.
+func Print(w io.Writer, err error) {
+	faults := Faults(err)
+	PrintFaults(w, faults)
+	if faults != nil {
+		return
+	}
+	fmt.Fprintf(w, "headgate: %v\n", err)
+	if hint := HintOf(err); hint != "" {
+		fmt.Fprintf(w, "hint: %s\n", hint)
+	}
+}
+
+// PrintFaults writes a line for each fault, and what to do.
+func PrintFaults(w io.Writer, faults []*Fault) {
+	for _, f := range faults {
+		fmt.Fprintf(w, "headgate: %v\nhint: %s\n", f, f.Hint)
+	}
 }
 
 // joinFaults joins the faults into one error, in the order of the file. It returns nil if there are

@@ -260,7 +260,7 @@ func (x *examiner) process(ctx context.Context) {
 	}
 	r, err := x.cfg.Ask(ctx)
 	if err != nil {
-		x.say(Skipped, who+" and could not be asked: "+err.Error(), hintOf(err))
+		x.say(Skipped, who+" and could not be asked: "+err.Error(), config.HintOf(err))
 		return
 	}
 	if !sameFolder(r.About.Data, x.cfg.Data) {
@@ -300,16 +300,6 @@ func sameFolder(a, b string) bool {
 	x, err := os.Stat(a)
 	y, err2 := os.Stat(b)
 	return err == nil && err2 == nil && os.SameFile(x, y)
-}
-
-func hintOf(err error) string {
-	if h, ok := errors.AsType[interface {
-		error
-		Hint() string
-	}](err); ok {
-		return h.Hint()
-	}
-	return ""
 }
 
 // keys checks the sealing keys.
