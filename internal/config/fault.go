@@ -7,6 +7,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/headgate/headgate/internal/hint"
 )
 
 // A Fault is one mistake in a file or in flags, or one warning.
@@ -59,17 +61,6 @@ func Faults(err error) []*Fault {
 	return all
 }
 
-// HintOf returns what to do about err, or "".
-func HintOf(err error) string {
-	if h, ok := errors.AsType[interface {
-		error
-		Hint() string
-	}](err); ok {
-		return h.Hint()
-	}
-	return ""
-}
-
 // Print writes err for people: a line for each fault, and what to do.
 func Print(w io.Writer, err error) {
 	faults := Faults(err)
@@ -78,8 +69,8 @@ func Print(w io.Writer, err error) {
 		return
 	}
 	fmt.Fprintf(w, "headgate: %v\n", err)
-	if hint := HintOf(err); hint != "" {
-		fmt.Fprintf(w, "hint: %s\n", hint)
+	if do := hint.Of(err); do != "" {
+		fmt.Fprintf(w, "hint: %s\n", do)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/sim"
 	"github.com/headgate/headgate/internal/sim/plan"
 )
@@ -457,7 +458,7 @@ func TestSave(t *testing.T) {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 	for _, bad := range []string{dir, filepath.Join(dir, "none", "r.html"), filepath.Join(file, "r.html")} {
-		if err, ok := errors.AsType[*FileError](CanSave(bad)); !ok || err.Hint() == "" {
+		if err, ok := errors.AsType[*hint.Error](CanSave(bad)); !ok || err.Hint() == "" {
 			t.Errorf("%s: got %v", bad, err)
 		}
 		if err := r.Save(t.Context(), bad); err == nil {

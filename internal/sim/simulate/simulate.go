@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/sim"
 	"github.com/headgate/headgate/internal/sim/lending"
 	"github.com/headgate/headgate/internal/sim/plan"
@@ -302,7 +303,7 @@ func (s *simulation) run(ctx context.Context, tell *teller) error {
 	}
 	if err == nil && s.html != "" {
 		if err = report.CanSave(s.html); err != nil {
-			return &config.Fault{Key: "--html", Problem: err.Error(), Hint: config.HintOf(err)}
+			return &config.Fault{Key: "--html", Problem: err.Error(), Hint: hint.Of(err)}
 		}
 	}
 	if err != nil {
