@@ -114,7 +114,7 @@ waits:
 # Judged by counts and in virtual time: they take what waits leaves of the processors, and no more.
 .PHONY: computes
 computes:
-	nice -n 19 $(MAKE) -j2 -Otarget walk fuzz mutants MUTANT='/calls_by_chance$$$$'
+	nice -n 19 $(MAKE) -j2 -Otarget walk fuzz mutants MUTANT='/(calls_by_chance|rule_.*)$$$$'
 
 # Tests in files with this tag start real engines, or processes, or wait in real time.
 SHORT ?= -short
