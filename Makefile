@@ -33,8 +33,8 @@ GO    ?= go
 TOOL  := $(GO) tool -modfile=tools.mod
 # Without vet, which is part of make lint.
 TEST  := $(GO) test -vet=off
-# What go test builds for the long tests only, and what make sim builds.
-TAGS  := real strategies explore mutants crowd siege kills acme cluster soak bench terraform alerts origins
+# What go test builds for the long tests only.
+TAGS  := real explore mutants crowd siege kills acme cluster soak bench terraform alerts origins
 
 .PHONY: help
 help: ## say what there is
@@ -114,7 +114,7 @@ waits:
 # Judged by counts and in virtual time: they take what waits leaves of the processors, and no more.
 .PHONY: computes
 computes:
-	nice -n 19 $(MAKE) -j2 -Otarget walk fuzz mutants MUTANT='/calls_by_chance$$$$'
+	nice -n 19 $(MAKE) -j2 -Otarget walk fuzz mutants MUTANT='/(calls_by_chance|rule_.*)$$$$'
 
 # Tests in files with this tag start real engines, or processes, or wait in real time.
 SHORT ?= -short
@@ -293,8 +293,8 @@ browser: build setup-browser ## the waiting page in a real Chromium
 
 .PHONY: sim
 sim: ## headgate beside eight models of what others do, and a page with plots: bin/report.html
-	$(GO) build -tags strategies -o bin/headgate-strategies ./cmd/headgate
-	bin/headgate-strategies simulate --html bin/report.html $(ARGS)
+	$(GO) build -o bin/headgate-strategies ./examples/strategies
+	bin/headgate-strategies --html bin/report.html $(ARGS)
 
 .PHONY: hunt
 hunt: build ## look for a world in which a promise breaks: HUNT cases (default 3000, 15 min)
@@ -327,7 +327,7 @@ bench: ## the budgets, and all benchmarks ten times, summed up by benchstat
 	$(TEST) -count=1 -v -timeout 10m -tags bench ./tests/peers
 	$(MAKE) limiters
 	$(TEST) -count=1 -v -timeout 20m -tags bench ./tests/queues
-	$(TEST) -count=1 -v -tags bench -run Speed ./internal/sim/baseline 2>&1 | $(SOME)
+	$(TEST) -count=1 -v -tags bench -run Speed ./examples/strategies/baseline 2>&1 | $(SOME)
 	$(TEST) -run '^$$' -bench . -benchmem -count 10 -timeout 60m ./... | tee bin/bench.txt
 	$(TOOL) benchstat bin/bench.txt
 

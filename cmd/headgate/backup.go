@@ -6,11 +6,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/doctor"
+	"github.com/headgate/headgate/internal/platform"
 )
 
 const backupHelp = `usage: headgate backup [--data DIR | --config FILE] [--force] FILE
@@ -60,7 +60,7 @@ func backupCommand(_ context.Context, args []string, stdout, stderr io.Writer) i
 	}
 	file := words[0]
 	switch {
-	case file == "-" && onScreen(stdout):
+	case file == "-" && platform.IsScreen(stdout):
 		return usageFault(stderr, "a backup is nothing to look at", "send it to a file or a pipe")
 	case file == "-":
 		if _, err = b.WriteTo(stdout); err != nil {
@@ -102,14 +102,4 @@ func tellBackup(stderr io.Writer, file string, b *doctor.Backup) int {
 		return exitFailed
 	}
 	return exitOK
-}
-
-// onScreen reports whether w is a terminal.
-func onScreen(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0 && f.Name() != os.DevNull
 }

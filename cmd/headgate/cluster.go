@@ -134,7 +134,7 @@ func initCluster(dir string, c clusterFlags, stdout, stderr io.Writer) int {
 		if f.Field == "datacenter" {
 			key = "--datacenter"
 		}
-		printFaultList(stderr, []*config.Fault{{Key: key, Problem: f.Problem, Hint: f.Hint}})
+		config.PrintFaults(stderr, []*config.Fault{{Key: key, Problem: f.Problem, Hint: f.Hint}})
 	}
 	if len(faults) > 0 {
 		return exitUsage

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/crowd"
+	"github.com/headgate/headgate/internal/sim/simulate"
 	"github.com/headgate/headgate/internal/suggest"
 )
 
@@ -48,7 +49,7 @@ func commands() []command {
 		{"restore", "fill a data folder from a backup", restoreHelp, restoreCommand},
 		{"crowd", "send a crowd of simulated visitors to a room", "", crowd.Command},
 		{"demo", "watch a shop, a room and a crowd, and kill the room", demoHelp, demoCommand},
-		{"simulate", "play traffic in virtual time; find the right limits", simulateHelp, simulateCommand},
+		{"simulate", "play traffic in virtual time; find the right limits", simulate.Help, simulateCommand},
 		{"version", "print the version", versionHelp, versionCommand},
 	}
 }
@@ -110,14 +111,14 @@ func usageFault(stderr io.Writer, problem, hint string) int {
 
 // printFaults prints the faults that config found in arguments or a file.
 func printFaults(stderr io.Writer, err error) int {
-	printFaultList(stderr, config.Faults(err))
+	config.Print(stderr, err)
 	return exitUsage
 }
 
-func printFaultList(stderr io.Writer, faults []*config.Fault) {
-	for _, f := range faults {
-		fmt.Fprintf(stderr, "headgate: %v\nhint: %s\n", f, f.Hint)
-	}
+// printHinted prints an error and its hint.
+func printHinted(stderr io.Writer, err error) int {
+	config.Print(stderr, err)
+	return exitFailed
 }
 
 func printUsage(w io.Writer) {

@@ -147,12 +147,7 @@ func demoCommand(ctx context.Context, args []string, stdout, stderr io.Writer) i
 		err = s.Write(stdout)
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "headgate: %v\n", err)
-		var h interface{ Hint() string }
-		if errors.As(err, &h) {
-			fmt.Fprintf(stderr, "hint: %s\n", h.Hint())
-		}
-		return exitFailed
+		return printHinted(stderr, err)
 	}
 	if len(s.Faults()) > 0 {
 		return exitFailed

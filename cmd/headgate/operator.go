@@ -240,15 +240,12 @@ func (o *operator) fail(ctx context.Context, stderr io.Writer, err error, scope 
 		fmt.Fprintf(stderr, "headgate: %s\nhint: run these two, the first on headgate's machine "+
 			"as its user:\n", p.Detail)
 		fmt.Fprintf(stderr, "  export %s=$(headgate token create --scope %s --data %s)\n",
-			tokenEnv, scope, shellWord(o.dataFolder(ctx)))
+			tokenEnv, scope, config.ShellWord(o.dataFolder(ctx)))
 		fmt.Fprintf(stderr, "  %s\n", o.again())
 	case refused && len(p.Faults) > 0:
-		printFaultList(stderr, p.Faults)
+		config.PrintFaults(stderr, p.Faults)
 	default:
-		fmt.Fprintf(stderr, "headgate: %v\n", err)
-		if h, ok := err.(interface{ Hint() string }); ok && h.Hint() != "" {
-			fmt.Fprintf(stderr, "hint: %s\n", h.Hint())
-		}
+		config.Print(stderr, err)
 	}
 	return exitFailed
 }
@@ -278,19 +275,7 @@ func (o *operator) again() string {
 			}
 			continue
 		}
-		words = append(words, shellWord(o.command[i]))
+		words = append(words, config.ShellWord(o.command[i]))
 	}
 	return strings.Join(words, " ")
-}
-
-// shellWord quotes a word if a shell requires it.
-func shellWord(s string) string {
-	plain := !strings.ContainsFunc(s, func(r rune) bool {
-		return !strings.ContainsRune("-_=+:,./@%", r) && (r < '0' || r > '9') &&
-			(r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
-	})
-	if plain && s != "" {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -26,12 +25,7 @@ func serve(ctx context.Context, cfg *config.Config, stdout, stderr io.Writer) in
 		return printFaults(stderr, err)
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "headgate: %v\n", err)
-		var h interface{ Hint() string }
-		if errors.As(err, &h) {
-			fmt.Fprintf(stderr, "hint: %s\n", h.Hint())
-		}
-		return exitFailed
+		return printHinted(stderr, err)
 	}
 	fmt.Fprintf(stdout, "visitors  http://%s\n", s.Addr())
 	if a := s.TLSAddr(); a != nil {

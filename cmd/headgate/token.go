@@ -195,13 +195,3 @@ func revokeToken(dir, id string, stdout, stderr io.Writer) int {
 	fmt.Fprintf(stdout, "token %s is revoked\n", t.ID)
 	return exitOK
 }
-
-// printHinted prints an error and its hint.
-func printHinted(stderr io.Writer, err error) int {
-	fmt.Fprintf(stderr, "headgate: %v\n", err)
-	var h interface{ Hint() string }
-	if errors.As(err, &h) {
-		fmt.Fprintf(stderr, "hint: %s\n", h.Hint())
-	}
-	return exitFailed
-}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/loopback"
 )
 
@@ -139,8 +140,8 @@ func TestNumbersForPeople(t *testing.T) {
 	}
 	for word, want := range map[string]string{"plain-word_1=2:./@%": "plain-word_1=2:./@%", "": "''",
 		"a b": "'a b'", "it's": `'it'\''s'`, "$(rm x)": "'$(rm x)'", "a;b": "'a;b'", "ü": "'ü'", "~": "'~'"} {
-		if got := shellWord(word); got != want {
-			t.Errorf("shellWord(%q): %s, want %s", word, got, want)
+		if got := config.ShellWord(word); got != want {
+			t.Errorf("config.ShellWord(%q): %s, want %s", word, got, want)
 		}
 	}
 }

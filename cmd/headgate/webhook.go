@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/hint"
 )
 
 const webhookHelp = `usage: headgate webhook list
@@ -75,14 +76,6 @@ func (o *operator) webhooks(ctx context.Context) ([]api.Webhook, error) {
 	return all.Webhooks, err
 }
 
-// A notTaken is the error for a test that the receiver has not accepted.
-type notTaken struct{ why, hint string }
-
-func (e *notTaken) Error() string { return e.why }
-
-// Hint returns what to do.
-func (e *notTaken) Hint() string { return e.hint }
-
 // testWebhook sends a test and waits for the result.
 func (o *operator) testWebhook(ctx context.Context, w io.Writer, name string) error {
 	var sent struct {
@@ -112,13 +105,13 @@ func (o *operator) testWebhook(ctx context.Context, w io.Writer, name string) er
 					time.Since(began).Round(webhookAgain), sent.ID)
 				return nil
 			case x.LastFailure != nil && x.LastFailure.ID == sent.ID:
-				return &notTaken{"not taken: " + x.LastFailure.Why,
-					"look at the receiver at " + x.Address + ", and test again"}
+				return &hint.Error{Text: "not taken: " + x.LastFailure.Why,
+					Do: "look at the receiver at " + x.Address + ", and test again"}
 			}
 		}
 	}
-	return &notTaken{"not sent yet: other messages wait before it",
-		"headgate webhook list says how many, and how the last attempt went"}
+	return &hint.Error{Text: "not sent yet: other messages wait before it",
+		Do: "headgate webhook list says how many, and how the last attempt went"}
 }
 
 // webhookTable formats webhooks in 80 columns, with the last error if nothing was accepted since.

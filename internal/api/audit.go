@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/platform"
 )
 
@@ -36,31 +37,6 @@ type AuditEntry struct {
 	RequestID string            `json:"request_id"`
 }
 
-// A FileError names the file of the data folder that failed, and what to do.
-type FileError struct {
-	Path string
-	Text string
-	Do   string
-	Err  error
-}
-
-func (e *FileError) Error() string {
-	err := e.Err
-	if p, ok := errors.AsType[*fs.PathError](err); ok {
-		err = p.Err // the message contains the path already
-	}
-	if err == nil {
-		return e.Path + ": " + e.Text
-	}
-	return fmt.Sprintf("%s: %s: %v", e.Path, e.Text, err)
-}
-
-// Unwrap returns the error of the file.
-func (e *FileError) Unwrap() error { return e.Err }
-
-// Hint returns what to do.
-func (e *FileError) Hint() string { return e.Do }
-
 // An Audit is the audit log in a data folder. Lines are only added, and each is on the disk before
 // Append returns. It may be used by many goroutines at once; a command may add lines at the same
 // time as the process.
@@ -78,8 +54,8 @@ func NewAudit(dir string) *Audit { return &Audit{dir: dir, max: auditMax} }
 func (a *Audit) path() string { return filepath.Join(a.dir, auditFile) }
 
 func (a *Audit) fail(err error) error {
-	return &FileError{Path: a.path(), Text: "the audit log cannot be written", Err: err,
-		Do: "give the user that runs headgate write access to the data folder, and check that the disk has free space"}
+	return hint.File(err, a.path()+": the audit log cannot be written",
+		"give the user that runs headgate write access to the data folder, and check that the disk has free space")
 }
 
 // Close closes the file. A later Append opens it again.
@@ -194,8 +170,8 @@ func (a *Audit) Newest(most int) ([]AuditEntry, error) {
 			break
 		}
 		if err != nil {
-			return nil, &FileError{Path: path, Text: "cannot be read", Err: err,
-				Do: "give the user that runs headgate read access to the data folder"}
+			return nil, hint.File(err, path+": cannot be read",
+				"give the user that runs headgate read access to the data folder")
 		}
 		lines := bytes.Split(b, []byte("\n"))
 		for _, line := range slices.Backward(lines) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/manage"
 )
 
@@ -121,8 +122,8 @@ func problemOf(err error) *problem {
 	p := &problem{Status: http.StatusInternalServerError, Code: "failed", cause: err,
 		Detail: "the request failed; nothing has changed",
 		Hint:   "the log of headgate has the reason under this request id"}
-	if h, ok := errors.AsType[*FileError](err); ok {
-		p.Code, p.Hint = "data_folder", h.Hint()
+	if h, ok := errors.AsType[*hint.Error](err); ok {
+		p.Code, p.Hint = "data_folder", h.Do
 	}
 	return p
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/platform"
 )
 
@@ -18,8 +19,8 @@ func CreateToken(dir string, t Token) (secret string, made Token, err error) {
 	t.CreatedAt = time.Now().UTC().Truncate(time.Second)
 	err = editTokens(dir, func(list []Token) ([]Token, error) {
 		if len(list) >= maxTokens {
-			return nil, &FileError{Path: filepath.Join(dir, tokensFile),
-				Text: fmt.Sprintf("already contains %d tokens", maxTokens),
+			return nil, &hint.Error{
+				Text: fmt.Sprintf("%s: already contains %d tokens", filepath.Join(dir, tokensFile), maxTokens),
 				Do:   "revoke unused tokens: headgate token list, headgate token revoke ID"}
 		}
 		return append(list, t), nil
@@ -56,14 +57,13 @@ func RevokeToken(dir, id string) (gone Token, ok bool, err error) {
 // as a whole: a crash leaves the old list or the new one.
 func editTokens(dir string, edit func([]Token) ([]Token, error)) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return &FileError{Path: dir, Text: "cannot be made", Err: err,
-			Do: "set --data DIR to the data folder of headgate"}
+		return hint.File(err, dir+": cannot be made", "set --data DIR to the data folder of headgate")
 	}
 	path := filepath.Join(dir, tokensFile)
 	lock, err := lockTokens(path)
 	if err != nil {
-		return &FileError{Path: path, Text: "cannot be opened", Err: err,
-			Do: "run this command as the user that runs headgate and owns the data folder"}
+		return hint.File(err, path+": cannot be opened",
+			"run this command as the user that runs headgate and owns the data folder")
 	}
 	defer lock.Close() // also unlocks
 	list, err := readTokens(path)
@@ -74,8 +74,8 @@ func editTokens(dir string, edit func([]Token) ([]Token, error)) error {
 		return err
 	}
 	if err := replaceTokens(dir, list); err != nil {
-		return &FileError{Path: path, Text: "cannot be written", Err: err,
-			Do: "check that the disk has free space and that the folder belongs to the user that runs headgate"}
+		return hint.File(err, path+": cannot be written",
+			"check that the disk has free space and that the folder belongs to the user that runs headgate")
 	}
 	return nil
 }

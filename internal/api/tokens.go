@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/platform"
 )
 
@@ -221,5 +222,5 @@ func tokenError(path, text string, err error) error {
 	if err == nil || !errors.Is(err, fs.ErrPermission) {
 		do = "restore it from a backup, or move it away and create new tokens"
 	}
-	return &FileError{Path: path, Text: text, Do: do, Err: err}
+	return hint.File(err, path+": "+text, do)
 }

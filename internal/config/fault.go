@@ -4,8 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
+
+	"github.com/headgate/headgate/internal/hint"
 )
 
 // A Fault is one mistake in a file or in flags, or one warning.
@@ -56,6 +59,26 @@ func Faults(err error) []*Fault {
 		all = append(all, Faults(e)...)
 	}
 	return all
+}
+
+// Print writes err for people: a line for each fault, and what to do.
+func Print(w io.Writer, err error) {
+	faults := Faults(err)
+	PrintFaults(w, faults)
+	if faults != nil {
+		return
+	}
+	fmt.Fprintf(w, "headgate: %v\n", err)
+	if do := hint.Of(err); do != "" {
+		fmt.Fprintf(w, "hint: %s\n", do)
+	}
+}
+
+// PrintFaults writes a line for each fault, and what to do.
+func PrintFaults(w io.Writer, faults []*Fault) {
+	for _, f := range faults {
+		fmt.Fprintf(w, "headgate: %v\nhint: %s\n", f, f.Hint)
+	}
 }
 
 // joinFaults joins the faults into one error, in the order of the file. It returns nil if there are

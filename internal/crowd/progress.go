@@ -4,9 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"sync/atomic"
 	"time"
+
+	"github.com/headgate/headgate/internal/platform"
 )
 
 // A progress counts events and prints a line at intervals.
@@ -48,7 +49,7 @@ func (p *progress) line(since time.Duration, color bool) string {
 // run prints to w until ctx is done: each second on a terminal, and each 10 s in a log, where a
 // line each second would hide the rest.
 func (p *progress) run(ctx context.Context, w io.Writer, env func(string) string) {
-	tty := isTerminal(w)
+	tty := platform.IsScreen(w)
 	every := 10 * time.Second
 	if tty {
 		every = time.Second
@@ -65,13 +66,4 @@ func (p *progress) run(ctx context.Context, w io.Writer, env func(string) string
 			return
 		}
 	}
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	fi, err := f.Stat()
-	return err == nil && fi.Mode()&os.ModeCharDevice != 0
 }

@@ -25,6 +25,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/platform"
 )
 
@@ -38,34 +39,9 @@ const (
 	ownerFile  = "node"
 )
 
-// An Error describes what is wrong with a data folder and what to do.
-type Error struct {
-	Dir  string
-	Text string
-	Do   string
-	Err  error
-}
-
-func (e *Error) Error() string {
-	s := fmt.Sprintf("data folder %s: %s", e.Dir, e.Text)
-	if e.Err != nil {
-		s += ": " + plain(e.Err).Error()
-	}
-	return s
-}
-
-// Unwrap returns the cause.
-func (e *Error) Unwrap() error { return e.Err }
-
-// Hint returns what to do.
-func (e *Error) Hint() string { return e.Do }
-
-// plain removes the path from a file error, because the message names the folder already.
-func plain(err error) error {
-	if p, ok := errors.AsType[*fs.PathError](err); ok {
-		return p.Err
-	}
-	return err
+// wrong returns an error about a data folder.
+func wrong(err error, dir, text, do string) error {
+	return hint.File(err, fmt.Sprintf("data folder %s: %s", dir, text), do)
 }
 
 // A Folder is an open data folder.
@@ -78,7 +54,7 @@ type Folder struct {
 // Open creates the folder if it does not exist, checks it and locks it. Close unlocks it.
 func Open(dir string) (*Folder, error) {
 	fail := func(err error, text, do string) (*Folder, error) {
-		return nil, &Error{Dir: dir, Text: text, Do: do, Err: err}
+		return nil, wrong(err, dir, text, do)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fail(err, "cannot be made",
@@ -108,15 +84,14 @@ func (f *Folder) Claim(owner string) error {
 	switch was := strings.TrimSpace(string(b)); {
 	case errors.Is(err, fs.ErrNotExist):
 		if err := writeFile(f.Path(ownerFile), []byte(owner+"\n")); err != nil {
-			return &Error{Dir: f.dir, Text: "cannot be written", Do: writeHint(err), Err: err}
+			return wrong(err, f.dir, "cannot be written", writeHint(err))
 		}
 	case err != nil:
-		return &Error{Dir: f.dir, Text: "cannot be read", Do: "give this user the right to read " +
-			f.Path(ownerFile), Err: err}
+		return wrong(err, f.dir, "cannot be read", "give this user the right to read "+f.Path(ownerFile))
 	case was != owner:
-		return &Error{Dir: f.dir, Text: fmt.Sprintf("is that of node %q, and this is %q", was, owner),
-			Do: "start with an empty folder: the node fetches what it needs from the others. " +
-				"Was the node renamed, with all of the cluster stopped, remove " + f.Path(ownerFile)}
+		return wrong(nil, f.dir, fmt.Sprintf("is that of node %q, and this is %q", was, owner),
+			"start with an empty folder: the node fetches what it needs from the others. "+
+				"Was the node renamed, with all of the cluster stopped, remove "+f.Path(ownerFile))
 	}
 	return nil
 }
@@ -139,17 +114,16 @@ func (f *Folder) check() error {
 	case err != nil:
 		return err
 	case v > Version:
-		return &Error{Dir: f.dir,
-			Text: fmt.Sprintf("is of a newer headgate (format %d, this one knows %d)", v, Version),
-			Do:   "run the newer headgate, or give this one a folder of its own with --data"}
+		return wrong(nil, f.dir, fmt.Sprintf("is of a newer headgate (format %d, this one knows %d)", v, Version),
+			"run the newer headgate, or give this one a folder of its own with --data")
 	}
 	if err := f.tryWrite(); err != nil { // fails now with a reason, not later with a timeout
-		return &Error{Dir: f.dir, Text: "cannot be written", Do: writeHint(err), Err: err}
+		return wrong(err, f.dir, "cannot be written", writeHint(err))
 	}
 	if v == 0 {
 		text := fmt.Sprintf("%s%d\n", formatHead, Version)
 		if err := writeFile(f.Path(formatFile), []byte(text)); err != nil {
-			return &Error{Dir: f.dir, Text: "cannot be written", Do: writeHint(err), Err: err}
+			return wrong(err, f.dir, "cannot be written", writeHint(err))
 		}
 	}
 	return nil
@@ -179,18 +153,18 @@ func readFormat(dir string) (int, error) {
 		return 0, nil
 	}
 	if err != nil {
-		return 0, &Error{Dir: dir, Text: "cannot be read", Err: err,
-			Do: "give this user the right to read it, or name another folder with --data"}
+		return 0, wrong(err, dir, "cannot be read",
+			"give this user the right to read it, or name another folder with --data")
 	}
 	if string(b) == restoring {
-		return 0, &Error{Dir: dir, Text: "a restore into it was broken off",
-			Do: "restore again: headgate restore --aside --data " + dir + " FILE"}
+		return 0, wrong(nil, dir, "a restore into it was broken off",
+			"restore again: headgate restore --aside --data "+dir+" FILE")
 	}
 	v, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(string(b), formatHead)))
 	if err != nil || v < 1 || !strings.HasPrefix(string(b), formatHead) {
-		return 0, &Error{Dir: dir, Text: "its file format is damaged",
-			Do: fmt.Sprintf("if this is headgate's folder, write it anew: echo '%s%d' > %s",
-				formatHead, Version, filepath.Join(dir, formatFile))}
+		return 0, wrong(nil, dir, "its file format is damaged",
+			fmt.Sprintf("if this is headgate's folder, write it anew: echo '%s%d' > %s",
+				formatHead, Version, filepath.Join(dir, formatFile)))
 	}
 	return v, nil
 }
@@ -199,11 +173,11 @@ func readFormat(dir string) (int, error) {
 func (f *Folder) private(name string) error {
 	info, err := os.Stat(f.Path(name))
 	if err != nil {
-		return &Error{Dir: f.dir, Text: "cannot be read", Err: err, Do: writeHint(err)}
+		return wrong(err, f.dir, "cannot be read", writeHint(err))
 	}
 	if mode := info.Mode().Perm(); !platform.IsPrivate(mode) {
-		return &Error{Dir: f.dir, Text: fmt.Sprintf("%s may be read by others (mode %04o)",
-			f.Path(name), mode), Do: fmt.Sprintf("chmod go-rwx %s", f.Path(name))}
+		return wrong(nil, f.dir, fmt.Sprintf("%s may be read by others (mode %04o)", f.Path(name), mode),
+			fmt.Sprintf("chmod go-rwx %s", f.Path(name)))
 	}
 	return nil
 }
@@ -219,15 +193,15 @@ func (f *Folder) Records() string { return f.Path("records") }
 
 // Fault wraps an error about the content of the folder.
 func (f *Folder) Fault(text string, err error) error {
-	hint := writeHint(err)
-	if e, ok := errors.AsType[*Error](err); ok {
+	do := writeHint(err)
+	if e, ok := errors.AsType[*hint.Error](err); ok {
 		return e
 	}
 	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EROFS) &&
 		!errors.Is(err, fs.ErrPermission) {
-		hint = "headgate doctor --data " + f.dir + " says what is damaged and what to do"
+		do = "headgate doctor --data " + f.dir + " says what is damaged and what to do"
 	}
-	return &Error{Dir: f.dir, Text: text, Do: hint, Err: err}
+	return wrong(err, f.dir, text, do)
 }
 
 // Write replaces a file of the folder atomically.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/headgate/headgate/internal/hint"
 )
 
 // A folder that was copied to another node is refused there, and goes on where it belongs.
@@ -19,7 +21,7 @@ func TestAFolderIsThatOfOneNode(t *testing.T) {
 		}
 	}
 	for _, owner := range []string{"sjc/n2", "lhr/n1"} {
-		e, ok := errors.AsType[*Error](f.Claim(owner))
+		e, ok := errors.AsType[*hint.Error](f.Claim(owner))
 		if !ok || !strings.Contains(e.Text, `"sjc/n1"`) || !strings.Contains(e.Hint(), "empty folder") {
 			t.Errorf("%s in the folder of sjc/n1: %v", owner, e)
 		}

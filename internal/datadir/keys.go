@@ -47,7 +47,7 @@ func (f *Folder) Keys() ([]SealingKey, error) {
 	defer f.keys.Unlock()
 	dir := f.Path("keys")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, &Error{Dir: f.dir, Text: "cannot be written", Do: writeHint(err), Err: err}
+		return nil, wrong(err, f.dir, "cannot be written", writeHint(err))
 	}
 	if err := f.private("keys"); err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (f *Folder) Keys() ([]SealingKey, error) {
 func (f *Folder) readKeys(dir string) ([]SealingKey, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, &Error{Dir: f.dir, Text: "cannot be read", Do: writeHint(err), Err: err}
+		return nil, wrong(err, f.dir, "cannot be read", writeHint(err))
 	}
 	var keys []SealingKey
 	for _, e := range entries {
@@ -104,12 +104,11 @@ func (f *Folder) readKey(name string, id byte) (k SealingKey, err error) {
 	}
 	b, err := os.ReadFile(f.Path(name))
 	if err != nil {
-		return k, &Error{Dir: f.dir, Text: "cannot be read", Do: writeHint(err), Err: err}
+		return k, wrong(err, f.dir, "cannot be read", writeHint(err))
 	}
 	if k, err = parseKey(id, b); err != nil {
-		return k, &Error{Dir: f.dir, Text: fmt.Sprintf("%s is damaged", f.Path(name)),
-			Do: "bring it back from a backup, or remove it: whoever holds a cookie that it " +
-				"sealed loses the place"}
+		return k, wrong(nil, f.dir, f.Path(name)+" is damaged", "bring it back from a backup, or remove it: "+
+			"whoever holds a cookie that it sealed loses the place")
 	}
 	return k, nil
 }
@@ -143,8 +142,7 @@ func (f *Folder) rotateLocked(now time.Time) ([]SealingKey, error) {
 		if i > 0 && now.Sub(keys[i-1].Made) > KeepKeys || i >= maxKeys-1 {
 			err := os.Remove(filepath.Join(dir, keyName(k.ID)))
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return nil, &Error{Dir: f.dir, Text: "an old key cannot be removed",
-					Do: writeHint(err), Err: err}
+				return nil, wrong(err, f.dir, "an old key cannot be removed", writeHint(err))
 			}
 			continue
 		}
@@ -161,7 +159,7 @@ func (f *Folder) rotateLocked(now time.Time) ([]SealingKey, error) {
 	rand.Read(next.Key[:])
 	text := hex.EncodeToString(next.Key[:]) + " " + next.Made.Format(time.RFC3339Nano) + "\n"
 	if err := writeFile(filepath.Join(dir, keyName(next.ID)), []byte(text)); err != nil {
-		return nil, &Error{Dir: f.dir, Text: "a key cannot be written", Do: writeHint(err), Err: err}
+		return nil, wrong(err, f.dir, "a key cannot be written", writeHint(err))
 	}
 	return f.readKeys(dir)
 }
@@ -188,7 +186,7 @@ func (f *Folder) Forget(id byte) ([]SealingKey, error) {
 		return nil, ErrKeySeals
 	}
 	if err := os.Remove(filepath.Join(dir, keyName(id))); err != nil {
-		return nil, &Error{Dir: f.dir, Text: "a key cannot be removed", Do: writeHint(err), Err: err}
+		return nil, wrong(err, f.dir, "a key cannot be removed", writeHint(err))
 	}
 	return f.readKeys(dir)
 }

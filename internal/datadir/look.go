@@ -24,7 +24,7 @@ func LookAtKeys(dir string) (keys []SealingKey, faults []error) {
 	}
 	entries, err := os.ReadDir(f.Path("keys"))
 	if err != nil {
-		return nil, []error{&Error{Dir: dir, Text: "cannot be read", Do: writeHint(err), Err: err}}
+		return nil, []error{wrong(err, dir, "cannot be read", writeHint(err))}
 	}
 	for _, e := range entries {
 		id, ok := keyID(e.Name())
@@ -67,7 +67,7 @@ func InUse(dir string) (pid int, used bool, err error) {
 		return 0, false, nil
 	}
 	if err != nil {
-		return 0, false, &Error{Dir: dir, Text: "its lock cannot be read", Do: writeHint(err), Err: err}
+		return 0, false, wrong(err, dir, "its lock cannot be read", writeHint(err))
 	}
 	defer f.Close()
 	if pid := platform.LockHolder(f); pid > 0 {
@@ -93,7 +93,7 @@ func Fill(dir string) (*Filling, error) {
 	}
 	if err := writeFile(f.Path(formatFile), []byte(restoring)); err != nil {
 		f.Close()
-		return nil, &Error{Dir: dir, Text: "cannot be written", Do: writeHint(err), Err: err}
+		return nil, wrong(err, dir, "cannot be written", writeHint(err))
 	}
 	return &Filling{f}, nil
 }
@@ -106,7 +106,7 @@ func (w *Filling) Put(name string, b []byte) error {
 		err = writeFile(path, b)
 	}
 	if err != nil {
-		return &Error{Dir: w.f.dir, Text: name + " cannot be written", Do: writeHint(err), Err: err}
+		return wrong(err, w.f.dir, name+" cannot be written", writeHint(err))
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/crowd"
+	"github.com/headgate/headgate/internal/hint"
 )
 
 // A front is the entrance for people with a browser. It forwards everything to the room, and reads
@@ -48,7 +49,8 @@ func openFront(addr string, another bool, room http.RoundTripper) (*front, error
 		ln, err = net.Listen("tcp", net.JoinHostPort(host, "0"))
 	}
 	if err != nil {
-		return nil, &ListenError{addr, err}
+		return nil, &hint.Error{Text: "listen " + addr, Err: err,
+			Do: "another program may use it: set --listen to a free address, or leave it out"}
 	}
 	f := &front{URL: "http://" + dialable(ln.Addr()) + "/", done: make(chan error, 1),
 		guests: map[string]guest{}}
@@ -68,20 +70,6 @@ func openFront(addr string, another bool, room http.RoundTripper) (*front, error
 		ErrorLog: log.New(io.Discard, "", 0)}
 	go func() { f.done <- f.server.Serve(ln) }()
 	return f, nil
-}
-
-// A ListenError reports that the address for browsers is not available.
-type ListenError struct {
-	Addr string
-	Err  error
-}
-
-func (e *ListenError) Error() string { return fmt.Sprintf("listen %s: %v", e.Addr, e.Err) }
-func (e *ListenError) Unwrap() error { return e.Err }
-
-// Hint returns advice for the user.
-func (e *ListenError) Hint() string {
-	return "another program may use it: set --listen to a free address, or leave it out"
 }
 
 // dialable returns the address with a host that a browser on this machine can open.

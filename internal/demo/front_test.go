@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/crowd"
+	"github.com/headgate/headgate/internal/hint"
 )
 
 // A waiting answer as the room gives it, but for the keys that nobody here reads.
@@ -89,7 +90,7 @@ func TestFrontAddress(t *testing.T) {
 	addr := taken.Addr().String()
 	if _, err := openFront(addr, false, http.DefaultTransport); err == nil {
 		t.Error("listens on an address that is taken")
-	} else if h, ok := err.(*ListenError); !ok || !strings.Contains(h.Hint(), "--listen") {
+	} else if h, ok := err.(*hint.Error); !ok || !strings.Contains(h.Hint(), "--listen") {
 		t.Errorf("%v has no hint", err)
 	}
 	f, err := openFront(addr, true, http.DefaultTransport)

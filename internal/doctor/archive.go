@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/datadir"
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/store"
 )
 
@@ -138,7 +139,7 @@ func readManifest(r io.Reader) (*manifest, error) {
 		return nil, errNoBackup
 	}
 	if m.Format > backupFormat {
-		return nil, &Error{Text: fmt.Sprintf("the backup is of a newer headgate (%s, format %d)",
+		return nil, &hint.Error{Text: fmt.Sprintf("the backup is of a newer headgate (%s, format %d)",
 			m.Version, m.Format), Do: "restore it with that headgate"}
 	}
 	if err := m.check(); err != nil {

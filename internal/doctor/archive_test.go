@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/datadir"
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
 )
@@ -164,7 +165,7 @@ func TestWhatIsNotABackupIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 			if err == nil {
 				t.Fatal("taken")
 			}
-			if e, ok := errors.AsType[*Error](err); !ok || e.Do == "" {
+			if e, ok := errors.AsType[*hint.Error](err); !ok || e.Do == "" {
 				t.Errorf("%v: no hint", err)
 			}
 			if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {

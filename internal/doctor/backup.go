@@ -14,30 +14,11 @@ import (
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/datadir"
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/platform"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
 )
-
-// An Error describes what is wrong with a folder or a backup, and what to do.
-type Error struct {
-	Text string
-	Do   string
-	Err  error
-}
-
-func (e *Error) Error() string {
-	if e.Err != nil {
-		return e.Text + ": " + e.Err.Error()
-	}
-	return e.Text
-}
-
-// Unwrap returns the cause.
-func (e *Error) Unwrap() error { return e.Err }
-
-// Hint returns what to do.
-func (e *Error) Hint() string { return e.Do }
 
 // A Backup is the content read from a data folder.
 type Backup struct {
@@ -68,10 +49,10 @@ func Take(dir, version string) (*Backup, error) {
 	case err != nil:
 		return nil, err
 	case v == 0:
-		return nil, &Error{Text: dir + " is no data folder of headgate",
+		return nil, &hint.Error{Text: dir + " is no data folder of headgate",
 			Do: "name the one of headgate run with --data DIR or --config FILE"}
 	case v > datadir.Version:
-		return nil, &Error{Text: fmt.Sprintf("%s is of a newer headgate (format %d)", dir, v),
+		return nil, &hint.Error{Text: fmt.Sprintf("%s is of a newer headgate (format %d)", dir, v),
 			Do: "take the backup with that headgate"}
 	}
 	_, running, err := datadir.InUse(dir)
@@ -112,11 +93,11 @@ func (b *Backup) add(m member) {
 func (b *Backup) file(dir, name string) error {
 	body, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name)))
 	if err != nil {
-		return &Error{Text: "a file cannot be read", Err: err,
+		return &hint.Error{Text: "a file cannot be read", Err: err,
 			Do: "run this as headgate's user, who owns the data folder"}
 	}
 	if len(body) > maxMember {
-		return &Error{Text: filepath.Join(dir, name) + " is larger than 2 MB",
+		return &hint.Error{Text: filepath.Join(dir, name) + " is larger than 2 MB",
 			Do: "it is not headgate's: remove it"}
 	}
 	b.add(member{Name: name, body: body})
@@ -130,7 +111,7 @@ func (b *Backup) records(dir string) error {
 		return nil
 	}
 	if err != nil {
-		return &Error{Text: "the records cannot be read", Err: err,
+		return &hint.Error{Text: "the records cannot be read", Err: err,
 			Do: "run this as headgate's user, who owns the data folder"}
 	}
 	for i := range all {
@@ -160,7 +141,7 @@ func (b *Backup) records(dir string) error {
 func (b *Backup) keys(dir string) error {
 	entries, err := os.ReadDir(filepath.Join(dir, "keys"))
 	if err != nil {
-		return &Error{Text: "the sealing keys cannot be read", Err: err,
+		return &hint.Error{Text: "the sealing keys cannot be read", Err: err,
 			Do: "run this as headgate's user, who owns the data folder"}
 	}
 	for _, e := range entries {
@@ -185,7 +166,7 @@ func (b *Backup) keys(dir string) error {
 		b.Keys++
 	}
 	if b.Keys == 0 {
-		return &Error{Text: "there is no sealing key in " + filepath.Join(dir, "keys"),
+		return &hint.Error{Text: "there is no sealing key in " + filepath.Join(dir, "keys"),
 			Do: "headgate doctor --data " + dir + " says more"}
 	}
 	return nil
@@ -204,10 +185,10 @@ func (b *Backup) WriteTo(w io.Writer) (int64, error) {
 // disk. After a crash the file is complete or does not exist.
 func (b *Backup) Save(file string, force bool) error {
 	if _, err := os.Lstat(file); err == nil && !force {
-		return &Error{Text: file + " is there already", Do: "name another file, or add --force"}
+		return &hint.Error{Text: file + " is there already", Do: "name another file, or add --force"}
 	}
 	fail := func(err error) error {
-		return &Error{Text: "the backup cannot be written", Err: err,
+		return &hint.Error{Text: "the backup cannot be written", Err: err,
 			Do: "name a file in a folder that this user may write, on a disk with room"}
 	}
 	tmp, err := os.CreateTemp(filepath.Dir(file), ".headgate-backup-") // 0600

@@ -23,6 +23,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -30,6 +31,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/store"
 )
 
@@ -145,8 +147,5 @@ func (x *examiner) ok(format string, args ...any) { x.say(OK, fmt.Sprintf(format
 
 // err adds an error as a result, with its own hint or the given one.
 func (x *examiner) err(err error, do string) {
-	if h, ok := err.(interface{ Hint() string }); ok {
-		do = h.Hint()
-	}
-	x.say(Fault, err.Error(), do)
+	x.say(Fault, err.Error(), cmp.Or(hint.Of(err), do))
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate/embedded"
 	"github.com/headgate/headgate/internal/datadir"
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
 )
@@ -276,7 +277,7 @@ func TestTake(t *testing.T) {
 	if err := os.Remove(dir + "/keys/001.key"); err != nil {
 		t.Fatal(err)
 	}
-	if e, ok := errors.AsType[*Error](func() error { _, err := Take(dir, "v1"); return err }()); !ok ||
+	if e, ok := errors.AsType[*hint.Error](func() error { _, err := Take(dir, "v1"); return err }()); !ok ||
 		!strings.Contains(e.Text, "no sealing key") {
 		t.Errorf("%v", e)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/datadir"
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/platform"
 )
 
@@ -260,7 +261,7 @@ func (x *examiner) process(ctx context.Context) {
 	}
 	r, err := x.cfg.Ask(ctx)
 	if err != nil {
-		x.say(Skipped, who+" and could not be asked: "+err.Error(), hintOf(err))
+		x.say(Skipped, who+" and could not be asked: "+err.Error(), hint.Of(err))
 		return
 	}
 	if !sameFolder(r.About.Data, x.cfg.Data) {
@@ -300,16 +301,6 @@ func sameFolder(a, b string) bool {
 	x, err := os.Stat(a)
 	y, err2 := os.Stat(b)
 	return err == nil && err2 == nil && os.SameFile(x, y)
-}
-
-func hintOf(err error) string {
-	if h, ok := errors.AsType[interface {
-		error
-		Hint() string
-	}](err); ok {
-		return h.Hint()
-	}
-	return ""
 }
 
 // keys checks the sealing keys.

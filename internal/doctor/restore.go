@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/datadir"
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/platform"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
@@ -73,10 +74,10 @@ type RestoreConfig struct {
 func Restore(r io.Reader, cfg RestoreConfig) (*Restored, error) {
 	m, err := readManifest(r)
 	if err != nil {
-		if e, ok := errors.AsType[*Error](err); ok {
+		if e, ok := errors.AsType[*hint.Error](err); ok {
 			return nil, e
 		}
-		return nil, &Error{Text: "the backup cannot be taken", Err: err,
+		return nil, &hint.Error{Text: "the backup cannot be taken", Err: err,
 			Do: "take another one; nothing was changed"}
 	}
 	if err := m.understood(); err != nil {
@@ -102,7 +103,7 @@ func Restore(r io.Reader, cfg RestoreConfig) (*Restored, error) {
 // understood decodes everything that a headgate will read.
 func (m *manifest) understood() error {
 	fault := func(name string, err error) error {
-		return &Error{Text: "the backup's " + name + " cannot be taken", Err: err,
+		return &hint.Error{Text: "the backup's " + name + " cannot be taken", Err: err,
 			Do: "take another backup, or the headgate that made it: " + m.Version}
 	}
 	v, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(
@@ -138,7 +139,7 @@ func clearWay(cfg RestoreConfig) (aside string, err error) {
 		return "", nil
 	}
 	if err != nil {
-		return "", &Error{Text: cfg.Dir + " cannot be read", Err: err,
+		return "", &hint.Error{Text: cfg.Dir + " cannot be read", Err: err,
 			Do: "name a folder that is not there yet with --data DIR"}
 	}
 	_, used, err := datadir.InUse(cfg.Dir)
@@ -146,10 +147,10 @@ func clearWay(cfg RestoreConfig) (aside string, err error) {
 	case err != nil:
 		return "", err
 	case used:
-		return "", &Error{Text: "a headgate works in " + cfg.Dir,
+		return "", &hint.Error{Text: "a headgate works in " + cfg.Dir,
 			Do: "stop it first: what it writes must not mix with the backup"}
 	case !cfg.Aside:
-		return "", &Error{Text: cfg.Dir + " is not empty",
+		return "", &hint.Error{Text: cfg.Dir + " is not empty",
 			Do: "name a folder that is not there yet, or add --aside: the old one is kept beside it"}
 	}
 	lock, err := holdOld(cfg.Dir)
@@ -159,10 +160,10 @@ func clearWay(cfg RestoreConfig) (aside string, err error) {
 	defer lock.Close()
 	aside = fmt.Sprintf("%s.old-%s", filepath.Clean(cfg.Dir), cfg.Now.UTC().Format("20060102T150405"))
 	if _, err := os.Lstat(aside); err == nil {
-		return "", &Error{Text: aside + " is there already", Do: "run this again in a second"}
+		return "", &hint.Error{Text: aside + " is there already", Do: "run this again in a second"}
 	}
 	if err := os.Rename(cfg.Dir, aside); err != nil {
-		e := &Error{Text: "the old folder cannot be put aside", Err: err,
+		e := &hint.Error{Text: "the old folder cannot be put aside", Err: err,
 			Do: "run this as the owner of the folder above it"}
 		if errors.Is(err, syscall.EBUSY) {
 			e.Do = "it is a mount of its own: move what is in it elsewhere, and restore into the empty one"
@@ -186,12 +187,12 @@ func empty(entries []fs.DirEntry) bool {
 func holdOld(dir string) (*os.File, error) {
 	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, &Error{Text: "the old folder cannot be locked", Err: err,
+		return nil, &hint.Error{Text: "the old folder cannot be locked", Err: err,
 			Do: "run this as headgate's user, who owns the data folder"}
 	}
 	if err := platform.TryLock(lock); err != nil {
 		lock.Close()
-		return nil, &Error{Text: "a headgate works in " + dir,
+		return nil, &hint.Error{Text: "a headgate works in " + dir,
 			Do: "stop it first: what it writes must not mix with the backup"}
 	}
 	return lock, nil

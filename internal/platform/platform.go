@@ -17,6 +17,7 @@ package platform
 
 import (
 	"errors"
+	"io"
 	"os"
 )
 
@@ -26,6 +27,16 @@ var ErrLocked = errors.New("locked by another process")
 // IsLocked reports whether a process, this one included, has locked the file through another
 // descriptor.
 func IsLocked(f *os.File) bool { return errors.Is(tryShared(f), ErrLocked) }
+
+// IsScreen reports whether w is a terminal.
+func IsScreen(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0 && f.Name() != os.DevNull
+}
 
 // Winsize is the size of a terminal in characters.
 type Winsize struct{ Columns, Rows int }

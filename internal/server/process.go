@@ -113,7 +113,7 @@ func (m *Machine) listen(addr, key string) (l net.Listener, err error) {
 		l, err = net.Listen("tcp", addr)
 	}
 	if err != nil {
-		return nil, &AddressError{Key: key, Addr: addr, Err: err}
+		return nil, addressError(key, addr, err)
 	}
 	return l, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/guard"
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/paths"
 	"github.com/headgate/headgate/internal/platform"
 	"github.com/headgate/headgate/internal/proxy"
@@ -166,20 +167,9 @@ func (s *Server) pace() guard.Pace {
 const (
 	fewestFiles = 256
 	enoughFiles = 8192
+
+	moreFiles = "raise it: ulimit -n 65536, or LimitNOFILE=65536 in the systemd unit"
 )
-
-// A FilesError reports that the process may not open enough files to serve.
-type FilesError struct{ Limit uint64 }
-
-func (e *FilesError) Error() string {
-	return fmt.Sprintf("this process may open only %d files, at least %d are needed",
-		e.Limit, fewestFiles)
-}
-
-// Hint returns what the operator can do.
-func (e *FilesError) Hint() string {
-	return "raise it: ulimit -n 65536, or LimitNOFILE=65536 in the systemd unit"
-}
 
 // raiseFiles raises the soft limit of open files to the hard one and checks
 // that it is enough.
@@ -192,10 +182,11 @@ func raiseFiles(log *slog.Logger) error {
 		limit = most
 	}
 	if limit < fewestFiles {
-		return &FilesError{limit}
+		return &hint.Error{Do: moreFiles, Text: fmt.Sprintf(
+			"this process may open only %d files, at least %d are needed", limit, fewestFiles)}
 	}
 	if limit < enoughFiles {
-		log.Warn("few open files allowed", "limit", limit, "hint", (&FilesError{}).Hint())
+		log.Warn("few open files allowed", "limit", limit, "hint", moreFiles)
 	}
 	return nil
 }

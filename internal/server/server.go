@@ -20,7 +20,6 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -37,6 +36,7 @@ import (
 	"github.com/headgate/headgate/internal/control"
 	"github.com/headgate/headgate/internal/dashboard"
 	"github.com/headgate/headgate/internal/guard"
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/node"
 	"github.com/headgate/headgate/internal/pages"
 	"github.com/headgate/headgate/internal/platform"
@@ -204,31 +204,24 @@ func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
 	return err
 }
 
-// An AddressError reports an address that could not be bound, and what to do.
-type AddressError struct {
-	Key  string // listen, admin_listen, envoy.listen or tls.listen
-	Addr string
-	Err  error
+// addressError reports an address that could not be bound. The key is listen, admin_listen,
+// envoy.listen or tls.listen.
+func addressError(key, addr string, err error) error {
+	return &hint.Error{Text: key + " " + addr, Do: addressHint(key, err), Err: err}
 }
 
-func (e *AddressError) Error() string { return fmt.Sprintf("%s %s: %v", e.Key, e.Addr, e.Err) }
-
-// Unwrap returns the error of the network.
-func (e *AddressError) Unwrap() error { return e.Err }
-
-// Hint returns what the operator can do.
-func (e *AddressError) Hint() string {
-	key := "--" + strings.ReplaceAll(e.Key, "_", "-")
-	if strings.Contains(e.Key, ".") { // keys with a dot have no flag
-		key = e.Key
+// addressHint returns what the operator can do.
+func addressHint(key string, err error) string {
+	if !strings.Contains(key, ".") { // keys with a dot have no flag
+		key = "--" + strings.ReplaceAll(key, "_", "-")
 	}
 	switch {
-	case errors.Is(e.Err, syscall.EACCES):
+	case errors.Is(err, syscall.EACCES):
 		return "ports below 1024 need a right that this user lacks: see As a service in " +
 			"docs/operations.md, or set " + key + " to a higher port"
-	case errors.Is(e.Err, syscall.EADDRNOTAVAIL):
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return "this machine does not have that address: set " + key + " to one of its own, or leave the host out"
-	case errors.Is(e.Err, syscall.EADDRINUSE):
+	case errors.Is(err, syscall.EADDRINUSE):
 		return "another program may use it: stop that one or set " + key + " to a free address"
 	}
 	return "set " + key + " to an address of this machine, such as :8080"

@@ -24,6 +24,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/yardstick"
 )
 
@@ -265,7 +266,7 @@ func TestServerSaysWhichAddressIsTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Open(t.Context(), cfg, slog.New(slog.DiscardHandler))
-	e, ok := err.(*AddressError)
+	e, ok := err.(*hint.Error)
 	if !ok || !strings.Contains(e.Error(), l.Addr().String()) || !strings.Contains(e.Hint(), "--listen") {
 		t.Errorf("%v", err)
 	}
@@ -282,13 +283,13 @@ func TestAddressErrorsSayWhatToDo(t *testing.T) {
 		err  error
 		want string
 	}{
-		{&AddressError{"listen", ":80", bind(syscall.EACCES)}, "see As a service in docs.*, or set --listen "},
-		{&AddressError{"admin_listen", ":8081", bind(syscall.EADDRINUSE)}, "another program .* set --admin-listen "},
+		{addressError("listen", ":80", bind(syscall.EACCES)), "see As a service in docs.*, or set --listen "},
+		{addressError("admin_listen", ":8081", bind(syscall.EADDRINUSE)), "another program .* set --admin-listen "},
 		{elsewhere, "this machine does not have that address: set tls.listen "},
-		{&AddressError{"listen", "nowhere:80", &net.DNSError{Err: "no such host"}},
+		{addressError("listen", "nowhere:80", &net.DNSError{Err: "no such host"}),
 			"^set --listen to an address of this machine"},
 	} {
-		e, ok := errors.AsType[*AddressError](c.err)
+		e, ok := errors.AsType[*hint.Error](c.err)
 		if !ok || !regexp.MustCompile(c.want).MatchString(e.Hint()) {
 			t.Errorf("%v: %q does not match %q", c.err, e.Hint(), c.want)
 		}

@@ -5,6 +5,8 @@ import (
 	"math"
 	"strings"
 	"time"
+
+	"github.com/headgate/headgate/internal/suggest"
 )
 
 // These are the sources of the scenarios' parameters.
@@ -70,37 +72,10 @@ func (e *UnknownError) Error() string { return fmt.Sprintf("unknown %s %q", e.Ki
 
 // Hint returns the valid names, or only the nearest one if one is near.
 func (e *UnknownError) Hint() string {
-	best, least := "", math.MaxInt
-	for _, k := range e.Known {
-		if d := distance(e.Name, k); d < least {
-			best, least = k, d
-		}
-	}
-	if least <= 2+len(e.Name)/4 {
-		return fmt.Sprintf("do you mean %s?", best)
+	if near := suggest.Nearest(e.Name, e.Known); near != "" {
+		return fmt.Sprintf("do you mean %s?", near)
 	}
 	return "there are " + strings.Join(e.Known, ", ")
-}
-
-// distance returns the Levenshtein distance.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for k := range row {
-		row[k] = k
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for k := range len(b) {
-			cost := diagonal
-			if a[i] != b[k] {
-				cost++
-			}
-			diagonal = row[k+1]
-			row[k+1] = min(cost, row[k]+1, row[k+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // constant returns a constant rate.

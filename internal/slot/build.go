@@ -13,7 +13,7 @@ func (p *Pool) Begin(clk time.Duration, force bool) (now []Reply, write *Record)
 	if !p.serving || p.wr != nil {
 		return nil, nil
 	}
-	if p.rec.Parent != nil && clk >= p.up.until && p.par.fault&(faultNoClip|faultColdTells) == 0 {
+	if p.termOver(clk) {
 		p.queue = nil // own loan is over or unknown: no time, no term, no answer
 		if len(p.up.heard) == 0 {
 			return nil, nil
@@ -72,8 +72,6 @@ func (p *Pool) sort(clk time.Duration, x *Sync) (r Reply, again, drop bool) {
 		// The loan is written off, or a late duplicate of a loan's first Sync has created it again.
 		// The new loan never granted what the borrower holds.
 		return Reply{x, p.dead(x)}, true, false
-	case p.par.fault&faultDeltas != 0:
-		return r, false, false
 	case x.Seq.Before(l.Seq):
 		return r, false, true
 	case x.Seq == l.Seq:
@@ -92,7 +90,7 @@ func (p *Pool) sort(clk time.Duration, x *Sync) (r Reply, again, drop bool) {
 }
 
 func (p *Pool) settle(x *Sync) {
-	if x.Est == p.epoch || p.par.fault&faultMixScales != 0 {
+	if x.Est == p.epoch {
 		p.settled[x.Loan] = x.Settled
 	} else {
 		p.settled[x.Loan] = 0
@@ -112,10 +110,7 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 	p.hearUp(r)
 	p.goOn(clk, r, p.settledUntil(clk, r, r.Time))
 	p.free(clk, r)
-	late := p.par.fault&faultLateRefill != 0
-	if !late {
-		p.refill(r)
-	}
+	p.refill(r)
 	p.takeBack(clk, r)
 	p.allSpoke = false
 	for _, x := range syncs {
@@ -123,9 +118,6 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 	}
 	p.evict(clk, r, syncs)
 	p.sure(r)
-	if late {
-		p.refill(r)
-	}
 	claims := p.claims
 	p.making, p.claims = p.making[:0], nil
 	for _, c := range claims {
@@ -313,7 +305,7 @@ func (p *Pool) sure(r *Record) {
 // presumed returns the time until which a slot taken back at over may still be used.
 func (p *Pool) presumed(s *LimitState, over Time) Time {
 	switch {
-	case p.par.fault&faultNoPresume != 0 || s.Kind == Bucket:
+	case s.Kind == Bucket:
 		return over
 	case p.par.Counters:
 		return over.Add(p.par.Drift.Stretch(s.Longest + p.par.Sigma))
@@ -348,9 +340,6 @@ func (p *Pool) apply(clk time.Duration, r *Record, x *Sync) {
 	p.settle(x)
 	for i := range r.Limits {
 		back := max(0, min(x.Returned[i]-l.Returned[i], l.Lent(i)))
-		if p.par.fault&faultDeltas != 0 {
-			back = min(x.Returned[i], l.Lent(i))
-		}
 		l.Returned[i] += back
 		if r.Limits[i].Kind == Bucket {
 			r.Limits[i].Tokens += back

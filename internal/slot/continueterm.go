@@ -36,7 +36,7 @@ func (p *Pool) ContinueTerm(clk time.Duration, t ParentTerm, lo, hi Time) bool {
 	now := p.CounterTime(clk)
 	next := max(now, lo)
 	paused := t.Paused + max(0, hi.Sub(next))
-	if paused > p.par.Sigma && p.par.fault&faultLongPause == 0 || t.Until <= hi {
+	if paused > p.par.Sigma || t.Until <= hi {
 		return false
 	}
 	p.up.until = clk + p.par.Drift.Shrink(t.Until.Sub(hi))

@@ -46,8 +46,6 @@ func (p *Pool) opened(r *Record, s *LimitState, it *Item) {
 		earlier = earlier && !p.vacant && it.Use <= p.tookAt.Add(p.par.Drift.Up(p.par.Term))
 	}
 	switch {
-	case p.par.fault&faultOpenRenames != 0:
-		earlier = false
 	case named || p.gone.has(it.ID):
 		if r.Time < p.unnamed {
 			s.Ends.Add(p.unnamed, 1)
@@ -121,7 +119,7 @@ func (p *Pool) renew(r *Record, it *Item) {
 // there is none.
 func (p *Pool) strange(s *LimitState, from Time) Time {
 	for _, c := range slices.Backward(s.Ends.All()) {
-		if c.End > from && p.par.fault&faultAnyBucket == 0 {
+		if c.End > from {
 			continue
 		}
 		if b := p.knownAt[c.End]; b == nil || c.N > b.n {

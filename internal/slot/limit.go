@@ -86,8 +86,6 @@ type Params struct {
 	Counters   bool          // borrowers are counters, which record their own sessions
 	Datacenter string        // data center of a counter below Anywhere
 	Alone      bool          // at a takeover all earlier borrowers are surely dead
-
-	fault fault // tests only
 }
 
 // WithDefaults fills the zero fields with the defaults of docs/protocol.md §12.
@@ -113,25 +111,3 @@ func (p Params) WithDefaults() Params {
 	def(&p.Settle, 3*time.Second)
 	return p
 }
-
-// fault breaks one rule, so that tests can prove that the walk catches it. Only the tests of this
-// package can set one.
-type fault uint32
-
-const (
-	faultNoPresume      fault = 1 << iota // slots come back at once when a loan is taken back
-	faultTermFromAnswer                   // a term runs from the answer, not from the last write
-	faultFromReply                        // the borrower times its term from the reply
-	faultSoftRenew                        // (walk) a pass is renewed before the counter has confirmed it
-	faultDeltas                           // returns are changes, not totals
-	faultAnyBucket                        // an unknown renewal takes any bucket
-	faultTauAhead                         // counter time steps ahead at a takeover
-	faultMixScales                        // estimates mix epochs
-	faultNoAge                            // the age of the write is not stretched
-	faultLateRefill                       // a bucket refills after a report is processed
-	faultNoCountLent                      // a bucket refills without counting what is lent
-	faultNoClip                           // a term is not limited to the lender's own term
-	faultColdTells                        // a cold host publishes counter time
-	faultLongPause                        // a host continues however long counter time stood still
-	faultOpenRenames                      // an open takes the name back from its renewal
-)

@@ -107,7 +107,7 @@ func (p *Pool) IsCold(clk time.Duration) bool { return p.serving && p.termOver(c
 // termOver reports whether this counter's own term is over. Nothing may begin then, whatever was
 // received since.
 func (p *Pool) termOver(clk time.Duration) bool {
-	return p.rec.Parent != nil && clk >= p.up.until && p.par.fault&(faultNoClip|faultColdTells) == 0
+	return p.rec.Parent != nil && clk >= p.up.until
 }
 
 // lapsed reports whether Anywhere may have taken the counter's loan back, because its term is over.

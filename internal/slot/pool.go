@@ -235,9 +235,6 @@ func (p *Pool) Confirm(clk time.Duration) ([]Reply, []ClaimReply) {
 	if !p.serving {
 		p.serving = true
 		p.tauC, p.tauM = p.rec.Time, clk
-		if p.par.fault&faultTauAhead != 0 {
-			p.tauC += Time(p.par.Term)
-		}
 		for i := range p.rec.Loans {
 			p.backAt[p.rec.Loans[i].ID] = clk + p.par.Drift.Up(p.par.Term)
 		}
@@ -329,16 +326,8 @@ func (p *Pool) answer(clk time.Duration, x *Sync) Answer {
 		Name: p.rec.Name, Seq: x.Seq, Loan: x.Loan, Time: p.CounterTime(clk),
 		Waiting: p.wait || p.inTurn(clk),
 	}
-	age := p.par.Drift.Stretch(clk - p.last)
-	if p.par.fault&faultNoAge != 0 {
-		age = clk - p.last
-	}
-	from := p.last
-	if p.par.fault&faultTermFromAnswer != 0 {
-		age, from = 0, clk
-	}
-	term := p.par.Term - age
-	if p.rec.Parent != nil && p.par.fault&faultNoClip == 0 {
+	term := p.par.Term - p.par.Drift.Stretch(clk-p.last)
+	if p.rec.Parent != nil {
 		term = min(term, p.up.until-clk)
 	}
 	if l.Over > 0 { // taken back, and no write has revived it
@@ -355,7 +344,7 @@ func (p *Pool) answer(clk time.Duration, x *Sync) Answer {
 	}
 	a.Gone, a.Sure = p.gone.tell(x.Loan, x.Seq, p.CounterTime(clk)), p.rec.Sure
 	a.Latest = p.latest
-	p.backAt[l.ID] = from + p.par.Drift.Up(p.par.Term)
+	p.backAt[l.ID] = p.last + p.par.Drift.Up(p.par.Term)
 	return a
 }
 

@@ -261,11 +261,7 @@ func (r *Record) claimed(id SessionID) (c Claimed, ok bool) {
 // tokens + lent < b (docs/protocol.md §5).
 func (r *Record) refill(i int, p *Params) {
 	s := &r.Limits[i]
-	out := r.lent(i)
-	if p.fault&faultNoCountLent != 0 {
-		out = 0
-	}
-	room := s.N - s.Tokens - out
+	room := s.N - s.Tokens - r.lent(i)
 	if room <= 0 {
 		s.Refilled = r.Time
 		return

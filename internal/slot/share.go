@@ -192,14 +192,7 @@ func (s *Share) Receive(clk time.Duration, a *Answer) bool {
 		s.est = Estimate{} // another life: its time is not known
 	}
 	s.granted = max(s.granted, a.Granted)
-	from := s.sent
-	if s.par.fault&faultFromReply != 0 {
-		from = clk
-	}
-	s.until = max(s.until, from+s.par.Drift.Down(a.Term))
-	if s.par.fault&faultMixScales != 0 && s.est.Known() && a.Name.Epoch > s.est.Epoch {
-		s.est.Epoch = a.Name.Epoch // broken on purpose: two scales in one estimate
-	}
+	s.until = max(s.until, s.sent+s.par.Drift.Down(a.Term))
 	if a.Name.Epoch > s.est.Epoch {
 		s.settled = 0
 	}

@@ -1,5 +1,5 @@
 // Package mutants puts faults into copies of the code, one at a time, and wants the scenarios in
-// virtual time to find each.
+// virtual time to find each, or the tests of internal/slot if it breaks a rule of lending.
 //
 //	go test -tags mutants -timeout 60m ./tests/mutants
 //

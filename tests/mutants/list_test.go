@@ -12,64 +12,157 @@ type mutant struct {
 	name    string
 	file    string
 	changes [][2]string // old and new lines
-	run     []string    // arguments of the test of ./tests/cluster
+	run     []string    // arguments of the test of ./tests/cluster, or of internal/slot
 	seeds   []string    // with one of these seeds at least; nil is the default one
 	finds   string      // begins what is said of a limit that is passed
+	rule    bool        // a test of internal/slot finds it
 }
 
-func mutants() []mutant {
+func mutants() []mutant { return append(scenarios(), rules()...) }
+
+// scenarios are the mutants that the scenarios of ./tests/cluster find.
+func scenarios() []mutant {
 	return []mutant{
 		{"no fence", "internal/store/nats.go", [][2]string{{
 			"jetstream.WithExpectLastSequencePerSubject(revision), jetstream.WithRetryAttempts(0))",
 			"jetstream.WithRetryAttempts(0))"}},
-			[]string{"-run", "^(TestFreeze|TestCutLinks)$"}, nil, ""},
+			[]string{"-run", "^(TestFreeze|TestCutLinks)$"}, nil, "", false},
 		{"take over without a write", "internal/counter/takeover.go", [][2]string{{
 			"err = c.store(ctx, c.pool.Takeover(c.cfg.Boot()))",
 			"_ = c.pool.Takeover(c.cfg.Boot())"}},
-			[]string{"-run", "^(TestFreeze|TestCutLinks|TestKillHost)$"}, nil, ""},
+			[]string{"-run", "^(TestFreeze|TestCutLinks|TestKillHost)$"}, nil, "", false},
 		{"a claim is told before it is written", "internal/counter/counter.go", [][2]string{
 			{"	c.deliver(now, nil)\n	if c.pool.IsCold(clk) {",
 				"	c.deliver(now, nil)\n	if wr != nil {\n		c.deliver(c.pool.Confirm(clk))\n	}\n" +
 					"	if c.pool.IsCold(clk) {"},
 			{"		c.deliver(c.pool.Confirm(clk))\n		c.leftFor", "		c.leftFor"}},
-			[]string{"-run", "^TestSlowWrites$"}, nil, "used tickets that did something again"},
+			[]string{"-run", "^TestSlowWrites$"}, nil, "used tickets that did something again", false},
 		{"forget the standby", "internal/quota/ledger.go", [][2]string{{
 			"		for _, k := range s.out {\n			upTo := k.put(", "		for _, k := range s.out[:0] {\n			upTo := k.put("}},
-			[]string{"-run", "^TestLimitsKillHost$"}, nil, "passed at most"},
+			[]string{"-run", "^TestLimitsKillHost$"}, nil, "passed at most", false},
 		{"what is not known counts as unused", "internal/quota/replicate.go", [][2]string{{
 			"s.tables, s.lost, s.unwritten = nil, !by.known, by.moved",
 			"s.tables, s.lost, s.unwritten = nil, false, by.moved"}},
-			[]string{"-run", "^TestLimitsKillBoth$"}, nil, "passed at most"},
+			[]string{"-run", "^TestLimitsKillBoth$"}, nil, "passed at most", false},
 		{"a job noted before it is answered", "queue/dispatch.go", [][2]string{{
 			"	o := set.Handler.Deliver(d.flight, &f.job)\n",
 			"	d.say(d.noting, func() note {\n" +
 				"		return note{kind: noteDone, ref: f.ref, done: []int{f.ref.index()}}\n	})\n" +
 				"	o := set.Handler.Deliver(d.flight, &f.job)\n"}},
-			[]string{"-run", "^TestQueuesSilentTarget$"}, nil, "answered and not delivered"},
+			[]string{"-run", "^TestQueuesSilentTarget$"}, nil, "answered and not delivered", false},
 		{"a job is told before it is written", "queue/put.go", [][2]string{{
 			"		case <-ctx.Done():\n			return fmt.Errorf(\"%w: %w\", ErrWrite, context.Cause(ctx))\n		}\n" +
 				"		for k, i",
 			"		default:\n		}\n		for k, i"}},
-			[]string{"-run", "^TestQueuesSilentTarget$"}, nil, "answered and not delivered"},
+			[]string{"-run", "^TestQueuesSilentTarget$"}, nil, "answered and not delivered", false},
 		{"no fence between hosts of a queue", "queue/host.go", [][2]string{{
 			"h.q.notes.Append(try, b, h.last)", "h.q.notes.Append(try, b, store.Anywhere)"}},
-			[]string{"-run", "^(TestQueuesFreeze|TestQueuesCut|TestQueuesKillHost)$"}, nil, ""},
+			[]string{"-run", "^(TestQueuesFreeze|TestQueuesCut|TestQueuesKillHost)$"}, nil, "", false},
 		{"the line is not in the record", "internal/counter/corewrite.go", [][2]string{{
 			"	c.pool.PutLine(part)\n", "	_ = part\n"}},
-			[]string{"-run", "^TestKillHost$"}, nil, "tickets lost"},
+			[]string{"-run", "^TestKillHost$"}, nil, "tickets lost", false},
 		{"calls by chance", "internal/counter/core.go", [][2]string{{
 			"	if c.cfg.RandomOrder {\n		return c.line.Draw(", "	if true {\n		return c.line.Draw("}},
-			[]string{"-run", "^TestThree$"}, nil, "overtaken by more than"},
+			[]string{"-run", "^TestThree$"}, nil, "overtaken by more than", false},
 		{"a takeover forgets what was done", "queue/host.go", [][2]string{{
 			"			old.note(&notes[i])\n", "			_ = notes[i]\n"}},
-			[]string{"-run", "^TestQueuesRollingRestart$"}, nil, "delivered again"},
+			[]string{"-run", "^TestQueuesRollingRestart$"}, nil, "delivered again", false},
 		{"a worker lends itself a slot", "internal/slot/share.go", [][2]string{{
 			"return s.granted - s.returned - s.opened }", "return s.granted - s.returned - s.opened + 1 }"}},
-			[]string{"-run", "^TestThree$"}, nil, ""},
+			[]string{"-run", "^TestThree$"}, nil, "", false},
 		{"a key lends what it does not have", "limit/lend.go", [][2]string{{
 			"	free := l.Remaining\n", "	free := l.Remaining + 5\n"}},
-			[]string{"-run", "^TestLimitsQuiet$"}, nil, "passed at most"},
+			[]string{"-run", "^TestLimitsQuiet$"}, nil, "passed at most", false},
 	}
+}
+
+// walkSteps is within how many steps a walk must find a mutant. Chosen: most need some thousand.
+const walkSteps = "60000000"
+
+func walk(base string) []string {
+	return []string{"-run", "^TestWalkKeepsThePromises$/^" + base + "$", "-walk-steps", walkSteps}
+}
+
+// rules are the mutants of the lending protocol that the tests of internal/slot find: one rule is
+// broken in each.
+func rules() []mutant {
+	var all []mutant
+	for _, r := range []struct {
+		name, file string
+		changes    [][2]string
+		run        []string
+	}{
+		{"no presumed used", "build.go", [][2]string{{
+			"	case s.Kind == Bucket:\n		return over\n",
+			"	case true:\n		return over\n"}},
+			walk("at_once")},
+		{"no presumed used in a window", "build.go", [][2]string{{
+			"	case s.Kind == Bucket:\n		return over\n",
+			"	case true:\n		return over\n"}},
+			walk("window")},
+		{"the borrower times from the reply", "share.go", [][2]string{{
+			"s.until = max(s.until, s.sent+",
+			"s.until = max(s.until, clk+"}},
+			walk("at_once")},
+		{"a term runs from the answer", "pool.go", [][2]string{{
+			"	term := p.par.Term - p.par.Drift.Stretch(clk-p.last)\n",
+			"	term := p.par.Term\n"}, {
+			"= p.last + p.par.Drift.Up(p.par.Term)\n	return a\n",
+			"= clk + p.par.Drift.Up(p.par.Term)\n	return a\n"}},
+			walk("at_once")},
+		{"returns are changes", "build.go", [][2]string{{
+			"min(x.Returned[i]-l.Returned[i], l.Lent(i))",
+			"min(x.Returned[i], l.Lent(i))"}, {
+			"	case x.Seq.Before(l.Seq):\n		return r, false, true\n",
+			"	case l != nil:\n		return r, false, false\n	case x.Seq.Before(l.Seq):\n		return r, false, true\n"}},
+			walk("at_once")},
+		{"time ahead at a takeover", "pool.go", [][2]string{{
+			"p.tauC, p.tauM = p.rec.Time, clk\n		for i",
+			"p.tauC, p.tauM = p.rec.Time.Add(p.par.Term), clk\n		for i"}},
+			walk("at_once")},
+		{"estimates mix epochs", "share.go", [][2]string{{
+			"	if a.Name.Epoch > s.est.Epoch {\n		s.settled = 0\n",
+			"	if s.est.Known() && a.Name.Epoch > s.est.Epoch {\n		s.est.Epoch = a.Name.Epoch\n	}\n	if a.Name.Epoch > s.est.Epoch {\n		s.settled = 0\n"}},
+			walk("at_once")},
+		{"a bucket refills after a report", "build.go", [][2]string{{
+			"	p.refill(r)\n	p.takeBack(clk, r)\n",
+			"	p.takeBack(clk, r)\n"}, {
+			"	p.evict(clk, r, syncs)\n	p.sure(r)\n",
+			"	p.evict(clk, r, syncs)\n	p.sure(r)\n	p.refill(r)\n"}},
+			walk("bucket")},
+		{"a bucket ignores what is lent", "record.go", [][2]string{{
+			"s.N - s.Tokens - r.lent(i)",
+			"s.N - s.Tokens"}},
+			walk("bucket")},
+		{"a term is not clipped", "parent.go", [][2]string{{
+			"max(p.up.until, sent+p.par.Drift.Down(a.Term))",
+			"max(p.up.until, sent+p.par.Drift.Down(16*a.Term))"}},
+			walk("two_levels,_drift")},
+		{"a cold host tells the time", "parent.go", [][2]string{{
+			"	return p.rec.Parent != nil && clk >= p.up.until\n",
+			"	return false\n"}},
+			walk("two_levels,_drift")},
+		{"time stands still for too long", "continueterm.go", [][2]string{{
+			"paused > p.par.Sigma || ",
+			""}},
+			walk("two_levels,_going_on")},
+		{"an open takes the name back from its renewal", "items.go", [][2]string{{
+			"	case named || p.gone.has(it.ID):\n",
+			"	case true:\n		earlier = false\n	case named || p.gone.has(it.ID):\n"}},
+			[]string{"-run", "^TestStaysRenewedBeforeTheyAreReported$"}},
+		{"an unknown renewal takes any bucket", "items.go", [][2]string{{
+			"		if c.End > from {\n			continue\n",
+			"		if false {\n			continue\n"}},
+			[]string{"-run", "^TestUnknownRenewalKeepsEntriesBeyondPasses$"}},
+		{"an age is not stretched", "pool.go", [][2]string{{
+			"p.par.Term - p.par.Drift.Stretch(clk-p.last)\n",
+			"p.par.Term - (clk - p.last)\n"}},
+			[]string{"-run", "^TestTermEndsBeforeAnyTakingBack$"}},
+	} {
+		all = append(all, mutant{name: "rule " + r.name, file: "internal/slot/" + r.file, changes: r.changes,
+			run: r.run, rule: true})
+	}
+	return all
 }
 
 const root = "../.."
@@ -94,7 +187,7 @@ func (m *mutant) mutate(t *testing.T) string {
 
 // TestMutantsFit: each mutant changes the code of now.
 func TestMutantsFit(t *testing.T) {
-	const least = 13
+	const least = 28
 	all := mutants()
 	if len(all) < least {
 		t.Errorf("%d mutants, want %d", len(all), least)

@@ -26,7 +26,7 @@ func (m *mutant) hunt(t *testing.T) {
 	}
 	dir := t.TempDir()
 	changed, overlay := filepath.Join(dir, "mutant.go"), filepath.Join(dir, "overlay.json")
-	program := filepath.Join(dir, "cluster.test")
+	program := filepath.Join(dir, "mutant.test")
 	list, err := json.Marshal(map[string]any{"Replace": map[string]string{file: changed}})
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func (m *mutant) hunt(t *testing.T) {
 		}
 	}
 	build := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-overlay", overlay, "-c",
-		"-o", program, "./tests/cluster")
+		"-o", program, "./"+m.tests())
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -47,13 +47,16 @@ func (m *mutant) hunt(t *testing.T) {
 		seeds = []string{"1"}
 	}
 	for _, seed := range seeds {
-		args := []string{"-test.timeout", "5m", "-test." + m.run[0][1:], m.run[1], "-seed", seed}
+		args := []string{"-test.timeout", "20m", "-test." + m.run[0][1:], m.run[1]}
+		if !m.rule {
+			args = append(args, "-seed", seed)
+		}
 		cmd := exec.CommandContext(t.Context(), program, append(args, m.run[2:]...)...)
-		cmd.Dir = filepath.Join(root, "tests", "cluster")
+		cmd.Dir = filepath.Join(root, m.tests())
 		out, err := cmd.CombinedOutput()
 		found := false
 		for line := range strings.SplitSeq(string(out), "\n") {
-			if err != nil && strings.Contains(line, ", limit ") && strings.Contains(line, m.finds) {
+			if err != nil && m.found(line) {
 				found = true
 				t.Logf("seed %s: %.200s", seed, strings.TrimSpace(line))
 			}
@@ -63,4 +66,20 @@ func (m *mutant) hunt(t *testing.T) {
 		}
 	}
 	t.Errorf("not found")
+}
+
+// tests is the folder of the tests that must find it.
+func (m *mutant) tests() string {
+	if m.rule {
+		return "internal/slot"
+	}
+	return "tests/cluster"
+}
+
+// found reports whether a line of the tests says that they found it.
+func (m *mutant) found(line string) bool {
+	if m.rule {
+		return strings.HasPrefix(line, "--- FAIL: ")
+	}
+	return strings.Contains(line, ", limit ") && strings.Contains(line, m.finds)
 }

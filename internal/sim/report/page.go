@@ -180,40 +180,6 @@ func ours(name string) string {
 	return ""
 }
 
-// figureSection shows the figures of the documents: a plot, a table, or both.
-func (r *Report) figureSection(m *markup) {
-	m.put(`<section id="figures" aria-labelledby="figures-h">
-<h2 id="figures-h">Figures of the documents</h2>
-<p>What Cloudflare, Criteo and Azure describe, drawn again by small models of their words.</p>
-<div class="figures">
-`)
-	for i := range r.Figures {
-		f := &r.Figures[i]
-		m.put(`<figure id="%s">
-<figcaption><h3>%s</h3><p class="about"><cite>%s</cite></p></figcaption>
-`, f.ID, f.Title, f.Source)
-		if len(f.Series) > 0 {
-			m.put(`<div class="scroll" tabindex="0" role="region" aria-label="Plot">`)
-			figurePlot(f).svg(m)
-			m.put("</div>")
-		}
-		m.put("\n")
-		m.with("<p>%s</p>", f.Note)
-		m.put("\n")
-		if f.Table != nil {
-			m.put(`<div class="scroll" tabindex="0" role="region" aria-label="Table"><table>` + "\n")
-			m.heads(f.Table.Columns)
-			m.put("<tbody>")
-			for _, cells := range f.Table.Rows {
-				m.row(cells)
-			}
-			m.put("</tbody></table></div>")
-		}
-		m.put("\n</figure>\n")
-	}
-	m.put("</div>\n</section>\n")
-}
-
 // footer writes how to create the page again.
 func (r *Report) footer(m *markup) {
 	m.put(`<footer id="again">

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/sim"
-	"github.com/headgate/headgate/internal/sim/figure"
 )
 
 // These are the sizes of the pictures, in letters of size 13: the four of a strategy form a 2 by 2
@@ -89,33 +88,3 @@ func (r *Report) panel(m *measure, result *sim.Result, y axis) *plot {
 	}
 	return p
 }
-
-// figurePlot creates the plot of a figure.
-func figurePlot(f *figure.Figure) *plot {
-	p := &plot{
-		id: "f-" + f.ID, title: f.Title, about: f.Note, xName: f.XLabel, yName: f.YLabel,
-		width: figureWidth, height: figureHeight, limit: math.NaN(),
-	}
-	lowX, highX, lowY, highY := math.Inf(1), math.Inf(-1), 0.0, 0.0
-	color := 0
-	for _, s := range f.Series {
-		n := min(len(s.X), len(s.Y))
-		if n == 0 {
-			continue
-		}
-		lowX, highX = min(lowX, slices.Min(s.X[:n])), max(highX, slices.Max(s.X[:n]))
-		lowY, highY = min(lowY, slices.Min(s.Y[:n])), max(highY, slices.Max(s.Y[:n]))
-		c := curve{name: s.Name, x: s.X[:n], y: s.Y[:n], class: "grey", dashed: s.Dashed, step: f.Step}
-		if !s.Grey {
-			c.class = fmt.Sprintf("c%d", color%colors)
-			color++
-		}
-		p.lines = append(p.lines, c)
-	}
-	p.x, p.y = newAxis(lowX, highX, 8), newAxis(lowY, highY, 5)
-	p.x.low, p.x.high = lowX, max(highX, lowX+1e-9)
-	return p
-}
-
-// colors is the number of curve colors on the page.
-const colors = 6

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/sim"
-	"github.com/headgate/headgate/internal/sim/figure"
 	"github.com/headgate/headgate/internal/sim/plan"
 )
 
@@ -28,10 +27,10 @@ type Report struct {
 	Command  string // creates the report again
 	Scenario sim.Scenario
 	Seed     uint64
-	Traffic  string          // a sentence about the file of the arrivals, or ""
-	Rows     []Row           // may be empty
-	Plan     *plan.Plan      // may be nil
-	Figures  []figure.Figure // of the page; may be empty
+	Traffic  string     // a sentence about the file of the arrivals, or ""
+	Rows     []Row      // may be empty
+	Plan     *plan.Plan // may be nil
+	Figures  []Figure   // of the page; may be empty
 }
 
 // A Row is a strategy and its result.

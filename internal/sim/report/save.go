@@ -9,35 +9,15 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+
+	"github.com/headgate/headgate/internal/hint"
 )
-
-// A FileError describes why a page cannot be written to a file.
-type FileError struct {
-	File string
-	Err  error
-	do   string
-}
-
-// Error returns the file and the cause.
-func (e *FileError) Error() string {
-	err := e.Err
-	if p, ok := errors.AsType[*fs.PathError](err); ok {
-		err = p.Err
-	}
-	return fmt.Sprintf("write %s: %v", e.File, err)
-}
-
-// Unwrap returns the cause.
-func (e *FileError) Unwrap() error { return e.Err }
-
-// Hint returns what to do.
-func (e *FileError) Hint() string { return e.do }
 
 // CanSave returns an error if Save could not write a file, as far as that can be known in advance:
 // a run of minutes should not end with it.
 func CanSave(file string) error {
 	if info, err := os.Stat(file); err == nil && info.IsDir() {
-		return &FileError{file, errors.New("it is a folder"), "name a file in it, such as report.html"}
+		return hint.File(errors.New("it is a folder"), "write "+file, "name a file in it, such as report.html")
 	}
 	folder := filepath.Dir(file)
 	info, err := os.Stat(folder)
@@ -45,7 +25,7 @@ func CanSave(file string) error {
 		err = errors.New(folder + " is no folder")
 	}
 	if err != nil {
-		return &FileError{file, err, "name a file in a folder that exists"}
+		return hint.File(err, "write "+file, "name a file in a folder that exists")
 	}
 	return nil
 }
@@ -54,7 +34,7 @@ func CanSave(file string) error {
 func (r *Report) Save(ctx context.Context, file string) error {
 	f, err := beside(file)
 	if err != nil {
-		return &FileError{file, err, "name a file in a folder that you may write to"}
+		return hint.File(err, "write "+file, "name a file in a folder that you may write to")
 	}
 	w := bufio.NewWriter(f)
 	err = errors.Join(r.HTML(w), w.Flush(), f.Close(), ctx.Err())
@@ -62,7 +42,7 @@ func (r *Report) Save(ctx context.Context, file string) error {
 		err = os.Rename(f.Name(), file)
 	}
 	if err != nil {
-		return &FileError{file, errors.Join(err, os.Remove(f.Name())), "see whether the disk is full"}
+		return hint.File(errors.Join(err, os.Remove(f.Name())), "write "+file, "see whether the disk is full")
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package main
+package simulate
 
 import (
 	"context"
@@ -57,7 +57,7 @@ func (s *simulation) world(ctx context.Context, tell *teller) (*sim.Scenario, *t
 	error) {
 	l := &s.limits
 	if s.arrivals == "" {
-		scenario, err := sim.Find(simScenarios(), s.scenario)
+		scenario, err := sim.Find(s.scenarios(), s.scenario)
 		if err != nil {
 			return nil, nil, err
 		}

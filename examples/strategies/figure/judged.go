@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/headgate/headgate/internal/sim/report"
 	"github.com/headgate/headgate/limit"
 )
 
@@ -101,7 +102,7 @@ func (c *candidate) play(times []time.Duration) (o outcome) {
 }
 
 // trace draws how many calls passed in the last minute.
-func (o *outcome) trace(name string) Series {
+func (o *outcome) trace(name string) report.Series {
 	seen, rest := &calls{}, o.passes
 	return line(name, drawn.Seconds(), 1, func(x float64) float64 {
 		at := time.Duration(x) * time.Second
@@ -114,17 +115,17 @@ func (o *outcome) trace(name string) Series {
 }
 
 // judged is the table of the algorithms of package limit.
-func judged(times []time.Duration) Figure {
-	f := Figure{
+func judged(times []time.Duration) report.Figure {
+	f := report.Figure{
 		ID: "criteo-limits", Title: "What headgate's algorithms let through", Step: true,
 		Source: criteo + "; decided by package limit",
 		XLabel: "seconds", YLabel: "calls let through in the last minute",
 		Note: "The log is never over the limit and refuses nobody early. Two counters come near. A fixed " +
 			"window lets twice as much pass around the full minute, a bucket what it had saved up.",
-		Table: &Table{Columns: []string{"algorithm", "let through", "most in a minute", "refused early",
+		Table: &report.Table{Columns: []string{"algorithm", "let through", "most in a minute", "refused early",
 			"let through over", "mean error", "worst error", "numbers touched"}},
 	}
-	f.Series = []Series{flat("limit", drawn.Seconds(), perMinute)}
+	f.Series = []report.Series{flat("limit", drawn.Seconds(), perMinute)}
 	for _, c := range candidates() {
 		o := c.play(times)
 		row := []any{c.name, o.through, o.most, o.early, o.over, o.mean, o.worst, c.touched}
@@ -134,7 +135,7 @@ func judged(times []time.Duration) Figure {
 		if c.rule.Paced { // paced calls cannot be compared with immediate ones
 			row[3], row[4] = "–", "–"
 		}
-		f.Table.add(row...)
+		addRow(f.Table, row...)
 		if c.drawn {
 			f.Series = append(f.Series, o.trace(c.name))
 		}

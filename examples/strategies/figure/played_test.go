@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/headgate/headgate/internal/sim/baseline"
-	"github.com/headgate/headgate/internal/sim/figure"
+	"github.com/headgate/headgate/examples/strategies/baseline"
+	"github.com/headgate/headgate/examples/strategies/figure"
 	"github.com/headgate/headgate/internal/sim/lending"
 )
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/headgate/headgate/internal/sim/report"
 )
 
 const azure = "Azure, “Rate limiting pattern”"
@@ -20,22 +22,22 @@ const (
 type progress struct {
 	sent, refused, written int64
 	done                   time.Duration
-	sends, refusals        Series // so far, per second
+	sends, refusals        report.Series // so far, per second
 }
 
 // send offers n records to a service.
 func (p *progress) send(s *service, at time.Duration, n int64) {
 	taken := s.send(at, n)
 	p.sent, p.refused, p.written = p.sent+n, p.refused+n-taken, p.written+taken
-	p.sends.add(at.Seconds(), float64(p.sent))
-	p.refusals.add(at.Seconds(), float64(p.refused))
+	p.sends.Add(at.Seconds(), float64(p.sent))
+	p.refusals.Add(at.Seconds(), float64(p.refused))
 }
 
 // end ends the lines at the time when everything was done.
 func (p *progress) end(at time.Duration) {
 	p.done = at
-	p.sends.add(at.Seconds(), float64(p.sent))
-	p.refusals.add(at.Seconds(), float64(p.refused))
+	p.sends.Add(at.Seconds(), float64(p.sent))
+	p.refusals.Add(at.Seconds(), float64(p.refused))
 }
 
 // naive sends all remaining records each second, until none remain.
@@ -71,14 +73,14 @@ func pacing() *progress {
 	return paced(&service{perSecond: serviceRate, cost: recordUnits}, share, "process", records)
 }
 
-func retries() Figure {
+func retries() report.Figure {
 	n, p := naive(&service{perSecond: serviceRate, cost: recordUnits}), pacing()
-	f := Figure{
+	f := report.Figure{
 		ID: "azure-retry", Title: "Naive retry and leased pacing", Source: azure, Step: true,
 		XLabel: "seconds", YLabel: "records",
 		Note: "10,000 records go into a service that takes 2,000 a second. Who sends again all " +
 			"that was refused sends three times as much and is no sooner done.",
-		Table: &Table{Columns: []string{"process", "sends", "refused", "written", "done after"}},
+		Table: &report.Table{Columns: []string{"process", "sends", "refused", "written", "done after"}},
 	}
 	for _, run := range []struct {
 		name string
@@ -87,31 +89,31 @@ func retries() Figure {
 		sent, refused := run.sends, run.refusals
 		sent.Name, refused.Name, refused.Dashed = run.name+": sent", run.name+": refused", true
 		f.Series = append(f.Series, sent, refused)
-		f.Table.add(run.name, run.sent, run.refused, run.written, run.done)
+		addRow(f.Table, run.name, run.sent, run.refused, run.written, run.done)
 	}
 	return f
 }
 
 // smooth draws the released operations at rate a second, in steps of every.
-func smooth(name string, every time.Duration, release func(at time.Duration) int64) Series {
-	s, sum := Series{Name: name}, int64(0)
+func smooth(name string, every time.Duration, release func(at time.Duration) int64) report.Series {
+	s, sum := report.Series{Name: name}, int64(0)
 	for at := time.Duration(0); at <= 2*time.Second; at += every { // two seconds show the step
 		sum += release(at)
-		s.add(at.Seconds(), float64(sum))
+		s.Add(at.Seconds(), float64(sum))
 	}
 	return s
 }
 
-func smoothing() Figure {
+func smoothing() report.Figure {
 	const rate = 100 // operations a second, the document's
 	whole := smooth("100 every second", time.Second, func(time.Duration) int64 { return rate })
 	whole.Grey = true
-	return Figure{
+	return report.Figure{
 		ID: "azure-smoothing", Title: "Rate limiting over time", Source: azure, Step: true,
 		XLabel: "seconds", YLabel: "operations released",
 		Note: "A limit of 100 operations a second, kept as 20 every 200 ms: the same number " +
 			"without the peak at the full second.",
-		Series: []Series{whole, smooth("20 every 200 ms", slice, func(at time.Duration) int64 {
+		Series: []report.Series{whole, smooth("20 every 200 ms", slice, func(at time.Duration) int64 {
 			return due(rate, at)
 		})},
 	}
@@ -139,7 +141,7 @@ func lend(r *rand.Rand) grant {
 	return g
 }
 
-func granted(seed uint64) Figure {
+func granted(seed uint64) report.Figure {
 	g := lend(source(seed, "azure-leases"))
 	sent := g.sends
 	sent.Name = "sent on two partitions"
@@ -147,13 +149,13 @@ func granted(seed uint64) Figure {
 		return min(100, 20*(1+x/slice.Seconds())) // 4 × 25 a second
 	})
 	wish.Grey, wish.Dashed = true, true
-	return Figure{
+	return report.Figure{
 		ID: "azure-leases", Title: "Two partitions granted of four", Source: azure, Step: true,
 		XLabel: "seconds", YLabel: "requests sent",
 		Note: "A process needs 100 requests, asks for four partitions of 25 a second and is granted " +
 			"two for 10 s. It keeps to 50 a second, is done in 2 s and releases them.",
-		Series: []Series{wish, sent},
-		Table: &Table{
+		Series: []report.Series{wish, sent},
+		Table: &report.Table{
 			Columns: []string{"asked", "granted", "tried", "rate", "refused", "done after",
 				"free then"},
 			Rows: [][]string{{cell(g.asked), cell(g.got), cell(g.tried),

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/sim"
+	"github.com/headgate/headgate/internal/sim/report"
 	"github.com/headgate/headgate/internal/slot"
 )
 
@@ -32,15 +33,15 @@ func adaptive(slots, n int64, utilization, curveFactor float64) float64 {
 // factors returns the curve factors drawn; 1 and 2 are the document's, the others are chosen.
 func factors() []float64 { return []float64{0.25, 0.5, 1, 2} }
 
-func slotsPerWorker() Figure {
+func slotsPerWorker() report.Figure {
 	slots := anywhere()
-	f := Figure{
+	f := report.Figure{
 		ID: "cloudflare-slots", Title: "Slots per worker by utilization", Source: cloudflare,
 		XLabel: "utilization (active users ÷ limit)", YLabel: "slots per worker",
 		Note: fmt.Sprintf("With %d Anywhere slots and %d workers each worker may admit all of them "+
 			"at low use and a tenth near the limit. What all may admit together is far more than "+
 			"there is, which is the overshoot of a spike after low use.", slots, workers),
-		Table: &Table{Columns: []string{"utilization"}},
+		Table: &report.Table{Columns: []string{"utilization"}},
 	}
 	for _, c := range factors() {
 		from := "document"
@@ -62,18 +63,18 @@ func slotsPerWorker() Figure {
 			each := int64(adaptive(slots, workers, float64(percent)/100, c))
 			row = append(row, fmt.Sprintf("%d each, %d in all", each, each*workers))
 		}
-		f.Table.add(row...)
+		addRow(f.Table, row...)
 	}
 	return f
 }
 
-func curves() Figure {
-	return Figure{
+func curves() report.Figure {
+	return report.Figure{
 		ID: "cloudflare-curves", Title: "y = x and y = x²", Source: cloudflare,
 		XLabel: "utilization x", YLabel: "workerMultiplier y",
 		Note: "The multiplier is utilization^curveFactor. A larger factor counts fewer workers at " +
 			"low use, so each of them gets more slots.",
-		Series: []Series{
+		Series: []report.Series{
 			line("y = x", 1, 0.01, func(x float64) float64 { return x }),
 			line("y = x²", 1, 0.01, func(x float64) float64 { return x * x }),
 		},
@@ -113,14 +114,14 @@ func distances() []distance {
 // percentile.
 const draws = 20_000
 
-func latencies(seed uint64) Figure {
-	f := Figure{
+func latencies(seed uint64) report.Figure {
+	f := report.Figure{
 		ID: "cloudflare-latency", Title: "Latency of a counter call", Source: cloudflare,
 		XLabel: "percentile", YLabel: "milliseconds",
 		Note: "A call inside a data center takes less than 10 ms. A call to Anywhere takes 60 or " +
 			"70 ms, and more at the 95th percentile, where the far data centers are. The " +
 			"distributions are chosen to fit these words; the document's own graph gives no numbers.",
-		Table: &Table{Columns: []string{"counter", "p50", "p75", "p90", "p95", "p99"}},
+		Table: &report.Table{Columns: []string{"counter", "p50", "p75", "p90", "p95", "p99"}},
 	}
 	r := source(seed, f.ID)
 	near := func() time.Duration { return inside().Draw(r) + inside().Draw(r) }
@@ -137,15 +138,15 @@ func latencies(seed uint64) Figure {
 			took[i] = call.draw().Seconds() * 1000
 		}
 		slices.Sort(took)
-		s, row := Series{Name: call.name}, []any{call.name}
+		s, row := report.Series{Name: call.name}, []any{call.name}
 		for p := 50; p <= 99; p++ {
-			s.add(float64(p), took[p*draws/100-1])
+			s.Add(float64(p), took[p*draws/100-1])
 		}
 		for _, p := range []int{50, 75, 90, 95, 99} {
 			row = append(row, fmt.Sprintf("%.1f ms", s.Y[p-50]))
 		}
 		f.Series = append(f.Series, s)
-		f.Table.add(row...)
+		addRow(f.Table, row...)
 	}
 	return f
 }

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"time"
+
+	"github.com/headgate/headgate/internal/sim/report"
 )
 
 // These constants are the document's last example: 10,000 records of type A, 5,000 of type B,
@@ -97,34 +99,34 @@ func (t turn) try() string {
 	return strconv.Itoa(t.tried) + " (held)"
 }
 
-func partitioned(seed uint64) Figure {
+func partitioned(seed uint64) report.Figure {
 	a, b := run(source(seed, "azure-partitions"))
-	f := Figure{
+	f := report.Figure{
 		ID: "azure-partitions", Title: "Two processors and ten partitions", Source: azure,
 		XLabel: "seconds", YLabel: "requests a second", Step: true,
 		Note: "Both want partition 2 and B gets it. Each second both try one more, and what they hold " +
 			"is their rate. After 15 s leases end, and a rate falls unless another partition is won.",
-		Table: &Table{Columns: []string{"second", "A tries", "A's leases ended", "A's rate",
+		Table: &report.Table{Columns: []string{"second", "A tries", "A's leases ended", "A's rate",
 			"A writes", "B tries", "B's leases ended", "B's rate", "B writes"}},
 	}
-	sa, sb := Series{Name: "A"}, Series{Name: "B"}
-	both := Series{Name: "A and B", Dashed: true}
+	sa, sb := report.Series{Name: "A"}, report.Series{Name: "B"}
+	both := report.Series{Name: "A and B", Dashed: true}
 	for i := range a {
 		ta, tb := a[i], b[i]
-		sa.add(float64(i), float64(ta.rate))
-		sb.add(float64(i), float64(tb.rate))
-		both.add(float64(i), float64(ta.rate+tb.rate))
-		f.Table.add(i, ta.try(), ta.ended, ta.rate, ta.written,
+		sa.Add(float64(i), float64(ta.rate))
+		sb.Add(float64(i), float64(tb.rate))
+		both.Add(float64(i), float64(ta.rate+tb.rate))
+		addRow(f.Table, i, ta.try(), ta.ended, ta.rate, ta.written,
 			tb.try(), tb.ended, tb.rate, tb.written)
 	}
 	end := float64(len(a))
-	for _, s := range []*Series{&sa, &sb, &both} {
-		s.add(end, 0)
+	for _, s := range []*report.Series{&sa, &sb, &both} {
+		s.Add(end, 0)
 	}
 	capacity := line("the service's limit", end, end, func(float64) float64 {
 		return partitionCount * partitionRate
 	})
 	capacity.Grey = true
-	f.Series = []Series{capacity, sa, sb, both}
+	f.Series = []report.Series{capacity, sa, sb, both}
 	return f
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/headgate/headgate/internal/sim/report"
 )
 
 // ids are all figures in order; true: the seed draws them.
@@ -29,7 +30,7 @@ func ids() ([]string, map[string]bool) {
 	return order, drawn
 }
 
-func find(t *testing.T, seed uint64, id string) Figure {
+func find(t *testing.T, seed uint64, id string) report.Figure {
 	t.Helper()
 	for _, f := range All(seed) {
 		if f.ID == id {
@@ -37,7 +38,7 @@ func find(t *testing.T, seed uint64, id string) Figure {
 		}
 	}
 	t.Fatalf("no figure %s", id)
-	return Figure{}
+	return report.Figure{}
 }
 
 func TestFiguresComeInOrder(t *testing.T) {
@@ -109,7 +110,7 @@ func TestFiguresAreWhole(t *testing.T) {
 	}
 }
 
-func checkLine(t *testing.T, id string, s Series) {
+func checkLine(t *testing.T, id string, s report.Series) {
 	t.Helper()
 	if len(s.X) < 2 || len(s.X) != len(s.Y) {
 		t.Fatalf("%s, %s: %d values over %d", id, s.Name, len(s.Y), len(s.X))

@@ -6,22 +6,23 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/sim"
+	"github.com/headgate/headgate/internal/sim/report"
 )
 
 // Played returns the figures that need whole runs: the two days of Cloudflare's customer, and a
 // gradual against a steep rise around 750. split is a strategy that divides slots as the documents
 // describe; ours is headgate. It stops early when ctx is done.
-func Played(ctx context.Context, seed uint64, split, ours sim.Strategy) ([]Figure, error) {
+func Played(ctx context.Context, seed uint64, split, ours sim.Strategy) ([]report.Figure, error) {
 	days, err := twoDays(ctx, seed, ours)
 	if err != nil {
 		return nil, err
 	}
 	rises, err := around750(ctx, seed, split, ours)
-	return []Figure{days, rises}, err
+	return []report.Figure{days, rises}, err
 }
 
-func twoDays(ctx context.Context, seed uint64, ours sim.Strategy) (Figure, error) {
-	f := Figure{
+func twoDays(ctx context.Context, seed uint64, ours sim.Strategy) (report.Figure, error) {
+	f := report.Figure{
 		ID: "cloudflare-two-days", Title: "Two days under 200 at once and 200 a minute",
 		Source: `Cloudflare, "How Waiting Room makes queueing decisions" (2023); rates are chosen`,
 		XLabel: "hours", YLabel: "visitors",
@@ -36,20 +37,20 @@ func twoDays(ctx context.Context, seed uint64, ours sim.Strategy) (Figure, error
 	if err != nil {
 		return f, err
 	}
-	inside, wait := Series{Name: "inside"}, Series{Name: "waiting"}
+	inside, wait := report.Series{Name: "inside"}, report.Series{Name: "waiting"}
 	for i := range r.Series.Active {
 		at := (time.Duration(i) * r.Series.Step).Hours()
-		inside.add(at, r.Series.Active[i])
-		wait.add(at, r.Series.Waiting[i])
+		inside.Add(at, r.Series.Active[i])
+		wait.Add(at, r.Series.Waiting[i])
 	}
-	f.Series = []Series{inside, wait, flat("limit", 48, float64(s.Limits.Active))}
+	f.Series = []report.Series{inside, wait, flat("limit", 48, float64(s.Limits.Active))}
 	return f, nil
 }
 
 // around750 is the figure of "around 750" (Cloudflare Japan, 2022). There a gradual rise admits
 // more than 750, and a steep one queues before the limit.
-func around750(ctx context.Context, seed uint64, split, ours sim.Strategy) (Figure, error) {
-	f := Figure{
+func around750(ctx context.Context, seed uint64, split, ours sim.Strategy) (report.Figure, error) {
+	f := report.Figure{
 		ID: "cloudflare-750", Title: "A gradual and a steep rise around 750",
 		Source: "Cloudflare Japan, thresholds of Waiting Room (2022): 750, two data centers that share by " +
 			"the traffic of two minutes; rates and sessions are chosen",
@@ -57,7 +58,7 @@ func around750(ctx context.Context, seed uint64, split, ours sim.Strategy) (Figu
 		Note: "Where slots are divided a steep rise queues well before 750, a gradual one near it; that a " +
 			"gradual one passes 750, as the document also says, this model does not show. With " +
 			"headgate 750 means 750 in both.",
-		Table: &Table{Columns: []string{"rise", "strategy", "first waits at", "most inside"}},
+		Table: &report.Table{Columns: []string{"rise", "strategy", "first waits at", "most inside"}},
 	}
 	const length = 30 * time.Minute
 	rates := map[string]float64{"gradual": 110, "steep": 1500} // a minute, after ten minutes of rise
@@ -68,16 +69,16 @@ func around750(ctx context.Context, seed uint64, split, ours sim.Strategy) (Figu
 			if err != nil {
 				return f, err
 			}
-			line := Series{Name: st.Name + ", " + rise, Dashed: rise == "gradual"}
+			line := report.Series{Name: st.Name + ", " + rise, Dashed: rise == "gradual"}
 			for i, n := range r.Series.Active {
-				line.add((time.Duration(i) * r.Series.Step).Minutes(), n)
+				line.Add((time.Duration(i) * r.Series.Step).Minutes(), n)
 			}
 			f.Series = append(f.Series, line)
 			first := 0.0
 			if r.FirstWaitUse != nil {
 				first = math.Round(*r.FirstWaitUse * 750)
 			}
-			f.Table.add(rise, st.Name, int(first), r.PeakActive)
+			addRow(f.Table, rise, st.Name, int(first), r.PeakActive)
 		}
 	}
 	f.Series = append(f.Series, flat("limit", length.Minutes(), 750))
@@ -102,6 +103,6 @@ func around(perMinute float64, length time.Duration) *sim.Scenario {
 	return s
 }
 
-func flat(name string, end, y float64) Series {
-	return Series{Name: name, X: []float64{0, end}, Y: []float64{y, y}, Grey: true}
+func flat(name string, end, y float64) report.Series {
+	return report.Series{Name: name, X: []float64{0, end}, Y: []float64{y, y}, Grey: true}
 }

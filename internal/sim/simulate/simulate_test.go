@@ -1,4 +1,4 @@
-package main
+package simulate
 
 import (
 	"context"
@@ -28,7 +28,8 @@ func TestSimulateInterrupted(t *testing.T) {
 		{"--arrivals", visits, "--total-active-users", "9", "--new-users-per-minute", "9"},
 	} {
 		var stdout, stderr strings.Builder
-		code := simulateCommand(ctx, append(args, "--html", page), &stdout, &stderr)
+		c := &Command{Stdout: &stdout, Stderr: &stderr}
+		code := c.Run(ctx, append(args, "--html", page))
 		if code != exitFailed || stderr.String() != "headgate: interrupted\n" || stdout.Len() > 0 {
 			t.Errorf("%v: got %d, %q and %q", args, code, stderr.String(), stdout.String())
 		}
@@ -104,7 +105,8 @@ func TestTeller(t *testing.T) {
 		t.Errorf("got %q, want %q", b.String(), want)
 	}
 	b.Reset()
-	if tell = newTeller(&b); tell.on {
+	tell = &teller{w: &b}
+	if tell.of("hidden")(0.5); b.Len() > 0 {
 		t.Error("what is no terminal gets a line")
 	}
 }

@@ -1,12 +1,12 @@
-package lending_test
+package main
 
 import (
 	"iter"
 	"slices"
 	"testing"
 
+	"github.com/headgate/headgate/examples/strategies/baseline"
 	"github.com/headgate/headgate/internal/sim"
-	"github.com/headgate/headgate/internal/sim/baseline"
 	"github.com/headgate/headgate/internal/sim/lending"
 )
 

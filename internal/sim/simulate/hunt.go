@@ -1,19 +1,16 @@
-package main
+package simulate
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 
-	"github.com/headgate/headgate/internal/sim"
 	"github.com/headgate/headgate/internal/sim/lending"
 )
-
-// ourStrategies are headgate's own strategies.
-func ourStrategies() []sim.Strategy { return []sim.Strategy{lending.Strategy()} }
 
 // A huntFlags holds the flags of --hunt and --replay.
 type huntFlags struct {
@@ -80,15 +77,21 @@ func (h *huntFlags) run(ctx context.Context, stdout io.Writer, tell *teller, asJ
 	if err != nil {
 		return false, err
 	}
-	kept := v.Broken == ""
+	kept, cases := v.Broken == "", "1 case"
+	if v.Cases != 1 {
+		cases = fmt.Sprintf("%d cases", v.Cases)
+	}
 	switch {
 	case asJSON:
-		err = writeJSON(stdout, v)
+		enc := json.NewEncoder(stdout)
+		enc.SetEscapeHTML(false)
+		enc.SetIndent("", "  ")
+		err = enc.Encode(v)
 	case !kept:
 		_, err = fmt.Fprintf(stdout, "%s, a promise broken: %s\n  headgate simulate --replay %s\n",
-			plural(v.Cases, "case"), v.Broken, v.Case)
+			cases, v.Broken, v.Case)
 	default:
-		_, err = fmt.Fprintf(stdout, "%s, no promise broken\n", plural(v.Cases, "case"))
+		_, err = fmt.Fprintf(stdout, "%s, no promise broken\n", cases)
 	}
 	return kept, err
 }

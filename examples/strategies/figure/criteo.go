@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/headgate/headgate/internal/sim/report"
 	"github.com/headgate/headgate/limit"
 )
 
@@ -21,7 +22,7 @@ type way struct {
 }
 
 // limits are the figures of one stream of calls.
-func limits(seed uint64) []Figure {
+func limits(seed uint64) []report.Figure {
 	times := stream(source(seed, "criteo"), measured)
 	one := func() estimator { return fixed() }
 	slide := func(n int) func() estimator { return func() estimator { return sliding(n) } }
@@ -41,16 +42,16 @@ func limits(seed uint64) []Figure {
 			"more can hardly be told from the perfect window, at 61 counters a call.",
 			way{"1 s sub-windows", slide(60)}},
 	}
-	var figures []Figure
+	var figures []report.Figure
 	ways := []way{{"time of every call", func() estimator { return &calls{} }}}
 	perfect := ways[0].trace(times)
 	perfect.Name, perfect.Grey = "perfect sliding window", true
 	for _, p := range pictures {
 		s := p.way.trace(times)
 		s.Dashed = true
-		figures = append(figures, Figure{
+		figures = append(figures, report.Figure{
 			ID: p.id, Title: p.title, Source: criteo, Note: p.note,
-			XLabel: "seconds", YLabel: "calls in the last minute", Series: []Series{perfect, s},
+			XLabel: "seconds", YLabel: "calls in the last minute", Series: []report.Series{perfect, s},
 		})
 		ways = append(ways, p.way)
 	}
@@ -58,7 +59,7 @@ func limits(seed uint64) []Figure {
 }
 
 // trace draws the estimates of a way for each second of the drawn part. Nothing is rejected.
-func (w way) trace(times []time.Duration) Series {
+func (w way) trace(times []time.Duration) report.Series {
 	e := w.make()
 	return line(w.name, drawn.Seconds(), 1, func(x float64) float64 {
 		at := time.Duration(x) * time.Second
@@ -100,33 +101,33 @@ func answers(e estimator, times []time.Duration) []float64 {
 }
 
 // costs is the table of the ways, and their error over the number of counters read.
-func costs(times []time.Duration, ways []way) Figure {
-	f := Figure{
+func costs(times []time.Duration, ways []way) report.Figure {
+	f := report.Figure{
 		ID: "criteo-errors", Title: "Error and cost", Source: criteo,
 		XLabel: "counters read for a call", YLabel: "error in calls (limit 100)",
 		Note: "More counters bring less and less. The plain window is the first point, this and the " +
 			"last minute the second. Nothing is refused here.",
-		Table: &Table{Columns: []string{"algorithm", "mean error", "worst error",
+		Table: &report.Table{Columns: []string{"algorithm", "mean error", "worst error",
 			"numbers read a call", "written a call", "bytes"}},
 	}
 	n, truth := float64(len(times)), answers(&calls{}, times)
 	for _, w := range ways {
 		e := w.make()
 		v, c := judge(e, times, truth), e.spent()
-		f.Table.add(w.name, v.mean, v.worst(), float64(c.read)/n, float64(c.written)/n, c.bytes)
+		addRow(f.Table, w.name, v.mean, v.worst(), float64(c.read)/n, float64(c.written)/n, c.bytes)
 	}
 
-	mean, worst := Series{Name: "mean error"}, Series{Name: "worst error", Dashed: true}
+	mean, worst := report.Series{Name: "mean error"}, report.Series{Name: "worst error", Dashed: true}
 	point := func(e *windows) {
 		v, x := judge(e, times, truth), float64(len(e.counts))
-		mean.add(x, v.mean)
-		worst.add(x, v.worst())
+		mean.Add(x, v.mean)
+		worst.Add(x, v.worst())
 	}
 	point(fixed())
 	for _, n := range []int{1, 2, 3, 4, 6, 12, 20, 30, 60} { // divisors of 60: whole seconds
 		point(sliding(n))
 	}
-	f.Series = []Series{mean, worst}
+	f.Series = []report.Series{mean, worst}
 	return f
 }
 
@@ -146,7 +147,7 @@ const (
 )
 
 // second draws the estimates in the minute 00:01, which has no calls.
-func second(name string, e estimator, times []time.Duration) Series {
+func second(name string, e estimator, times []time.Duration) report.Series {
 	for _, at := range times {
 		e.add(at)
 	}
@@ -155,21 +156,21 @@ func second(name string, e estimator, times []time.Duration) Series {
 	})
 }
 
-func bias() Figure {
+func bias() report.Figure {
 	truth := second("perfect, calls of 00:00:00–00:00:10", &calls{}, clustered(early))
 	other := second("perfect, calls of 00:00:50–00:01:00", &calls{}, clustered(late))
 	truth.Grey, other.Grey, other.Dashed = true, true, true
-	return Figure{
+	return report.Figure{
 		ID: "criteo-bias", Title: "The bias of two counters", Source: criteo,
 		XLabel: "seconds since 00:01:00", YLabel: "calls in the last minute",
 		Note: "All 100 calls were in the minute 00:00. The estimate knows only their number: if they " +
 			"came early in their minute it is too high, if they came late it is too low.",
-		Series: []Series{truth, other,
+		Series: []report.Series{truth, other,
 			second("two counters, either way", sliding(1), clustered(late))},
 	}
 }
 
-func tokens() Figure {
+func tokens() report.Figure {
 	b := keyOf(limit.Rule{Algorithm: limit.TokenBucket, Amount: perMinute, Window: minute})
 	rush := func(n int, at time.Duration) {
 		for range n {
@@ -188,11 +189,11 @@ func tokens() Figure {
 		}
 		return float64(b.Peek(limit.Time(at), 0, "", 0).Remaining)
 	})
-	return Figure{
+	return report.Figure{
 		ID: "criteo-tokens", Title: "Token bucket", Source: criteo, Step: true,
 		XLabel: "seconds", YLabel: "whole tokens",
 		Note: "100 calls at 10 s empty it. Half a minute idle adds 50 tokens, which 50 calls take; " +
 			"110 s idle fill it, and no more than that. From 150 s on two calls a second come.",
-		Series: []Series{s},
+		Series: []report.Series{s},
 	}
 }

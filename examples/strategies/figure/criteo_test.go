@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/internal/sim/report"
 )
 
 // clock is the time of a day: 07:10:23 is clock(7, 10, 23).
@@ -129,7 +131,7 @@ func TestWindowsAgainstTheSlowWay(t *testing.T) {
 }
 
 // number reads a cell of the row of an algorithm.
-func number(t *testing.T, f Figure, algorithm, column string) float64 {
+func number(t *testing.T, f report.Figure, algorithm, column string) float64 {
 	t.Helper()
 	for _, row := range f.Table.Rows {
 		for i, c := range f.Table.Columns {
