@@ -5,10 +5,11 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/headgate/headgate/internal/wire"
 )
 
 // who is the sender of a request and what it may do.
@@ -147,13 +148,6 @@ func bearer(sent []string) (string, bool) {
 	return secret, strings.EqualFold(scheme, "Bearer") && wellFormed(secret)
 }
 
-// forwarded returns the headers that proxies add. A request with one of them may come from another
-// machine although its connection does not.
-func forwarded() []string {
-	return strings.Fields(`Forwarded Via X-Real-Ip X-Client-Ip X-Cluster-Client-Ip X-Original-Host
-		Cf-Connecting-Ip True-Client-Ip Fastly-Client-Ip Fly-Client-Ip`)
-}
-
 // local reports whether a request comes from this machine itself: over loopback, not through a
 // proxy, and not from a web page. HTTP/1.0 counts as a proxy, because old proxies use it and add no
 // header (nginx before 1.29.7). A web page can reach 127.0.0.1 under a name of its own that it
@@ -165,7 +159,7 @@ func local(r *http.Request) bool {
 		return false
 	}
 	for name := range r.Header {
-		if strings.HasPrefix(name, "X-Forwarded") || slices.Contains(forwarded(), name) {
+		if name == "Via" || wire.ClaimsClient(name) { // it came through a proxy
 			return false
 		}
 	}
