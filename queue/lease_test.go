@@ -8,15 +8,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 // twoLenders returns two lenders that share a limit per second and their fences.
 func twoLenders(t *testing.T, amount int64) (a, b *Lender) {
 	t.Helper()
 	r := rate(amount)
-	r.Unit = headgate.RequestBytes // a lease counts units of any kind
+	r.Unit = ratelimit.RequestBytes // a lease counts units of any kind
 	c, records := limiter(t, r), &store.Memory{}
 	var both [2]*Lender
 	for i := range both {

@@ -12,9 +12,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/limit"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 // databaseLimit is the name of the leased capacity, and of the limit of a processor, which equals
@@ -28,7 +28,7 @@ type processor struct {
 	s      *story
 	queue  *queue.Queue
 	share  *queue.Share
-	rate   *headgate.Limiter
+	rate   *ratelimit.Limiter
 	client *http.Client
 	url    string          // of the database
 	after  <-chan struct{} // when it starts to request leases
@@ -46,7 +46,7 @@ type asked struct {
 // open prepares the processor. It starts nothing.
 func (p *processor) open(ctx context.Context, conn queue.Config) (err error) {
 	p.client = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
-	p.rate, err = headgate.NewLimiter(headgate.LimiterConfig{Limits: []headgate.LimitConfig{{
+	p.rate, err = ratelimit.New(ratelimit.Config{Limits: []ratelimit.Limit{{
 		Name: databaseLimit, Rule: limit.Rule{Algorithm: limit.SlidingLog, Window: p.s.second}}}})
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func (p *processor) need(ctx context.Context) int64 {
 
 // keepTo limits the processor to the sum of its leases.
 func (p *processor) keepTo(rate int64) {
-	_ = p.rate.Update(databaseLimit, func(c *headgate.LimitConfig) error {
+	_ = p.rate.Update(databaseLimit, func(c *ratelimit.Limit) error {
 		c.Amount = rate
 		return nil
 	})

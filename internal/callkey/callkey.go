@@ -55,7 +55,7 @@ type Call struct {
 	Answer http.ResponseWriter            // knows the session, or unwraps to a writer that does; may be nil
 }
 
-// Of implements headgate.RequestKey.
+// Of implements ratelimit.RequestKey.
 func Of(parts []Part, r Call) string {
 	switch len(parts) {
 	case 0:

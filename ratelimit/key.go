@@ -1,4 +1,4 @@
-package headgate
+package ratelimit
 
 import (
 	"net/http"
@@ -21,7 +21,7 @@ const (
 	KeyPath          = callkey.Path // decoded and cleaned: without ;x, //, /./ and /../
 	KeyMethod        = callkey.Method
 	KeyHost          = callkey.Host // lower case, without the port
-	// KeyVisit is the Session.ID of the session, if a Room is in front of LimitMiddleware. A
+	// KeyVisit is the Session.ID of the session, if a Room is in front of Middleware. A
 	// request that belongs to no session is counted by the client's address.
 	KeyVisit = callkey.Visit
 )
