@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 
-	"github.com/headgate/headgate/internal/callkey"
 	"github.com/headgate/headgate/internal/quota"
 	"github.com/headgate/headgate/limit"
 )
@@ -69,9 +68,6 @@ const (
 // DefaultMaxKeys is the default of Limit.MaxKeys. Chosen: some 120 MB for keys of 32 bytes.
 const DefaultMaxKeys = 1_000_000
 
-// MaxKey is the maximum length of a key in bytes. Chosen.
-const MaxKey = callkey.Max
-
 // A definition is a limit with its rules, ready to decide. It never changes.
 type definition struct {
 	Limit
@@ -103,7 +99,7 @@ func (c Limit) define() (*definition, error) {
 		all = append(all, fmt.Errorf("unknown policy %q", c.OnUnreachable))
 	}
 	own, err := limit.Amounts(c.Amount, c.Overrides, c.Reserved)
-	own, err2 := callkey.Amounts(own)
+	own, err2 := keyAmounts(own)
 	rules, err3 := limit.Compile(c.Rule, own)
 	if all = append(all, err, err2, err3); errors.Join(all...) != nil {
 		return nil, fmt.Errorf("limit %q: %w", c.Name, errors.Join(all...))

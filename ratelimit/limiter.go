@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/callkey"
 	"github.com/headgate/headgate/internal/quota"
 	"github.com/headgate/headgate/limit"
 )
@@ -57,9 +56,6 @@ type Checker interface {
 	// Renew restarts the lease of a call in progress.
 	Renew(ctx context.Context, a Check, id uint64) error
 }
-
-// KeyUsage is what a key has used of a limit.
-type KeyUsage = limit.Usage
 
 // A Config configures a Limiter.
 type Config struct {
@@ -213,7 +209,7 @@ func (l *Limiter) at(name, key string) (*keyed, *definition, string, error) {
 	if len(key) > MaxKey {
 		return nil, nil, "", fmt.Errorf("%w: %d bytes, want %d at most", ErrKey, len(key), MaxKey)
 	}
-	return k, k.cfg.Load(), callkey.Counted(key), nil
+	return k, k.cfg.Load(), countedKey(key), nil
 }
 
 // mostBrought is the number of existing limits from which on none is created on request. Chosen.
@@ -264,12 +260,33 @@ func (l *Limiter) Allow(ctx context.Context, a Check) (v Result, err error) {
 }
 
 // A Hold is the amount taken by Limiter.Hold. It counts against the limit until Use marks it as
-// used, from that moment on, or until Return gives it back.
-type Hold = quota.Hold
+// used, from that moment on, or until Return gives it back. If the process dies, its held units
+// count as used some seconds later. The zero Hold holds nothing. The caller must guard a Hold.
+type Hold struct{ units quota.Hold }
+
+// IsLocal reports whether only this process counts the key; the count ends with the process.
+func (h *Hold) IsLocal() bool { return h.units.IsLocal() }
+
+// Left returns the number of units held.
+func (h *Hold) Left() int64 { return h.units.Left() }
+
+// Use reports that n of the held units were used, now at the latest. It does not block.
+func (h *Hold) Use(n int64) { h.units.Use(n) }
+
+// Return returns n of the held units unused. It does not block.
+func (h *Hold) Return(n int64) { h.units.Return(n) }
 
 // Waiters describes which callers in this process wait for an amount of a key. The processes take
 // turns.
-type Waiters = quota.Waiters
+type Waiters struct {
+	Weight int64 // of all waiting callers, at least 1
+	More   int64 // units wanted in addition to the present request
+	Spread bool  // spread over the window instead of all at once
+
+	// Momentary reports that no caller waits: the units are held during another request and then
+	// used or returned at once.
+	Momentary bool
+}
 
 // Hold takes a.Cost units of a key, all or none. It is for a service that may count the call at any
 // moment before it answers.
@@ -278,8 +295,8 @@ func (l *Limiter) Hold(ctx context.Context, a Check, t Waiters) (h Hold, v Resul
 	if err != nil {
 		return h, v, err
 	}
-	h, told, err := k.Hold(ctx, &d.quota, key, a.Cost, t)
-	return h, d.verdict(told), askErr(a, err)
+	units, told, err := k.Hold(ctx, &d.quota, key, a.Cost, quota.Waiters(t))
+	return Hold{units}, d.verdict(told), askErr(a, err)
 }
 
 // Limit returns a limit as it is in force. The caller must not change it.
@@ -294,7 +311,7 @@ func (l *Limiter) Limit(name string) (*Limit, error) {
 // Peek reports whether a.Cost would be allowed, and takes nothing. The key may be in the form that
 // Keys returns.
 func (l *Limiter) Peek(ctx context.Context, a Check) (Result, error) {
-	return l.look(ctx, a, a.Cost, callkey.Find(a.Key))
+	return l.look(ctx, a, a.Cost, findKey(a.Key))
 }
 
 // look reports whether cost would be allowed in place of a.Cost. a must be valid for the limit.
@@ -525,14 +542,14 @@ func (l *Limiter) Reset(name, key string) error {
 	if err != nil {
 		return err
 	}
-	return askErr(Check{}, k.Reset(context.Background(), &d.quota, callkey.Find(key)))
+	return askErr(Check{}, k.Reset(context.Background(), &d.quota, findKey(key)))
 }
 
 // Keys returns up to count keys that have used any of a limit, beginning at from. from is the value
 // next of the previous call; "" is the beginning, and a next of "" is the end. Keys that appear or
 // disappear between calls may be missed; a key that stays is returned once. A count below 1 is an
 // error.
-func (l *Limiter) Keys(name, from string, count int) (all []KeyUsage, next string, err error) {
+func (l *Limiter) Keys(name, from string, count int) (all []limit.Usage, next string, err error) {
 	if count < 1 {
 		return nil, "", fmt.Errorf("%w: %d keys at once, want at least 1", ErrKey, count)
 	}
@@ -552,7 +569,11 @@ func (l *Limiter) Keys(name, from string, count int) (all []KeyUsage, next strin
 }
 
 // Counts are what a limit has decided since the process started.
-type Counts = quota.Totals
+type Counts struct {
+	Passed, Refused, Shadowed uint64
+	Unreachable               uint64 // decided without the host of the key
+	Keys                      int    // held here
+}
 
 // Totals returns what a limit has decided.
 func (l *Limiter) Totals(name string) (t Counts, err error) {
@@ -560,5 +581,5 @@ func (l *Limiter) Totals(name string) (t Counts, err error) {
 	if err != nil {
 		return t, err
 	}
-	return k.Totals(), nil
+	return Counts(k.Totals()), nil
 }

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/headgate/headgate/internal/callkey"
 	"github.com/headgate/headgate/internal/quota"
 	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/limit"
@@ -134,7 +133,7 @@ func (c *call) price() bool {
 			}
 			c.met = append(c.met, l)
 			c.asks = append(c.asks, Check{Limit: l.Name, Cost: cost,
-				Key: callkey.Of(l.Key, callkey.Call{Request: c.r, Addr: l.Addr, Answer: c.w})})
+				Key: keyOf(l.Key, keySource{Request: c.r, Addr: l.Addr, Answer: c.w})})
 		}
 		if !estimated {
 			c.known = len(c.met)

@@ -42,7 +42,7 @@ type LimitKeys interface {
 	Limits() []*ratelimit.Limit
 	// Keys returns up to count keys with usage. from is the next of the call before; "" starts at
 	// the beginning. A next of "" means that there are no more.
-	Keys(limit, from string, count int) (all []ratelimit.KeyUsage, next string, err error)
+	Keys(limit, from string, count int) (all []limit.Usage, next string, err error)
 	// Peek reports whether a call would pass, and if not, when. It takes nothing.
 	Peek(ctx context.Context, a ratelimit.Check) (ratelimit.Result, error)
 	// Update changes a limit by change, without another change in between, or returns what is wrong
