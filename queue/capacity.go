@@ -90,13 +90,11 @@ type load struct {
 	cost   int64
 	bytes  int64
 	more   int64 // further jobs that could go at the same time
-	units  bool  // cost is already in the unit of each limit
 }
 
 // costOf returns the cost of the job in unit.
 func (ld *load) costOf(unit ratelimit.Unit) int64 {
 	switch {
-	case ld.units:
 	case unit == ratelimit.Requests:
 		return 1
 	case unit == ratelimit.RequestBytes, unit == ratelimit.ResponseBytes:

@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate/limit"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lease"
 	"github.com/headgate/headgate/ratelimit"
 )
 
@@ -27,7 +28,7 @@ type processor struct {
 	name   string
 	s      *story
 	queue  *queue.Queue
-	share  *queue.Share
+	share  *lease.Share
 	rate   *ratelimit.Limiter
 	client *http.Client
 	url    string          // of the database
@@ -51,12 +52,12 @@ func (p *processor) open(ctx context.Context, conn queue.Config) (err error) {
 	if err != nil {
 		return err
 	}
-	leases, err := queue.OpenLeases(ctx, queue.LeasesConfig{
+	leases, err := lease.Open(ctx, lease.Config{
 		Name: databaseLimit, NATS: conn.NATS, Partitioning: p.s.partitioning()})
 	if err != nil {
 		return err
 	}
-	p.share, err = queue.NewShare(queue.ShareConfig{
+	p.share, err = lease.NewShare(lease.ShareConfig{
 		Leases: leases, Need: p.need, Rate: p.keepTo, Pick: p.pick, Asked: p.note})
 	if err != nil {
 		return err
