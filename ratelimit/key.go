@@ -34,9 +34,9 @@ const (
 	KeyPath          = "path" // decoded and cleaned: without ;x, //, /./ and /../
 	KeyMethod        = "method"
 	KeyHost          = "host" // lower case, without the port
-	// KeyVisit is the Session.ID of the session, if a Room is in front of Middleware. A request
+	// KeySession is the Session.ID of the session, if a Room is in front of Middleware. A request
 	// that belongs to no session is counted by the client's address.
-	KeyVisit = "visit"
+	KeySession = "session"
 )
 
 // missingKey replaces a part that a request does not have. A ~ at the start of a value is doubled,
@@ -134,8 +134,8 @@ func partOf(p *KeyPart, r *keySource) string {
 		return marked(strings.ToUpper(r.Method)) // some origins ignore its case
 	case KeyHost:
 		return hostKey(r.Request)
-	case KeyVisit:
-		if v := visitOf(r.Answer); v != "" {
+	case KeySession:
+		if v := sessionOf(r.Answer); v != "" {
 			return v
 		}
 		return addressKey(p, r.Addr(r.Request))
@@ -143,12 +143,12 @@ func partOf(p *KeyPart, r *keySource) string {
 	return missingKey
 }
 
-// visitOf returns the id of the session of the request that w answers, or "" if it belongs to none.
-func visitOf(w http.ResponseWriter) string {
+// sessionOf returns the id of the session of the request that w answers, or "" if it belongs to none.
+func sessionOf(w http.ResponseWriter) string {
 	for {
 		switch x := w.(type) {
-		case interface{ Visit() string }:
-			return x.Visit()
+		case interface{ SessionName() string }:
+			return x.SessionName()
 		case interface{ Unwrap() http.ResponseWriter }:
 			w = x.Unwrap()
 		default:

@@ -79,7 +79,7 @@ func (a *Audit) path() string { return filepath.Join(a.dir, auditFile) }
 
 func (a *Audit) fail(err error) error {
 	return &FileError{Path: a.path(), Text: "the audit log cannot be written", Err: err,
-		Do: "let the user of headgate write the data folder, and see that the disk has room"}
+		Do: "give the user that runs headgate write access to the data folder, and check that the disk has free space"}
 }
 
 // Close closes the file. A later Append opens it again.
@@ -195,7 +195,7 @@ func (a *Audit) Newest(most int) ([]AuditEntry, error) {
 		}
 		if err != nil {
 			return nil, &FileError{Path: path, Text: "cannot be read", Err: err,
-				Do: "let the user of headgate read the data folder"}
+				Do: "give the user that runs headgate read access to the data folder"}
 		}
 		lines := bytes.Split(b, []byte("\n"))
 		for _, line := range slices.Backward(lines) {

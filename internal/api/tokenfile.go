@@ -19,8 +19,8 @@ func CreateToken(dir string, t Token) (secret string, made Token, err error) {
 	err = editTokens(dir, func(list []Token) ([]Token, error) {
 		if len(list) >= maxTokens {
 			return nil, &FileError{Path: filepath.Join(dir, tokensFile),
-				Text: fmt.Sprintf("holds %d tokens already", maxTokens),
-				Do:   "revoke what is not used: headgate token list, headgate token revoke ID"}
+				Text: fmt.Sprintf("already contains %d tokens", maxTokens),
+				Do:   "revoke unused tokens: headgate token list, headgate token revoke ID"}
 		}
 		return append(list, t), nil
 	})
@@ -57,13 +57,13 @@ func RevokeToken(dir, id string) (gone Token, ok bool, err error) {
 func editTokens(dir string, edit func([]Token) ([]Token, error)) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return &FileError{Path: dir, Text: "cannot be made", Err: err,
-			Do: "name the data folder of headgate with --data DIR"}
+			Do: "set --data DIR to the data folder of headgate"}
 	}
 	path := filepath.Join(dir, tokensFile)
 	lock, err := lockTokens(path)
 	if err != nil {
 		return &FileError{Path: path, Text: "cannot be opened", Err: err,
-			Do: "run this as the user of headgate, who owns the data folder"}
+			Do: "run this command as the user that runs headgate and owns the data folder"}
 	}
 	defer lock.Close() // also unlocks
 	list, err := readTokens(path)
@@ -75,7 +75,7 @@ func editTokens(dir string, edit func([]Token) ([]Token, error)) error {
 	}
 	if err := replaceTokens(dir, list); err != nil {
 		return &FileError{Path: path, Text: "cannot be written", Err: err,
-			Do: "see that the disk has room and the folder is that of headgate"}
+			Do: "check that the disk has free space and that the folder belongs to the user that runs headgate"}
 	}
 	return nil
 }

@@ -32,13 +32,13 @@ const (
 )
 
 // play simulates the room forward. While the rate at which visitors become silent is unknown, it
-// assumes that visitors inside make no further request and that called visitors make only their
-// first one.
+// assumes that visitors inside make no further request, and that called visitors make their last one
+// Idle after their first.
 func (c *course) play(o *outlook, p pattern) {
-	share := o.activeShare(p.fell)
+	share, stay := o.activeShare(p.fell), 0.0
 	p.fell /= share
 	if !o.sureFell {
-		share, p.fell = 0, 10/o.idle.Seconds()
+		share, p.fell, stay = 0, 10/o.idle.Seconds(), o.idle.Seconds()
 	}
 	c.begin(float64(o.free - o.called)) // when the called visitors come in is unknown
 	session, free := o.session.Seconds(), float64(o.free)
@@ -49,7 +49,7 @@ func (c *course) play(o *outlook, p pattern) {
 	if n := len(o.ends); n > 0 {
 		last = max(last, o.ends[n-1].End.Sub(o.now).Seconds())
 	}
-	for t < last+(sessions-1)*session {
+	for t < last+(sessions-1)*session+stay {
 		dt := max(t*stepShare, min(firstStep, session/100))
 		t += dt
 		ends := 0.0
@@ -65,7 +65,7 @@ func (c *course) play(o *outlook, p pattern) {
 			ends += n
 		}
 		lapse := ends
-		for ; fell+1 < len(c.at) && c.at[fell+1] <= t-session; fell++ {
+		for ; fell+1 < len(c.at) && c.at[fell+1] <= t-session-stay; fell++ {
 			lapse += c.fell[fell+1] * math.Exp(-p.leftSilent*session)
 		}
 		for ; back+1 < len(c.at) && c.at[back+1] <= t-leastHold.Seconds(); back++ {
@@ -83,7 +83,7 @@ func (c *course) play(o *outlook, p pattern) {
 		active = rest
 		c.add(t, call, ends, p.fell*mean*dt)
 	}
-	c.end(t-session, float64(o.active+o.silent)/(100*session))
+	c.end(t-session-stay, float64(o.active+o.silent)/(100*session))
 }
 
 // stir returns how many of the active visitors are active after dt seconds, and the average over

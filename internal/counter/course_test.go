@@ -174,7 +174,7 @@ func TestAnyOutlookHasARange(t *testing.T) {
 }
 
 // Visitors inside stay until the end that they were given. After that, slots return at the rate of
-// the new session length.
+// the new session length: called visitors make their last request Idle after their first.
 func TestASessionThatWasShortened(t *testing.T) {
 	for _, session := range []time.Duration{time.Second, 90 * time.Second, 290 * time.Second} {
 		o := &outlook{clk: time.Hour, now: slot.Time(time.Hour), session: session, active: 1,
@@ -182,8 +182,8 @@ func TestASessionThatWasShortened(t *testing.T) {
 		o.ends = []slot.EndCount{{End: o.now.Add(300 * time.Second), N: 1}}
 		for k := range int64(3) {
 			x, _ := o.at(k+1, 0)
-			want := 300*time.Second + time.Duration(k)*session
-			if off := x.mid - want; off < -want/10 || off > want/10+time.Duration(k)*session/2 {
+			want := 300*time.Second + time.Duration(k)*(session+o.idle)
+			if off := x.mid - want; off < -want/10 || off > want/10+time.Duration(k)*session/4 {
 				t.Errorf("place %d with sessions of %v: %v, not about %v", k+1, session, x.mid, want)
 			}
 		}

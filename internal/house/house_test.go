@@ -18,6 +18,7 @@ func rules() []rule {
 		{"root size", RootSize},
 		{"goroutines", func(t *Tree) []Fault { return Goroutines(t, waiters()) }},
 		{"sleeps", Sleeps},
+		{"secrets", Secrets},
 		{"links", Links},
 		{"pages named", PagesNamed},
 		{"references", References},

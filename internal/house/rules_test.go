@@ -114,6 +114,12 @@ func waitingCases() []bad {
 			"\tvirtual.Test(t, func() { time.Sleep(1) })\n}\n"), ""},
 		{"helper of bubbles with engines", "sleeps", one("a_test.go",
 			ok+"import \"github.com/headgate/headgate/tests/virtual\"\n"+"func f() { time.Sleep(1) }\n"), ""},
+		{"token", "secrets", one("a.go", ok+"func f() bool { return sent == x.Token }\n"), "ConstantTimeCompare"},
+		{"password in a case", "secrets", one("a.go", ok+"func f() { switch password {\ncase a:\n} }\n"), "hmac.Equal"},
+		{"signature as bytes", "secrets", one("a.go", ok+"func f() bool { return bytes.Equal([]byte(got), "+
+			"wantMac) }\n"), "compares a secret"},
+		{"empty secret", "secrets", one("a.go", ok+"func f() bool { return secret == \"\" || len(secret) != n }\n"), ""},
+		{"token of Go", "secrets", one("a.go", ok+"func f() bool { return x.Tok == token.EQL }\n"), ""},
 		{"beside a bubble", "sleeps", one("a_test.go", ok+"import \"testing/synctest\"\n"+
 			"func TestA() { time.Sleep(1) }\n"), "outside a bubble"},
 		{"helper", "sleeps", one("a_test.go", ok+"import \"testing/synctest\"\n"+

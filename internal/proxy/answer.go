@@ -172,15 +172,6 @@ func (a *answer) hijacked() bool {
 	return a.conn != nil
 }
 
-// dropCommandTrailers removes commands that the origin sent as trailers. modify has removed their
-// announcement, so ReverseProxy has added them to the headers with net/http's prefix, which the
-// server reads when the handler returns.
-func (a *answer) dropCommandTrailers() {
-	h := a.Header()
-	delete(h, http.TrailerPrefix+commandHeader)
-	delete(h, http.TrailerPrefix+cfCommandHeader)
-}
-
 // An upload marks errors of reading the client's body, so that they do not count as failures of the
 // origin.
 type upload struct{ io.ReadCloser }

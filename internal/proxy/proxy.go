@@ -6,13 +6,14 @@
 // to the other side.
 //
 // Promises. Bodies stream both ways and are never held in memory as a whole. WebSockets,
-// server-sent events, trailers of answers and 1xx answers pass. Upgrades to any other protocol are
-// rejected, because headgate could not check what passes inside. The client's X-Forwarded-*,
-// Forwarded and X-Real-IP are passed on only from a trusted peer, and no other spelling of these
-// headers passes. A request is repeated only where net/http does so: an idempotent request without
-// a body, on a kept connection that turned out to be closed. When a deadline or an Ending context
-// ends a request, its connections on both sides end too, also hijacked ones and those whose client
-// has stopped reading.
+// server-sent events, trailers of answers and 1xx answers pass. Trailers of requests do not pass,
+// and those of answers only without what headgate changes in a header. Upgrades to any other
+// protocol are rejected, because headgate could not check what passes inside. The client's
+// X-Forwarded-*, Forwarded, X-Real-IP and other claims of its address are passed on only from a
+// trusted peer, and no other spelling of these headers passes. A request is repeated only where
+// net/http does so: an idempotent request without a body, on a kept connection that turned out to be
+// closed. When a deadline or an Ending context ends a request, its connections on both sides end too,
+// also hijacked ones and those whose client has stopped reading.
 //
 // A Proxy may be used by many goroutines at once. ServeHTTP takes no lock that requests share.
 // Compared with ReverseProxy it costs one small allocation and the watch of the context;
@@ -37,6 +38,8 @@ import (
 	"net/netip"
 	"net/url"
 	"time"
+
+	"github.com/headgate/headgate/internal/wire"
 )
 
 // Config configures the origin and the connections to it. Only Origin is required. For every
@@ -181,7 +184,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// written, and the answer must not look complete.
 		panic(http.ErrAbortHandler)
 	}
-	a.dropCommandTrailers()
+	// modify has removed their announcement, so ReverseProxy has added them to the header with
+	// net/http's prefix, which the server reads when the handler returns.
+	wire.DropHeads(a.Header(), http.TrailerPrefix)
 }
 
 // CloseIdleConnections closes the kept connections to the origin that no request uses now. A Proxy

@@ -35,11 +35,7 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	}
 	trusted := p.isTrusted(pr.In)
 	dropClaims(pr.Out.Header, trusted)
-	for name := range pr.Out.Trailer { // some origins read trailers as headers
-		if wire.Owned(name) || wire.OverridesURL(name) {
-			delete(pr.Out.Trailer, name)
-		}
-	}
+	pr.Out.Trailer = nil // some origins read trailers as headers, and ReverseProxy only announces them
 	stripCookies(pr.Out.Header, p.prefix)
 	forwarded(pr, trusted)
 	if pr.Out.Body != nil {
@@ -60,9 +56,7 @@ func (p *Proxy) isTrusted(r *http.Request) bool {
 // trusted, it also removes what they claim about the client and the original request.
 func dropClaims(h http.Header, trusted bool) {
 	for name := range h {
-		claim := !trusted && (strings.HasPrefix(name, "X-Forwarded-") || name == "X-Real-Ip" ||
-			wire.OverridesURL(name))
-		if claim || wire.AliasOfOwned(name) {
+		if !trusted && (wire.ClaimsClient(name) || wire.OverridesURL(name)) || wire.AliasOfOwned(name) {
 			delete(h, name)
 		}
 	}
@@ -166,7 +160,7 @@ func (p *Proxy) modify(res *http.Response) error {
 	if !p.keepCommands {
 		dropCommands(res.Header)
 	}
-	dropCommands(res.Trailer)
+	wire.DropHeads(res.Trailer, "")
 	return err
 }
 

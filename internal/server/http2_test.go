@@ -484,9 +484,12 @@ func TestAnOriginThatSwitchesUnasked(t *testing.T) {
 	}
 }
 
-// rawOrigin records the bytes that headgate sends, and answers each request on a connection of its
-// own.
-func rawOrigin(t *testing.T) (url string, heads <-chan string) {
+// okAnswer is a short answer of an origin.
+const okAnswer = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
+
+// rawOrigin records the bytes that headgate sends, and gives the same answer to each request, on a
+// connection of its own.
+func rawOrigin(t *testing.T, answer string) (url string, heads <-chan string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -505,7 +508,7 @@ func rawOrigin(t *testing.T) (url string, heads <-chan string) {
 			r, err := http.ReadRequest(bufio.NewReader(io.TeeReader(in, &all)))
 			if err == nil {
 				io.Copy(io.Discard, r.Body)
-				io.WriteString(c, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok")
+				io.WriteString(c, answer)
 				got <- all.String()
 			}
 			c.Close()
@@ -517,7 +520,7 @@ func rawOrigin(t *testing.T) (url string, heads <-chan string) {
 
 // CGI, WSGI and Rack read X_Forwarded_For as X-Forwarded-For.
 func TestOtherSpellingsOfOurHeadersStopHere(t *testing.T) {
-	url, heads := rawOrigin(t)
+	url, heads := rawOrigin(t, okAnswer)
 	visitors, _, _ := start(t, url, oneRoom)
 	const forged = "X_Forwarded_For: 6.6.6.6\r\nx.forwarded.proto: 6.6.6.6\r\nX-Forwarded_Host: 6.6.6.6\r\n" +
 		"X_Real_IP: 6.6.6.6\r\nX-Real-Ip: 6.6.6.6\r\nX-Forwarded-Port: 6.6.6.6\r\nHeadgate_Pass: 6.6.6.6\r\n" +

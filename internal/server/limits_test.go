@@ -276,7 +276,7 @@ const (
 func TestNoOtherURLAndMethodForTheOrigin(t *testing.T) {
 	const rule = "  - {name: rule, path: /rule, origin: ORIGIN, total_active_users: 1, new_users_per_minute: 1, " +
 		"rules: [{action: bypass, expression: 'http.request.method eq \"GET\"'}]}\n"
-	url, heads := rawOrigin(t)
+	url, heads := rawOrigin(t, okAnswer)
 	for _, keys := range []string{"", "trusted_proxies: [127.0.0.1]\n"} {
 		visitors, _, _ := start(t, url, strings.ReplaceAll(oneRoom, "users: 1,", "users: 1000,")+rule+keys)
 		for _, x := range []struct {

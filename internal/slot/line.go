@@ -62,10 +62,11 @@ type Line struct {
 	trees    [searched]fenwick
 	counts   [lineSets]int
 	late     int
-	asked    int // unproven tickets that polled again lately
-	unasked  int // unproven tickets that did not
-	turns    int // calls so far: each againEach-th calls a deferred ticket
-	silenced int // tickets passed over as silent so far, without unproven ones
+	asked    int         // unproven tickets that polled again lately
+	unasked  int         // unproven tickets that did not
+	proven   decayingSum // ticks for which those of asked were unproven
+	turns    int         // calls so far: each againEach-th calls a deferred ticket
+	silenced int         // tickets passed over as silent so far, without unproven ones
 	frontier uint64
 	next     uint64
 	sweep    uint64 // Expire continues here

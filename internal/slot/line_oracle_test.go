@@ -232,6 +232,7 @@ func (o *oracleLine) joinProvisional(now Time, told, hold time.Duration) uint64 
 	n := o.join(now, ProvisionalFor, hold)
 	t := o.get(n)
 	t.state, t.trial = dead, true
+	t.window = ticks(min(told, ProvisionalFor)) // of a trial: when its page polls
 	return n
 }
 
@@ -246,7 +247,8 @@ func (o *oracleLine) confirm(n uint64, now Time) {
 	if t.late(now) {
 		return
 	}
-	t.seen, t.told, t.due, t.window = now, 0, now, 1
+	rest := time.Duration(max(t.window-t.age(now), 1)) * time.Second / 16
+	t.seen, t.told, t.due, t.window = now, rest, now.Add(rest), ticks(rest*5/2)
 	if t.state = waiting; n < o.frontier {
 		t.state = late
 	}

@@ -1,6 +1,9 @@
 package slot
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Provisional tickets ensure that a flood of requests that keep no cookies does not stand before
 // people. A new ticket is provisional until its cookie has come back once. It holds no place:
@@ -51,7 +54,10 @@ func (l *Line) Confirm(number uint64, now Time) {
 	if 2*(tick-int64(p.seen)) < p.window.ticks() {
 		l.mark(unprovenSet, number)
 	}
-	p.seen, p.window = uint32(tick), 1 // Polled follows and sets the right window
+	// Polled follows. The cookie came back with a part of the page, and the page polls when the join
+	// told it to, whatever interval the part is told.
+	left := p.window.ticks() - (tick - int64(p.seen))
+	p.seen, p.window = uint32(tick), presence(time.Duration(max(1, left))*lineTick)
 	if number < l.frontier {
 		l.late++
 	}
@@ -59,8 +65,8 @@ func (l *Line) Confirm(number uint64, now Time) {
 
 // Doubtful estimates how many of the tickets ahead of a number will never poll again. It considers
 // those that have polled once, too soon, and not since. It also returns for how long the last of
-// them counts as present. All overdue ones are doubtful; of the others, the share that became
-// overdue lately. A browser that loads an image of the waiting page is unproven for a second, but a
+// them counts as present. All overdue ones are doubtful; of the others, all that are probably no
+// people: see people. A browser that loads an image of the waiting page is unproven for a second, but a
 // client that uses each cookie twice leaves thousands of such tickets. They hold their places like
 // all others, and cost those behind them no more than the time until they are passed over.
 func (l *Line) Doubtful(number uint64, now Time) (ahead int64, present time.Duration) {
@@ -68,7 +74,7 @@ func (l *Line) Doubtful(number uint64, now Time) (ahead int64, present time.Dura
 	tick := l.tick(now)
 	over, last := l.membersBefore(overdueSet, number, tick)
 	young, lastYoung := l.membersBefore(unprovenSet, number, tick)
-	young = young * l.unasked / (l.asked + l.unasked)
+	young -= l.people(young, tick)
 	if young > 0 {
 		last = max(last, lastYoung)
 	}
@@ -107,6 +113,34 @@ const (
 	unprovenTried = 2000
 )
 
+// people estimates how many of some unproven tickets are people. One estimate is the share of
+// tickets that polled again lately. It lags behind a flood that has just ended. The other one is
+// Little's law, L = λ·W: people stay unproven for as long as those who polled again lately were, and
+// come as often. It lags behind people who have just begun to come. The greater one counts.
+func (l *Line) people(unproven int, tick int64) int {
+	bySuccess := unproven - unproven*l.unasked/(l.asked+l.unasked)
+	byLittle := l.proven.at(tick) * float64(unproven) / float64(max(1, l.counts[unprovenSet]))
+	return min(unproven, max(bySuccess, int(byLittle)))
+}
+
+// A decayingSum is the average of what was added per tick, with a memory of provenLag.
+type decayingSum struct {
+	sum  float64
+	last int64
+}
+
+// provenLag is long compared with the first intervals of newcomers, and short compared with how
+// long they wait. Chosen.
+const provenLag = 2 * float64(time.Second/lineTick)
+
+func (s *decayingSum) add(tick int64, n float64) {
+	s.sum, s.last = s.sum*math.Exp(-float64(tick-s.last)/provenLag)+n, tick
+}
+
+func (s *decayingSum) at(tick int64) float64 {
+	return s.sum * math.Exp(-float64(tick-s.last)/provenLag) / provenLag
+}
+
 // tried records whether an unproven ticket polled again.
 func (l *Line) tried(again bool) {
 	if again {
@@ -125,6 +159,7 @@ func (l *Line) prove(number uint64, p *linePlace, tick int64) {
 	if ago := tick - int64(p.seen); ago > 0 && halfOfInterval*ago >= p.window.ticks() {
 		if c, i := l.find(number); c.has(unprovenSet, i) {
 			l.tried(true)
+			l.proven.add(tick, float64(ago))
 		}
 		l.unmark(unprovenSet, number)
 		l.unmark(overdueSet, number)

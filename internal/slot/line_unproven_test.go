@@ -77,6 +77,47 @@ func TestTicketsThatNeverAskAgainAreDoubtful(t *testing.T) {
 	}
 }
 
+// TestAPartOfThePageMakesNobodyOverdue checks that the page's interval counts, and not the shorter
+// one that the answer to a part of the page names: the page polls when it was told to.
+func TestAPartOfThePageMakesNobodyOverdue(t *testing.T) {
+	l, now := NewLines(), Time(time.Hour)
+	number := l.JoinProvisional(0, now, time.Hour)
+	l.SetProvisionalInterval(number, 2*time.Second)
+	end := l.Join(0, now, time.Minute, time.Hour)
+	now += Time(100 * time.Millisecond)
+	l.Confirm(number, now)
+	l.Polled(number, now, time.Second)
+	sweep(l, &now, 1900*time.Millisecond)
+	if n, _ := l.Doubtful(end, now); n != 0 {
+		t.Errorf("%d are doubtful before the page polls", n)
+	}
+	sweep(l, &now, time.Second)
+	if n, _ := l.Doubtful(end, now); n != 1 {
+		t.Errorf("%d are doubtful when the page has not polled, want 1", n)
+	}
+}
+
+// TestPeopleAfterAFloodAreNotDoubtful checks that people who keep coming are told from a flood that
+// has ended, as soon as some of them have polled again.
+func TestPeopleAfterAFloodAreNotDoubtful(t *testing.T) {
+	l, now := NewLines(), Time(time.Hour)
+	asks(l, &now, 3000)
+	var people [][]uint64
+	for range 40 { // 10 come every 100 ms, and poll each second
+		people = append(people, asks(l, &now, 10))
+		l.LapseProvisional(now, 100_000)
+		for i := len(people) - 11; i >= 0; i -= 10 {
+			for _, number := range people[i] {
+				l.Polled(number, now, time.Second)
+			}
+		}
+	}
+	end := asks(l, &now, 1)[0]
+	if n, _ := l.Doubtful(end, now); n < 3000 || n > 3030 {
+		t.Errorf("%d are doubtful, want the 3,000 of the flood and few of the last 100 people", n)
+	}
+}
+
 // TestDoubtfulTicketsAreNotCountedAsAbsent checks that doubtful tickets that Call passes over do
 // not count as visitors who gave up.
 func TestDoubtfulTicketsAreNotCountedAsAbsent(t *testing.T) {

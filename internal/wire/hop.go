@@ -35,10 +35,10 @@ func DropUpgrade(h http.Header) {
 	}
 }
 
-func hasToken(lines []string, token string) bool {
+func hasToken(lines []string, want string) bool {
 	for _, line := range lines {
 		for part := range strings.SplitSeq(line, ",") {
-			if strings.EqualFold(strings.Trim(part, " \t"), token) {
+			if strings.EqualFold(strings.Trim(part, " \t"), want) {
 				return true
 			}
 		}
@@ -46,13 +46,24 @@ func hasToken(lines []string, token string) bool {
 	return false
 }
 
-// owned are the names that headgate sets, removes or uses in decisions. Names that end with a dash
-// are prefixes. The two headers of the message length are included, because a server that accepts
-// an alias of one of them would see another request than headgate did.
-var owned = [...]string{"x-forwarded-", "forwarded", "x-real-ip", "headgate-", "cf-waiting-room-",
-	"cf-connecting-ip", "true-client-ip", "http2-settings", "content-length", "transfer-encoding",
-	"x-original-url", "x-rewrite-url", "x-original-uri",
+// owned are the names that headgate sets, removes or uses in decisions, besides claims. Names that
+// end with a dash are prefixes. The two headers of the message length are included, because a server
+// that accepts an alias of one of them would see another request than headgate did.
+var owned = [...]string{"headgate-", "cf-waiting-room-", "http2-settings", "content-length",
+	"transfer-encoding", "x-original-url", "x-rewrite-url", "x-original-uri",
 	"x-original-method", "x-http-method-override", "x-http-method", "x-method-override"}
+
+// claims are the names by which proxies and CDNs tell the address of the client and the host that it
+// asked for. Frameworks believe them: chi's RealIP reads True-Client-IP first.
+var claims = [...]string{"x-forwarded-", "x-forwarded", "forwarded", "x-real-ip", "cf-connecting-ip",
+	"cf-connecting-ipv6", "true-client-ip", "x-client-ip", "client-ip", "x-cluster-client-ip",
+	"fastly-client-ip", "fly-client-ip", "x-azure-clientip", "x-appengine-user-ip",
+	"x-envoy-external-address", "x-original-forwarded-for", "x-original-host", "x-host",
+	"x-http-host-override"}
+
+// ClaimsClient reports whether a header of that name, in any spelling, claims the address of the
+// client or the host that it asked for.
+func ClaimsClient(name string) bool { return spells(name, claims[:]) }
 
 // AliasOfOwned reports whether name is another spelling of a header that headgate owns. CGI, WSGI
 // and Rack read X_Forwarded_For and X.Forwarded.For as X-Forwarded-For. It does not allocate.
@@ -66,7 +77,26 @@ func AliasOfOwned(name string) bool {
 }
 
 // Owned reports whether name is a header that headgate owns, or another spelling of one.
-func Owned(name string) bool { return spells(name, owned[:]) }
+func Owned(name string) bool { return spells(name, owned[:]) || ClaimsClient(name) }
+
+// heads are the names that only a header may have: those of the message's length and its content,
+// and those that headgate changes in an answer. A proxy that merges the trailers of an answer into
+// its header would undo the change (RFC 9110 §6.5.1).
+var heads = [...]string{"set-cookie", "cache-control", "cdn-cache-control", "edge-control",
+	"cloudflare-cdn-cache-control", "netlify-cdn-cache-control", "vercel-cdn-cache-control",
+	"surrogate-control", "pragma", "expires", "vary", "age", "host", "connection", "keep-alive",
+	"proxy-connection", "te", "trailer", "upgrade", "content-encoding", "content-range", "content-type",
+	"proxy-authenticate", "www-authenticate"}
+
+// DropHeads removes from the trailers of an answer what only its header may contain. prefix is put
+// before the names in h.
+func DropHeads(h http.Header, prefix string) {
+	for name := range h {
+		if bare, ok := strings.CutPrefix(name, prefix); ok && (Owned(bare) || spells(bare, heads[:])) {
+			delete(h, name)
+		}
+	}
+}
 
 // spells reports whether name is one of the names, or another spelling of one.
 func spells(name string, names []string) bool {
