@@ -156,7 +156,7 @@ var (
 
 func (r *Room) waitJSON(q *visitRequest, v *View, code int) {
 	buf := r.buffer()
-	buf.Write(v.AppendJSON(buf.AvailableBuffer()))
+	buf.Write(v.appendJSON(buf.AvailableBuffer()))
 	h := q.w.Header()
 	h["Content-Type"] = jsonType
 	h["Content-Length"] = []string{strconv.Itoa(buf.Len())}

@@ -1,5 +1,5 @@
-// Package headgate limits how many visitors and requests reach a handler or a site: it puts a
-// waiting room in front of it.
+// Package headgate puts a waiting room in front of a handler or a site: it limits how many visitors
+// are inside, and how many enter in a minute.
 //
 // Visitors wait in a Room, in order, on a page that shows the expected wait. At most
 // TotalActiveUsers visitors are inside at every instant, and at most NewUsersPerMinute enter in
@@ -12,10 +12,8 @@
 //	go room.Run(ctx)
 //	http.ListenAndServe(":8080", room.Handler(shop))
 //
-// A Limiter limits API calls. It counts each key of a limit separately, by an algorithm of package
-// limit. LimitMiddleware checks each request against it; a program can also call Allow, AllowAll,
-// Peek and Explain. Reserve takes an estimate. Settle replaces the estimate by the real cost, which
-// may be 0.
+// Package ratelimit limits the calls of an API, and package queue delivers jobs at the pace of a
+// limit.
 //
 // # Guarantees
 //

@@ -77,19 +77,20 @@ type SealingKeys struct {
 	Foreign []map[byte][32]byte
 }
 
+// limitAccess is what package ratelimit needs of an Engine.
+type limitAccess = quota.Access
+
 // An Engine stores the records of rooms and their sealing keys. Many rooms may share it, and many
 // goroutines may use it at once.
 type Engine struct {
-	store       store.Store
-	nats        *store.NATS
-	alone       bool
-	bus         *store.Bus
-	members     *counter.Members     // nil: no other processes
-	sites       *counter.Datacenters // nil: one data center
-	limits      *quota.Node          // of this data center; nil: no other processes
-	worldLimits *quota.Node          // of all data centers; nil: there is only one
-	limiter     atomic.Pointer[Limiter]
-	keys        atomic.Pointer[ticket.Ring]
+	limitAccess
+	store   store.Store
+	nats    *store.NATS
+	alone   bool
+	bus     *store.Bus
+	members *counter.Members     // nil: no other processes
+	sites   *counter.Datacenters // nil: one data center
+	keys    atomic.Pointer[ticket.Ring]
 
 	mu    sync.Mutex
 	rooms map[string]bool // open rooms
@@ -148,13 +149,10 @@ func OpenEngine(ctx context.Context, cfg EngineConfig) (*Engine, error) {
 			Version: cfg.Version, StartedAt: time.Now(),
 		}, cfg.Boot, cfg.Log)
 		e.joinSites(&cfg)
-		near := quota.Config{Prefix: "limits.", Store: e.store, Bus: e.bus, Members: e.members,
-			Boot: cfg.Boot, Log: cfg.Log, Rules: e.limitRules, SoleHost: cfg.SoleHost}
-		e.limits, e.worldLimits = quota.NewNode(near), nil
-		if far := near; e.sites != nil {
-			far.Prefix, far.Datacenters = "global.", e.sites
-			e.worldLimits = quota.NewNode(far)
-		}
+		e.limitAccess = quota.NewAccess(quota.NewShared(quota.Config{
+			Store: e.store, Bus: e.bus, Members: e.members, Boot: cfg.Boot, Log: cfg.Log,
+			SoleHost: cfg.SoleHost, Datacenters: e.sites,
+		}))
 	}
 	return e, nil
 }
@@ -186,65 +184,26 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	errs := make([]error, 4)
+	errs := make([]error, 3)
 	var wg sync.WaitGroup
 	wg.Go(func() { errs[0] = e.members.Run(ctx); stop() })
-	wg.Go(func() { errs[1] = e.limits.Run(ctx); stop() })
+	wg.Go(func() { errs[1] = e.SharedLimits().Run(ctx); stop() })
 	if e.sites != nil {
 		wg.Go(func() { errs[2] = e.sites.Run(ctx); stop() })
-		wg.Go(func() { errs[3] = e.worldLimits.Run(ctx); stop() })
 	}
 	wg.Wait()
 	return errors.Join(errs...)
 }
 
-// lane returns the client that requests the keys of a limit from their host, or nil if this process
-// counts them.
-func (e *Engine) lane(d *definition) *quota.LimitClient {
-	if e == nil || e.limits == nil || d.Scope == ScopeWorker {
-		return nil
-	}
-	if d.Scope == ScopeGlobal && e.worldLimits != nil {
-		return e.worldLimits.Limit(d.Name)
-	}
-	return e.limits.Limit(d.Name)
-}
-
-// limitRules returns the rules of a limit that are in force here, or nil if the limit is not
-// shared.
-func (e *Engine) limitRules(name string) *quota.Definition {
-	l := e.limiter.Load()
-	if l == nil {
-		return nil
-	}
-	k := (*l.set.Load())[name]
-	if k == nil {
-		k = l.brought(name)
-	}
-	if k == nil || k.cfg.Load().Scope == ScopeWorker {
-		return nil
-	}
-	return &k.cfg.Load().quota
-}
-
 // CheckLimitHosts reports whether all hosts of the shared limits answer.
 func (e *Engine) CheckLimitHosts(ctx context.Context) bool {
-	return e.limits == nil ||
-		e.limits.CheckHosts(ctx) && (e.worldLimits == nil || e.worldLimits.CheckHosts(ctx))
+	return e.SharedLimits().CheckHosts(ctx)
 }
 
 // LimitShards returns the number of limit shards hosted by this process, and the number for which
 // it is the standby. It counts the shards of the data center's limits and those of the limits of
 // all data centers.
-func (e *Engine) LimitShards() (hosted, standby int) {
-	for _, n := range []*quota.Node{e.limits, e.worldLimits} {
-		if n != nil {
-			a, b := n.ShardCounts()
-			hosted, standby = hosted+a, standby+b
-		}
-	}
-	return hosted, standby
-}
+func (e *Engine) LimitShards() (hosted, standby int) { return e.SharedLimits().ShardCounts() }
 
 // Leave announces that this process is about to end, and hands over the rooms that it hosts.
 func (e *Engine) Leave() {

@@ -88,7 +88,7 @@ func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler
 		wire.ServeShared(w, req, func() []byte { return r.doc.Get(r.boot(), r.served) })
 		return
 	}
-	if q.does.Act != RuleNone && r.ruled(q) {
+	if q.does.Act != decide.None && r.ruled(q) {
 		return
 	}
 	if l.suspended {
@@ -519,7 +519,7 @@ func (r *Room) enter(q *visitRequest, y sessions.Session) (last, seen slot.Time,
 // from adds the source of the request to a session.
 func (q *visitRequest) from(y *sessions.Session) *sessions.Session {
 	y.Source = q.worker.visits.Source(q.f.cfg.ClientAddr(q.r), q.r.UserAgent())
-	y.Sharing = q.f.cfg.PassSharing
+	y.Sharing = sessions.Sharing(q.f.cfg.PassSharing)
 	return y
 }
 

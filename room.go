@@ -1,21 +1,15 @@
 package headgate
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"net/http"
-	"net/netip"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/headgate/headgate/internal/boot"
 	"github.com/headgate/headgate/internal/chanmutex"
 	"github.com/headgate/headgate/internal/cors"
 	"github.com/headgate/headgate/internal/counter"
@@ -25,153 +19,6 @@ import (
 	"github.com/headgate/headgate/internal/ticket"
 	"github.com/headgate/headgate/internal/wire"
 )
-
-// RoomConfig configures a waiting room. The zero value of a field is a working default, except that
-// the two limits must be set: with 0 the room admits nobody.
-type RoomConfig struct {
-	Name  string // name of the room in cookies, metrics and messages
-	Title string // shown to visitors; default Name
-	Host  string // "" matches any host
-	Path  string // the room is everything below it; default "/"; * stands for any characters except /
-
-	Routes              []Route       // more locations of the room
-	IgnoreCase          bool          // /Shop and /shop are the same
-	AllowAmbiguousPaths bool          // allow paths with several readings: the strictest decision applies
-	CookieSuffix        string        // the cookie's name ends with "_" and this suffix
-	CookieDomain        string        // the cookie's domain; "" is the request's host
-	FailOpenAfter       time.Duration // all pass after this time without a counter; 0: never
-
-	TotalActiveUsers  int64         // maximum inside at once; exact
-	NewUsersPerMinute int64         // maximum in every 60 s; exact
-	SessionDuration   time.Duration // after the last byte of an answer; default 5 m
-	FixedSession      bool          // the session ends SessionDuration after it began
-	HardEnd           time.Duration // maximum length of a session; 0: unlimited
-
-	Method    Method    // default MethodFIFO
-	QueueAll  bool      // all newcomers have to wait
-	Closed    bool      // newcomers get no place; Message gives the reason
-	Suspended bool      // the room is off: all requests pass
-	Shadow    bool      // decide and count, but hold nobody
-	OpensAt   time.Time // the room admits nobody before
-	Message   string    // shown to waiting visitors; plain text
-
-	StatusCode    int  // of the waiting page: 503 (default), 200, 202 or 429
-	RefreshHeader bool // also send Refresh; it conflicts with the page's script (WCAG 2.2.1)
-	NoSpread      bool // call in bursts instead of spacing the calls evenly
-
-	MaxWaiting int64         // the room is then full; default 2,000,000
-	Hold       time.Duration // how long an absent visitor keeps the place; default 5 m
-	HoldPhone  time.Duration // the same for phones; default 15 m
-	CallHold   time.Duration // of a called ticket; default two poll intervals, at least 5 s
-	PollMin    time.Duration // default 1 s
-	PollMax    time.Duration // default 30 s
-
-	Grace Grace    // paths on which sessions do not end
-	Event Event    // the current event; its field Draw is ignored
-	Draw  DrawPlan // planned or past draw
-
-	Rules     Rules  // checked before everything else; nil: no rules
-	Lanes     []Lane // lanes to which Rules may send newcomers
-	Exclude   Exclude
-	JoinLimit JoinLimit
-
-	CORS        *CORS       // answers to preflights; nil: the handler behind the room answers them
-	PassSharing PassSharing // what happens to a pass that is used in many networks
-	BindHeader  string      // request header: a cookie is valid only with the value with which it was set
-
-	Page       Page                             // default: plain text
-	ClientAddr func(r *http.Request) netip.Addr // default: RemoteAddr
-	Secure     func(r *http.Request) bool       // reports whether the cookie is Secure; default: r.TLS != nil
-	// of the cookie; default Lax, also in place of None without Secure
-	SameSite http.SameSite
-	Log      *slog.Logger         // default: discard
-	Wall     func() time.Time     // wall clock for display; default time.Now
-	Boot     func() time.Duration // clock for decisions; default CLOCK_BOOTTIME
-	Engine   *Engine              // stores the records; nil: in memory only
-	sealing  *ticket.Ring         // for tests
-	params   slot.Params          // for tests
-}
-
-// ErrConfig is wrapped by every error about an invalid configuration.
-var ErrConfig = errors.New("invalid room")
-
-func (c RoomConfig) withDefaults() (RoomConfig, error) {
-	c.SessionDuration = cmp.Or(c.SessionDuration, 5*time.Minute)
-	c.Hold, c.HoldPhone = cmp.Or(c.Hold, 5*time.Minute), cmp.Or(c.HoldPhone, 15*time.Minute)
-	c.PollMin, c.PollMax = cmp.Or(c.PollMin, time.Second), cmp.Or(c.PollMax, 30*time.Second)
-	c.MaxWaiting, c.StatusCode = cmp.Or(c.MaxWaiting, 2_000_000), cmp.Or(c.StatusCode, 503)
-	c.Path = cmp.Or(c.Path, "/")
-	if len(c.Path) > 1 { // /shop/ also matches /shop, and a cookie for /shop/ would not come back from there
-		c.Path = strings.TrimSuffix(c.Path, "/")
-	}
-	c.Method, c.Title = cmp.Or(c.Method, MethodFIFO), cmp.Or(c.Title, c.Name)
-	if len(c.Grace.Paths) == 0 {
-		c.Grace.For = 0
-	}
-	c.wire()
-	var errs []error
-	if c.CookieSuffix == "" && len(c.Routes) > 0 {
-		errs = append(errs, fmt.Errorf("%w: further routes need a cookie suffix", ErrConfig))
-	}
-	for _, l := range c.limits() {
-		if err := l.Check(); err != nil {
-			errs = append(errs, fmt.Errorf("%w: %w", ErrConfig, err))
-		}
-	}
-	if c.Name == "" || len(c.Name) > 64 {
-		errs = append(errs, fmt.Errorf("%w: a name of 1 to 64 characters is needed", ErrConfig))
-	}
-	codes := []int{200, 202, 429, 503}
-	if c.Path[0] != '/' || c.SessionDuration < 0 || !slices.Contains(codes, c.StatusCode) {
-		errs = append(errs, fmt.Errorf("%w: path %q does not begin with /, session %v is below 0, or "+
-			"status %d is none of %v", ErrConfig, c.Path, c.SessionDuration, c.StatusCode, codes))
-	}
-	errs = append(errs, c.Method.check(), c.PassSharing.SetDefaults(ErrConfig))
-	var err error
-	if c.CORS, err = c.CORS.Fill(); err != nil {
-		errs = append(errs, fmt.Errorf("%w: %w", ErrConfig, err))
-	}
-	if err := slot.CheckLanes(c.Lanes); err != nil {
-		errs = append(errs, fmt.Errorf("%w: %w", ErrConfig, err))
-	}
-	if c.HardEnd != 0 && c.HardEnd < c.SessionDuration {
-		errs = append(errs, fmt.Errorf("%w: hard end %v is before the session duration %v",
-			ErrConfig, c.HardEnd, c.SessionDuration))
-	}
-	return c, errors.Join(errs...)
-}
-
-// wire fills in the defaults of what a program may replace.
-func (c *RoomConfig) wire() {
-	if c.Page == nil {
-		c.Page = plainPage{}
-	}
-	if c.ClientAddr == nil {
-		c.ClientAddr = wire.RemoteAddr
-	}
-	if c.Secure == nil {
-		c.Secure = func(r *http.Request) bool { return r.TLS != nil }
-	}
-	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
-	if c.Wall == nil {
-		c.Wall = time.Now
-	}
-	if c.Boot == nil {
-		c.Boot = boot.New().Read
-	}
-}
-
-// limits returns the room's two limits: users at once, and new users per minute.
-func (c *RoomConfig) limits() [2]slot.Limit {
-	active, fresh := c.TotalActiveUsers, c.NewUsersPerMinute
-	if c.Method == MethodPassthrough && active > 0 && fresh > 0 {
-		active, fresh = unlimited, unlimited
-	}
-	return [2]slot.Limit{
-		{Kind: slot.AtOnce, N: active, Per: c.longest()},
-		{Kind: slot.PerWindow, N: fresh, Per: time.Minute},
-	}
-}
 
 // A desk is a room's counter, in this process or at its host.
 type desk interface {
@@ -215,6 +62,7 @@ type Room struct {
 // with.
 type face struct {
 	cfg         RoomConfig
+	lanes       []slot.Lane
 	exclude     exclude.Set
 	grace       exclude.Set
 	joins       *exclude.Joins
@@ -224,13 +72,17 @@ type face struct {
 }
 
 func newFace(cfg RoomConfig, old *face) *face {
-	routes := append([]Route{{Host: cfg.Host, Path: cfg.Path}}, cfg.Routes...)
-	f := &face{cfg: cfg, places: route.New(routes, cfg.IgnoreCase)}
+	routes := []route.Route{{Host: cfg.Host, Path: cfg.Path}}
+	for _, x := range cfg.Routes {
+		routes = append(routes, route.Route(x))
+	}
+	f := &face{cfg: cfg, lanes: cfg.lanes(), places: route.New(routes, cfg.IgnoreCase)}
 	f.http, f.https = route.CookieNames(cfg.Name, cfg.CookieSuffix,
 		cfg.CookieDomain == "" && f.places.CookiePath() == "/")
-	f.exclude = exclude.New(cfg.Exclude, false) // a path in another case may be another page
-	f.grace = exclude.New(Exclude{NoDefaults: true, Paths: cfg.Grace.Paths}, cfg.IgnoreCase)
-	f.joins, f.cors = exclude.NewJoins(cfg.JoinLimit), cors.New(cfg.CORS)
+	// A path in another case may be another page.
+	f.exclude = exclude.New(exclude.Requests(cfg.Exclude), false)
+	f.grace = exclude.New(exclude.Requests{NoDefaults: true, Paths: cfg.Grace.Paths}, cfg.IgnoreCase)
+	f.joins, f.cors = exclude.NewJoins(exclude.JoinLimit(cfg.JoinLimit)), cors.New((*cors.Rules)(cfg.CORS))
 	if old != nil && old.joins.Limit == f.joins.Limit { // keep the counts so far
 		f.joins = old.joins
 	}
@@ -329,20 +181,6 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 	r.live.Store(l)
 	r.counter.Hold(l.holds())
 	return r, nil
-}
-
-// settings returns the settings of the counter that may change.
-func (c *RoomConfig) settings() counter.Settings {
-	lim := c.limits()
-	return counter.Settings{
-		Active: lim[0], New: lim[1], Spread: !c.NoSpread && c.Method != MethodPassthrough,
-		RandomOrder: c.Method == MethodRandom, AdmitAll: c.Method == MethodPassthrough,
-		Line: counter.LineConfig{
-			MaxWaiting: c.MaxWaiting, PollMin: c.PollMin, PollMax: c.PollMax,
-			CallHold: c.CallHold, Hold: max(c.Hold, c.HoldPhone),
-		},
-		Lanes: c.Lanes,
-	}
 }
 
 // reconfigureWait is how long a new configuration waits until it is in the record.
@@ -554,3 +392,74 @@ func (r *Room) Matches(host, path string) (specific int, ok bool) {
 
 // Config returns the configuration in force, with the defaults filled in.
 func (r *Room) Config() RoomConfig { return r.face.Load().cfg }
+
+// A DrawPlan describes a random draw, planned or past: at StartsAt the engine draws the order of
+// all visitors who joined since the prequeue began. The zero DrawPlan is no draw. A program that
+// changes it calls Reconfigure when the prequeue begins and when it is over.
+type DrawPlan struct {
+	Event    string // identifies the draw among all draws of the room
+	StartsAt time.Time
+	Begun    bool // the prequeue has begun: visitors who join now take part
+	Started  bool // the draw is due; visitors who join now stand behind it
+}
+
+func (p *DrawPlan) plan() counter.Plan {
+	if p.Event == "" {
+		return counter.Plan{}
+	}
+	x := counter.Plan{Event: p.Event, Start: p.StartsAt.Unix()}
+	switch {
+	case p.Started:
+		x.Phase = counter.Started
+	case p.Begun:
+		x.Phase = counter.Prequeuing
+	}
+	return x
+}
+
+// drawn returns the hash of the draw's seed, or the data with which anyone can check the order. It
+// is at most one second old.
+func (r *Room) drawn() string {
+	return r.draw.Get(r.boot(), func() string { return r.counter.State(r.worker.opened()).Draw.Text() })
+}
+
+// event returns what visitors see of the current event.
+func (r *Room) event(cfg *RoomConfig) Event {
+	e := cfg.Event
+	if !e.Active {
+		return Event{}
+	}
+	if e.Shuffle {
+		e.Draw = r.drawn()
+	}
+	return e
+}
+
+// unordered reports whether a ticket has no place in an order yet, because the next visitor is
+// drawn at random. The draw of an event is for the ordinary line only.
+func (c *RoomConfig) unordered(ticket uint64) bool {
+	return c.Method == MethodRandom ||
+		c.Event.Active && c.Event.Prequeue && c.Event.Shuffle && slot.LaneIndex(ticket) == 0
+}
+
+// failsOpen reports whether a room with FailOpenAfter has to let all visitors pass now, because its
+// counter does not answer.
+func (r *Room) failsOpen(q *visitRequest) bool {
+	after := q.f.cfg.FailOpenAfter
+	return after > 0 && (r.live.Load().damaged || r.worker.silence() >= after)
+}
+
+// anyway lets a visitor through if the room admits everybody but could not count the visitor,
+// because its counter did not answer in time. It reports whether this is such a room.
+func (r *Room) anyway(q *visitRequest) bool {
+	if q.f.cfg.Method != MethodPassthrough && !r.failsOpen(q) || r.live.Load().holds() {
+		return false
+	}
+	if q.peek {
+		r.wait(q, &counter.PlaceInfo{}, StateCalled)
+		return true
+	}
+	r.counts.excluded.Add(1)
+	r.pass(q)
+	return true
+}

@@ -1,12 +1,20 @@
 package headgate
 
 import (
+	"cmp"
 	"io"
 	"net/http"
 	"net/netip"
+	"strings"
+	"time"
 
+	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/decide"
+	"github.com/headgate/headgate/internal/exclude"
+	"github.com/headgate/headgate/internal/paths"
+	"github.com/headgate/headgate/internal/sessions"
 	"github.com/headgate/headgate/internal/slot"
+	"github.com/headgate/headgate/internal/ticket"
 	"github.com/headgate/headgate/internal/wire"
 )
 
@@ -25,30 +33,26 @@ type RuleRequest struct {
 }
 
 // A RuleAction is what happens to a request.
-type RuleAction = decide.Action
+type RuleAction uint8
 
 // Actions of rules. In shadow mode a denied request is only counted.
 const (
-	RuleNone    = decide.None    // handled as any other request
-	RuleBypass  = decide.Bypass  // passes uncounted, in every state of the room
-	RuleCrawler = decide.Crawler // a verified crawler: as RuleBypass
-	RuleDeny    = decide.Deny    // rejected
-	RuleLane    = decide.Lane    // visitors wait in RoomConfig.Lanes[0]; RuleLane + 1: in Lanes[1]
-	ruleActions = decide.Lane + 1
+	RuleNone    RuleAction = iota // handled as any other request
+	RuleBypass                    // passes uncounted, in every state of the room
+	RuleCrawler                   // a verified crawler: as RuleBypass
+	RuleDeny                      // rejected
+	RuleLane                      // visitors wait in RoomConfig.Lanes[0]; RuleLane + 1: in Lanes[1]
+	ruleActions = RuleLane + 1
 )
-
-// A Lane is a line beside the ordinary line. Of any hundred calls it gets at most Share while a
-// present visitor waits in the ordinary line. A visitor who joins a lane stays in it.
-type Lane = slot.Lane
 
 // ruled carries out the action of a rule, and reports whether the request is answered.
 func (r *Room) ruled(q *visitRequest) bool {
-	cfg, act := &q.f.cfg, q.does.Act
+	cfg, act := &q.f.cfg, RuleAction(q.does.Act)
 	r.counts.ruled[min(act, RuleLane)].Add(1)
 	switch {
 	case act >= RuleLane:
-		if i := int(act - RuleLane); i < len(cfg.Lanes) {
-			q.lane = cfg.Lanes[i].ID()
+		if i := int(act - RuleLane); i < len(q.f.lanes) {
+			q.lane = q.f.lanes[i].ID()
 		}
 		return false
 	case act != RuleDeny:
@@ -84,4 +88,169 @@ func (r *Room) deny(q *visitRequest) {
 	h["X-Robots-Tag"], h[StateHeader] = noIndex, []string{string(StateDenied)}
 	q.w.WriteHeader(http.StatusForbidden)
 	io.WriteString(q.w, body)
+}
+
+// passBy lets a request through that the configuration excludes from counting. It belongs to no
+// session.
+func (r *Room) passBy(q *visitRequest) {
+	x, from := &q.f.cfg.Exclude, q.f.cfg.ClientAddr(q.r)
+	if !r.flights.Enter(from, cmp.Or(x.MaxInFlight, exclude.MaxInFlight),
+		cmp.Or(x.MaxPerAddr, exclude.MaxPerAddr)) {
+		r.counts.crowded.Add(1)
+		q.w.Header().Set("Retry-After", "1")
+		wire.WriteShort(q.w, q.r, http.StatusServiceUnavailable, textType, []byte("Too many requests like this one are under way. Try again in a second.\n"))
+		return
+	}
+	defer r.flights.Leave(from)
+	q.r = wire.WithoutOverrides(q.r)
+	if !x.Upgrade { // traffic inside a tunnel is neither read nor counted
+		q.r = wire.WithoutUpgrade(q.r)
+	}
+	r.pass(q)
+}
+
+// serveHead answers a HEAD request of a client that is not inside, such as a monitor. It takes
+// neither a slot nor a place, and shows whether the room admits newcomers.
+func (r *Room) serveHead(q *visitRequest) {
+	cfg := &q.f.cfg
+	open := r.lets.Get(r.boot(), func() bool {
+		s := r.counter.State(r.worker.opened())
+		return cfg.Method == MethodPassthrough || s.Waiting == 0 && s.Active < cfg.TotalActiveUsers &&
+			s.New < cfg.NewUsersPerMinute
+	})
+	if why := r.whyWaiting(); !cfg.Shadow && (!open || why != StateWaiting) {
+		r.wait(q, &counter.PlaceInfo{PollAfter: cfg.PollMax}, why)
+		return
+	}
+	q.w, q.r = wire.Bare(q.w, q.r)
+	r.counts.excluded.Add(1)
+	r.passBy(q)
+}
+
+// decide makes the decision for all readings of a request's path, because the origin may use any of
+// them. If the readings lead to different decisions, decide answers the request, unless the room
+// holds nobody.
+func (r *Room) decide(q *visitRequest, l *live) bool {
+	p, lenient := paths.Of(q.r.URL), q.f.cfg.AllowAmbiguousPaths || q.f.cfg.Shadow || l.suspended
+	refused := p.Malformed() || p.Excessive()
+	for i := 0; i < p.Len() && !refused; i++ {
+		if d := q.decideOn(p.At(i), l); i == 0 {
+			q.does = d
+		} else if d != q.does {
+			q.does, refused = d.Strictest(q.does, q.f.lanes), !lenient
+		}
+	}
+	if refused {
+		p.Refuse(q.w, q.r)
+		return false
+	}
+	q.at = q.f.places.At(q.r.Host, p.Clean())
+	return true
+}
+
+func (q *visitRequest) decideOn(path string, l *live) (d decide.Decision) {
+	f := q.f
+	_, d.In = f.places.Match(paths.Hostname(q.r.Host), path)
+	if own, ok := strings.CutPrefix(path, f.places.At(q.r.Host, path).Own); ok {
+		d.Own = own
+	}
+	if d.Own == "served" { // the same for all visitors
+		return d
+	}
+	d.Grace = f.cfg.Grace.For > 0 && f.grace.Match(q.r, path, f.cfg.ClientAddr)
+	if f.cfg.Rules != nil && !l.suspended {
+		d.Act = decide.Action(f.cfg.Rules.Match(RuleRequest{q.r, path, f.cfg.ClientAddr(q.r)}))
+		if method := strings.ToUpper(q.r.Method); method != q.r.Method { // some origins ignore its case
+			r := *q.r
+			r.Method = method
+			other := f.cfg.Rules.Match(RuleRequest{&r, path, f.cfg.ClientAddr(q.r)})
+			d.Act = decide.Stricter(d.Act, decide.Action(other), f.lanes)
+		}
+	}
+	d.Excluded = !l.suspended && f.exclude.Match(q.r, path, f.cfg.ClientAddr)
+	return d
+}
+
+// overLimit counts a newcomer, once for each request, and reports whether its network has sent too
+// many.
+func (r *Room) overLimit(q *visitRequest) bool {
+	if q.asked {
+		return q.above
+	}
+	over, alone := q.f.joins.Over(q.f.cfg.ClientAddr(q.r), r.boot())
+	if alone {
+		q.f.cfg.Log.Warn("nearly all newcomers come from one address", "room", q.f.cfg.Name,
+			"hint", "if it is that of a proxy, set trusted_proxies: "+
+				"else all its visitors count as one network")
+	}
+	q.asked, q.above = true, over
+	return over
+}
+
+// slack is the extra time that a request gets beyond its need, so that not every request has to
+// extend the session.
+func (g *Grace) slack() time.Duration { return min(g.For/10, 30*time.Second) }
+
+// longest returns the longest time between a visitor's request and the end of the session.
+func (c *RoomConfig) longest() time.Duration {
+	return max(c.SessionDuration, c.Grace.For+c.Grace.slack())
+}
+
+// rules returns the rules for the length of sessions.
+func (c *RoomConfig) rules(par *slot.Params) *sessions.Rules {
+	return &sessions.Rules{Session: c.SessionDuration, Longest: c.longest(),
+		Grid: par.Grid(c.limits()[0]), Fixed: c.FixedSession}
+}
+
+// claims returns the longest duration of a claimed session, or 0 for a session without a hard end:
+// the counter then uses the longest session, and rounds this value down to its grid.
+func (c *RoomConfig) claims() time.Duration {
+	if c.longest() == c.SessionDuration {
+		return c.HardEnd
+	}
+	session := c.SessionDuration + c.longest()/100
+	if c.HardEnd > 0 {
+		session = min(session, c.HardEnd)
+	}
+	return session
+}
+
+// endAt stores the end of a session in its pass. It also stores how much of it a fixed session got
+// by grace, because that amount is limited.
+func (c *RoomConfig) endAt(t *ticket.Token, end slot.Time) {
+	if more := end - slot.Time(t.End); c.FixedSession && more > 0 {
+		t.Joined += uint32((more + slot.Time(time.Millisecond) - 1) / slot.Time(time.Millisecond))
+	}
+	t.End = int64(end)
+}
+
+// grace extends a session whose request is on a path of Grace if the session might end too soon. It
+// requests the later end from the counter, because the end must be in the record. While the counter
+// does not answer, the end stays as it is.
+func (r *Room) grace(q *visitRequest, id slot.SessionID, last slot.Time) slot.Time {
+	g, w := &q.f.cfg.Grace, q.worker
+	if !q.does.Grace {
+		return last
+	}
+	lo, _, _, ok := w.clock.Bounds()
+	need := lo.Add(g.For)
+	want := need.Add(g.slack())
+	if q.f.cfg.FixedSession {
+		most := slot.Time(q.tok.End).Add(g.For - time.Duration(q.tok.Joined)*time.Millisecond)
+		need, want = min(need, most), min(want, most)
+	}
+	hard := slot.Time(q.tok.Hard)
+	if hard > 0 {
+		need, want = min(need, hard), min(want, hard)
+	}
+	// An end lies on the grid: an extension shorter than one step has no effect.
+	if !ok || need-last <= w.rules.Load().Grid || w.cutOff() {
+		return last
+	}
+	got, err := w.ask(q.r.Context(), id, last, want.Sub(lo), hard)
+	if err != nil || got <= last {
+		return last
+	}
+	w.visits.Learn(id, got)
+	return got
 }

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/limit"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 // A LimitUse names one limit that the jobs of a queue use.
@@ -15,14 +15,14 @@ type LimitUse struct {
 	Limit     string
 	Key       string // the key within the limit; "" is the shared key
 	PerTenant bool   // each tenant has its own key: the tenant's name replaces Key
-	Reserved  string // reserved part to try first (headgate.LimitConfig.Reserved); "": none
+	Reserved  string // reserved part to try first (ratelimit.Limit.Reserved); "": none
 }
 
-// Limits is the part of a headgate.Limiter that a Capacity needs. Hold may block for one round
+// Limits is the part of a ratelimit.Limiter that a Capacity needs. Hold may block for one round
 // trip.
 type Limits interface {
-	Limit(name string) (*headgate.LimitConfig, error)
-	Hold(context.Context, headgate.LimitCheck, headgate.Waiters) (headgate.Hold, headgate.LimitResult, error)
+	Limit(name string) (*ratelimit.Limit, error)
+	Hold(context.Context, ratelimit.Check, ratelimit.Waiters) (ratelimit.Hold, ratelimit.Result, error)
 }
 
 // A Capacity takes slots from limits for the jobs of queues. A job holds its slots from the moment
@@ -42,7 +42,7 @@ type ledgerKey struct{ limit, key string }
 
 // A ledger decides which queue may use one key of a limit next, and when.
 type ledger struct {
-	of      *headgate.LimitConfig
+	of      *ratelimit.Limit
 	amount  int64 // per window
 	most    int64 // largest cost allowed at once, from the last result; 0: unknown
 	window  time.Duration
@@ -90,16 +90,14 @@ type load struct {
 	cost   int64
 	bytes  int64
 	more   int64 // further jobs that could go at the same time
-	units  bool  // cost is already in the unit of each limit
 }
 
 // costOf returns the cost of the job in unit.
-func (ld *load) costOf(unit headgate.Unit) int64 {
+func (ld *load) costOf(unit ratelimit.Unit) int64 {
 	switch {
-	case ld.units:
-	case unit == headgate.Requests:
+	case unit == ratelimit.Requests:
 		return 1
-	case unit == headgate.RequestBytes, unit == headgate.ResponseBytes:
+	case unit == ratelimit.RequestBytes, unit == ratelimit.ResponseBytes:
 		return max(1, ld.bytes)
 	}
 	return ld.cost
@@ -113,7 +111,7 @@ type taken struct {
 
 type takenPart struct {
 	l    *ledger
-	held headgate.Hold
+	held ratelimit.Hold
 	cost int64
 }
 
@@ -182,10 +180,10 @@ func (c *Capacity) hold(
 		return no, nil
 	}
 	l.take(m, cost, now) // before the request: others may take during it
-	who := headgate.Waiters{Weight: l.weight(now), More: ld.more * min(cost, limit.MaxAmount>>20),
+	who := ratelimit.Waiters{Weight: l.weight(now), More: ld.more * min(cost, limit.MaxAmount>>20),
 		Spread: l.paces && m.smooth}
 	c.mu.Unlock()
-	held, v, err := c.limits.Hold(ctx, headgate.LimitCheck{Limit: k.limit, Key: k.key, Cost: cost}, who)
+	held, v, err := c.limits.Hold(ctx, ratelimit.Check{Limit: k.limit, Key: k.key, Cost: cost}, who)
 	if err == nil && v.Allowed {
 		c.mu.Lock()
 		l.most = v.Amount
@@ -258,8 +256,8 @@ func (c *Capacity) leave(m *member) {
 // limits know what the previous host used.
 func (c *Capacity) warmUp(ctx context.Context, uses []LimitUse) (wait time.Duration, err error) {
 	for _, u := range uses {
-		held, v, err := c.limits.Hold(ctx, headgate.LimitCheck{Limit: u.Limit, Key: u.Key},
-			headgate.Waiters{})
+		held, v, err := c.limits.Hold(ctx, ratelimit.Check{Limit: u.Limit, Key: u.Key},
+			ratelimit.Waiters{})
 		if err != nil {
 			return 0, err
 		}
@@ -312,7 +310,7 @@ func (c *Capacity) forgetLocked(now time.Time) {
 }
 
 // learn copies the rule of a limit into the ledger.
-func (l *ledger) learn(c *headgate.LimitConfig) {
+func (l *ledger) learn(c *ratelimit.Limit) {
 	if l.of != c { // the limit has changed: the wait was for the old pace
 		l.of, l.most, l.next = c, 0, time.Time{}
 	}

@@ -5,12 +5,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/limit"
+	"github.com/headgate/headgate/ratelimit"
 )
 
-func rate(amount int64) headgate.LimitConfig {
-	return headgate.LimitConfig{Name: "db",
+func rate(amount int64) ratelimit.Limit {
+	return ratelimit.Limit{Name: "db",
 		Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: amount, Window: time.Second}}
 }
 
@@ -77,7 +77,7 @@ func TestSendingIsSpreadOverTheWindow(t *testing.T) {
 func TestCostCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := rate(20_000)
-		r.Unit = headgate.CostUnits
+		r.Unit = ratelimit.CostUnits
 		c, m := limiter(t, r), &member{weight: 1, smooth: true}
 		begin := time.Now()
 		for range 10_000 { // E1: 10,000 records of 10 RU at 20,000 RU per second
@@ -142,7 +142,7 @@ func TestWhoWantsNothingHoldsUpNobody(t *testing.T) {
 func TestAReservedPartIsNobodyElses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := rate(100)
-		r.Reserved, r.Unit = map[string]int64{"mine": 20}, headgate.CostUnits
+		r.Reserved, r.Unit = map[string]int64{"mine": 20}, ratelimit.CostUnits
 		c := limiter(t, r)
 		mine, other := &member{weight: 1}, &member{weight: 1}
 		uses := []LimitUse{{Limit: "db", Reserved: "mine"}}
@@ -226,7 +226,7 @@ func TestAChangedPaceIsInForceAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := rate(1)
 		r.Window = time.Hour
-		limits, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: []headgate.LimitConfig{r}})
+		limits, err := ratelimit.New(ratelimit.Config{Limits: []ratelimit.Limit{r}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -237,7 +237,7 @@ func TestAChangedPaceIsInForceAtOnce(t *testing.T) {
 			t.Fatal("a second one within the hour")
 		}
 		r.Amount, r.Window = 100, time.Second
-		if err := limits.Define(r); err != nil {
+		if err := limits.SetLimit(r); err != nil {
 			t.Fatal(err)
 		}
 		begin := time.Now()

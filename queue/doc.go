@@ -24,6 +24,6 @@
 //
 // The queue does not keep jobs in order, and it does not deliver a job exactly once: the target
 // must use the idempotency key to detect duplicates. The package does not count limits;
-// headgate.Limiter does, for all processes that share them. It does not speak HTTP; a [Handler]
+// ratelimit.Limiter does, for all processes that share them. It does not speak HTTP; a [Handler]
 // does.
 package queue

@@ -9,9 +9,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/headgate/headgate/ratelimit"
 	"github.com/headgate/headgate/tests/virtual"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/limit"
 )
 
@@ -244,7 +244,7 @@ func TestATenantsOwnLimitHoldsUpNobodyElse(t *testing.T) {
 
 func testATenantsOwnLimitHoldsUpNobodyElse(t *testing.T) {
 	b := newBench(t, func(c *Config) {
-		c.Capacity = limiter(t, headgate.LimitConfig{Name: "each",
+		c.Capacity = limiter(t, ratelimit.Limit{Name: "each",
 			Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: 2, Window: time.Minute}})
 		c.Uses = []LimitUse{{Limit: "each", PerTenant: true}}
 		c.Burst = true
@@ -529,7 +529,7 @@ func TestAJobThatNeverPassesSaysWhatItCostsOfThatLimit(t *testing.T) {
 
 func testAJobThatNeverPassesSaysWhatItCostsOfThatLimit(t *testing.T) {
 	b := newBench(t, func(c *Config) {
-		c.Capacity = limiter(t, headgate.LimitConfig{Name: "net", Unit: headgate.RequestBytes,
+		c.Capacity = limiter(t, ratelimit.Limit{Name: "net", Unit: ratelimit.RequestBytes,
 			Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: time.Second}})
 		c.Uses = []LimitUse{{Limit: "net"}}
 	})

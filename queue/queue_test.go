@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/ratelimit"
 	"github.com/headgate/headgate/tests/virtual"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/embedded"
 	"github.com/headgate/headgate/limit"
 )
@@ -182,9 +182,9 @@ func testEachJobIsDeliveredOnce(t *testing.T) {
 	}
 }
 
-func limiter(t testing.TB, c ...headgate.LimitConfig) *Capacity {
+func limiter(t testing.TB, c ...ratelimit.Limit) *Capacity {
 	t.Helper()
-	l, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: c})
+	l, err := ratelimit.New(ratelimit.Config{Limits: c})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func TestALimitIsNeverExceededAndUsed(t *testing.T) {
 
 func testALimitIsNeverExceededAndUsed(t *testing.T) {
 	b := newBench(t, func(c *Config) {
-		c.Capacity = limiter(t, headgate.LimitConfig{Name: "db",
+		c.Capacity = limiter(t, ratelimit.Limit{Name: "db",
 			Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: 500, Window: time.Second}})
 		c.Uses = []LimitUse{{Limit: "db"}}
 	})

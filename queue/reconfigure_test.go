@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/ratelimit"
 	"github.com/headgate/headgate/tests/virtual"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/limit"
 )
 
@@ -153,8 +153,8 @@ func TestNewLimitsBeginWhenWhatWentOutBeforeNoLongerCounts(t *testing.T) {
 
 func testNewLimitsBeginWhenWhatWentOutBeforeNoLongerCounts(t *testing.T) {
 	rule := limit.Rule{Algorithm: limit.SlidingLog, Amount: 100, Window: time.Second}
-	rules, err := headgate.NewLimiter(headgate.LimiterConfig{
-		Limits: []headgate.LimitConfig{{Name: "one", Rule: rule}, {Name: "two", Rule: rule}}})
+	rules, err := ratelimit.New(ratelimit.Config{
+		Limits: []ratelimit.Limit{{Name: "one", Rule: rule}, {Name: "two", Rule: rule}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,9 +12,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/limit"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lease"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 // databaseLimit is the name of the leased capacity, and of the limit of a processor, which equals
@@ -27,8 +28,8 @@ type processor struct {
 	name   string
 	s      *story
 	queue  *queue.Queue
-	share  *queue.Share
-	rate   *headgate.Limiter
+	share  *lease.Share
+	rate   *ratelimit.Limiter
 	client *http.Client
 	url    string          // of the database
 	after  <-chan struct{} // when it starts to request leases
@@ -46,17 +47,17 @@ type asked struct {
 // open prepares the processor. It starts nothing.
 func (p *processor) open(ctx context.Context, conn queue.Config) (err error) {
 	p.client = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
-	p.rate, err = headgate.NewLimiter(headgate.LimiterConfig{Limits: []headgate.LimitConfig{{
+	p.rate, err = ratelimit.New(ratelimit.Config{Limits: []ratelimit.Limit{{
 		Name: databaseLimit, Rule: limit.Rule{Algorithm: limit.SlidingLog, Window: p.s.second}}}})
 	if err != nil {
 		return err
 	}
-	leases, err := queue.OpenLeases(ctx, queue.LeasesConfig{
+	leases, err := lease.Open(ctx, lease.Config{
 		Name: databaseLimit, NATS: conn.NATS, Partitioning: p.s.partitioning()})
 	if err != nil {
 		return err
 	}
-	p.share, err = queue.NewShare(queue.ShareConfig{
+	p.share, err = lease.NewShare(lease.ShareConfig{
 		Leases: leases, Need: p.need, Rate: p.keepTo, Pick: p.pick, Asked: p.note})
 	if err != nil {
 		return err
@@ -93,7 +94,7 @@ func (p *processor) need(ctx context.Context) int64 {
 
 // keepTo limits the processor to the sum of its leases.
 func (p *processor) keepTo(rate int64) {
-	_ = p.rate.Update(databaseLimit, func(c *headgate.LimitConfig) error {
+	_ = p.rate.Update(databaseLimit, func(c *ratelimit.Limit) error {
 		c.Amount = rate
 		return nil
 	})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate/embedded"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lease"
 )
 
 // A story defines the run, in seconds that may be shorter than real ones.
@@ -44,8 +45,8 @@ func seed() *story {
 // partition is not lent for this long, in addition to the second in which the database counts.
 const answered = time.Second
 
-func (s *story) partitioning() queue.Partitioning {
-	return queue.Partitioning{Count: s.partitions, Amount: s.amount, Window: s.second,
+func (s *story) partitioning() lease.Partitioning {
+	return lease.Partitioning{Count: s.partitions, Amount: s.amount, Window: s.second,
 		Term: time.Duration(s.term) * s.second, Rest: s.second + answered}
 }
 

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/limit"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 // changeLimit handles PATCH /v1/limits/{limit}: {"amount": 200, "overrides.bob": 1000}. The change
@@ -33,7 +33,7 @@ func (a *API) changeLimit(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = headgate.NewLimiter(headgate.LimiterConfig{Limits: []headgate.LimitConfig{next}})
+	_, err = ratelimit.New(ratelimit.Config{Limits: []ratelimit.Limit{next}})
 	if err != nil {
 		c.done.Asked = askedOf(pairs)
 		return nil, badChange(clip(err.Error()))
@@ -64,7 +64,7 @@ func askedOf(pairs map[string]string) map[string]string {
 }
 
 func (a *API) changeHere(_ context.Context, name string, pairs map[string]string) error {
-	return a.cfg.Limits.Keys.Update(name, func(l *headgate.LimitConfig) error { return SetLimit(l, pairs) })
+	return a.cfg.Limits.Keys.Update(name, func(l *ratelimit.Limit) error { return SetLimit(l, pairs) })
 }
 
 // A NotPersistedError is a change of a limit that is not in force because it could not be stored.
@@ -89,27 +89,27 @@ func notChanged(err error) error {
 		return p
 	case refusedAsItIs(err):
 		return err
-	case errors.Is(err, headgate.ErrNoLimit):
+	case errors.Is(err, ratelimit.ErrNoLimit):
 		return limitProblem(err)
 	}
 	return badChange(clip(err.Error())) // another change was made at the same time
 }
 
 // SetLimit changes a limit as PATCH /v1/limits/{limit} does.
-func SetLimit(l *headgate.LimitConfig, pairs map[string]string) error {
+func SetLimit(l *ratelimit.Limit, pairs map[string]string) error {
 	_, _, err := setLimit(l, pairs)
 	return err
 }
 
 // setLimit changes a limit, and returns the values before and after.
-func setLimit(l *headgate.LimitConfig, pairs map[string]string) (before, after map[string]string, err error) {
+func setLimit(l *ratelimit.Limit, pairs map[string]string) (before, after map[string]string, err error) {
 	before, after = map[string]string{}, map[string]string{}
 	l.Overrides = maps.Clone(l.Overrides) // the map is shared
 	keys := limitKeysOf(l)
 	for _, key := range slices.Sorted(maps.Keys(pairs)) {
 		set, ok := keys[key]
 		if whose, of := strings.CutPrefix(key, ofKey); of {
-			set, ok = overrideOf(l, whose), whose != "" && len(whose) <= headgate.MaxKey
+			set, ok = overrideOf(l, whose), whose != "" && len(whose) <= ratelimit.MaxKey
 		}
 		if !ok {
 			return nil, nil, badChange(clip(key) + " cannot be changed here; the keys are " +
@@ -134,7 +134,7 @@ const (
 )
 
 // overrideOf returns the accessors of the amount of one key.
-func overrideOf(l *headgate.LimitConfig, key string) limitKey {
+func overrideOf(l *ratelimit.Limit, key string) limitKey {
 	return limitKey{
 		func() string {
 			if n, ok := l.Overrides[key]; ok {
@@ -171,7 +171,7 @@ func toldOf(part string) string {
 	return ofKey + "sha256:" + hex.EncodeToString(sum[:])
 }
 
-func (a *API) limitNamed(name string) (*headgate.LimitConfig, error) {
+func (a *API) limitNamed(name string) (*ratelimit.Limit, error) {
 	if a.cfg.Limits.Keys != nil {
 		for _, l := range a.cfg.Limits.Keys.Limits() {
 			if l.Name == name {
@@ -179,7 +179,7 @@ func (a *API) limitNamed(name string) (*headgate.LimitConfig, error) {
 			}
 		}
 	}
-	return nil, limitProblem(headgate.ErrNoLimit)
+	return nil, limitProblem(ratelimit.ErrNoLimit)
 }
 
 func badChange(detail string) *problem {
@@ -193,7 +193,7 @@ type limitKey struct {
 	take func(string) bool
 }
 
-func limitKeysOf(l *headgate.LimitConfig) map[string]limitKey {
+func limitKeysOf(l *ratelimit.Limit) map[string]limitKey {
 	count := func(n *int64) limitKey {
 		return limitKey{
 			func() string { return strconv.FormatInt(*n, 10) },

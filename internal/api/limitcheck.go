@@ -13,13 +13,13 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/limit"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 // A limitAsk is one object of a body: a limit, a key and a cost, and for some paths more.
 type limitAsk struct {
-	headgate.LimitCheck
+	ratelimit.Check
 	costs bool // the object has a cost
 
 	settles bool   // the object has a reservation
@@ -113,7 +113,7 @@ func badJSON() *problem {
 
 // parseAsk parses an object after its opening brace.
 func parseAsk(d *json.Decoder, fields []string) (limitAsk, error) {
-	a := limitAsk{LimitCheck: headgate.LimitCheck{Cost: 1}, ttl: reserved}
+	a := limitAsk{Check: ratelimit.Check{Cost: 1}, ttl: reserved}
 	var seen []string
 	for d.More() {
 		t, err := d.Token()

@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 // The sources of a limit.
@@ -27,7 +27,7 @@ func (a *API) putLimit(c *call) (any, error) {
 		p.Hint = "send one JSON object with the keys that a limit has in the configuration file"
 	}
 	if err == nil && a.cfg.Limits.Make == nil {
-		err = limitProblem(headgate.ErrNoLimit)
+		err = limitProblem(ratelimit.ErrNoLimit)
 	}
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func (a *API) putLimit(c *call) (any, error) {
 func (a *API) removeLimit(c *call) (any, error) {
 	name := c.r.PathValue("limit")
 	if a.cfg.Limits.Remove == nil {
-		return nil, limitProblem(headgate.ErrNoLimit)
+		return nil, limitProblem(ratelimit.ErrNoLimit)
 	}
 	before, _ := a.limitNamed(name)
 	stays, err := a.cfg.Limits.Remove(c.by(), name)
@@ -75,7 +75,7 @@ func (a *API) removeLimit(c *call) (any, error) {
 
 // auditLimit returns a limit in the form of the audit log. Keys under overrides may be addresses or
 // secrets, and many, so only their number is logged.
-func auditLimit(l *headgate.LimitConfig) map[string]string {
+func auditLimit(l *ratelimit.Limit) map[string]string {
 	if l == nil {
 		return nil
 	}

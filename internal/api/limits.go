@@ -11,15 +11,15 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/limit"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 // Limits gives access to the limits of a process. The zero value has none.
 type Limits struct {
-	Rules headgate.LimitRules
+	Rules ratelimit.Checker
 	Keys  LimitKeys
-	Style func(limit string) headgate.HeaderStyle // style of the headers of answers; nil: the default
+	Style func(limit string) ratelimit.HeaderStyle // style of the headers of answers; nil: the default
 	// Change stores a change and puts it into force in all processes that share the limit. It may
 	// block. Its error may be a NotPersistedError. Nil: only this process has the limit.
 	Change func(ctx context.Context, limit string, pairs map[string]string) error
@@ -36,18 +36,18 @@ type Limits struct {
 
 // LimitKeys gives access to limits and to the usage of their keys. Its methods may be called by
 // many goroutines at once; Peek, Keys and Reset block for a round trip at most. For an unknown
-// limit they return headgate.ErrNoLimit.
+// limit they return ratelimit.ErrNoLimit.
 type LimitKeys interface {
 	// Limits returns all limits, by name. The caller must not change them.
-	Limits() []*headgate.LimitConfig
+	Limits() []*ratelimit.Limit
 	// Keys returns up to count keys with usage. from is the next of the call before; "" starts at
 	// the beginning. A next of "" means that there are no more.
-	Keys(limit, from string, count int) (all []headgate.KeyUsage, next string, err error)
+	Keys(limit, from string, count int) (all []limit.Usage, next string, err error)
 	// Peek reports whether a call would pass, and if not, when. It takes nothing.
-	Peek(ctx context.Context, a headgate.LimitCheck) (headgate.LimitResult, error)
+	Peek(ctx context.Context, a ratelimit.Check) (ratelimit.Result, error)
 	// Update changes a limit by change, without another change in between, or returns what is wrong
 	// with the result. It returns an error of change unchanged.
-	Update(limit string, change func(*headgate.LimitConfig) error) error
+	Update(limit string, change func(*ratelimit.Limit) error) error
 	// Reset deletes the usage of a key.
 	Reset(limit, key string) error
 }
@@ -96,7 +96,7 @@ type limitAnswer struct {
 	Name       string   `json:"name,omitempty"`        // name of the limit, if several were checked
 }
 
-func answerOf(v *headgate.LimitResult) limitAnswer {
+func answerOf(v *ratelimit.Result) limitAnswer {
 	a := limitAnswer{
 		Allowed: v.Allowed, Limit: v.Amount, Remaining: v.Remaining, Reset: seconds(v.Reset),
 		Wait: seconds(v.Wait), Shadowed: v.Shadowed, Shared: v.Shared, Alone: v.Local,
@@ -133,12 +133,12 @@ func (a *API) checkLimits(c *call) (any, error) {
 		return nil, err
 	}
 	if !array {
-		v, err := rules.Allow(c.r.Context(), asks[0].LimitCheck)
-		return a.tellLimits(c, []headgate.LimitResult{v}, false, err)
+		v, err := rules.Allow(c.r.Context(), asks[0].Check)
+		return a.tellLimits(c, []ratelimit.Result{v}, false, err)
 	}
-	list := make([]headgate.LimitCheck, len(asks))
+	list := make([]ratelimit.Check, len(asks))
 	for i := range asks {
-		list[i] = asks[i].LimitCheck
+		list[i] = asks[i].Check
 	}
 	vs, err := rules.AllowAll(c.r.Context(), list, all)
 	return a.tellLimits(c, vs, true, err)
@@ -150,9 +150,9 @@ func (a *API) reserveLimit(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, err := rules.Reserve(c.r.Context(), ask.LimitCheck, ask.ttl)
+	v, err := rules.Reserve(c.r.Context(), ask.Check, ask.ttl)
 	c.reserves = true
-	return a.tellLimits(c, []headgate.LimitResult{v}, false, err)
+	return a.tellLimits(c, []ratelimit.Result{v}, false, err)
 }
 
 // settleLimit handles POST /v1/limits/settle: {"limit", "key", "reservation", "cost"}.
@@ -164,7 +164,7 @@ func (a *API) settleLimit(c *call) (any, error) {
 	if !ask.settles || !ask.costs {
 		return nil, badAsk("reservation and cost are required")
 	}
-	if err := rules.Settle(c.r.Context(), ask.LimitCheck, ask.id); err != nil {
+	if err := rules.Settle(c.r.Context(), ask.Check, ask.id); err != nil {
 		return nil, limitProblem(err)
 	}
 	return map[string]bool{"settled": true}, nil
@@ -179,14 +179,14 @@ func (a *API) renewLimit(c *call) (any, error) {
 	if ask.id == 0 {
 		return nil, badAsk("the reservation of a call in progress is required")
 	}
-	if err := rules.Renew(c.r.Context(), ask.LimitCheck, ask.id); err != nil {
+	if err := rules.Renew(c.r.Context(), ask.Check, ask.id); err != nil {
 		return nil, limitProblem(err)
 	}
 	return map[string]bool{"renewed": true}, nil
 }
 
 // oneAsk reads a request about one reservation.
-func (a *API) oneAsk(c *call, fields ...string) (ask limitAsk, rules headgate.LimitRules, err error) {
+func (a *API) oneAsk(c *call, fields ...string) (ask limitAsk, rules ratelimit.Checker, err error) {
 	asks, array, err := readAsks(c, fields...)
 	if err == nil {
 		rules, err = a.rules()
@@ -201,15 +201,15 @@ func (a *API) oneAsk(c *call, fields ...string) (ask limitAsk, rules headgate.Li
 }
 
 // rules returns the limits to check, or an error if there are none.
-func (a *API) rules() (headgate.LimitRules, error) {
+func (a *API) rules() (ratelimit.Checker, error) {
 	if a.cfg.Limits.Rules == nil {
-		return nil, limitProblem(headgate.ErrNoLimit)
+		return nil, limitProblem(ratelimit.ErrNoLimit)
 	}
 	return a.cfg.Limits.Rules, nil
 }
 
 // tellLimits answers with the results: 429 if any limit denied.
-func (a *API) tellLimits(c *call, vs []headgate.LimitResult, array bool, err error) (any, error) {
+func (a *API) tellLimits(c *call, vs []ratelimit.Result, array bool, err error) (any, error) {
 	if err != nil {
 		return nil, limitProblem(err)
 	}
@@ -239,26 +239,26 @@ func (a *API) tellLimits(c *call, vs []headgate.LimitResult, array bool, err err
 }
 
 // isCall reports whether an allowed call must be settled when it ends.
-func isCall(v *headgate.LimitResult) bool {
+func isCall(v *ratelimit.Result) bool {
 	return v.Limit != nil && v.Limit.Algorithm == limit.Concurrency
 }
 
 // tellHeaders sets the headers that a gateway may pass on, each limit's in its own style.
-func (a *API) tellHeaders(c *call, vs []headgate.LimitResult) {
-	styles := map[headgate.HeaderStyle][]headgate.LimitResult{}
+func (a *API) tellHeaders(c *call, vs []ratelimit.Result) {
+	styles := map[ratelimit.HeaderStyle][]ratelimit.Result{}
 	for _, v := range vs {
-		style := headgate.HeadersIETF
+		style := ratelimit.HeadersIETF
 		if a.cfg.Limits.Style != nil && v.Limit != nil {
 			style = a.cfg.Limits.Style(v.Limit.Name)
 		}
 		styles[style] = append(styles[style], v)
 	}
 	for style, some := range styles {
-		headgate.SetLimitHeaders(c.w.Header(), style, some)
+		ratelimit.SetHeaders(c.w.Header(), style, some)
 	}
 	if len(styles) > 1 { // Retry-After must consider the limits of all styles
 		c.w.Header().Del("Retry-After")
-		headgate.SetLimitHeaders(c.w.Header(), headgate.HeadersNone, vs)
+		ratelimit.SetHeaders(c.w.Header(), ratelimit.HeadersNone, vs)
 	}
 }
 
@@ -284,7 +284,7 @@ type limitShown struct {
 }
 
 // shown returns a limit in the form of the file, with its source.
-func (a *API) shown(l *headgate.LimitConfig) limitShown {
+func (a *API) shown(l *ratelimit.Limit) limitShown {
 	s := shown(l)
 	if a.cfg.Limits.Source != nil {
 		s.Source = a.cfg.Limits.Source(l.Name)
@@ -292,7 +292,7 @@ func (a *API) shown(l *headgate.LimitConfig) limitShown {
 	return s
 }
 
-func shown(l *headgate.LimitConfig) limitShown {
+func shown(l *ratelimit.Limit) limitShown {
 	s := limitShown{
 		Name: l.Name, Algorithm: l.Algorithm.String(), Amount: l.Amount, Unit: string(l.Unit),
 		Parts: l.Parts, Burst: l.Burst, Paced: l.Paced, Shadow: l.Shadow, MaxKeys: l.MaxKeys,
@@ -357,7 +357,7 @@ func (a *API) limitKeys(c *call) (any, error) {
 		return nil, p
 	}
 	if a.cfg.Limits.Keys == nil {
-		return nil, limitProblem(headgate.ErrNoLimit)
+		return nil, limitProblem(ratelimit.ErrNoLimit)
 	}
 	uses, next, err := a.cfg.Limits.Keys.Keys(c.r.PathValue("limit"), q.Get("after"), count)
 	if err != nil {
@@ -375,7 +375,7 @@ func (a *API) limitKeys(c *call) (any, error) {
 
 // limitKey handles GET /v1/limits/{limit}/keys/{key}?cost=: whether a call of that cost would pass.
 func (a *API) limitKey(c *call) (any, error) {
-	ask := headgate.LimitCheck{Limit: c.r.PathValue("limit"), Key: c.r.PathValue("key"), Cost: 1}
+	ask := ratelimit.Check{Limit: c.r.PathValue("limit"), Key: c.r.PathValue("key"), Cost: 1}
 	q, err := url.ParseQuery(c.r.URL.RawQuery)
 	if s := q.Get("cost"); err == nil && s != "" {
 		ask.Cost, err = strconv.ParseInt(s, 10, 64)
@@ -386,7 +386,7 @@ func (a *API) limitKey(c *call) (any, error) {
 		return nil, p
 	}
 	if a.cfg.Limits.Keys == nil {
-		return nil, limitProblem(headgate.ErrNoLimit)
+		return nil, limitProblem(ratelimit.ErrNoLimit)
 	}
 	v, err := a.cfg.Limits.Keys.Peek(c.r.Context(), ask)
 	if err != nil {
@@ -409,7 +409,7 @@ func (a *API) resetLimitKey(c *call) (any, error) {
 	name, key := c.r.PathValue("limit"), c.r.PathValue("key")
 	sum := sha256.Sum256([]byte(key))
 	told := map[string]string{"limit": clip(name), "key_sha256": hex.EncodeToString(sum[:])}
-	err := headgate.ErrNoLimit
+	err := ratelimit.ErrNoLimit
 	if a.cfg.Limits.Keys != nil {
 		err = a.cfg.Limits.Keys.Reset(name, key)
 	}
@@ -424,22 +424,22 @@ func (a *API) resetLimitKey(c *call) (any, error) {
 // limitProblem converts an error of limits to a problem.
 func limitProblem(err error) error {
 	switch {
-	case errors.Is(err, headgate.ErrNoLimit):
+	case errors.Is(err, ratelimit.ErrNoLimit):
 		return &problem{Status: http.StatusNotFound, Code: "no_such_limit", Detail: clip(err.Error()),
 			Hint: "GET /v1/limits lists them"}
-	case errors.Is(err, headgate.ErrKey):
+	case errors.Is(err, ratelimit.ErrKey):
 		return &problem{Status: http.StatusUnprocessableEntity, Code: "invalid_key",
 			Detail: clip(err.Error()),
-			Hint: "a key has up to " + strconv.Itoa(headgate.MaxKey) +
+			Hint: "a key has up to " + strconv.Itoa(ratelimit.MaxKey) +
 				" bytes: send a hash of a longer key; set after to the next of the previous answer"}
-	case errors.Is(err, headgate.ErrCost):
+	case errors.Is(err, ratelimit.ErrCost):
 		return &problem{Status: http.StatusUnprocessableEntity, Code: "invalid_cost",
 			Detail: clip(err.Error()),
 			Hint:   "end calls in progress with their reservation; the cost of a reservation is at least 1"}
-	case errors.Is(err, headgate.ErrNoReservation):
+	case errors.Is(err, ratelimit.ErrNoReservation):
 		return &problem{Status: http.StatusNotFound, Code: "no_such_reservation", Detail: err.Error(),
 			Hint: "settle once, within ttl_seconds, and renew before the lease ends; send the limit and the key of the reservation"}
-	case errors.Is(err, headgate.ErrUnreachable):
+	case errors.Is(err, ratelimit.ErrUnreachable):
 		return &problem{Status: http.StatusServiceUnavailable, Code: "host_unreachable", cause: err,
 			Detail: "the node that counts this key does not answer",
 			Hint:   "retry in some seconds; headgate cluster status lists the nodes that are up"}

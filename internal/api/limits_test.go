@@ -16,15 +16,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/limit"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 // limited returns an API in front of a real Limiter, without rooms.
-func limited(t *testing.T, limits ...headgate.LimitConfig) *site {
+func limited(t *testing.T, limits ...ratelimit.Limit) *site {
 	t.Helper()
-	l, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: limits})
+	l, err := ratelimit.New(ratelimit.Config{Limits: limits})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,11 +32,11 @@ func limited(t *testing.T, limits ...headgate.LimitConfig) *site {
 	log := slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	a := api.New(api.Config{
 		Tokens: api.NewTokens(s.dir, log), Audit: api.NewAudit(s.dir), Log: log,
-		Limits: api.Limits{Rules: l, Keys: l, Style: func(name string) headgate.HeaderStyle {
+		Limits: api.Limits{Rules: l, Keys: l, Style: func(name string) ratelimit.HeaderStyle {
 			if name == "old" {
-				return headgate.HeadersLegacy
+				return ratelimit.HeadersLegacy
 			}
-			return headgate.HeadersIETF
+			return ratelimit.HeadersIETF
 		}},
 	})
 	srv := httptest.NewServer(a)
@@ -47,8 +47,8 @@ func limited(t *testing.T, limits ...headgate.LimitConfig) *site {
 }
 
 // perDay returns a limit with a window longer than any test.
-func perDay(name string, amount int64) headgate.LimitConfig {
-	return headgate.LimitConfig{Name: name, Rule: limit.Rule{
+func perDay(name string, amount int64) ratelimit.Limit {
+	return ratelimit.Limit{Name: name, Rule: limit.Rule{
 		Algorithm: limit.FixedWindow, Align: limit.FirstHit, Amount: amount, Window: 24 * time.Hour,
 	}}
 }
@@ -78,7 +78,7 @@ const (
 )
 
 func TestCheckLimits(t *testing.T) {
-	calls := headgate.LimitConfig{Name: "calls", Rule: limit.Rule{Algorithm: limit.Concurrency, Amount: 1}}
+	calls := ratelimit.Limit{Name: "calls", Rule: limit.Rule{Algorithm: limit.Concurrency, Amount: 1}}
 	shadow := perDay("shadow", 0)
 	shadow.Shadow = true
 	s := limited(t, perDay("api", 3), perDay("day", 5), calls, shadow)
@@ -197,7 +197,7 @@ func TestReserveAndSettle(t *testing.T) {
 }
 
 func TestRenew(t *testing.T) {
-	s := limited(t, perDay("api", 100), headgate.LimitConfig{Name: "calls",
+	s := limited(t, perDay("api", 100), ratelimit.Limit{Name: "calls",
 		Rule: limit.Rule{Algorithm: limit.Concurrency, Amount: 2, Lease: time.Hour}})
 	const check, renew, settle = "POST /v1/limits/check", "POST /v1/limits/renew", "POST /v1/limits/settle"
 	var got struct{ Reservation string }
@@ -225,7 +225,7 @@ func TestRenew(t *testing.T) {
 // A client that reserves and settles works the same after the limit enters shadow mode: there is
 // always a reservation, and it can always be settled.
 func TestWhatShadowModeLetsPassIsSettledToo(t *testing.T) {
-	calls := headgate.LimitConfig{Name: "calls", Shadow: true,
+	calls := ratelimit.Limit{Name: "calls", Shadow: true,
 		Rule: limit.Rule{Algorithm: limit.Concurrency, Amount: 1}}
 	api := perDay("api", 100)
 	api.Shadow = true
@@ -257,10 +257,10 @@ func TestWhatShadowModeLetsPassIsSettledToo(t *testing.T) {
 }
 
 func TestShowLimits(t *testing.T) {
-	day := headgate.LimitConfig{Name: "day", Overrides: map[string]int64{"big": 1000}, Rule: limit.Rule{
+	day := ratelimit.Limit{Name: "day", Overrides: map[string]int64{"big": 1000}, Rule: limit.Rule{
 		Algorithm: limit.FixedWindow, Align: limit.Day, Zone: time.UTC, Amount: 3,
 	}}
-	bucket := headgate.LimitConfig{Name: "bucket/a", Rule: limit.Rule{
+	bucket := ratelimit.Limit{Name: "bucket/a", Rule: limit.Rule{
 		Algorithm: limit.TokenBucket, Amount: 60, Window: time.Minute, Burst: 100,
 	}}
 	s := limited(t, perDay("api", 3), day, bucket)
@@ -454,7 +454,7 @@ func TestNoLimits(t *testing.T) {
 // A limit is changed while it is in use, only by tokens that may write, and invalid values change
 // nothing.
 func TestChangeALimit(t *testing.T) {
-	month := headgate.LimitConfig{Name: "month",
+	month := ratelimit.Limit{Name: "month",
 		Rule: limit.Rule{Algorithm: limit.FixedWindow, Amount: 3, Align: limit.Month}}
 	s := limited(t, perDay("api", 3), month)
 	s.steps([][4]string{
@@ -495,11 +495,11 @@ func TestChangeALimit(t *testing.T) {
 
 // meanwhile is a Limiter that runs a function just before each change.
 type meanwhile struct {
-	*headgate.Limiter
-	then func(*headgate.Limiter)
+	*ratelimit.Limiter
+	then func(*ratelimit.Limiter)
 }
 
-func (m *meanwhile) Update(name string, change func(*headgate.LimitConfig) error) error {
+func (m *meanwhile) Update(name string, change func(*ratelimit.Limit) error) error {
 	m.then(m.Limiter)
 	return m.Limiter.Update(name, change)
 }
@@ -507,9 +507,9 @@ func (m *meanwhile) Update(name string, change func(*headgate.LimitConfig) error
 // A change is based on the values in force when it is made: it keeps a concurrent change, and fails
 // if a reload has just removed the limit.
 func TestAChangeOfALimitUndoesNoOther(t *testing.T) {
-	change := func(then func(*headgate.Limiter)) (*headgate.Limiter, *reply) {
-		l, err := headgate.NewLimiter(headgate.LimiterConfig{
-			Limits: []headgate.LimitConfig{perDay("api", 5)}})
+	change := func(then func(*ratelimit.Limiter)) (*ratelimit.Limiter, *reply) {
+		l, err := ratelimit.New(ratelimit.Config{
+			Limits: []ratelimit.Limit{perDay("api", 5)}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -521,15 +521,15 @@ func TestAChangeOfALimitUndoesNoOther(t *testing.T) {
 		s.admin = srv.URL
 		return l, s.do("PATCH", "/v1/limits/api", `{"amount":9}`, s.token("write"))
 	}
-	l, got := change(func(l *headgate.Limiter) { l.Remove("api") })
+	l, got := change(func(l *ratelimit.Limiter) { l.Remove("api") })
 	if got.StatusCode != http.StatusNotFound || len(l.Limits()) > 0 {
 		t.Errorf("%d %s, and %d limits after the only one was removed", got.StatusCode, got.body,
 			len(l.Limits()))
 	}
-	l, got = change(func(l *headgate.Limiter) {
+	l, got = change(func(l *ratelimit.Limiter) {
 		c := *l.Limits()[0]
 		c.Shadow = true
-		if err := l.Define(c); err != nil {
+		if err := l.SetLimit(c); err != nil {
 			t.Error(err)
 		}
 	})
@@ -541,7 +541,7 @@ func TestAChangeOfALimitUndoesNoOther(t *testing.T) {
 
 // A change that is not stored is not in force, and its error says what to do.
 func TestAChangeOfALimitThatIsNotKept(t *testing.T) {
-	l, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: []headgate.LimitConfig{perDay("api", 5)}})
+	l, err := ratelimit.New(ratelimit.Config{Limits: []ratelimit.Limit{perDay("api", 5)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 // Webhooks gives access to the webhooks of a process. The zero value has none.
@@ -114,7 +114,7 @@ func Actor(ctx context.Context) string {
 
 // LimitValues returns the values of a limit that may be shown, by the keys of the file. Keys under
 // overrides may be secrets, and many, so it has their number and a digest that changes with them.
-func LimitValues(l *headgate.LimitConfig) map[string]string {
+func LimitValues(l *ratelimit.Limit) map[string]string {
 	told := auditLimit(l)
 	delete(told, "name")
 	delete(told, "source")

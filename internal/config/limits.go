@@ -67,7 +67,7 @@ const (
 	maxLimits    = 1000
 	maxOverrides = 10_000
 	maxKeys      = 100_000_000 // about 15 GB
-	maxKeyLength = 1024        // the same as headgate.MaxKey
+	maxKeyLength = 1024        // the same as ratelimit.MaxKey
 )
 
 func defaultLimit() Limit {

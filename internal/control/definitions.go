@@ -7,19 +7,19 @@ import (
 	"maps"
 	"strings"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 // A Definition is the configuration of a limit in a file, with its hash.
 type Definition struct {
-	headgate.LimitConfig
+	ratelimit.Limit
 	hash string
 }
 
 // define returns the definition of a limit.
-func define(c headgate.LimitConfig) Definition {
+func define(c ratelimit.Limit) Definition {
 	zone, rule := "", c.Rule
 	if rule.Zone != nil {
 		zone, rule.Zone = rule.Zone.String(), nil
@@ -34,7 +34,7 @@ func define(c headgate.LimitConfig) Definition {
 }
 
 // LimitConfigs returns the limits of a configuration.
-func LimitConfigs(cfg *config.Config) (all []headgate.LimitConfig) {
+func LimitConfigs(cfg *config.Config) (all []ratelimit.Limit) {
 	reserved := map[string]map[string]int64{}
 	for i := range cfg.Queues {
 		for _, name := range cfg.Queues[i].Limits {
@@ -54,11 +54,11 @@ func LimitConfigs(cfg *config.Config) (all []headgate.LimitConfig) {
 	return all
 }
 
-func limitConfig(c *config.Limit) headgate.LimitConfig {
-	return headgate.LimitConfig{
-		Name: c.Name, Rule: c.Rule, Unit: headgate.Unit(c.Unit), Overrides: c.Overrides, Shadow: c.Shadow,
-		MaxKeys: c.MaxKeys, Scope: headgate.Scope(c.Scope),
-		OnUnreachable: headgate.Unreachable(c.OnUnreachable),
+func limitConfig(c *config.Limit) ratelimit.Limit {
+	return ratelimit.Limit{
+		Name: c.Name, Rule: c.Rule, Unit: ratelimit.Unit(c.Unit), Overrides: c.Overrides, Shadow: c.Shadow,
+		MaxKeys: c.MaxKeys, Scope: ratelimit.Scope(c.Scope),
+		OnUnreachable: ratelimit.Unreachable(c.OnUnreachable),
 	}
 }
 
@@ -87,7 +87,7 @@ func (s *Limits) SetFile(cfg *config.Config, before func()) {
 		if kept[c.Name] = define(c); kept[c.Name].hash == was[c.Name].hash {
 			continue
 		}
-		if err := s.Rules.Define(c); err != nil {
+		if err := s.Rules.SetLimit(c); err != nil {
 			panic(fmt.Sprintf("limit %q was checked: %v", c.Name, err))
 		}
 	}
@@ -103,14 +103,14 @@ func (s *Limits) SetFile(cfg *config.Config, before func()) {
 
 // Define defines limits of the rules for Envoy. It stops at the first error. Limits with an
 // unchanged definition stay as they are.
-func (s *Limits) Define(limits []headgate.LimitConfig) error {
+func (s *Limits) Define(limits []ratelimit.Limit) error {
 	defined := maps.Clone(*s.defined.Load())
 	for _, c := range limits {
 		x := define(c)
 		if defined[c.Name].hash == x.hash {
 			continue
 		}
-		if err := s.Rules.Define(c); err != nil {
+		if err := s.Rules.SetLimit(c); err != nil {
 			return err
 		}
 		defined[c.Name] = x
@@ -132,7 +132,7 @@ func (s *Limits) Undefine(limit string) {
 func IsEnvoys(limit string) bool { return strings.Contains(limit, "/") }
 
 // Style returns the style of the response headers of a dynamic limit.
-func (s *Limits) Style(limit string) headgate.HeaderStyle { return (*s.dynamic.Load())[limit].style }
+func (s *Limits) Style(limit string) ratelimit.HeaderStyle { return (*s.dynamic.Load())[limit].style }
 
 // Covered returns the dynamic limits that are not in force because a file has limits of the same
 // names. The caller holds the turn.

@@ -10,12 +10,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/chanmutex"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/node"
 	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 // limitsKey is the key of the record with the live changes of limits. All nodes of a data center
@@ -37,7 +37,7 @@ var errChanges = errors.New(
 // Limits holds the rate limits of the process: those of files with their live changes, and the
 // dynamic ones that were made while headgate runs.
 type Limits struct {
-	Rules *headgate.Limiter
+	Rules *ratelimit.Limiter
 
 	node *node.Node
 	log  *slog.Logger
@@ -59,7 +59,7 @@ type Note func(ctx context.Context, room, limit string, keys []string, by string
 
 // NewLimits returns the limits of a configuration. t guards all changes of the process.
 func NewLimits(
-	rules *headgate.Limiter, cfg *config.Config, n *node.Node, t *chanmutex.Mutex, note Note,
+	rules *ratelimit.Limiter, cfg *config.Config, n *node.Node, t *chanmutex.Mutex, note Note,
 	log *slog.Logger,
 ) *Limits {
 	s := &Limits{Rules: rules, node: n, log: log, turn: t, note: note}
@@ -189,7 +189,7 @@ func (s *Limits) Change(ctx context.Context, name string, pairs map[string]strin
 	defer stop()
 	f, ok := (*s.defined.Load())[name]
 	if !ok { // a call defined it, so only this process has it
-		return s.Rules.Update(name, func(l *headgate.LimitConfig) error {
+		return s.Rules.Update(name, func(l *ratelimit.Limit) error {
 			return api.SetLimit(l, pairs)
 		})
 	}
@@ -254,8 +254,8 @@ func (s *Limits) Take(ctx context.Context) error {
 		if f.hash == "" || x.Of != f.hash {
 			continue
 		}
-		if err := s.Rules.Update(name, func(l *headgate.LimitConfig) error {
-			*l = f.LimitConfig
+		if err := s.Rules.Update(name, func(l *ratelimit.Limit) error {
+			*l = f.Limit
 			return api.SetLimit(l, x.Pairs)
 		}); err != nil {
 			s.log.Warn("change of a limit not taken", "limit", name, "error", err)

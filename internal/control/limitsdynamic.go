@@ -11,10 +11,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 // dynamicKey is the key of the record with the dynamic limits: those that were made with the API
@@ -44,16 +44,16 @@ type dynamicLimit struct {
 }
 
 // limit returns the configuration of the limit, and the style of its response headers.
-func (x *dynamicLimit) limit(name string) (l headgate.LimitConfig, style headgate.HeaderStyle, err error) {
+func (x *dynamicLimit) limit(name string) (l ratelimit.Limit, style ratelimit.HeaderStyle, err error) {
 	c, err := config.ParseLimit(name, x.Rule)
 	if err != nil {
 		return l, "", err
 	}
 	l = limitConfig(c)
 	if err = api.SetLimit(&l, x.Pairs); err == nil {
-		_, err = headgate.NewLimiter(headgate.LimiterConfig{Limits: []headgate.LimitConfig{l}})
+		_, err = ratelimit.New(ratelimit.Config{Limits: []ratelimit.Limit{l}})
 	}
-	return l, headgate.HeaderStyle(c.Headers), err
+	return l, ratelimit.HeaderStyle(c.Headers), err
 }
 
 // A dynamicSet is a snapshot of dynamic limits, by name.
@@ -130,7 +130,7 @@ func (r *dynamicRecord) before(revision uint64, taken *taken, upTo [2]uint64) bo
 // inForce is a dynamic limit as it is in force here.
 type inForce struct {
 	dynamicLimit
-	style headgate.HeaderStyle
+	style ratelimit.HeaderStyle
 }
 
 // dynamicDoc returns the record with the dynamic limits.
@@ -183,7 +183,7 @@ func (s *Limits) takeDynamic(ctx context.Context) error {
 		}
 		l, style, err := x.limit(name)
 		if err == nil {
-			err = s.Rules.Define(l)
+			err = s.Rules.SetLimit(l)
 		}
 		if err == nil {
 			next[name] = inForce{x, style}
@@ -315,7 +315,7 @@ func (s *Limits) Make(ctx context.Context, name string, rule []byte) (made bool,
 		if err := s.refuseDefined(name); err != nil { // a reload was first
 			return err
 		}
-		all := ofAll(Definition{LimitConfig: l})
+		all := ofAll(Definition{Limit: l})
 		return s.putDynamic(ctx, name, all, func(was dynamicLimit, ok bool) (*dynamicLimit, error) {
 			made = !ok ||
 				made && bytes.Equal(was.Rule, x.Rule) // an equal rule: the answer to our own write was lost
@@ -339,7 +339,7 @@ func (s *Limits) Remove(ctx context.Context, name string) (stays bool, err error
 			if err := s.refuseDefined(name); err != nil {
 				return err
 			}
-			return fmt.Errorf("%w: %q", headgate.ErrNoLimit, name)
+			return fmt.Errorf("%w: %q", ratelimit.ErrNoLimit, name)
 		}
 		stays = (*s.defined.Load())[name].hash != ""
 		gone := func(dynamicLimit, bool) (*dynamicLimit, error) { return nil, nil }
@@ -359,7 +359,7 @@ func (s *Limits) changeDynamic(ctx context.Context, name string, pairs map[strin
 		all, _ := r.find(name)
 		return s.putDynamic(ctx, name, all, func(was dynamicLimit, ok bool) (*dynamicLimit, error) {
 			if !ok {
-				return nil, fmt.Errorf("%w: %q", headgate.ErrNoLimit, name)
+				return nil, fmt.Errorf("%w: %q", ratelimit.ErrNoLimit, name)
 			}
 			x := dynamicLimit{Rule: was.Rule, Pairs: map[string]string{}}
 			maps.Copy(x.Pairs, was.Pairs)

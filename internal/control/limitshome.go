@@ -8,9 +8,9 @@ import (
 	"maps"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 // The home decides the limits that all data centers share, and stores their live changes. Another
@@ -55,7 +55,7 @@ type sharedLimit struct {
 }
 
 // ofAll reports whether all data centers share a limit.
-func ofAll(f Definition) bool { return f.Scope == headgate.ScopeGlobal || f.Scope == "" }
+func ofAll(f Definition) bool { return f.Scope == ratelimit.ScopeGlobal || f.Scope == "" }
 
 // home returns the other data center that decides a limit, or "" if this one does.
 func (s *Limits) home(f Definition) string {
@@ -198,11 +198,11 @@ func (s *Limits) answer(ctx context.Context, msg []byte) []byte {
 
 // fits returns an error if a change does not fit a limit.
 func fits(f Definition, pairs map[string]string) error {
-	c := f.LimitConfig
+	c := f.Limit
 	if err := api.SetLimit(&c, pairs); err != nil {
 		return err
 	}
-	_, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: []headgate.LimitConfig{c}})
+	_, err := ratelimit.New(ratelimit.Config{Limits: []ratelimit.Limit{c}})
 	return err
 }
 

@@ -5,15 +5,14 @@ import (
 	"testing"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-
-	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 // BenchmarkShouldRateLimit measures a call without the network: two descriptors, one of 10,000
 // keys.
 func BenchmarkShouldRateLimit(b *testing.B) {
 	r := parse(b, rules)
-	l, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: r.Limits()})
+	l, err := ratelimit.New(ratelimit.Config{Limits: r.Limits()})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -4,17 +4,16 @@ import (
 	"context"
 	"time"
 
+	"github.com/headgate/headgate/ratelimit"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"github.com/headgate/headgate"
 )
 
 // decide requests a decision from the limiter. Descriptors that return hits, that only query or
 // that count regardless of the decision go first. Then the limits that can reject a call alone
 // take, all or none. Then the limits with quota_mode take, each on its own. Once the call is
 // rejected, nothing more is taken and the rest is only queried.
-func (c *call) decide(ctx context.Context, limiter headgate.LimitRules) error {
+func (c *call) decide(ctx context.Context, limiter ratelimit.Checker) error {
 	free := func(l *line) bool { return l.cost <= 0 || l.rule.overdraft }
 	hard := func(l *line) bool { return l.cost > 0 && !l.rule.overdraft && !l.rule.quota }
 	soft := func(l *line) bool { return l.cost > 0 && !l.rule.overdraft && l.rule.quota }
@@ -44,15 +43,15 @@ type group struct {
 }
 
 // take sends a group to the limiter in one request.
-func (c *call) take(ctx context.Context, limiter headgate.LimitRules, g group) error {
-	var asks []headgate.LimitCheck
+func (c *call) take(ctx context.Context, limiter ratelimit.Checker, g group) error {
+	var asks []ratelimit.Check
 	for i := range c.lines {
 		if l := &c.lines[i]; l.limited() && g.of(l) {
 			if l.ask.Cost = l.cost; g.look {
 				l.ask.Cost = 0
 			}
 			if asks == nil {
-				asks = make([]headgate.LimitCheck, 0, len(c.lines)-i)
+				asks = make([]ratelimit.Check, 0, len(c.lines)-i)
 			}
 			asks = append(asks, l.ask)
 		}
@@ -80,7 +79,7 @@ func (c *call) take(ctx context.Context, limiter headgate.LimitRules, g group) e
 
 // owe counts the excess of limits with an overdraft: it takes what is left, and then reports that
 // the use was higher. If nothing is left there is nothing to charge.
-func (c *call) owe(ctx context.Context, limiter headgate.LimitRules) error {
+func (c *call) owe(ctx context.Context, limiter ratelimit.Checker) error {
 	const hold, tries = time.Minute, 10 // chosen; others may take the rest meanwhile
 	for i := range c.lines {
 		l := &c.lines[i]
@@ -146,12 +145,12 @@ func (c *call) judge() bool {
 }
 
 // giveBack returns what a call has taken if all its quotas reject it.
-func (c *call) giveBack(ctx context.Context, limiter headgate.LimitRules) error {
-	var asks []headgate.LimitCheck
+func (c *call) giveBack(ctx context.Context, limiter ratelimit.Checker) error {
+	var asks []ratelimit.Check
 	for i := range c.lines {
 		l := &c.lines[i]
 		if l.limited() && l.ask.Cost > 0 && l.verdict.Allowed && !l.verdict.Shadowed && !l.rule.overdraft {
-			asks = append(asks, headgate.LimitCheck{Limit: l.ask.Limit, Key: l.ask.Key, Cost: -l.ask.Cost})
+			asks = append(asks, ratelimit.Check{Limit: l.ask.Limit, Key: l.ask.Key, Cost: -l.ask.Cost})
 			l.verdict.Remaining += l.ask.Cost
 		}
 	}

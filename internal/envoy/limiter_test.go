@@ -9,16 +9,15 @@ import (
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/headgate/headgate/ratelimit"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
-
-	"github.com/headgate/headgate"
 )
 
-// A limiter is a headgate.Limiter that can fail and be slow.
+// A limiter is a ratelimit.Limiter that can fail and be slow.
 type limiter struct {
-	*headgate.Limiter
+	*ratelimit.Limiter
 	err   atomic.Pointer[error] // of all calls
 	calls atomic.Int64
 	hold  atomic.Pointer[chan struct{}] // calls wait until it is closed
@@ -26,8 +25,8 @@ type limiter struct {
 
 func (l *limiter) fail(err error) { l.err.Store(&err) }
 
-func (l *limiter) AllowAll(ctx context.Context, asks []headgate.LimitCheck,
-	all bool) ([]headgate.LimitResult, error) {
+func (l *limiter) AllowAll(ctx context.Context, asks []ratelimit.Check,
+	all bool) ([]ratelimit.Result, error) {
 	if hold := l.hold.Load(); hold != nil {
 		select {
 		case <-*hold:
@@ -85,7 +84,7 @@ func onLoopback(t *testing.T) *rig {
 func newRig(t testing.TB, lis net.Listener, waits bool, options ...grpc.DialOption) *rig {
 	t.Helper()
 	r := parse(t, rules)
-	inner, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: r.Limits(), CreateMissing: Brought})
+	inner, err := ratelimit.New(ratelimit.Config{Limits: r.Limits(), CreateMissing: Brought})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,8 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/limit"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 // maxOverrides is the maximum number of limits that calls can bring. Chosen: an Envoy configuration
@@ -80,7 +80,7 @@ func (o override) name() string {
 // Brought returns the limit for a name made by a call with its own limit. The call arrives at one
 // process, but the key may be counted at another one that does not know the limit. Therefore the
 // name contains the complete limit.
-func Brought(name string) (c headgate.LimitConfig, ok bool) {
+func Brought(name string) (c ratelimit.Limit, ok bool) {
 	rest, ok := strings.CutPrefix(name, brought)
 	words := strings.Split(rest, "/")
 	if !ok || len(words) != 3 {
@@ -95,6 +95,6 @@ func Brought(name string) (c headgate.LimitConfig, ok bool) {
 		o.name() != name { // each limit has exactly one name
 		return c, false
 	}
-	return headgate.LimitConfig{Name: name, Rule: limit.Rule{Algorithm: limit.FixedWindow,
+	return ratelimit.Limit{Name: name, Rule: limit.Rule{Algorithm: limit.FixedWindow,
 		Amount: int64(amount), Window: unit * time.Duration(times)}}, true
 }

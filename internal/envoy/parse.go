@@ -10,8 +10,8 @@ import (
 	"go.yaml.in/yaml/v4"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/limit"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 // Keys of the reference service's YAML (its README, "The configuration format"), plus three of
@@ -158,7 +158,7 @@ func (p *parser) rateLimit(at spot, block *yaml.Node, shadow bool) *rule {
 		window *= time.Duration(times)
 		r.shown.UnitMultiplier = wrapperspb.UInt32(times)
 	}
-	p.rules.limits = append(p.rules.limits, headgate.LimitConfig{
+	p.rules.limits = append(p.rules.limits, ratelimit.Limit{
 		Name:   r.limit,
 		Rule:   limit.Rule{Algorithm: algorithm, Amount: int64(amount), Window: window},
 		Shadow: shadow,

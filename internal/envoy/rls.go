@@ -14,8 +14,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/limit"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 // Limits of a call. Chosen: Envoy sends one descriptor for each action list of a route, so only a
@@ -28,15 +28,15 @@ const (
 
 // A Config configures a Service.
 type Config struct {
-	Rules   *Rules              // the meaning of descriptors; nil means no rules
-	Limiter headgate.LimitRules // has the limits of Rules, and accepts those of Brought
-	Headers Headers             // headers that Envoy adds to its responses; default none
-	Waits   bool                // Limiter may block, for example on the host of a key
+	Rules   *Rules            // the meaning of descriptors; nil means no rules
+	Limiter ratelimit.Checker // has the limits of Rules, and accepts those of Brought
+	Headers Headers           // headers that Envoy adds to its responses; default none
+	Waits   bool              // Limiter may block, for example on the host of a key
 }
 
 // A Service answers calls of Envoy.
 type Service struct {
-	limiter   headgate.LimitRules
+	limiter   ratelimit.Checker
 	overrides overrides
 	headers   Headers
 	waits     bool
@@ -81,7 +81,7 @@ func failure(err error) error {
 	}
 	code := codes.Unavailable
 	switch {
-	case errors.Is(err, headgate.ErrKey), errors.Is(err, headgate.ErrCost):
+	case errors.Is(err, ratelimit.ErrKey), errors.Is(err, ratelimit.ErrCost):
 		code = codes.InvalidArgument
 	case errors.Is(err, context.Canceled):
 		code = codes.Canceled
@@ -101,8 +101,8 @@ type call struct {
 type line struct {
 	rule    *rule // nil: not limited
 	cost    int64 // 0 only queries, a negative cost returns
-	ask     headgate.LimitCheck
-	verdict headgate.LimitResult
+	ask     ratelimit.Check
+	verdict ratelimit.Result
 	over    bool
 }
 
@@ -147,7 +147,7 @@ func (s *Service) read(req *pb.RateLimitRequest) (*call, error) {
 			return nil, err
 		}
 		if l.limited() {
-			l.ask = headgate.LimitCheck{Limit: l.rule.limit, Key: shorten(key)}
+			l.ask = ratelimit.Check{Limit: l.rule.limit, Key: shorten(key)}
 		}
 	}
 	c.replace()

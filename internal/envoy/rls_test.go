@@ -16,13 +16,12 @@ import (
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"github.com/headgate/headgate/ratelimit"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
-
-	"github.com/headgate/headgate"
 )
 
 // A want is one descriptor of a call: its entries, then its hits and limit.
@@ -141,19 +140,19 @@ func TestStatuses(t *testing.T) {
 // A limit that is changed at run time is reported with its present value.
 func TestChangedLimitsAreTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
-		change := func(to func(*headgate.LimitConfig)) {
-			if err := g.Update("d/b", func(c *headgate.LimitConfig) error { to(c); return nil }); err != nil {
+		change := func(to func(*ratelimit.Limit)) {
+			if err := g.Update("d/b", func(c *ratelimit.Limit) error { to(c); return nil }); err != nil {
 				t.Fatal(err)
 			}
 		}
 		g.wants("OK: OK 1/2h 59m23s hourly", g.ask(0, of("b", "1")))
-		change(func(c *headgate.LimitConfig) { c.Amount, c.Overrides = 7, map[string]int64{"b=big": 9} })
+		change(func(c *ratelimit.Limit) { c.Amount, c.Overrides = 7, map[string]int64{"b=big": 9} })
 		g.wants("OK: OK 5/7h 59m23s hourly, OK 8/9h 59m23s hourly", g.ask(0, of("b", "1"), of("b", "big")))
 		for window, want := range map[time.Duration]string{
 			2 * time.Hour: "2*HOUR", 90 * time.Minute: "90*MINUTE", 100 * time.Second: "100*SECOND",
 			24 * time.Hour: "0*DAY", 1500 * time.Millisecond: "0*UNKNOWN",
 		} {
-			change(func(c *headgate.LimitConfig) { c.Window = window })
+			change(func(c *ratelimit.Limit) { c.Window = window })
 			r, err := g.client.ShouldRateLimit(t.Context(), request("d", 0, of("b", "2").hits(0)))
 			if err != nil {
 				t.Fatal(err)
@@ -442,9 +441,9 @@ func TestErrorsOfTheLimiter(t *testing.T) {
 	g := onLoopback(t)
 	for err, code := range map[error]codes.Code{
 		errors.New("cut off"):                          codes.Unavailable,
-		fmt.Errorf("%w: x", headgate.ErrNoLimit):       codes.Unavailable,
-		fmt.Errorf("%w: x", headgate.ErrKey):           codes.InvalidArgument,
-		fmt.Errorf("%w: x", headgate.ErrCost):          codes.InvalidArgument,
+		fmt.Errorf("%w: x", ratelimit.ErrNoLimit):      codes.Unavailable,
+		fmt.Errorf("%w: x", ratelimit.ErrKey):          codes.InvalidArgument,
+		fmt.Errorf("%w: x", ratelimit.ErrCost):         codes.InvalidArgument,
 		fmt.Errorf("ask: %w", context.Canceled):        codes.Canceled,
 		fmt.Errorf("x: %w", context.DeadlineExceeded):  codes.DeadlineExceeded,
 		status.Error(codes.ResourceExhausted, "later"): codes.ResourceExhausted,
@@ -576,7 +575,7 @@ func FuzzRequest(f *testing.F) {
 		f.Add(b)
 	}
 	r := parse(f, rules)
-	l, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: r.Limits(), CreateMissing: Brought})
+	l, err := ratelimit.New(ratelimit.Config{Limits: r.Limits(), CreateMissing: Brought})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -12,14 +12,13 @@ import (
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-
-	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 // Rules map descriptors to limits. They are immutable.
 type Rules struct {
 	domains map[string]*domain
-	limits  []headgate.LimitConfig
+	limits  []ratelimit.Limit
 }
 
 // A domain is the content of one file.
@@ -56,7 +55,7 @@ type rule struct {
 
 // Limits returns the limits that the limiter must have before a [Service] uses the rules. Their
 // names begin with the domain and the descriptor, and stay the same as long as these do.
-func (r *Rules) Limits() []headgate.LimitConfig { return slices.Clone(r.limits) }
+func (r *Rules) Limits() []ratelimit.Limit { return slices.Clone(r.limits) }
 
 // Domains returns the sorted names of all domains.
 func (r *Rules) Domains() []string {
@@ -173,11 +172,11 @@ func appendEscaped(b []byte, s, signs string) []byte {
 // shorten turns the output of appendEntry into a key. A key that is too long for the limiter ends
 // with a hash, after a | that no entry follows, so that it never equals a short key.
 func shorten(key []byte) string {
-	if len(key) <= headgate.MaxKey {
+	if len(key) <= ratelimit.MaxKey {
 		return string(key)
 	}
 	sum := sha256.Sum256(key)
-	end := headgate.MaxKey - len("|#") - hex.EncodedLen(len(sum))
+	end := ratelimit.MaxKey - len("|#") - hex.EncodedLen(len(sum))
 	for end > 0 && !utf8.RuneStart(key[end]) {
 		end--
 	}
@@ -189,7 +188,7 @@ func shorten(key []byte) string {
 // limit of headgate's own configuration has such a name, because those contain no /. If the path is
 // not valid as a name, the name ends with // and 48 bits of a hash.
 func limitName(path ...string) string {
-	const most, bits = 64, 48 // limiter.go; chosen: a collision among 10,000 once in 5 million cases
+	const most, bits = 64, 48 // ratelimit/limit.go; chosen: a collision among 10,000 once in 5 million cases
 	fits := true
 	plain := make([]string, len(path))
 	for i, p := range path {

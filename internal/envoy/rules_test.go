@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/yardstick"
+	"github.com/headgate/headgate/ratelimit"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/limit"
 )
@@ -92,7 +92,7 @@ descriptors:
 `)
 	checkLimits(t, r)
 	day := 24 * time.Hour
-	want := []headgate.LimitConfig{
+	want := []ratelimit.Limit{
 		{Rule: limit.Rule{Algorithm: limit.FixedWindow, Amount: 1, Window: time.Second}},
 		{Rule: limit.Rule{Algorithm: limit.FixedWindow, Amount: 2, Window: time.Minute}, Shadow: true},
 		{Rule: limit.Rule{Algorithm: limit.TokenBucket, Amount: 16, Window: time.Hour}},
@@ -295,13 +295,13 @@ func TestKeys(t *testing.T) {
 			key = appendEntry(key, e.Key, e.Value)
 		}
 		short := shorten(key)
-		if seen[short] || len(short) > headgate.MaxKey || strings.ToValidUTF8(short, "") != short {
+		if seen[short] || len(short) > ratelimit.MaxKey || strings.ToValidUTF8(short, "") != short {
 			t.Errorf("%.20q has key %q", l, short)
 		}
 		seen[short] = true
 		// A key that looks like a cut key is a different key.
 		again := shorten(appendEntry(nil, "a", strings.TrimPrefix(short, "a=")))
-		if seen[again] && len(key) > headgate.MaxKey {
+		if seen[again] && len(key) > ratelimit.MaxKey {
 			t.Errorf("%.20q can be forged", l)
 		}
 	}
@@ -345,7 +345,7 @@ func FuzzRules(f *testing.F) {
 		for name, d := range r.domains {
 			d.find(entries("key1", "value1", "subkey1", name), nil)
 		}
-		if _, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: r.Limits()}); err != nil {
+		if _, err := ratelimit.New(ratelimit.Config{Limits: r.Limits()}); err != nil {
 			t.Error(err)
 		}
 	})

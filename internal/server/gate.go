@@ -242,10 +242,14 @@ func (s *Server) roomConfig(all *config.Config, c *config.Room) (headgate.RoomCo
 	at := time.Now()
 	now, moment := c.At(at)
 	c = &now
+	var routes []headgate.Route
+	for _, x := range c.AdditionalRoutes {
+		routes = append(routes, headgate.Route(x))
+	}
 	return headgate.RoomConfig{
 		Rules: asked, Lanes: lanes, Event: eventOf(&moment), Draw: drawOf(&moment, at),
 		Name: c.Name, Title: c.Title, Host: c.Host, Path: c.Path,
-		Routes: c.AdditionalRoutes, IgnoreCase: !c.PathCaseSensitive, CookieSuffix: c.CookieSuffix,
+		Routes: routes, IgnoreCase: !c.PathCaseSensitive, CookieSuffix: c.CookieSuffix,
 		AllowAmbiguousPaths: c.Paths == config.PathsAsTheyCome,
 		CookieDomain:        c.CookieDomain(), FailOpenAfter: c.FailOpenAfter,
 		TotalActiveUsers: c.TotalActiveUsers, NewUsersPerMinute: c.NewUsersPerMinute,

@@ -11,12 +11,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/control"
 	"github.com/headgate/headgate/internal/envoy"
 	"github.com/headgate/headgate/internal/traces"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 // callLimits holds the rate limits of the process, and which of them apply to the requests of each
@@ -29,11 +29,11 @@ type callLimits struct {
 
 // metLimits is one snapshot of the limits of the file that can apply to requests of rooms, by name.
 type metLimits struct {
-	known map[string]headgate.RequestLimit
+	known map[string]ratelimit.RequestLimit
 }
 
 func (s *Server) newLimits(cfg *config.Config) (*callLimits, error) {
-	rules, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: control.LimitConfigs(cfg),
+	rules, err := ratelimit.New(ratelimit.Config{Limits: control.LimitConfigs(cfg),
 		Engine: s.node.Rooms, CreateMissing: envoy.Brought})
 	if err != nil {
 		return nil, err
@@ -46,18 +46,18 @@ func (s *Server) newLimits(cfg *config.Config) (*callLimits, error) {
 
 // met returns the limits of a configuration that can apply to requests of rooms.
 func met(cfg *config.Config) *metLimits {
-	known := map[string]headgate.RequestLimit{}
+	known := map[string]ratelimit.RequestLimit{}
 	for i := range cfg.Limits {
 		c := &cfg.Limits[i]
-		r := headgate.RequestLimit{
-			Name: c.Name, Cost: c.Cost, CostHeader: c.CostHeader, Unit: headgate.Unit(c.Unit),
-			Headers: headgate.HeaderStyle(c.Headers), Addr: clientAddr(cfg.TrustedProxies),
+		r := ratelimit.RequestLimit{
+			Name: c.Name, Cost: c.Cost, CostHeader: c.CostHeader, Unit: ratelimit.Unit(c.Unit),
+			Headers: ratelimit.HeaderStyle(c.Headers), Addr: clientAddr(cfg.TrustedProxies),
 			OnError: func(_ *http.Request, err error) bool {
-				return errors.Is(err, headgate.ErrNoLimit) // a reload has just removed it
+				return errors.Is(err, ratelimit.ErrNoLimit) // a reload has just removed it
 			},
 		}
 		for _, k := range c.Key {
-			r.Key = append(r.Key, headgate.KeyPart{Kind: k.Kind, Name: k.Name, Prefix4: k.Prefix4,
+			r.Key = append(r.Key, ratelimit.KeyPart{Kind: k.Kind, Name: k.Name, Prefix4: k.Prefix4,
 				Prefix6: k.Prefix6})
 		}
 		known[c.Name] = r
@@ -66,7 +66,7 @@ func met(cfg *config.Config) *metLimits {
 }
 
 // style returns the style of the headers of a limit.
-func (l *callLimits) style(limit string) headgate.HeaderStyle {
+func (l *callLimits) style(limit string) ratelimit.HeaderStyle {
 	if r, ok := l.met.Load().known[limit]; ok {
 		return r.Headers
 	}
@@ -75,7 +75,7 @@ func (l *callLimits) style(limit string) headgate.HeaderStyle {
 
 // checkLimits reports the limits that cannot be put into force.
 func checkLimits(cfg *config.Config) error {
-	_, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: control.LimitConfigs(cfg)})
+	_, err := ratelimit.New(ratelimit.Config{Limits: control.LimitConfigs(cfg)})
 	return err
 }
 
@@ -146,7 +146,7 @@ type builtLimits struct {
 func (h *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	met, b := h.limits.met.Load(), h.built.Load()
 	if b == nil || b.met != met {
-		var all []headgate.RequestLimit
+		var all []ratelimit.RequestLimit
 		for _, name := range h.names {
 			if x, ok := met.known[name]; ok {
 				x.Key = slices.Clone(x.Key)
@@ -156,7 +156,7 @@ func (h *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				all = append(all, x)
 			}
 		}
-		b = &builtLimits{met, headgate.LimitMiddleware(h.limits.asked(), all, h.next)}
+		b = &builtLimits{met, ratelimit.Middleware(h.limits.asked(), all, h.next)}
 		h.built.Store(b)
 	}
 	b.ServeHTTP(w, r)

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/join"
 	"github.com/headgate/headgate/internal/loopback"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 // In a cluster of one node, clients keep their usage across a restart, at once.
@@ -193,7 +193,7 @@ func TestALimitOfACallIsShared(t *testing.T) {
 	ask := func(dc, key string) bool {
 		t.Helper()
 		v, err := all[dc].s.limits.Rules.Allow(t.Context(),
-			headgate.LimitCheck{Limit: name, Key: key, Cost: 1})
+			ratelimit.Check{Limit: name, Key: key, Cost: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -278,9 +278,9 @@ func severalUseWhatIsLent(t *testing.T, home, far *Server, key string) bool {
 	alone := false
 	ask := func(names ...string) (passed bool) {
 		t.Helper()
-		asks := make([]headgate.LimitCheck, 0, len(names))
+		asks := make([]ratelimit.Check, 0, len(names))
 		for _, name := range names {
-			asks = append(asks, headgate.LimitCheck{Limit: name, Key: key, Cost: 1})
+			asks = append(asks, ratelimit.Check{Limit: name, Key: key, Cost: 1})
 		}
 		vs, err := rules.AllowAll(t.Context(), asks, true)
 		if err != nil {
@@ -293,7 +293,7 @@ func severalUseWhatIsLent(t *testing.T, home, far *Server, key string) bool {
 		}
 		return passed
 	}
-	totals := func(name string) headgate.LimitTotals {
+	totals := func(name string) ratelimit.Counts {
 		n, err := rules.Totals(name)
 		if err != nil {
 			t.Fatal(err)
@@ -343,7 +343,7 @@ func severalUseWhatIsLent(t *testing.T, home, far *Server, key string) bool {
 		return err == nil && v.Remaining == 1000000-int64(total)
 	})
 	// Two checks of the same key: one returns what the other takes, so the sum is used.
-	vs, err := rules.AllowAll(t.Context(), []headgate.LimitCheck{
+	vs, err := rules.AllowAll(t.Context(), []ratelimit.Check{
 		{Limit: "wide", Key: key + "two", Cost: 5}, {Limit: "wider", Key: key + "two", Cost: 1},
 		{Limit: "wide", Key: key + "two", Cost: -3}}, true)
 	if err != nil || !vs[0].Allowed || !vs[1].Allowed || !vs[2].Allowed {

@@ -22,11 +22,11 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/deliver"
 	"github.com/headgate/headgate/limit"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 // A sink is a target that records the bodies and signatures that it receives.
@@ -325,7 +325,7 @@ func TestAPutIsRefusedWhileTheDiskIsNearlyFull(t *testing.T) {
 }
 
 func TestASharedTargetsPaceFollowsItsLimit(t *testing.T) {
-	limits, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: []headgate.LimitConfig{{
+	limits, err := ratelimit.New(ratelimit.Config{Limits: []ratelimit.Limit{{
 		Name: "db", Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: time.Second}}}})
 	if err != nil {
 		t.Fatal(err)
@@ -350,7 +350,7 @@ func TestASharedTargetsPaceFollowsItsLimit(t *testing.T) {
 	}
 	amount := func(n int64) {
 		t.Helper()
-		err := limits.Update("db", func(c *headgate.LimitConfig) error {
+		err := limits.Update("db", func(c *ratelimit.Limit) error {
 			c.Amount = n
 			return nil
 		})

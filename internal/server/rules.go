@@ -42,7 +42,11 @@ func (s *Server) rulesOf(all *config.Config, c *config.Room) (headgate.Rules, []
 	if c.CrawlerBypass {
 		r.crawlers = s.crawlers
 	}
-	return r, set.Lanes(), nil
+	var lanes []headgate.Lane
+	for _, x := range set.Lanes() {
+		lanes = append(lanes, headgate.Lane(x))
+	}
+	return r, lanes, nil
 }
 
 // Match implements headgate.Rules. A verified crawler passes unless a rule denies it. Where the
@@ -52,7 +56,8 @@ func (r *roomRules) Match(q headgate.RuleRequest) headgate.RuleAction {
 	asked := rules.Request{Request: q.Request, Path: q.Path, From: q.From, Secure: r.secure(q.Request)}
 	act := r.action(q, r.set.Match(asked))
 	if r.anyCase {
-		act = decide.Stricter(act, r.action(q, r.set.MatchAnyCase(asked)), r.set.Lanes())
+		other := r.action(q, r.set.MatchAnyCase(asked))
+		act = headgate.RuleAction(decide.Stricter(decide.Action(act), decide.Action(other), r.set.Lanes()))
 	}
 	return act
 }

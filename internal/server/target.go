@@ -14,12 +14,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/certs"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/deliver"
 	"github.com/headgate/headgate/internal/smallfile"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 // A target delivers jobs as configured, with the current content of its files.
@@ -176,7 +176,7 @@ func (s *Server) watchTargets(ctx context.Context) {
 // which may change while it runs.
 type throttle struct {
 	*deliver.Throttle
-	rules headgate.LimitRules
+	rules ratelimit.Checker
 	limit string
 
 	mu     sync.Mutex
@@ -208,7 +208,7 @@ func (t *throttle) follow(now time.Time) {
 		return
 	}
 	t.looked = now
-	v, err := t.rules.AllowAll(context.Background(), []headgate.LimitCheck{{Limit: t.limit}}, false)
+	v, err := t.rules.AllowAll(context.Background(), []ratelimit.Check{{Limit: t.limit}}, false)
 	if err != nil {
 		return // without its limit the queue may take nothing
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/traces"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 // newTraces returns the tracer, or nil if tracing is off.
@@ -52,68 +53,68 @@ func passedAs(w http.ResponseWriter) string {
 }
 
 // asked returns the limits as they are used by requests of rooms.
-func (l *callLimits) asked() headgate.LimitRules {
+func (l *callLimits) asked() ratelimit.Checker {
 	if l.traces == nil {
 		return l.Rules
 	}
-	return &tracedRules{LimitRules: l.Rules, traces: l.traces}
+	return &tracedRules{Checker: l.Rules, traces: l.traces}
 }
 
 // tracedRules records the results of limits for requests that are traced. It records names of
 // limits, and never keys.
 type tracedRules struct {
-	headgate.LimitRules
+	ratelimit.Checker
 	traces *traces.Tracer
 }
 
-// Allow implements headgate.LimitRules.
-func (l *tracedRules) Allow(ctx context.Context, a headgate.LimitCheck) (headgate.LimitResult, error) {
+// Allow implements ratelimit.Checker.
+func (l *tracedRules) Allow(ctx context.Context, a ratelimit.Check) (ratelimit.Result, error) {
 	if !l.traces.Records(ctx) {
-		return l.LimitRules.Allow(ctx, a)
+		return l.Checker.Allow(ctx, a)
 	}
 	end := l.traces.Limits(ctx, []string{a.Limit})
-	v, err := l.LimitRules.Allow(ctx, a)
-	end(limitAnswer([]headgate.LimitCheck{a}, []headgate.LimitResult{v}, err))
+	v, err := l.Checker.Allow(ctx, a)
+	end(limitAnswer([]ratelimit.Check{a}, []ratelimit.Result{v}, err))
 	return v, err
 }
 
-// AllowAll implements headgate.LimitRules.
+// AllowAll implements ratelimit.Checker.
 func (l *tracedRules) AllowAll(
-	ctx context.Context, asks []headgate.LimitCheck, all bool,
-) ([]headgate.LimitResult, error) {
+	ctx context.Context, asks []ratelimit.Check, all bool,
+) ([]ratelimit.Result, error) {
 	if !l.traces.Records(ctx) {
-		return l.LimitRules.AllowAll(ctx, asks, all)
+		return l.Checker.AllowAll(ctx, asks, all)
 	}
 	names := make([]string, len(asks))
 	for i := range asks {
 		names[i] = asks[i].Limit
 	}
 	end := l.traces.Limits(ctx, names)
-	vs, err := l.LimitRules.AllowAll(ctx, asks, all)
+	vs, err := l.Checker.AllowAll(ctx, asks, all)
 	end(limitAnswer(asks, vs, err))
 	return vs, err
 }
 
-// Reserve implements headgate.LimitRules.
+// Reserve implements ratelimit.Checker.
 func (l *tracedRules) Reserve(
-	ctx context.Context, a headgate.LimitCheck, ttl time.Duration,
-) (headgate.LimitResult, error) {
+	ctx context.Context, a ratelimit.Check, ttl time.Duration,
+) (ratelimit.Result, error) {
 	if !l.traces.Records(ctx) {
-		return l.LimitRules.Reserve(ctx, a, ttl)
+		return l.Checker.Reserve(ctx, a, ttl)
 	}
 	end := l.traces.Limits(ctx, []string{a.Limit})
-	v, err := l.LimitRules.Reserve(ctx, a, ttl)
-	end(limitAnswer([]headgate.LimitCheck{a}, []headgate.LimitResult{v}, err))
+	v, err := l.Checker.Reserve(ctx, a, ttl)
+	end(limitAnswer([]ratelimit.Check{a}, []ratelimit.Result{v}, err))
 	return v, err
 }
 
-func limitAnswer(asks []headgate.LimitCheck, vs []headgate.LimitResult, err error) *traces.LimitAnswer {
+func limitAnswer(asks []ratelimit.Check, vs []ratelimit.Result, err error) *traces.LimitAnswer {
 	a := &traces.LimitAnswer{}
 	switch {
 	case err == nil:
-	case errors.Is(err, headgate.ErrUnreachable):
+	case errors.Is(err, ratelimit.ErrUnreachable):
 		a.Err = "unreachable"
-	case errors.Is(err, headgate.ErrNoLimit):
+	case errors.Is(err, ratelimit.ErrNoLimit):
 		a.Err = "no_limit"
 	default:
 		a.Err = "_OTHER"

@@ -17,8 +17,8 @@ import (
 	"github.com/ulule/limiter/v3/drivers/store/memory"
 	"golang.org/x/time/rate"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/limit"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 // slack widens the budgets where other work shares the machine.
@@ -45,13 +45,13 @@ func decisions(tb testing.TB) map[string]func(key string) {
 
 func ours(tb testing.TB, rule limit.Rule) func(string) {
 	rule.Amount, rule.Window = 100, time.Second
-	l, err := headgate.NewLimiter(headgate.LimiterConfig{
-		Limits: []headgate.LimitConfig{{Name: "api", Rule: rule}}})
+	l, err := ratelimit.New(ratelimit.Config{
+		Limits: []ratelimit.Limit{{Name: "api", Rule: rule}}})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return func(key string) {
-		_, err := l.Allow(context.Background(), headgate.LimitCheck{Limit: "api", Key: key, Cost: 1})
+		_, err := l.Allow(context.Background(), ratelimit.Check{Limit: "api", Key: key, Cost: 1})
 		if err != nil {
 			tb.Error(err)
 		}

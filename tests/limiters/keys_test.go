@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/limit"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 var manyKeys = flag.Int("keys", 1_000_000, "how many keys a limit holds")
@@ -37,7 +37,7 @@ func TestManyKeys(t *testing.T) {
 type crowd struct {
 	t    *testing.T
 	rule limit.Rule
-	l    *headgate.Limiter
+	l    *ratelimit.Limiter
 	live []string
 	next int
 }
@@ -45,7 +45,7 @@ type crowd struct {
 func (c *crowd) run() {
 	t := c.t
 	before, began := heap(), time.Now()
-	l, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: []headgate.LimitConfig{
+	l, err := ratelimit.New(ratelimit.Config{Limits: []ratelimit.Limit{
 		{Name: "api", Rule: c.rule, MaxKeys: *manyKeys},
 	}})
 	if err != nil {
@@ -99,7 +99,7 @@ func (c *crowd) run() {
 }
 
 func (c *crowd) allow(key string) {
-	if _, err := c.l.Allow(context.Background(), headgate.LimitCheck{Limit: "api", Key: key, Cost: 1}); err != nil {
+	if _, err := c.l.Allow(context.Background(), ratelimit.Check{Limit: "api", Key: key, Cost: 1}); err != nil {
 		c.t.Fatal(err)
 	}
 }

@@ -20,8 +20,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/limit"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 var overload = flag.Duration("overload", 3*time.Second, "how long an overload lasts")
@@ -49,12 +49,12 @@ const (
 
 // serveLimits serves a trivial handler behind limits, until standard input ends.
 func serveLimits() error {
-	perSecond := func(name string, n int64) headgate.LimitConfig {
-		return headgate.LimitConfig{Name: name, Rule: limit.Rule{
+	perSecond := func(name string, n int64) ratelimit.Limit {
+		return ratelimit.Limit{Name: name, Rule: limit.Rule{
 			Algorithm: limit.TokenBucket, Amount: n, Burst: max(1, n/10), Window: time.Second,
 		}}
 	}
-	l, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: []headgate.LimitConfig{
+	l, err := ratelimit.New(ratelimit.Config{Limits: []ratelimit.Limit{
 		perSecond("api", capacity), perSecond("wide", 1_000_000),
 		{Name: "flood", MaxKeys: 1000, Rule: limit.Rule{
 			Algorithm: limit.SlidingWindow, Amount: 1, Window: time.Hour,
@@ -66,8 +66,8 @@ func serveLimits() error {
 	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
 	mux := http.NewServeMux()
 	for _, c := range l.Limits() {
-		mux.Handle("/"+c.Name, headgate.LimitMiddleware(l, []headgate.RequestLimit{{
-			Name: c.Name, Key: []headgate.KeyPart{{Kind: headgate.KeyHeader, Name: "X-Client"}},
+		mux.Handle("/"+c.Name, ratelimit.Middleware(l, []ratelimit.RequestLimit{{
+			Name: c.Name, Key: []ratelimit.KeyPart{{Kind: ratelimit.KeyHeader, Name: "X-Client"}},
 		}}, ok))
 	}
 	mux.HandleFunc("/cost", func(w http.ResponseWriter, _ *http.Request) {

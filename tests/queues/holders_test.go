@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/embedded"
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lease"
 )
 
 // held is how much of a capacity all holders have together, and for how long.
@@ -47,9 +47,9 @@ func TestHoldersOfPartitionsComeAndGo(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer server.Close()
-			leases := func() *queue.Leases {
-				l, err := queue.OpenLeases(t.Context(), queue.LeasesConfig{Name: "db", NATS: server.Conn(),
-					Partitioning: queue.Partitioning{Count: 32, Amount: amount / 32}})
+			leases := func() *lease.Leases {
+				l, err := lease.Open(t.Context(), lease.Config{Name: "db", NATS: server.Conn(),
+					Partitioning: lease.Partitioning{Count: 32, Amount: amount / 32}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -62,7 +62,7 @@ func TestHoldersOfPartitionsComeAndGo(t *testing.T) {
 				l := leases()
 				wg.Go(func() {
 					for ctx.Err() == nil {
-						s, err := queue.NewShare(queue.ShareConfig{Leases: l,
+						s, err := lease.NewShare(lease.ShareConfig{Leases: l,
 							Need: func(context.Context) int64 { return amount },
 							Rate: func(rate int64) { all.told(i, rate) }})
 						if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate/embedded"
 	rule "github.com/headgate/headgate/limit"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 // A counter is the target of many processors: it counts what arrives, and takes a while.
@@ -91,8 +92,8 @@ func (p *processor) run(ctx context.Context, put int) error {
 		return err
 	}
 	defer engine.Close()
-	limits, err := headgate.NewLimiter(headgate.LimiterConfig{Engine: engine, Limits: []headgate.LimitConfig{{
-		Name: "db", OnUnreachable: headgate.UnreachableDeny,
+	limits, err := ratelimit.New(ratelimit.Config{Engine: engine, Limits: []ratelimit.Limit{{
+		Name: "db", OnUnreachable: ratelimit.UnreachableDeny,
 		Rule: rule.Rule{Algorithm: rule.SlidingLog, Amount: int64(p.amount), Window: time.Second}}}})
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package headgate
+package ratelimit
 
 import (
 	"cmp"
@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/headgate/headgate/internal/callkey"
 	"github.com/headgate/headgate/internal/quota"
 	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/limit"
@@ -40,18 +39,18 @@ type RequestLimit struct {
 	OnError func(r *http.Request, err error) bool
 }
 
-// LimitMiddleware returns a handler that puts limits in front of next. A request is checked against
+// Middleware returns a handler that puts limits in front of next. A request is checked against
 // all of them. Either all limits take its cost, or none does and WriteRefusal answers the request.
 // A call that a Paced limit delays waits. What a Concurrency limit counts is given back when next
 // has returned or panicked.
 //
 // An allowed request costs one call of rules if no limit counts it in bytes and none is a
 // Concurrency limit.
-func LimitMiddleware(rules LimitRules, limits []RequestLimit, next http.Handler) http.Handler {
+func Middleware(rules Checker, limits []RequestLimit, next http.Handler) http.Handler {
 	if len(limits) == 0 {
 		return next
 	}
-	g := &limitGate{rules: rules, limits: slices.Clone(limits), next: next}
+	g := &gate{rules: rules, limits: slices.Clone(limits), next: next}
 	for i := range g.limits {
 		l := &g.limits[i]
 		if l.Cost = cmp.Or(l.Cost, 1); l.Addr == nil {
@@ -66,17 +65,17 @@ func LimitMiddleware(rules LimitRules, limits []RequestLimit, next http.Handler)
 	return g
 }
 
-// A limitGate is the handler of LimitMiddleware.
-type limitGate struct {
-	rules  LimitRules
+// A gate is the handler of Middleware.
+type gate struct {
+	rules  Checker
 	limits []RequestLimit
 	styles []HeaderStyle // of the limits, each once
 	next   http.Handler
 }
 
 // ServeHTTP checks the limits, and calls the next handler if they allow the request.
-func (g *limitGate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := &limitedCall{limitGate: g, w: w, r: r}
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := &call{gate: g, w: w, r: r}
 	defer c.end()
 	if c.price() && c.reserve() && c.take() {
 		c.keep()
@@ -87,37 +86,37 @@ func (g *limitGate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// A limitedCall is one request while its limits are checked.
-type limitedCall struct {
-	*limitGate
+// A call is one request while its limits are checked.
+type call struct {
+	*gate
 	w        http.ResponseWriter
 	r        *http.Request
 	met      []*RequestLimit // first those with a known cost, then those with an estimate
 	known    int             // number of limits with a known cost
-	asks     []LimitCheck    // in the order of met
-	verdicts []LimitResult   // in the same order; Limit is nil if there is none
+	asks     []Check         // in the order of met
+	verdicts []Result        // in the same order; Limit is nil if there is none
 	read     *wire.CountedBody
 	wrote    *wire.CountedAnswer
 	kept     []*quota.LeaseRenewer
 
 	few struct { // memory for most calls
 		met      [2]*RequestLimit
-		asks     [2]LimitCheck
-		verdicts [2]LimitResult
+		asks     [2]Check
+		verdicts [2]Result
 	}
 }
 
 // estimated reports whether the cost is known only when the request is done.
-func (c *limitedCall) estimated(l *RequestLimit) bool {
+func (c *call) estimated(l *RequestLimit) bool {
 	return l.Unit == ResponseBytes || l.Unit == RequestBytes && c.r.ContentLength != 0
 }
 
 // price determines the cost of the request, or answers the request if that fails.
-func (c *limitedCall) price() bool {
+func (c *call) price() bool {
 	c.met, c.asks, c.verdicts = c.few.met[:0], c.few.asks[:0], c.few.verdicts[:]
 	if n := len(c.limits); n > len(c.few.met) {
-		c.met, c.asks = make([]*RequestLimit, 0, n), make([]LimitCheck, 0, n)
-		c.verdicts = make([]LimitResult, n)
+		c.met, c.asks = make([]*RequestLimit, 0, n), make([]Check, 0, n)
+		c.verdicts = make([]Result, n)
 	}
 	c.verdicts = c.verdicts[:len(c.limits)]
 	for _, estimated := range [...]bool{false, true} {
@@ -133,8 +132,8 @@ func (c *limitedCall) price() bool {
 				return false
 			}
 			c.met = append(c.met, l)
-			c.asks = append(c.asks, LimitCheck{Limit: l.Name, Cost: cost,
-				Key: callkey.Of(l.Key, callkey.Call{Request: c.r, Addr: l.Addr, Answer: c.w})})
+			c.asks = append(c.asks, Check{Limit: l.Name, Cost: cost,
+				Key: keyOf(l.Key, keySource{Request: c.r, Addr: l.Addr, Answer: c.w})})
 		}
 		if !estimated {
 			c.known = len(c.met)
@@ -143,7 +142,7 @@ func (c *limitedCall) price() bool {
 	return true
 }
 
-func (c *limitedCall) cost(l *RequestLimit) (n int64, ok bool) {
+func (c *call) cost(l *RequestLimit) (n int64, ok bool) {
 	said := c.r.Header[l.CostHeader]
 	switch {
 	case l.Unit == RequestBytes && c.r.ContentLength >= 0:
@@ -165,7 +164,7 @@ const reservationLife = 24 * time.Hour
 
 // reserve takes the estimates. It comes before take, because a reservation can be given back
 // completely.
-func (c *limitedCall) reserve() bool {
+func (c *call) reserve() bool {
 	for i := c.known; i < len(c.met); i++ {
 		v, err := c.rules.Reserve(c.r.Context(), c.asks[i], reservationLife)
 		if err != nil {
@@ -183,7 +182,7 @@ func (c *limitedCall) reserve() bool {
 
 // take takes the known costs, all or nothing. If a limit was just removed, it checks the others
 // without it.
-func (c *limitedCall) take() bool {
+func (c *call) take() bool {
 	err := c.askKnown()
 	for range c.known {
 		if c.known < 2 || !errors.Is(err, ErrNoLimit) {
@@ -199,19 +198,19 @@ func (c *limitedCall) take() bool {
 		clear(vs)
 		return c.forgiven(c.met[:c.known], err)
 	}
-	if slices.ContainsFunc(vs, func(v LimitResult) bool { return !v.Allowed }) {
+	if slices.ContainsFunc(vs, func(v Result) bool { return !v.Allowed }) {
 		return c.refuse()
 	}
 	return true
 }
 
-func (c *limitedCall) askKnown() (err error) {
+func (c *call) askKnown() (err error) {
 	switch c.known {
 	case 0:
 	case 1:
 		c.verdicts[0], err = c.rules.Allow(c.r.Context(), c.asks[0])
 	default:
-		var got []LimitResult
+		var got []Result
 		got, err = c.rules.AllowAll(c.r.Context(), c.asks[:c.known], true)
 		copy(c.verdicts[:c.known], got)
 	}
@@ -219,7 +218,7 @@ func (c *limitedCall) askKnown() (err error) {
 }
 
 // leaveGone drops the limits that no longer exist, or answers the request.
-func (c *limitedCall) leaveGone() bool {
+func (c *call) leaveGone() bool {
 	for i := c.known - 1; i >= 0; i-- {
 		a := c.asks[i]
 		a.Cost = 0
@@ -240,7 +239,7 @@ func (c *limitedCall) leaveGone() bool {
 
 // forgiven calls OnError of the limits that could not be checked. It reports whether the request
 // passes all the same, and answers the request if not.
-func (c *limitedCall) forgiven(met []*RequestLimit, err error) bool {
+func (c *call) forgiven(met []*RequestLimit, err error) bool {
 	for _, l := range met {
 		if l.OnError == nil || !l.OnError(c.r, err) {
 			wire.WriteProblem(c.w, c.r, http.StatusServiceUnavailable,
@@ -252,14 +251,14 @@ func (c *limitedCall) forgiven(met []*RequestLimit, err error) bool {
 }
 
 // tell sets the headers, for each limit in its own style.
-func (c *limitedCall) tell() {
+func (c *call) tell() {
 	h := c.w.Header()
 	if len(c.styles) == 1 {
 		setStyle(h, c.styles[0], c.verdicts)
 		return
 	}
 	for _, style := range c.styles {
-		var vs []LimitResult
+		var vs []Result
 		for i, l := range c.met {
 			if l.Headers == style {
 				vs = append(vs, c.verdicts[i])
@@ -269,7 +268,7 @@ func (c *limitedCall) tell() {
 	}
 }
 
-func (c *limitedCall) refuse() bool {
+func (c *call) refuse() bool {
 	c.tell()
 	setRetryAfter(c.w.Header(), c.verdicts)
 	writeRefusal(c.w, c.r, c.verdicts)
@@ -277,7 +276,7 @@ func (c *limitedCall) refuse() bool {
 }
 
 // wait waits until all limits let the call proceed.
-func (c *limitedCall) wait() bool {
+func (c *call) wait() bool {
 	var d time.Duration
 	for i := range c.verdicts {
 		d = max(d, c.verdicts[i].Wait)
@@ -299,7 +298,7 @@ func (c *limitedCall) wait() bool {
 
 // serve calls the next handler, and counts the bodies if a limit counts bytes that are not known
 // yet.
-func (c *limitedCall) serve() {
+func (c *call) serve() {
 	w := c.w
 	for _, l := range c.met[c.known:] {
 		switch {
@@ -319,7 +318,7 @@ func (c *limitedCall) serve() {
 
 // keep renews the leases of calls in progress. If a lease has ended, it takes a new one as soon as
 // the limit allows.
-func (c *limitedCall) keep() {
+func (c *call) keep() {
 	for i := range c.verdicts[:c.known] {
 		v := &c.verdicts[i]
 		if v.ID == 0 {
@@ -344,13 +343,13 @@ const settleTime = 5 * time.Second
 
 // settling returns a context with a timeout. The request's context cannot be used: it has ended if
 // the client is gone.
-func (c *limitedCall) settling() (context.Context, context.CancelFunc) {
+func (c *call) settling() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(c.r.Context()), settleTime)
 }
 
 // end settles the estimates and ends the calls in progress. It is deferred, because a proxy panics
 // when the client is gone.
-func (c *limitedCall) end() {
+func (c *call) end() {
 	for _, k := range c.kept {
 		k.Stop()
 	}

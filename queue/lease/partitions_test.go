@@ -1,4 +1,4 @@
-package queue
+package lease
 
 import (
 	"errors"
@@ -15,9 +15,9 @@ import (
 // noon is the start time of the tests of partitions.
 func noon() time.Time { return time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC) }
 
-func lenders(t testing.TB, p Partitioning) *Partitions {
+func lenders(t testing.TB, p Partitioning) *lender {
 	t.Helper()
-	all, err := NewPartitions(p, noon(), 0, true)
+	all, err := newLender(p, noon(), 0, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestFourAskedForTwoGiven(t *testing.T) {
 	rule := Partitioning{Count: 20, Amount: 25, Term: 10 * time.Second}
 	all, h := lenders(t, rule), holding(t, rule, 0, first)
 	now := noon()
-	others := []PartitionLease{}
+	others := []Lease{}
 	for _, i := range []int{1, 3, 7} {
 		l, _ := all.Lend(now, i)
 		others = append(others, l)
@@ -148,7 +148,7 @@ func TestTriedAtRandomBeyondWhatIsReserved(t *testing.T) {
 	if least, most := slices.Min(tried), slices.Max(tried); least < 850 || most > 1150 {
 		t.Errorf("each was tried 1,000 times in the mean, and %d to %d times", least, most)
 	}
-	h.Got(now, PartitionLease{Partition: 7, Fence: 1, Term: leaseTerm})
+	h.Got(now, Lease{Partition: 7, Fence: 1, Term: leaseTerm})
 	if h.Rate(now) != 55 {
 		t.Errorf("%d a second of 30 reserved and one partition", h.Rate(now))
 	}
@@ -250,16 +250,16 @@ func TestLeasesAreRenewedAndReturned(t *testing.T) {
 	if h.Rate(now) != 100 {
 		t.Errorf("%d a second: it uses what it has lost", h.Rate(now))
 	}
-	h.Got(now, PartitionLease{Partition: 99, Fence: 1})
-	h.Lost(PartitionLease{Partition: -1})
-	if all.Return(now, PartitionLease{Partition: -1}) || all.Holds(now, PartitionLease{}) {
+	h.Got(now, Lease{Partition: 99, Fence: 1})
+	h.Lost(Lease{Partition: -1})
+	if all.Return(now, Lease{Partition: -1}) || all.Holds(now, Lease{}) {
 		t.Error("no lease of anybody")
 	}
 }
 
 func TestAfterARestartTheLeasesOfBeforeCount(t *testing.T) {
 	rule := Partitioning{Count: 2, Amount: 1}
-	all, err := NewPartitions(rule, noon(), 7, false)
+	all, err := newLender(rule, noon(), 7, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +277,7 @@ func TestImpossiblePartitions(t *testing.T) {
 		{}, {Count: 1}, {Amount: 1}, {Count: MaxPartitions + 1, Amount: 1}, {Count: 1, Amount: 1, Window: -1},
 		{Count: 1, Amount: 1, Term: time.Millisecond}, {Count: 1, Amount: 1, Rest: time.Millisecond},
 	} {
-		if _, err := NewPartitions(p, noon(), 0, true); !errors.Is(err, ErrPartitioning) {
+		if _, err := newLender(p, noon(), 0, true); !errors.Is(err, ErrPartitioning) {
 			t.Errorf("%+v: %v", p, err)
 		}
 		if _, err := NewHolding(p, 0, first); !errors.Is(err, ErrPartitioning) {
@@ -294,7 +294,7 @@ func TestImpossiblePartitions(t *testing.T) {
 type crowd struct {
 	rng     *rand.Rand
 	rule    Partitioning
-	all     *Partitions
+	all     *lender
 	members []*processor
 	seen    []time.Time // by the target
 	later   map[time.Duration][]func(now time.Time)

@@ -1,4 +1,4 @@
-package headgate
+package ratelimit
 
 import (
 	"bufio"
@@ -55,7 +55,7 @@ var (
 func TestARequestMeetsAllItsLimitsOrNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, perMinute("client", 3), perMinute("all", 4))
-		h := LimitMiddleware(l, []RequestLimit{{Name: "client", Key: byClient}, {Name: "all"}}, hello)
+		h := Middleware(l, []RequestLimit{{Name: "client", Key: byClient}, {Name: "all"}}, hello)
 		for i, want := range []struct {
 			client  string
 			code    int
@@ -87,14 +87,14 @@ func TestARequestMeetsAllItsLimitsOrNone(t *testing.T) {
 }
 
 func TestNoLimitsAreNoMiddleware(t *testing.T) {
-	if w := served(LimitMiddleware(nil, nil, hello), get()); w.Code != 200 || len(w.Header()) > 1 {
+	if w := served(Middleware(nil, nil, hello), get()); w.Code != 200 || len(w.Header()) > 1 {
 		t.Errorf("%d %v", w.Code, w.Header())
 	}
 }
 
 func TestEachLimitIsToldInItsOwnStyle(t *testing.T) {
 	l := newLimiter(t, perMinute("a", 3), perMinute("b", 1))
-	h := LimitMiddleware(l, []RequestLimit{
+	h := Middleware(l, []RequestLimit{
 		{Name: "a"}, {Name: "b", Headers: HeadersDraft06},
 	}, hello)
 	for _, code := range []int{200, 429} {
@@ -111,7 +111,7 @@ func TestEachLimitIsToldInItsOwnStyle(t *testing.T) {
 func TestCostHeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, perMinute("api", 100))
-		h := LimitMiddleware(l, []RequestLimit{
+		h := Middleware(l, []RequestLimit{
 			{Name: "api", Cost: 2, CostHeader: "x-cost", Unit: CostUnits},
 		}, hello)
 		for _, tt := range []struct {
@@ -160,7 +160,7 @@ func TestBytesOfRequests(t *testing.T) {
 		c := perMinute("up", 100)
 		c.Unit = RequestBytes
 		l := newLimiter(t, c, perMinute("calls", 3))
-		h := LimitMiddleware(l, []RequestLimit{{Name: "up", Unit: RequestBytes}, {Name: "calls"}},
+		h := Middleware(l, []RequestLimit{{Name: "up", Unit: RequestBytes}, {Name: "calls"}},
 			http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) }))
 		post := func(n int, chunked bool) int {
 			var body io.Reader = strings.NewReader(strings.Repeat("x", n))
@@ -198,7 +198,7 @@ func TestARefusalGivesReservationsBack(t *testing.T) {
 		down := perMinute("down", 100)
 		down.Unit = ResponseBytes
 		l := newLimiter(t, down, perMinute("calls", 1), perMinute("more", 1))
-		h := LimitMiddleware(l, []RequestLimit{
+		h := Middleware(l, []RequestLimit{
 			{Name: "down", Unit: ResponseBytes}, {Name: "calls"}, {Name: "more"},
 		}, hello)
 		for i, code := range []int{200, 429, 429} {
@@ -214,7 +214,7 @@ func TestBytesOfAnswers(t *testing.T) {
 		down := perMinute("down", 8)
 		down.Unit = ResponseBytes
 		l := newLimiter(t, down)
-		h := LimitMiddleware(l, []RequestLimit{{Name: "down", Unit: ResponseBytes}}, hello)
+		h := Middleware(l, []RequestLimit{{Name: "down", Unit: ResponseBytes}}, hello)
 		for i, code := range []int{200, 200, 429} { // 5, then 2 more than there were
 			if w := served(h, get()); w.Code != code {
 				t.Errorf("%d: %d %s", i, w.Code, w.Body)
@@ -228,13 +228,13 @@ func TestBytesOfAnswers(t *testing.T) {
 }
 
 func TestWhatIsUnderWayEndsWithTheHandler(t *testing.T) {
-	l := newLimiter(t, LimitConfig{
+	l := newLimiter(t, Limit{
 		Name: "calls", Rule: limit.Rule{Algorithm: limit.Concurrency, Amount: 1},
 	}, perMinute("many", 1000))
 	for _, limits := range [][]RequestLimit{{{Name: "calls"}}, {{Name: "calls"}, {Name: "many"}}} {
 		var inner http.Handler
 		fails := false
-		h := LimitMiddleware(l, limits, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := Middleware(l, limits, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if code := served(inner, get()).Code; code != 429 {
 				t.Errorf("a second one meanwhile: %d", code)
 			}
@@ -260,10 +260,10 @@ func TestWhatIsUnderWayEndsWithTheHandler(t *testing.T) {
 // A call longer than its lease is counted to its end, and taken again if the limit forgot it.
 func TestWhatIsUnderWayIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, LimitConfig{Name: "calls",
+		l := newLimiter(t, Limit{Name: "calls",
 			Rule: limit.Rule{Algorithm: limit.Concurrency, Amount: 2, Lease: time.Minute}})
 		end, entered := make(chan struct{}), 0
-		h := LimitMiddleware(l, []RequestLimit{{Name: "calls"}},
+		h := Middleware(l, []RequestLimit{{Name: "calls"}},
 			http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 				entered++
 				<-end
@@ -301,13 +301,13 @@ func TestWhatIsUnderWayIsRenewed(t *testing.T) {
 
 func TestPacedRequestsWaitTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, LimitConfig{Name: "slow", Rule: limit.Rule{
+		l := newLimiter(t, Limit{Name: "slow", Rule: limit.Rule{
 			Algorithm: limit.LeakyBucket, Amount: 60, Window: time.Minute, Burst: 3, Paced: true,
 		}})
 		start := time.Now()
 		var mu sync.Mutex
 		var at []time.Duration
-		h := LimitMiddleware(l, []RequestLimit{{Name: "slow"}},
+		h := Middleware(l, []RequestLimit{{Name: "slow"}},
 			http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -339,7 +339,7 @@ func TestPacedRequestsWaitTheirTurn(t *testing.T) {
 // A broken is a Limiter that cannot take from several limits at once.
 type broken struct{ *Limiter }
 
-func (broken) AllowAll(context.Context, []LimitCheck, bool) ([]LimitResult, error) {
+func (broken) AllowAll(context.Context, []Check, bool) ([]Result, error) {
 	return nil, context.DeadlineExceeded
 }
 
@@ -358,7 +358,7 @@ func TestWhenLimitsCannotBeAsked(t *testing.T) {
 		"bytes":           {[]RequestLimit{{Name: "none", Unit: ResponseBytes}}, 503},
 		"bytes that pass": {[]RequestLimit{{Name: "none", Unit: ResponseBytes, OnError: pass}}, 200},
 	} {
-		w := served(LimitMiddleware(l, tt.limits, hello), get())
+		w := served(Middleware(l, tt.limits, hello), get())
 		if w.Code != tt.code || w.Header().Get("RateLimit") != "" {
 			t.Errorf("%s: %d %v", name, w.Code, w.Header())
 		}
@@ -388,7 +388,7 @@ func TestARemovedLimitLeavesTheOthersInForce(t *testing.T) {
 		down.Unit = ResponseBytes
 		l, codes := newLimiter(t, perMinute("a", 2), perMinute("b", 2), down), []int{}
 		for range 3 {
-			codes = append(codes, served(LimitMiddleware(l, tt.limits, hello), get()).Code)
+			codes = append(codes, served(Middleware(l, tt.limits, hello), get()).Code)
 		}
 		if fmt.Sprint(codes) != tt.want {
 			t.Errorf("%s: %v, want %s", name, codes, tt.want)
@@ -401,9 +401,9 @@ func TestARemovedLimitLeavesTheOthersInForce(t *testing.T) {
 
 func TestShadowModeMakesNobodyWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, LimitConfig{Name: "a", Shadow: true,
+		l := newLimiter(t, Limit{Name: "a", Shadow: true,
 			Rule: limit.Rule{Algorithm: limit.LeakyBucket, Amount: 60, Window: time.Hour, Paced: true}})
-		h := LimitMiddleware(l, []RequestLimit{{Name: "a"}}, hello)
+		h := Middleware(l, []RequestLimit{{Name: "a"}}, hello)
 		began := time.Now()
 		for range 100 {
 			served(h, get())
@@ -416,13 +416,13 @@ func TestShadowModeMakesNobodyWait(t *testing.T) {
 
 // What a handler writes where no body is allowed is not sent, and not counted.
 func TestAnswersWithoutABodyCostNothing(t *testing.T) {
-	l := newLimiter(t, LimitConfig{Name: "a", Unit: ResponseBytes,
+	l := newLimiter(t, Limit{Name: "a", Unit: ResponseBytes,
 		Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: 1000, Window: time.Hour}})
 	for _, tt := range []struct {
 		method string
 		status int
 	}{{"HEAD", 200}, {"GET", 204}, {"GET", 304}} {
-		s := httptest.NewServer(LimitMiddleware(l, []RequestLimit{{Name: "a", Unit: ResponseBytes}},
+		s := httptest.NewServer(Middleware(l, []RequestLimit{{Name: "a", Unit: ResponseBytes}},
 			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				w.WriteHeader(tt.status)
 				w.Write(make([]byte, 5000))
@@ -447,9 +447,9 @@ func TestAnswersWithoutABodyCostNothing(t *testing.T) {
 func TestFilesOfFormsAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
-	l := newLimiter(t, LimitConfig{Name: "a", Unit: RequestBytes,
+	l := newLimiter(t, Limit{Name: "a", Unit: RequestBytes,
 		Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: 1 << 30, Window: time.Hour}})
-	s := httptest.NewServer(LimitMiddleware(l, []RequestLimit{{Name: "a", Unit: RequestBytes}},
+	s := httptest.NewServer(Middleware(l, []RequestLimit{{Name: "a", Unit: RequestBytes}},
 		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			if err := r.ParseMultipartForm(0); err != nil {
 				t.Error(err)
@@ -479,9 +479,9 @@ func TestFilesOfFormsAreRemoved(t *testing.T) {
 
 // A declared length is taken in advance, and what did not arrive is given back.
 func TestALengthThatIsOnlySaidIsGivenBack(t *testing.T) {
-	l := newLimiter(t, LimitConfig{Name: "a", Unit: RequestBytes,
+	l := newLimiter(t, Limit{Name: "a", Unit: RequestBytes,
 		Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: 1000, Window: time.Hour}})
-	h := LimitMiddleware(l, []RequestLimit{{Name: "a", Unit: RequestBytes}},
+	h := Middleware(l, []RequestLimit{{Name: "a", Unit: RequestBytes}},
 		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			if n := left(t, l, "a", ""); n != 0 {
 				t.Errorf("%d remain meanwhile", n)
@@ -501,7 +501,7 @@ func TestFlushAndHijackThroughLimits(t *testing.T) {
 	down := perMinute("down", 1000)
 	down.Unit = ResponseBytes
 	l := newLimiter(t, down)
-	srv := httptest.NewServer(LimitMiddleware(l, []RequestLimit{{Name: "down", Unit: ResponseBytes}},
+	srv := httptest.NewServer(Middleware(l, []RequestLimit{{Name: "down", Unit: ResponseBytes}},
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/flush" {
 				io.WriteString(w, "one\n")
@@ -549,7 +549,7 @@ func TestFlushAndHijackThroughLimits(t *testing.T) {
 func TestManyAtOnceAreNeverOver(t *testing.T) {
 	l := newLimiter(t, perMinute("api", 100), perMinute("all", 1000))
 	var passed atomic.Int64
-	h := LimitMiddleware(l, []RequestLimit{{Name: "api", Key: byClient}, {Name: "all"}},
+	h := Middleware(l, []RequestLimit{{Name: "api", Key: byClient}, {Name: "all"}},
 		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed.Add(1) }))
 	var wg sync.WaitGroup
 	for range 8 {
@@ -569,7 +569,7 @@ func BenchmarkLimitMiddleware(b *testing.B) {
 	l := newLimiter(b, perMinute("api", limit.MaxAmount))
 	for name, style := range map[string]HeaderStyle{"ietf": HeadersIETF, "none": HeadersNone} {
 		b.Run(name, func(b *testing.B) {
-			h := LimitMiddleware(l, []RequestLimit{{Name: "api", Key: byClient, Headers: style}},
+			h := Middleware(l, []RequestLimit{{Name: "api", Key: byClient, Headers: style}},
 				http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 			r, w := get("X-Client", "a"), httptest.NewRecorder()
 			b.ReportAllocs()

@@ -1,4 +1,4 @@
-package queue
+package lease
 
 import (
 	"cmp"
@@ -54,103 +54,14 @@ func (p *Partitioning) check() error {
 	return errors.Join(all...)
 }
 
-// A PartitionLease is a partition that was lent.
-type PartitionLease struct {
+// A Lease is a partition that was lent.
+type Lease struct {
 	Partition int
 	Fence     uint64 // increases with each lease
 	Term      time.Duration
 }
 
-// Partitions is the lender's side: it records which holder has which partition. A partition is lent
-// to one holder at a time, and to nobody during the rest after a lease. Partitions is not safe for
-// concurrent use. The caller passes the time.
-type Partitions struct {
-	rule  Partitioning
-	parts []partition
-	fence uint64 // of the last lease
-}
-
-type partition struct {
-	fence uint64    // of the last lease
-	until time.Time // end of the lease
-	free  time.Time // when it can be lent again
-}
-
-// NewPartitions returns Partitions of which none is lent. If fresh is false, leases from before a
-// restart may still be in use: the first partition is lent only a term and a rest after now, and
-// fence must be at least as large as every fence used so far.
-func NewPartitions(
-	rule Partitioning, now time.Time, fence uint64, fresh bool,
-) (*Partitions, error) {
-	if err := rule.check(); err != nil {
-		return nil, err
-	}
-	p := &Partitions{rule: rule, parts: make([]partition, rule.Count), fence: fence}
-	for i := range p.parts {
-		if !fresh {
-			p.parts[i].free = now.Add(slot.DefaultDrift.Up(rule.Term) + rule.Rest)
-		}
-	}
-	return p, nil
-}
-
-// Lend lends partition i to the first caller. It reports false while another holder has the
-// partition and during the rest after that.
-func (p *Partitions) Lend(now time.Time, i int) (PartitionLease, bool) {
-	if i < 0 || i >= len(p.parts) || now.Before(p.parts[i].free) {
-		return PartitionLease{}, false
-	}
-	p.fence++
-	p.parts[i].fence = p.fence
-	return p.lend(now, i), true
-}
-
-// Renew starts the term of a lease again. It reports false if the lease has ended or was returned.
-func (p *Partitions) Renew(now time.Time, l PartitionLease) (PartitionLease, bool) {
-	if !p.Holds(now, l) {
-		return PartitionLease{}, false
-	}
-	return p.lend(now, l.Partition), true
-}
-
-func (p *Partitions) lend(now time.Time, i int) PartitionLease {
-	q := &p.parts[i]
-	q.until = now.Add(slot.DefaultDrift.Up(p.rule.Term))
-	q.free = q.until.Add(p.rule.Rest)
-	return PartitionLease{i, q.fence, p.rule.Term}
-}
-
-// Return ends a lease early. The holder must have stopped using it.
-func (p *Partitions) Return(now time.Time, l PartitionLease) bool {
-	if !p.Holds(now, l) {
-		return false
-	}
-	q := &p.parts[l.Partition]
-	q.until, q.free = now, now.Add(p.rule.Rest)
-	return true
-}
-
-// Holds reports whether a lease is in force. Use it to reject requests of an earlier holder.
-func (p *Partitions) Holds(now time.Time, l PartitionLease) bool {
-	if l.Partition < 0 || l.Partition >= len(p.parts) {
-		return false
-	}
-	q := &p.parts[l.Partition]
-	return q.fence == l.Fence && l.Fence > 0 && now.Before(q.until)
-}
-
-// Lent returns the number of leases in force.
-func (p *Partitions) Lent(now time.Time) int {
-	n := 0
-	for i := range p.parts {
-		if now.Before(p.parts[i].until) {
-			n++
-		}
-	}
-	return n
-}
-
-// A Holding is the holder's side: the partitions that one processor has. It tracks the end of each
+// A Holding is the partitions that one processor has. It tracks the end of each
 // lease itself, so that capacity is never used after its lease. A Holding is not safe for
 // concurrent use. The caller passes the time.
 type Holding struct {
@@ -162,7 +73,7 @@ type Holding struct {
 }
 
 type heldLease struct {
-	PartitionLease
+	Lease
 	asked, until time.Time
 }
 
@@ -206,7 +117,7 @@ func (h *Holding) Has(now time.Time) []int {
 }
 
 // Wants returns random partitions to request, out of those that are not held: as many as are needed
-// to send need in a window, but at most most. The lender may deny some of them.
+// to send need in a window, but at most most. Some of them may be lent to others.
 func (h *Holding) Wants(now time.Time, need int64, most int) []int {
 	lack := need - h.Rate(now)
 	n := min(h.worth(lack), most, h.rule.Count-len(h.held))
@@ -228,7 +139,7 @@ func (h *Holding) Wants(now time.Time, need int64, most int) []int {
 
 // Got adds a new or renewed lease. Its term runs from asked, the time of the request: the answer
 // may have been slow, and may arrive after the lease was dropped.
-func (h *Holding) Got(asked time.Time, l PartitionLease) {
+func (h *Holding) Got(asked time.Time, l Lease) {
 	if l.Partition < 0 || l.Partition >= h.rule.Count || l.Fence <= h.gone[l.Partition] {
 		return
 	}
@@ -246,35 +157,35 @@ func (h *Holding) Got(asked time.Time, l PartitionLease) {
 
 // Due returns the leases that should be renewed now, because half of their term is over and need
 // still requires them.
-func (h *Holding) Due(now time.Time, need int64) []PartitionLease {
-	var due []PartitionLease
+func (h *Holding) Due(now time.Time, need int64) []Lease {
+	var due []Lease
 	keep := h.keeps(now, need)
 	for i, l := range h.held {
 		if i >= len(h.held)-keep && now.Sub(l.asked) >= l.Term/2 {
-			due = append(due, l.PartitionLease)
+			due = append(due, l.Lease)
 		}
 	}
 	return due
 }
 
 // Spare removes and returns the leases that need does not require, earliest end first. Return them
-// to the lender once everything sent with them is answered.
-func (h *Holding) Spare(now time.Time, need int64) []PartitionLease {
+// once everything sent with them is answered.
+func (h *Holding) Spare(now time.Time, need int64) []Lease {
 	keep := h.keeps(now, need)
-	var spare []PartitionLease
+	var spare []Lease
 	for _, l := range h.held[:len(h.held)-keep] {
-		spare = append(spare, l.PartitionLease)
+		spare = append(spare, l.Lease)
 		h.gone[l.Partition] = l.Fence
 	}
 	h.held = slices.Delete(h.held, 0, len(spare))
 	return spare
 }
 
-// Lost removes a lease that the lender did not renew.
-func (h *Holding) Lost(l PartitionLease) {
+// Lost removes a lease that was not renewed.
+func (h *Holding) Lost(l Lease) {
 	if l.Partition >= 0 && l.Partition < h.rule.Count && l.Fence > h.gone[l.Partition] {
 		h.gone[l.Partition] = l.Fence
-		h.held = slices.DeleteFunc(h.held, func(g heldLease) bool { return g.PartitionLease == l })
+		h.held = slices.DeleteFunc(h.held, func(g heldLease) bool { return g.Lease == l })
 	}
 }
 

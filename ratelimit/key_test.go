@@ -1,4 +1,4 @@
-package headgate
+package ratelimit
 
 import (
 	"crypto/sha256"

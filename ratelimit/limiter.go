@@ -1,93 +1,32 @@
-package headgate
+package ratelimit
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/headgate/headgate/internal/callkey"
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/quota"
 	"github.com/headgate/headgate/limit"
 )
 
-// A Unit is what the costs of a limit count.
-type Unit string
-
-// Units of a limit. The size of a body is known only after it has passed. If it was larger than the
-// estimate, the key owes the difference, and the next call waits until the debt is paid.
-const (
-	Requests      Unit = "requests"
-	CostUnits     Unit = "units"
-	RequestBytes  Unit = "request_bytes"
-	ResponseBytes Unit = "response_bytes"
-)
-
-// A LimitConfig describes one limit: how often each key may do something.
-type LimitConfig struct {
-	Name string // 1 to 64 of A-Z a-z 0-9 _ - and /; unique
-	limit.Rule
-	Unit      Unit             // default Requests
-	Overrides map[string]int64 // other amounts for some keys
-	Shadow    bool             // counts but rejects nothing; what it would have rejected is no debt
-
-	// Reserved are parts of the amount of the key "". Each part belongs to a key of its own
-	// (limit.ReservedKey). The key "" has what is left.
-	Reserved map[string]int64
-
-	Scope         Scope       // which processes share the limit; default ScopeGlobal
-	OnUnreachable Unreachable // what happens without the host of a key; default local
-
-	// MaxKeys is the approximate number of keys that are held at once, default DefaultMaxKeys. Keys
-	// beyond it share the amount of one key. A million keys of 32 bytes take some 120 MB, longer
-	// ones up to 160 MB.
-	MaxKeys int
-}
-
-// Scope selects which processes share a limit.
-type Scope string
-
-// Scopes of a limit. Without a shared engine each scope is this process.
-const (
-	ScopeWorker     Scope = "worker"
-	ScopeDatacenter Scope = "datacenter"
-	ScopeGlobal     Scope = "global" // all data centers
-)
-
-// Unreachable selects what happens while the process that counts a key cannot be reached.
-type Unreachable string
-
-// Policies for an unreachable host. Local lets each process allow its part of the amount.
-const (
-	UnreachableLocal Unreachable = "local"
-	UnreachableDeny  Unreachable = "deny"
-	UnreachableAllow Unreachable = "allow"
-)
-
-// DefaultMaxKeys is the default of LimitConfig.MaxKeys. Chosen: some 120 MB for keys of 32 bytes.
-const DefaultMaxKeys = 1_000_000
-
-// MaxKey is the maximum length of a key in bytes. Chosen.
-const MaxKey = callkey.Max
-
-// A LimitCheck requests an amount of one limit for one key.
-type LimitCheck struct {
+// A Check requests an amount of one limit for one key.
+type Check struct {
 	Limit string
 	Key   string
 	Cost  int64 // 0 takes nothing; a negative cost gives back
 }
 
-// A LimitResult is the answer to a LimitCheck.
-type LimitResult struct {
+// A Result is the answer to a Check.
+type Result struct {
 	limit.Decision
-	Limit    *LimitConfig // in force at that time; must not be changed
-	Shadowed bool         // Allowed only because of shadow mode
+	Limit    *Limit // in force at that time; must not be changed
+	Shadowed bool   // Allowed only because of shadow mode
 }
 
 // Errors of a Limiter.
@@ -99,45 +38,42 @@ var (
 	ErrNoReservation = errors.New("no such reservation: it was settled, or its time is over")
 )
 
-// LimitRules is the part of a Limiter that LimitMiddleware and other front ends use. Many
-// goroutines may call all methods at once. Each method blocks for at most one round trip.
-type LimitRules interface {
+// A Checker is the part of a Limiter that Middleware and other front ends use. Many goroutines may call all
+// methods at once. Each method blocks for at most one round trip.
+type Checker interface {
 	// Allow takes a.Cost units of a key, all or none.
-	Allow(ctx context.Context, a LimitCheck) (LimitResult, error)
+	Allow(ctx context.Context, a Check) (Result, error)
 	// AllowAll takes from several limits. If all is true, either all checks take their cost or none
 	// does, and checks of one limit and key count as their sum. Otherwise each check is
 	// independent. The results are in the order of asks.
-	AllowAll(ctx context.Context, asks []LimitCheck, all bool) ([]LimitResult, error)
+	AllowAll(ctx context.Context, asks []Check, all bool) ([]Result, error)
 	// Reserve takes an estimate, which must be settled within ttl. After ttl the estimate counts as
 	// the cost.
-	Reserve(ctx context.Context, a LimitCheck, ttl time.Duration) (LimitResult, error)
+	Reserve(ctx context.Context, a Check, ttl time.Duration) (Result, error)
 	// Settle replaces the estimate of a reservation by the real cost a.Cost; 0 gives all of it
 	// back.
-	Settle(ctx context.Context, a LimitCheck, id uint64) error
+	Settle(ctx context.Context, a Check, id uint64) error
 	// Renew restarts the lease of a call in progress.
-	Renew(ctx context.Context, a LimitCheck, id uint64) error
+	Renew(ctx context.Context, a Check, id uint64) error
 }
 
-// KeyUsage is what a key has used of a limit.
-type KeyUsage = limit.Usage
-
-// A LimiterConfig configures a Limiter.
-type LimiterConfig struct {
-	Limits []LimitConfig
+// A Config configures a Limiter.
+type Config struct {
+	Limits []Limit
 	// Engine shares the limits whose scope is wider than this process with the other processes on
 	// it. If Engine is nil or not shared, every scope is this process.
-	Engine *Engine
+	Engine *headgate.Engine
 	// CreateMissing, if not nil, creates a limit that is requested but does not exist, from a name
 	// that describes it completely. Of several processes that share the limit, a process that has
 	// never used it may receive the request. Many goroutines may call it at once.
-	CreateMissing func(name string) (LimitConfig, bool)
+	CreateMissing func(name string) (Limit, bool)
 }
 
 // A Limiter decides whether calls may pass. Many goroutines may call all methods at once. What a
 // process counts itself is lost when the process ends.
 type Limiter struct {
-	engine *Engine
-	bring  func(name string) (LimitConfig, bool)
+	shared *quota.Shared // nil: every scope is this process
+	bring  func(name string) (Limit, bool)
 	mu     sync.Mutex // one change of the set at a time
 	set    atomic.Pointer[map[string]*keyed]
 }
@@ -148,15 +84,12 @@ type keyed struct {
 	cfg atomic.Pointer[definition]
 }
 
-// A definition is a limit with its rules, ready to decide. It never changes.
-type definition struct {
-	LimitConfig
-	quota quota.Definition
-}
-
-// NewLimiter returns a Limiter for cfg. The error names everything that is wrong with cfg.
-func NewLimiter(cfg LimiterConfig) (*Limiter, error) {
-	l := &Limiter{engine: cfg.Engine, bring: cfg.CreateMissing}
+// New returns a Limiter for cfg. The error names everything that is wrong with cfg.
+func New(cfg Config) (*Limiter, error) {
+	l := &Limiter{bring: cfg.CreateMissing}
+	if cfg.Engine != nil {
+		l.shared = cfg.Engine.SharedLimits()
+	}
 	l.set.Store(&map[string]*keyed{})
 	var all []error
 	for _, c := range cfg.Limits {
@@ -164,58 +97,15 @@ func NewLimiter(cfg LimiterConfig) (*Limiter, error) {
 			all = append(all, fmt.Errorf("limit %q: there are two of that name", c.Name))
 			continue
 		}
-		all = append(all, l.Define(c))
+		all = append(all, l.SetLimit(c))
 	}
-	if cfg.Engine != nil {
-		cfg.Engine.limiter.Store(l)
-	}
+	l.shared.SetRules(l.sharedDefinition)
 	return l, errors.Join(all...)
 }
 
-var limitName = regexp.MustCompile(`^[A-Za-z0-9_/-]{1,64}$`)
-
-// define checks a limit, fills in the defaults and makes it ready to decide.
-func (c LimitConfig) define() (*definition, error) {
-	c.Unit, c.MaxKeys = cmp.Or(c.Unit, Requests), cmp.Or(c.MaxKeys, DefaultMaxKeys)
-	c.Scope, c.OnUnreachable = cmp.Or(c.Scope, ScopeGlobal), cmp.Or(c.OnUnreachable, UnreachableLocal)
-	var all []error
-	if !limitName.MatchString(c.Name) {
-		all = append(all, errors.New("a name is 1 to 64 of A-Z a-z 0-9 _ - and /"))
-	}
-	if c.MaxKeys < 1 || c.MaxKeys > 1<<30 {
-		all = append(all, fmt.Errorf("%d keys, want 1 to 2^30", c.MaxKeys))
-	}
-	if !slices.Contains([]Unit{Requests, CostUnits, RequestBytes, ResponseBytes}, c.Unit) {
-		all = append(all, fmt.Errorf("unknown unit %q", c.Unit))
-	}
-	if !slices.Contains([]Scope{ScopeWorker, ScopeDatacenter, ScopeGlobal}, c.Scope) {
-		all = append(all, fmt.Errorf("unknown scope %q", c.Scope))
-	}
-	policies := []Unreachable{UnreachableLocal, UnreachableDeny, UnreachableAllow}
-	policy := slices.Index(policies, c.OnUnreachable)
-	if policy < 0 {
-		all = append(all, fmt.Errorf("unknown policy %q", c.OnUnreachable))
-	}
-	own, err := limit.Amounts(c.Amount, c.Overrides, c.Reserved)
-	own, err2 := callkey.Amounts(own)
-	rules, err3 := limit.Compile(c.Rule, own)
-	if all = append(all, err, err2, err3); errors.Join(all...) != nil {
-		return nil, fmt.Errorf("limit %q: %w", c.Name, errors.Join(all...))
-	}
-	c.Overrides, c.Reserved = maps.Clone(c.Overrides), maps.Clone(c.Reserved)
-	calls := c.Algorithm == limit.Concurrency
-	return &definition{c, quota.Definition{
-		Name: c.Name, Unit: string(c.Unit), Rules: rules, MaxKeys: c.MaxKeys, Shadow: c.Shadow,
-		Policy: quota.Policy(policy),
-		Wall:   c.Algorithm == limit.FixedWindow && c.Align != limit.FirstHit,
-		Calls:  calls, Lends: !calls && !c.Paced,
-		Divide: func(among int) (*limit.Rules, error) { return limit.Divide(c.Rule, own, among) },
-	}}, nil
-}
-
-// Define creates a limit, or changes the limit of that name. What its keys have used stays used,
+// SetLimit creates a limit, or changes the limit of that name. What its keys have used stays used,
 // unless the unit changes.
-func (l *Limiter) Define(c LimitConfig) error {
+func (l *Limiter) SetLimit(c Limit) error {
 	d, err := c.define()
 	if err != nil {
 		return err
@@ -228,14 +118,14 @@ func (l *Limiter) Define(c LimitConfig) error {
 
 // Update changes an existing limit atomically. It calls change with the configuration in force;
 // change must not call the Limiter. Update returns an error of change unchanged.
-func (l *Limiter) Update(name string, change func(*LimitConfig) error) error {
+func (l *Limiter) Update(name string, change func(*Limit) error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := (*l.set.Load())[name]
 	if k == nil {
 		return fmt.Errorf("%w: %q", ErrNoLimit, name)
 	}
-	c := k.cfg.Load().LimitConfig
+	c := k.cfg.Load().Limit
 	c.Overrides = maps.Clone(c.Overrides)
 	if err := change(&c); err != nil {
 		return err
@@ -258,10 +148,32 @@ func (l *Limiter) putLocked(d *definition) {
 	}
 	next := maps.Clone(old)
 	k := &keyed{}
-	k.Init(l.engine.lane(d))
+	k.Init(l.client(d))
 	k.cfg.Store(d)
 	next[d.Name] = k
 	l.set.Store(&next)
+}
+
+// client returns the client that requests the keys of a limit from their host, or nil if this
+// process counts them.
+func (l *Limiter) client(d *definition) *quota.LimitClient {
+	if d.Scope == ScopeWorker {
+		return nil
+	}
+	return l.shared.Limit(d.Name, d.Scope == ScopeGlobal)
+}
+
+// sharedDefinition returns the definition of a limit that is in force here, or nil if the limit is
+// not shared.
+func (l *Limiter) sharedDefinition(name string) *quota.Definition {
+	k := (*l.set.Load())[name]
+	if k == nil {
+		k = l.brought(name)
+	}
+	if k == nil || k.cfg.Load().Scope == ScopeWorker {
+		return nil
+	}
+	return &k.cfg.Load().quota
 }
 
 // Remove deletes a limit and its keys.
@@ -278,10 +190,10 @@ func (l *Limiter) Remove(name string) error {
 }
 
 // Limits returns all limits, sorted by name.
-func (l *Limiter) Limits() (all []*LimitConfig) {
+func (l *Limiter) Limits() (all []*Limit) {
 	set := *l.set.Load()
 	for _, name := range slices.Sorted(maps.Keys(set)) {
-		all = append(all, &set[name].cfg.Load().LimitConfig)
+		all = append(all, &set[name].cfg.Load().Limit)
 	}
 	return all
 }
@@ -297,7 +209,7 @@ func (l *Limiter) at(name, key string) (*keyed, *definition, string, error) {
 	if len(key) > MaxKey {
 		return nil, nil, "", fmt.Errorf("%w: %d bytes, want %d at most", ErrKey, len(key), MaxKey)
 	}
-	return k, k.cfg.Load(), callkey.Counted(key), nil
+	return k, k.cfg.Load(), countedKey(key), nil
 }
 
 // mostBrought is the number of existing limits from which on none is created on request. Chosen.
@@ -308,19 +220,19 @@ func (l *Limiter) brought(name string) *keyed {
 	if l.bring == nil || len(*l.set.Load()) >= mostBrought {
 		return nil
 	}
-	if c, ok := l.bring(name); !ok || c.Name != name || l.Define(c) != nil {
+	if c, ok := l.bring(name); !ok || c.Name != name || l.SetLimit(c) != nil {
 		return nil
 	}
 	return (*l.set.Load())[name]
 }
 
 // verdict converts a result of the limit.
-func (d *definition) verdict(v quota.Result) LimitResult {
-	return LimitResult{Decision: v.Decision, Limit: &d.LimitConfig, Shadowed: v.Shadowed}
+func (d *definition) verdict(v quota.Result) Result {
+	return Result{Decision: v.Decision, Limit: &d.Limit, Shadowed: v.Shadowed}
 }
 
 // askErr adds the check to an error.
-func askErr(a LimitCheck, err error) error {
+func askErr(a Check, err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -335,12 +247,12 @@ func askErr(a LimitCheck, err error) error {
 }
 
 // Allow takes a.Cost units of a key, all or none.
-func (l *Limiter) Allow(ctx context.Context, a LimitCheck) (v LimitResult, err error) {
+func (l *Limiter) Allow(ctx context.Context, a Check) (v Result, err error) {
 	k, d, key, err := l.at(a.Limit, a.Key)
 	if err != nil {
 		return v, err
 	}
-	v.Limit = &d.LimitConfig
+	v.Limit = &d.Limit
 	if v.Shadowed, err = k.Take(ctx, &d.quota, key, a.Cost, &v.Decision); err != nil {
 		return v, askErr(a, err)
 	}
@@ -348,54 +260,75 @@ func (l *Limiter) Allow(ctx context.Context, a LimitCheck) (v LimitResult, err e
 }
 
 // A Hold is the amount taken by Limiter.Hold. It counts against the limit until Use marks it as
-// used, from that moment on, or until Return gives it back.
-type Hold = quota.Hold
+// used, from that moment on, or until Return gives it back. If the process dies, its held units
+// count as used some seconds later. The zero Hold holds nothing. The caller must guard a Hold.
+type Hold struct{ units quota.Hold }
+
+// IsLocal reports whether only this process counts the key; the count ends with the process.
+func (h *Hold) IsLocal() bool { return h.units.IsLocal() }
+
+// Left returns the number of units held.
+func (h *Hold) Left() int64 { return h.units.Left() }
+
+// Use reports that n of the held units were used, now at the latest. It does not block.
+func (h *Hold) Use(n int64) { h.units.Use(n) }
+
+// Return returns n of the held units unused. It does not block.
+func (h *Hold) Return(n int64) { h.units.Return(n) }
 
 // Waiters describes which callers in this process wait for an amount of a key. The processes take
 // turns.
-type Waiters = quota.Waiters
+type Waiters struct {
+	Weight int64 // of all waiting callers, at least 1
+	More   int64 // units wanted in addition to the present request
+	Spread bool  // spread over the window instead of all at once
+
+	// Momentary reports that no caller waits: the units are held during another request and then
+	// used or returned at once.
+	Momentary bool
+}
 
 // Hold takes a.Cost units of a key, all or none. It is for a service that may count the call at any
 // moment before it answers.
-func (l *Limiter) Hold(ctx context.Context, a LimitCheck, t Waiters) (h Hold, v LimitResult, err error) {
+func (l *Limiter) Hold(ctx context.Context, a Check, t Waiters) (h Hold, v Result, err error) {
 	k, d, key, err := l.at(a.Limit, a.Key)
 	if err != nil {
 		return h, v, err
 	}
-	h, told, err := k.Hold(ctx, &d.quota, key, a.Cost, t)
-	return h, d.verdict(told), askErr(a, err)
+	units, told, err := k.Hold(ctx, &d.quota, key, a.Cost, quota.Waiters(t))
+	return Hold{units}, d.verdict(told), askErr(a, err)
 }
 
 // Limit returns a limit as it is in force. The caller must not change it.
-func (l *Limiter) Limit(name string) (*LimitConfig, error) {
+func (l *Limiter) Limit(name string) (*Limit, error) {
 	_, d, _, err := l.at(name, "")
 	if err != nil {
 		return nil, err
 	}
-	return &d.LimitConfig, nil
+	return &d.Limit, nil
 }
 
 // Peek reports whether a.Cost would be allowed, and takes nothing. The key may be in the form that
 // Keys returns.
-func (l *Limiter) Peek(ctx context.Context, a LimitCheck) (LimitResult, error) {
-	return l.look(ctx, a, a.Cost, callkey.Find(a.Key))
+func (l *Limiter) Peek(ctx context.Context, a Check) (Result, error) {
+	return l.look(ctx, a, a.Cost, findKey(a.Key))
 }
 
 // look reports whether cost would be allowed in place of a.Cost. a must be valid for the limit.
-func (l *Limiter) look(ctx context.Context, a LimitCheck, cost int64, key string) (LimitResult, error) {
+func (l *Limiter) look(ctx context.Context, a Check, cost int64, key string) (Result, error) {
 	k, d, err := l.possible(a)
 	if err != nil {
-		return LimitResult{}, err
+		return Result{}, err
 	}
 	v, err := k.Peek(ctx, &d.quota, key, max(0, cost))
 	if err != nil {
-		return LimitResult{Limit: &d.LimitConfig}, askErr(a, err)
+		return Result{Limit: &d.Limit}, askErr(a, err)
 	}
 	return d.verdict(v), nil
 }
 
 // possible returns the limit of a, or an error if the limit can never allow such a cost.
-func (l *Limiter) possible(a LimitCheck) (*keyed, *definition, error) {
+func (l *Limiter) possible(a Check) (*keyed, *definition, error) {
 	k, d, _, err := l.at(a.Limit, a.Key)
 	if err == nil && (a.Cost > limit.MaxAmount || a.Cost < -limit.MaxAmount || a.Cost < 0 && d.quota.Calls) {
 		err = fmt.Errorf("%w: %d", ErrCost, a.Cost)
@@ -404,22 +337,22 @@ func (l *Limiter) possible(a LimitCheck) (*keyed, *definition, error) {
 }
 
 // Explain returns why calls of a key are rejected: the limit, its usage, and when there is more.
-func (l *Limiter) Explain(name, key string) (LimitResult, error) {
-	return l.Peek(context.Background(), LimitCheck{name, key, 1})
+func (l *Limiter) Explain(name, key string) (Result, error) {
+	return l.Peek(context.Background(), Check{name, key, 1})
 }
 
 // Reserve takes an estimate, which must be settled within ttl. After ttl the estimate counts as the
 // cost.
-func (l *Limiter) Reserve(ctx context.Context, a LimitCheck, ttl time.Duration) (LimitResult, error) {
+func (l *Limiter) Reserve(ctx context.Context, a Check, ttl time.Duration) (Result, error) {
 	k, d, key, err := l.at(a.Limit, a.Key)
 	if err != nil {
-		return LimitResult{}, err
+		return Result{}, err
 	}
 	v, err := k.Reserve(ctx, &d.quota, key, a.Cost, ttl)
 	if errors.Is(err, limit.ErrCost) || errors.Is(err, quota.ErrCost) {
-		return LimitResult{}, fmt.Errorf("%w: %d for %v", ErrCost, a.Cost, ttl)
+		return Result{}, fmt.Errorf("%w: %d for %v", ErrCost, a.Cost, ttl)
 	} else if err != nil {
-		return LimitResult{}, askErr(a, err)
+		return Result{}, askErr(a, err)
 	}
 	return d.verdict(v), nil
 }
@@ -428,7 +361,7 @@ func (l *Limiter) Reserve(ctx context.Context, a LimitCheck, ttl time.Duration) 
 // difference is given back; if it was more, the key owes the difference. For a call in progress
 // Settle is the end. An id of 0 belongs to a call that only shadow mode allowed: there is nothing
 // to settle.
-func (l *Limiter) Settle(ctx context.Context, a LimitCheck, id uint64) error {
+func (l *Limiter) Settle(ctx context.Context, a Check, id uint64) error {
 	if id == 0 {
 		return nil
 	}
@@ -441,7 +374,7 @@ func (l *Limiter) Settle(ctx context.Context, a LimitCheck, id uint64) error {
 
 // Renew restarts the lease of a call in progress with its full duration. It returns
 // ErrNoReservation if the lease has ended or never existed.
-func (l *Limiter) Renew(ctx context.Context, a LimitCheck, id uint64) error {
+func (l *Limiter) Renew(ctx context.Context, a Check, id uint64) error {
 	k, d, key, err := l.at(a.Limit, a.Key)
 	if err != nil || id == 0 {
 		return err
@@ -459,9 +392,9 @@ const allAtOnce = time.Minute
 // use nothing, and are allowed whatever is left. Calls in progress stay separate, because each ends
 // on its own.
 func (l *Limiter) AllowAll(
-	ctx context.Context, asks []LimitCheck, all bool,
-) (verdicts []LimitResult, err error) {
-	verdicts = make([]LimitResult, len(asks))
+	ctx context.Context, asks []Check, all bool,
+) (verdicts []Result, err error) {
+	verdicts = make([]Result, len(asks))
 	for _, a := range asks { // reject impossible checks before anything is taken
 		if _, _, err := l.possible(a); err != nil {
 			return verdicts, err
@@ -475,8 +408,8 @@ func (l *Limiter) AllowAll(
 		}
 		return verdicts, nil
 	}
-	first, sums := quota.SumCosts(len(asks), func(i int) (LimitCheck, int64) {
-		return LimitCheck{Limit: asks[i].Limit, Key: asks[i].Key}, asks[i].Cost
+	first, sums := quota.SumCosts(len(asks), func(i int) (Check, int64) {
+		return Check{Limit: asks[i].Limit, Key: asks[i].Key}, asks[i].Cost
 	})
 	asks = slices.Clone(asks)
 	for i, a := range asks {
@@ -496,7 +429,7 @@ func (l *Limiter) AllowAll(
 // takeAll takes everything in asks, or nothing. sums are the amounts that have to fit for each
 // check.
 func (l *Limiter) takeAll(
-	ctx context.Context, asks []LimitCheck, sums []int64, verdicts []LimitResult,
+	ctx context.Context, asks []Check, sums []int64, verdicts []Result,
 ) (err error) {
 	held := make([]*Hold, len(asks)) // borrowed amounts, often without a message; nil: the rest
 	if pass, err := l.lookAll(ctx, asks, sums, verdicts, held); err != nil || !pass {
@@ -541,7 +474,7 @@ func (l *Limiter) takeAll(
 // nothing else. It checks a limit and key that occur twice as one, because together they might
 // never be allowed.
 func (l *Limiter) lookAll(
-	ctx context.Context, asks []LimitCheck, sums []int64, verdicts []LimitResult, held []*Hold,
+	ctx context.Context, asks []Check, sums []int64, verdicts []Result, held []*Hold,
 ) (pass bool, err error) {
 	pass = true
 	for i, a := range asks {
@@ -564,7 +497,7 @@ func (l *Limiter) lookAll(
 }
 
 // undo gives back what AllowAll has already taken.
-func (l *Limiter) undo(ctx context.Context, asks []LimitCheck, verdicts []LimitResult) {
+func (l *Limiter) undo(ctx context.Context, asks []Check, verdicts []Result) {
 	for i, a := range asks {
 		v := &verdicts[i]
 		if v.ID == 0 {
@@ -580,7 +513,7 @@ func (l *Limiter) undo(ctx context.Context, asks []LimitCheck, verdicts []LimitR
 }
 
 // back gives back what is held.
-func back(held []*Hold, verdicts []LimitResult) {
+func back(held []*Hold, verdicts []Result) {
 	for i, h := range held {
 		if h != nil {
 			verdicts[i].Remaining += h.Left()
@@ -590,7 +523,7 @@ func back(held []*Hold, verdicts []LimitResult) {
 }
 
 // refuse counts the rejections of a combined check, and takes nothing.
-func (l *Limiter) refuse(asks []LimitCheck, verdicts []LimitResult, held []*Hold) {
+func (l *Limiter) refuse(asks []Check, verdicts []Result, held []*Hold) {
 	back(held, verdicts)
 	for i, v := range verdicts {
 		if v.Limit == nil || v.Allowed || held[i] != nil {
@@ -609,14 +542,14 @@ func (l *Limiter) Reset(name, key string) error {
 	if err != nil {
 		return err
 	}
-	return askErr(LimitCheck{}, k.Reset(context.Background(), &d.quota, callkey.Find(key)))
+	return askErr(Check{}, k.Reset(context.Background(), &d.quota, findKey(key)))
 }
 
 // Keys returns up to count keys that have used any of a limit, beginning at from. from is the value
 // next of the previous call; "" is the beginning, and a next of "" is the end. Keys that appear or
 // disappear between calls may be missed; a key that stays is returned once. A count below 1 is an
 // error.
-func (l *Limiter) Keys(name, from string, count int) (all []KeyUsage, next string, err error) {
+func (l *Limiter) Keys(name, from string, count int) (all []limit.Usage, next string, err error) {
 	if count < 1 {
 		return nil, "", fmt.Errorf("%w: %d keys at once, want at least 1", ErrKey, count)
 	}
@@ -630,19 +563,23 @@ func (l *Limiter) Keys(name, from string, count int) (all []KeyUsage, next strin
 	}
 	all, part, n, err = k.Usage(context.Background(), &d.quota, part, n, count)
 	if err != nil {
-		return nil, "", askErr(LimitCheck{}, err)
+		return nil, "", askErr(Check{}, err)
 	}
 	return all, quota.FormatCursor(part, n), nil
 }
 
-// LimitTotals count what a limit has decided since the process started.
-type LimitTotals = quota.Totals
+// Counts are what a limit has decided since the process started.
+type Counts struct {
+	Passed, Refused, Shadowed uint64
+	Unreachable               uint64 // decided without the host of the key
+	Keys                      int    // held here
+}
 
 // Totals returns what a limit has decided.
-func (l *Limiter) Totals(name string) (t LimitTotals, err error) {
+func (l *Limiter) Totals(name string) (t Counts, err error) {
 	k, _, _, err := l.at(name, "")
 	if err != nil {
 		return t, err
 	}
-	return k.Totals(), nil
+	return Counts(k.Totals()), nil
 }

@@ -1,5 +1,4 @@
-// Package callkey derives from a request the key by which a limit counts it.
-package callkey
+package ratelimit
 
 import (
 	"crypto/sha256"
@@ -9,13 +8,14 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/internal/paths"
+	"github.com/headgate/headgate/internal/wire"
 )
 
-// Max is the maximum length of a key in bytes. Chosen.
-const Max = 1024
+// MaxKey is the maximum length of a key in bytes. Chosen.
+const MaxKey = 1024
 
-// A Part is one property of a request that becomes part of its key.
-type Part struct {
+// A KeyPart is one property of a request that becomes part of its key.
+type KeyPart struct {
 	Kind string // one of the kinds below
 	Name string // of the header or the cookie
 
@@ -26,15 +26,17 @@ type Part struct {
 	AnyCase bool // of a path: /Login and /login are the same
 }
 
-// Kinds of parts.
+// Kinds of key parts.
 const (
-	ClientAddress = "client_address"
-	Header        = "header"
-	Cookie        = "cookie"
-	Path          = "path" // decoded and cleaned
-	Method        = "method"
-	Host          = "host"    // lower case, without the port
-	Session       = "session" // session in the room that the request went through; otherwise the client's address
+	KeyClientAddress = "client_address"
+	KeyHeader        = "header"
+	KeyCookie        = "cookie"
+	KeyPath          = "path" // decoded and cleaned: without ;x, //, /./ and /../
+	KeyMethod        = "method"
+	KeyHost          = "host" // lower case, without the port
+	// KeySession is the Session.ID of the session, if a Room is in front of Middleware. A request
+	// that belongs to no session is counted by the client's address.
+	KeySession = "session"
 )
 
 // missingKey replaces a part that a request does not have. A ~ at the start of a value is doubled,
@@ -48,20 +50,38 @@ const severalKey = "~several"
 // hashedKey is the prefix of a key that was too long. No value of a request can begin this way.
 const hashedKey = "~sha256:"
 
-// A Call is a request, with the properties that are not in its headers.
-type Call struct {
+// RequestKey returns the key under which a limit counts a request. Without parts the key is "", the
+// same for all requests.
+//
+// A single part is the value as it is. Several parts are joined by |, and | and % within them are
+// written as %7c and %25, so that different values never give the same key. A missing part is ~,
+// and a ~ at the start of a value is doubled. A key longer than MaxKey becomes ~sha256: and its
+// hash. A header or a cookie that occurs several times with different values is ~several, whatever
+// the values are: some origins use the first value and others the last, so a client that adds
+// values could otherwise choose the key under which it is counted.
+//
+// addr returns the client's address; nil uses the address of the connection.
+func RequestKey(parts []KeyPart, r *http.Request, addr func(*http.Request) netip.Addr) string {
+	if addr == nil {
+		addr = wire.RemoteAddr
+	}
+	return keyOf(parts, keySource{Request: r, Addr: addr})
+}
+
+// A keySource is a request, with the properties that are not in its headers.
+type keySource struct {
 	*http.Request
 	Addr   func(*http.Request) netip.Addr // returns the client's address
 	Answer http.ResponseWriter            // knows the session, or unwraps to a writer that does; may be nil
 }
 
-// Of implements headgate.RequestKey.
-func Of(parts []Part, r Call) string {
+// keyOf returns the key of a request, as RequestKey does.
+func keyOf(parts []KeyPart, r keySource) string {
 	switch len(parts) {
 	case 0:
 		return ""
 	case 1:
-		return bounded(partOf(&parts[0], &r))
+		return boundedKey(partOf(&parts[0], &r))
 	}
 	var b strings.Builder
 	for i := range parts {
@@ -84,11 +104,11 @@ func Of(parts []Part, r Call) string {
 			}
 		}
 	}
-	return bounded(b.String())
+	return boundedKey(b.String())
 }
 
-func bounded(key string) string {
-	if len(key) <= Max {
+func boundedKey(key string) string {
+	if len(key) <= MaxKey {
 		return key
 	}
 	sum := sha256.Sum256([]byte(key))
@@ -96,25 +116,25 @@ func bounded(key string) string {
 }
 
 // partOf returns the value of a part, or missingKey.
-func partOf(p *Part, r *Call) string {
+func partOf(p *KeyPart, r *keySource) string {
 	switch p.Kind {
-	case ClientAddress:
+	case KeyClientAddress:
 		return addressKey(p, r.Addr(r.Request))
-	case Header:
+	case KeyHeader:
 		return headerKey(r.Request, p.Name)
-	case Cookie:
+	case KeyCookie:
 		return cookieKey(r.CookiesNamed(p.Name))
-	case Path:
+	case KeyPath:
 		at := paths.Clean(r.URL)
 		if p.AnyCase {
 			at = paths.Fold(at)
 		}
 		return marked(at)
-	case Method:
+	case KeyMethod:
 		return marked(strings.ToUpper(r.Method)) // some origins ignore its case
-	case Host:
+	case KeyHost:
 		return hostKey(r.Request)
-	case Session:
+	case KeySession:
 		if v := sessionOf(r.Answer); v != "" {
 			return v
 		}
@@ -145,7 +165,7 @@ func marked(v string) string {
 	return v
 }
 
-func addressKey(p *Part, a netip.Addr) string {
+func addressKey(p *KeyPart, a netip.Addr) string {
 	a = a.Unmap().WithZone("")
 	bits, most := p.Prefix4, 32
 	if a.Is6() {

@@ -1,4 +1,4 @@
-package headgate_test
+package ratelimit_test
 
 import (
 	"context"
@@ -18,8 +18,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/limit"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 // details returns the violations of a rejection, and when the client may retry.
@@ -42,7 +42,7 @@ func details(t *testing.T, s *status.Status) (broken []string, retry time.Durati
 
 // A real gRPC client of the middleware learns that its quota is exhausted, and until when.
 func TestAGRPCCallIsRefusedAsSuch(t *testing.T) {
-	l, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: []headgate.LimitConfig{
+	l, err := ratelimit.New(ratelimit.Config{Limits: []ratelimit.Limit{
 		{Name: "api", Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: 1, Window: time.Hour}}}})
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func TestAGRPCCallIsRefusedAsSuch(t *testing.T) {
 	service := grpc.NewServer()
 	grpc_health_v1.RegisterHealthServer(service, health.NewServer())
 	srv := httptest.NewUnstartedServer(
-		headgate.LimitMiddleware(l, []headgate.RequestLimit{{Name: "api"}}, service))
+		ratelimit.Middleware(l, []ratelimit.RequestLimit{{Name: "api"}}, service))
 	srv.Config.Protocols = new(http.Protocols)
 	srv.Config.Protocols.SetUnencryptedHTTP2(true)
 	srv.Start()
@@ -83,28 +83,28 @@ func TestAGRPCCallIsRefusedAsSuch(t *testing.T) {
 
 // gRPC's own packages read the status of a gRPC service that rejects calls itself.
 func TestRefusalStatus(t *testing.T) {
-	of := func(name string, amount, left int64, retry time.Duration) headgate.LimitResult {
-		return headgate.LimitResult{Limit: &headgate.LimitConfig{Name: name, Unit: headgate.CostUnits},
+	of := func(name string, amount, left int64, retry time.Duration) ratelimit.Result {
+		return ratelimit.Result{Limit: &ratelimit.Limit{Name: name, Unit: ratelimit.CostUnits},
 			Decision: limit.Decision{Amount: amount, Remaining: left, Retry: retry}}
 	}
-	passed := headgate.LimitResult{Decision: limit.Decision{Allowed: true},
-		Limit: &headgate.LimitConfig{Name: "x"}}
+	passed := ratelimit.Result{Decision: limit.Decision{Allowed: true},
+		Limit: &ratelimit.Limit{Name: "x"}}
 	long := strings.Repeat("x", 64)
 	for _, c := range []struct {
-		verdicts []headgate.LimitResult
+		verdicts []ratelimit.Result
 		retry    time.Duration // below 0: it does not help
 		broken   []string
 	}{
-		{[]headgate.LimitResult{passed, of("a", 100, 2, 1500*time.Millisecond)}, 1500 * time.Millisecond,
+		{[]ratelimit.Result{passed, of("a", 100, 2, 1500*time.Millisecond)}, 1500 * time.Millisecond,
 			[]string{"limit:a: 2 of 100 units left"}},
-		{[]headgate.LimitResult{of(long, 1<<50, 1<<49, 400*24*time.Hour), of("b", 3, 0, time.Nanosecond)},
+		{[]ratelimit.Result{of(long, 1<<50, 1<<49, 400*24*time.Hour), of("b", 3, 0, time.Nanosecond)},
 			400 * 24 * time.Hour, []string{"limit:" + long +
 				": 562949953421312 of 1125899906842624 units left", "limit:b: 0 of 3 units left"}},
-		{[]headgate.LimitResult{of("a", 3, 0, -1), of("b", 3, 0, time.Second)}, -1,
+		{[]ratelimit.Result{of("a", 3, 0, -1), of("b", 3, 0, time.Second)}, -1,
 			[]string{"limit:a: 0 of 3 units left", "limit:b: 0 of 3 units left"}},
 	} {
 		var p spb.Status
-		if err := proto.Unmarshal(headgate.RefusalStatus(c.verdicts), &p); err != nil {
+		if err := proto.Unmarshal(ratelimit.RefusalStatus(c.verdicts), &p); err != nil {
 			t.Error(err)
 			continue
 		}

@@ -1,4 +1,4 @@
-package headgate
+package ratelimit
 
 import (
 	"fmt"
@@ -32,15 +32,15 @@ const (
 	HeadersNone HeaderStyle = "none"
 )
 
-// SetLimitHeaders sets the headers of style for all limits that a request was checked against. It
+// SetHeaders sets the headers of style for all limits that a request was checked against. It
 // replaces headers of that style in h, and sets Retry-After if a limit rejected the request. It
 // leaves out limits in shadow mode.
-func SetLimitHeaders(h http.Header, style HeaderStyle, vs []LimitResult) {
+func SetHeaders(h http.Header, style HeaderStyle, vs []Result) {
 	setStyle(h, style, vs)
 	setRetryAfter(h, vs)
 }
 
-func setStyle(h http.Header, style HeaderStyle, vs []LimitResult) {
+func setStyle(h http.Header, style HeaderStyle, vs []Result) {
 	t := tightest(vs)
 	if t == nil {
 		return
@@ -69,12 +69,12 @@ func setStyle(h http.Header, style HeaderStyle, vs []LimitResult) {
 }
 
 // told reports whether a result is shown to the client.
-func told(v *LimitResult) bool { return v.Limit != nil && !v.Limit.Shadow }
+func told(v *Result) bool { return v.Limit != nil && !v.Limit.Shadow }
 
 // tightest returns the result with the least remaining (draft 03 §3). Of several such results it
 // returns the one that rejected the call, or the one that takes longest to have more.
-func tightest(vs []LimitResult) *LimitResult {
-	var t *LimitResult
+func tightest(vs []Result) *Result {
+	var t *Result
 	for i := range vs {
 		v := &vs[i]
 		if !told(v) {
@@ -98,7 +98,7 @@ func tightest(vs []LimitResult) *LimitResult {
 
 // moreAt returns when a rejected client may have what it requested, or when an allowed client has
 // the full amount again. ok is false if waiting does not help.
-func moreAt(v *LimitResult) (d time.Duration, ok bool) {
+func moreAt(v *Result) (d time.Duration, ok bool) {
 	if !v.Allowed && v.Retry > 0 {
 		return v.Retry, true
 	}
@@ -106,7 +106,7 @@ func moreAt(v *LimitResult) (d time.Duration, ok bool) {
 }
 
 // appendIETF returns the values of RateLimit-Policy and RateLimit.
-func appendIETF(vs []LimitResult) (policy, left []byte) {
+func appendIETF(vs []Result) (policy, left []byte) {
 	policy, left = make([]byte, 0, 64*len(vs)), make([]byte, 0, 64*len(vs))
 	for i := range vs {
 		v := &vs[i]
@@ -136,7 +136,7 @@ func appendIETF(vs []LimitResult) (policy, left []byte) {
 
 // appendPolicies03 appends the policies of draft 03 as Envoy does:
 // 10, 10;w=1;name="per-ip", 1000;w=3600;name="all".
-func appendPolicies03(b []byte, vs []LimitResult) []byte {
+func appendPolicies03(b []byte, vs []Result) []byte {
 	for i := range vs {
 		v := &vs[i]
 		if !told(v) {
@@ -153,14 +153,14 @@ func appendPolicies03(b []byte, vs []LimitResult) []byte {
 
 // setRetryAfter sets Retry-After to the time when all limits that rejected the call would allow it.
 // It sets nothing if one of them never would.
-func setRetryAfter(h http.Header, vs []LimitResult) {
+func setRetryAfter(h http.Header, vs []Result) {
 	if wait, refused, never := retryIn(vs); refused && !never {
 		h.Set("Retry-After", strconv.FormatInt(wait, 10))
 	}
 }
 
 // retryIn returns how many seconds a rejected call has to wait, at least 1.
-func retryIn(vs []LimitResult) (wait int64, refused, never bool) {
+func retryIn(vs []Result) (wait int64, refused, never bool) {
 	wait = 1
 	for i := range vs {
 		if v := &vs[i]; !v.Allowed && v.Limit != nil {
@@ -173,15 +173,15 @@ func retryIn(vs []LimitResult) (wait int64, refused, never bool) {
 }
 
 // WriteRefusal answers a request that limits rejected. It sends status 429 with the headers of
-// SetLimitHeaders. The body is a problem document (RFC 9457) of the type quota-exceeded that names
+// SetHeaders. The body is a problem document (RFC 9457) of the type quota-exceeded that names
 // these limits, or a short page for clients that prefer HTML. A gRPC call gets the status of
 // RefusalStatus.
-func WriteRefusal(w http.ResponseWriter, r *http.Request, style HeaderStyle, vs []LimitResult) {
-	SetLimitHeaders(w.Header(), style, vs)
+func WriteRefusal(w http.ResponseWriter, r *http.Request, style HeaderStyle, vs []Result) {
+	SetHeaders(w.Header(), style, vs)
 	writeRefusal(w, r, vs)
 }
 
-func writeRefusal(w http.ResponseWriter, r *http.Request, vs []LimitResult) {
+func writeRefusal(w http.ResponseWriter, r *http.Request, vs []Result) {
 	var names []string
 	for i := range vs {
 		if v := &vs[i]; !v.Allowed && v.Limit != nil {
@@ -200,7 +200,7 @@ func writeRefusal(w http.ResponseWriter, r *http.Request, vs []LimitResult) {
 // an encoded google.rpc.Status of RESOURCE_EXHAUSTED with QuotaFailure and, if waiting helps,
 // RetryInfo. proto.Unmarshal decodes it into a status.Status, and status.ErrorProto makes an error
 // of that.
-func RefusalStatus(vs []LimitResult) []byte {
+func RefusalStatus(vs []Result) []byte {
 	var names []string
 	var all []wire.Violation
 	var retry time.Duration
@@ -220,7 +220,7 @@ func RefusalStatus(vs []LimitResult) []byte {
 }
 
 // refusalDetail returns a text that tells the client what to do.
-func refusalDetail(names []string, vs []LimitResult) string {
+func refusalDetail(names []string, vs []Result) string {
 	which := "limit"
 	if len(names) > 1 {
 		which = "limits"
@@ -230,7 +230,7 @@ func refusalDetail(names []string, vs []LimitResult) string {
 	switch {
 	case len(names) == 0:
 		return "Too many requests. Try again later."
-	case slices.ContainsFunc(vs, func(v LimitResult) bool {
+	case slices.ContainsFunc(vs, func(v Result) bool {
 		return !v.Allowed && v.Local && v.Limit.OnUnreachable == UnreachableDeny
 	}):
 		return "The " + which + " cannot be asked now. Try again in " + strconv.FormatInt(wait, 10) + " s."

@@ -1,4 +1,4 @@
-package view
+package headgate
 
 import (
 	"encoding/json"
@@ -12,7 +12,7 @@ import (
 
 // TestKeysDocumented: the table of keys in docs/operations.md names exactly the keys that apps get.
 func TestKeysDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../docs/operations.md")
+	page, err := os.ReadFile("docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func TestKeysDocumented(t *testing.T) {
 	var answer struct {
 		Headgate map[string]any `json:"headgate"`
 	}
-	if err := json.Unmarshal(new(View).AppendJSON(nil), &answer); err != nil {
+	if err := json.Unmarshal(new(View).appendJSON(nil), &answer); err != nil {
 		t.Fatal(err)
 	}
 	keys := slices.Sorted(maps.Keys(answer.Headgate))

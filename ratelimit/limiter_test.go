@@ -1,4 +1,4 @@
-package headgate
+package ratelimit
 
 import (
 	"context"
@@ -15,19 +15,19 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-var _ LimitRules = (*Limiter)(nil)
+var _ Checker = (*Limiter)(nil)
 
-func newLimiter(t testing.TB, limits ...LimitConfig) *Limiter {
+func newLimiter(t testing.TB, limits ...Limit) *Limiter {
 	t.Helper()
-	l, err := NewLimiter(LimiterConfig{Limits: limits})
+	l, err := New(Config{Limits: limits})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l
 }
 
-func perMinute(name string, n int64) LimitConfig {
-	return LimitConfig{Name: name,
+func perMinute(name string, n int64) Limit {
+	return Limit{Name: name,
 		Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: n, Window: time.Minute}}
 }
 
@@ -39,7 +39,7 @@ func TestALimitIsExactUnderManyCallers(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for i := range 2000 {
-				v, err := l.Allow(t.Context(), LimitCheck{"api", fmt.Sprint("client ", i%7), 1})
+				v, err := l.Allow(t.Context(), Check{"api", fmt.Sprint("client ", i%7), 1})
 				if err != nil {
 					t.Error(err)
 				}
@@ -69,7 +69,7 @@ func TestAllOrNothing(t *testing.T) {
 	for who := range 4 {
 		all.Go(func() {
 			for range 100 {
-				vs, err := l.AllowAll(t.Context(), []LimitCheck{
+				vs, err := l.AllowAll(t.Context(), []Check{
 					{"organization", "acme", 1}, {"key", fmt.Sprint(who), 1}, {"route", "/v1", 1}}, true)
 				if err != nil {
 					t.Error(err)
@@ -83,7 +83,7 @@ func TestAllOrNothing(t *testing.T) {
 	all.Wait()
 	n := passed.Load()
 	for name, key := range map[string]string{"organization": "acme", "route": "/v1"} {
-		v, err := l.Peek(t.Context(), LimitCheck{name, key, 0})
+		v, err := l.Peek(t.Context(), Check{name, key, 0})
 		if err != nil || v.Amount-v.Remaining != n {
 			t.Errorf("%s: %d used for %d calls that passed all (%v)", name, v.Amount-v.Remaining, n, err)
 		}
@@ -91,14 +91,14 @@ func TestAllOrNothing(t *testing.T) {
 	if n != 50 {
 		t.Errorf("%d passed, want the 50 of the organization", n)
 	}
-	vs, err := l.AllowAll(t.Context(), []LimitCheck{{"organization", "other", 50}, {"key", "x", 21}}, true)
+	vs, err := l.AllowAll(t.Context(), []Check{{"organization", "other", 50}, {"key", "x", 21}}, true)
 	if err != nil || !vs[0].Allowed || vs[1].Allowed {
 		t.Errorf("%+v %v", vs, err)
 	}
 	if v, _ := l.Explain("organization", "other"); v.Remaining != 50 {
 		t.Errorf("%d remain after a call that another limit refused", v.Remaining)
 	}
-	vs, err = l.AllowAll(t.Context(), []LimitCheck{{"key", "y", 20}, {"key", "y", 1}}, true)
+	vs, err = l.AllowAll(t.Context(), []Check{{"key", "y", 20}, {"key", "y", 1}}, true)
 	if err != nil || vs[0].Allowed && vs[1].Allowed {
 		t.Errorf("21 of 20 in two asks: %+v %v", vs, err)
 	}
@@ -111,9 +111,9 @@ func TestAllOrNothing(t *testing.T) {
 // counted.
 func TestAllOrNothingWithCallsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, perMinute("api", 100), LimitConfig{Name: "calls",
+		l := newLimiter(t, perMinute("api", 100), Limit{Name: "calls",
 			Rule: limit.Rule{Algorithm: limit.Concurrency, Amount: 2, Lease: time.Hour}})
-		asks := []LimitCheck{{"api", "k", 1}, {"calls", "k", 1}, {"api", "given", -1}}
+		asks := []Check{{"api", "k", 1}, {"calls", "k", 1}, {"api", "given", -1}}
 		var ids []uint64
 		for range 3 {
 			vs, err := l.AllowAll(t.Context(), asks, true)
@@ -129,7 +129,7 @@ func TestAllOrNothingWithCallsUnderWay(t *testing.T) {
 		if v, _ := l.Explain("calls", "k"); v.Allowed || v.Remaining != 0 {
 			t.Errorf("half an hour into a lease of an hour: %+v", v)
 		}
-		if err := l.Settle(t.Context(), LimitCheck{"calls", "k", 0}, ids[0]); err != nil {
+		if err := l.Settle(t.Context(), Check{"calls", "k", 0}, ids[0]); err != nil {
 			t.Error(err)
 		}
 		if v, _ := l.Explain("calls", "k"); !v.Allowed || v.Remaining != 1 {
@@ -148,7 +148,7 @@ func TestShadowModeRefusesNobody(t *testing.T) {
 	l := newLimiter(t, cfg)
 	shadowed := 0
 	for range 10 {
-		v, err := l.Allow(t.Context(), LimitCheck{"api", "k", 1})
+		v, err := l.Allow(t.Context(), Check{"api", "k", 1})
 		if err != nil || !v.Allowed {
 			t.Fatalf("%+v %v", v, err)
 		}
@@ -159,12 +159,12 @@ func TestShadowModeRefusesNobody(t *testing.T) {
 	if shadowed != 7 {
 		t.Errorf("%d would have been refused, want 7", shadowed)
 	}
-	v, err := l.Reserve(t.Context(), LimitCheck{"api", "long", 2}, time.Minute)
-	if err = errors.Join(err, l.Settle(t.Context(), LimitCheck{"api", "long", 1000}, v.ID)); err != nil {
+	v, err := l.Reserve(t.Context(), Check{"api", "long", 2}, time.Minute)
+	if err = errors.Join(err, l.Settle(t.Context(), Check{"api", "long", 1000}, v.ID)); err != nil {
 		t.Fatal(err)
 	}
 	cfg.Shadow = false
-	if err := l.Define(cfg); err != nil {
+	if err := l.SetLimit(cfg); err != nil {
 		t.Fatal(err)
 	}
 	if all, _, err := l.Keys("api", "", 10); err != nil || len(all) != 2 || all[0].Used+all[1].Used != 6 {
@@ -181,7 +181,7 @@ func TestLimitsChangeAtRunTime(t *testing.T) {
 		l := newLimiter(t, perMinute("api", 10))
 		take := func(n int) (passed int) {
 			for range n {
-				if v, err := l.Allow(t.Context(), LimitCheck{"api", "k", 1}); err == nil && v.Allowed {
+				if v, err := l.Allow(t.Context(), Check{"api", "k", 1}); err == nil && v.Allowed {
 					passed++
 				}
 			}
@@ -192,13 +192,13 @@ func TestLimitsChangeAtRunTime(t *testing.T) {
 		}
 		cfg := perMinute("api", 15)
 		cfg.Overrides = map[string]int64{"big": 1000}
-		if err := l.Define(cfg); err != nil {
+		if err := l.SetLimit(cfg); err != nil {
 			t.Fatal(err)
 		}
 		if n := take(20); n != 8 {
 			t.Errorf("%d more pass, want 8: 15 in all", n)
 		}
-		if v, err := l.Allow(t.Context(), LimitCheck{"api", "big", 1000}); err != nil || !v.Allowed {
+		if v, err := l.Allow(t.Context(), Check{"api", "big", 1000}); err != nil || !v.Allowed {
 			t.Errorf("a key with an amount of its own: %+v %v", v, err)
 		}
 		time.Sleep(time.Minute)
@@ -208,7 +208,7 @@ func TestLimitsChangeAtRunTime(t *testing.T) {
 		if err := l.Remove("api"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := l.Allow(t.Context(), LimitCheck{"api", "k", 1}); !errors.Is(err, ErrNoLimit) {
+		if _, err := l.Allow(t.Context(), Check{"api", "k", 1}); !errors.Is(err, ErrNoLimit) {
 			t.Errorf("a limit that was removed: %v", err)
 		}
 	})
@@ -217,7 +217,7 @@ func TestLimitsChangeAtRunTime(t *testing.T) {
 func TestKeysAreListedResetAndExplained(t *testing.T) {
 	l := newLimiter(t, perMinute("api", 10))
 	for i := range 1000 {
-		if _, err := l.Allow(t.Context(), LimitCheck{"api", fmt.Sprint("client ", i), int64(i%10 + 1)}); err != nil {
+		if _, err := l.Allow(t.Context(), Check{"api", fmt.Sprint("client ", i), int64(i%10 + 1)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -264,54 +264,54 @@ func TestKeysAreListedResetAndExplained(t *testing.T) {
 func TestBadAsks(t *testing.T) {
 	l := newLimiter(t, perMinute("api", 10), callsAtOnce("calls", 5))
 	for _, of := range []struct {
-		ask  LimitCheck
+		ask  Check
 		want error
 	}{
-		{LimitCheck{"none", "k", 1}, ErrNoLimit}, {LimitCheck{"api", strings.Repeat("k", MaxKey+1), 1}, ErrKey},
-		{LimitCheck{"api", "k", 1 << 60}, ErrCost}, {LimitCheck{"api", "k", -1 << 63}, ErrCost},
-		{LimitCheck{"calls", "k", -1}, ErrCost},
+		{Check{"none", "k", 1}, ErrNoLimit}, {Check{"api", strings.Repeat("k", MaxKey+1), 1}, ErrKey},
+		{Check{"api", "k", 1 << 60}, ErrCost}, {Check{"api", "k", -1 << 63}, ErrCost},
+		{Check{"calls", "k", -1}, ErrCost},
 	} {
-		for _, f := range []func(context.Context, LimitCheck) (LimitResult, error){l.Allow, l.Peek} {
+		for _, f := range []func(context.Context, Check) (Result, error){l.Allow, l.Peek} {
 			if _, err := f(t.Context(), of.ask); !errors.Is(err, of.want) {
 				t.Errorf("%.40v: %v, want %v", of.ask, err, of.want)
 			}
 		}
 	}
-	if err := l.Settle(context.Background(), LimitCheck{"api", "k", 1}, 77); !errors.Is(err, ErrNoReservation) {
+	if err := l.Settle(context.Background(), Check{"api", "k", 1}, 77); !errors.Is(err, ErrNoReservation) {
 		t.Error(err)
 	}
-	for _, c := range []LimitConfig{
+	for _, c := range []Limit{
 		{}, {Name: "a b"}, perMinute("", 1), perMinute("x", -1),
 		{Name: "x", Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: 1}},
 		{Name: "x", Rule: perMinute("", 1).Rule, MaxKeys: -1},
 		{Name: "x", Rule: perMinute("", 1).Rule, Unit: "apples"},
 		{Name: "x", Rule: perMinute("", 1).Rule, Overrides: map[string]int64{"k": -1}},
 	} {
-		if _, err := NewLimiter(LimiterConfig{Limits: []LimitConfig{c}}); err == nil {
+		if _, err := New(Config{Limits: []Limit{c}}); err == nil {
 			t.Errorf("%+v is taken", c)
 		}
 	}
-	twice := LimiterConfig{Limits: []LimitConfig{perMinute("a", 1), perMinute("a", 2)}}
-	if _, err := NewLimiter(twice); err == nil {
+	twice := Config{Limits: []Limit{perMinute("a", 1), perMinute("a", 2)}}
+	if _, err := New(twice); err == nil {
 		t.Error("two limits of one name")
 	}
 }
 
-func callsAtOnce(name string, n int64) LimitConfig {
-	return LimitConfig{Name: name,
+func callsAtOnce(name string, n int64) Limit {
+	return Limit{Name: name,
 		Rule: limit.Rule{Algorithm: limit.Concurrency, Amount: n, Lease: time.Hour}}
 }
 
 // The end of an earlier call, from before a limit was removed and created again or from before a
 // restart, does not end a current call.
 func TestAnEndOfBeforeEndsNoCallOfNow(t *testing.T) {
-	l, ask := newLimiter(t, callsAtOnce("a", 1)), LimitCheck{"a", "k", 1}
+	l, ask := newLimiter(t, callsAtOnce("a", 1)), Check{"a", "k", 1}
 	old, err := l.Allow(t.Context(), ask)
 	if err != nil {
 		t.Fatal(err)
 	}
 	l.Remove("a")
-	l.Define(callsAtOnce("a", 1))
+	l.SetLimit(callsAtOnce("a", 1))
 	for _, l := range []*Limiter{l, newLimiter(t, callsAtOnce("a", 1))} {
 		if v, err := l.Allow(t.Context(), ask); err != nil || !v.Allowed {
 			t.Fatalf("%+v %v", v, err)
@@ -327,12 +327,12 @@ func TestAnEndOfBeforeEndsNoCallOfNow(t *testing.T) {
 
 // Impossible checks are found before anything is taken.
 func TestNothingIsTakenBeforeAnError(t *testing.T) {
-	for _, bad := range []LimitCheck{{"calls", "k", -1}, {"b", "k", -limit.MaxAmount - 1}, {"b", "k", 1 << 62},
+	for _, bad := range []Check{{"calls", "k", -1}, {"b", "k", -limit.MaxAmount - 1}, {"b", "k", 1 << 62},
 		{"none", "k", 1}} {
 		for _, all := range []bool{true, false} {
 			l := newLimiter(t, perMinute("a", 5), perMinute("b", 5), callsAtOnce("calls", 5))
-			_, err := l.AllowAll(t.Context(), []LimitCheck{{"a", "k", 5}, bad}, all)
-			if v, _ := l.Peek(t.Context(), LimitCheck{"a", "k", 5}); !v.Allowed ||
+			_, err := l.AllowAll(t.Context(), []Check{{"a", "k", 5}, bad}, all)
+			if v, _ := l.Peek(t.Context(), Check{"a", "k", 5}); !v.Allowed ||
 				!errors.Is(err, ErrCost) && bad.Limit != "none" {
 				t.Errorf("%+v, all %v: %v, and %d remain of 5", bad, all, err, v.Remaining)
 			}
@@ -343,8 +343,8 @@ func TestNothingIsTakenBeforeAnError(t *testing.T) {
 // The same limit and key twice: what each check alone could take may be too much for both.
 func TestTheSameTwiceIsLookedAtAsOne(t *testing.T) {
 	l := newLimiter(t, perMinute("a", 2))
-	twice := func(a, b int64) []LimitResult {
-		vs, err := l.AllowAll(t.Context(), []LimitCheck{{"a", "k", a}, {"a", "k", b}}, true)
+	twice := func(a, b int64) []Result {
+		vs, err := l.AllowAll(t.Context(), []Check{{"a", "k", a}, {"a", "k", b}}, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -402,11 +402,11 @@ func TestTakenAndGivenBackAtOnceIsTheSum(t *testing.T) {
 			{3, []int64{limit.MaxAmount, 1, -limit.MaxAmount}, true, 4},
 			{3, []int64{-limit.MaxAmount, -limit.MaxAmount}, true, 0},
 		} {
-			l := newLimiter(t, LimitConfig{Name: "a", Rule: rule}, perMinute("other", 5))
-			l.Allow(t.Context(), LimitCheck{"a", "k", tt.before})
-			asks := []LimitCheck{{"other", "k", 1}}
+			l := newLimiter(t, Limit{Name: "a", Rule: rule}, perMinute("other", 5))
+			l.Allow(t.Context(), Check{"a", "k", tt.before})
+			asks := []Check{{"other", "k", 1}}
 			for _, cost := range tt.costs {
-				asks = append(asks, LimitCheck{"a", "k", cost})
+				asks = append(asks, Check{"a", "k", cost})
 			}
 			vs, err := l.AllowAll(t.Context(), asks, true)
 			if err != nil {
@@ -417,10 +417,10 @@ func TestTakenAndGivenBackAtOnceIsTheSum(t *testing.T) {
 					t.Errorf("%s: %+v, ask %d: %+v", name, tt, i, v)
 				}
 			}
-			if v, _ := l.Peek(t.Context(), LimitCheck{"a", "k", 0}); v.Amount-v.Remaining != tt.used {
+			if v, _ := l.Peek(t.Context(), Check{"a", "k", 0}); v.Amount-v.Remaining != tt.used {
 				t.Errorf("%s: %+v: %d are used", name, tt, v.Amount-v.Remaining)
 			}
-			if v, _ := l.Peek(t.Context(), LimitCheck{"other", "k", 0}); (v.Remaining == 4) != tt.passes {
+			if v, _ := l.Peek(t.Context(), Check{"other", "k", 0}); (v.Remaining == 4) != tt.passes {
 				t.Errorf("%s: %+v: %d remain of the other", name, tt, v.Remaining)
 			}
 		}
@@ -430,7 +430,7 @@ func TestTakenAndGivenBackAtOnceIsTheSum(t *testing.T) {
 // Two calls in progress of one key are two, each with an end of its own, or none.
 func TestTheSameTwiceOfCallsUnderWay(t *testing.T) {
 	l := newLimiter(t, callsAtOnce("calls", 3))
-	asks := []LimitCheck{{"calls", "k", 1}, {"calls", "k", 1}}
+	asks := []Check{{"calls", "k", 1}, {"calls", "k", 1}}
 	vs, err := l.AllowAll(t.Context(), asks, true)
 	if err != nil || vs[0].ID == 0 || vs[1].ID == 0 || vs[0].ID == vs[1].ID {
 		t.Fatalf("%+v %v", vs, err)
@@ -438,7 +438,7 @@ func TestTheSameTwiceOfCallsUnderWay(t *testing.T) {
 	if vs, err = l.AllowAll(t.Context(), asks, true); err != nil || vs[0].Allowed || vs[1].Allowed {
 		t.Errorf("four of three: %+v %v", vs, err)
 	}
-	if v, _ := l.Peek(t.Context(), LimitCheck{"calls", "k", 1}); v.Remaining != 1 {
+	if v, _ := l.Peek(t.Context(), Check{"calls", "k", 1}); v.Remaining != 1 {
 		t.Errorf("%d of 3 remain, want 1", v.Remaining)
 	}
 }
@@ -447,14 +447,14 @@ func TestTheSameTwiceOfCallsUnderWay(t *testing.T) {
 // it is.
 func TestUndoneCallsAreNotNamed(t *testing.T) {
 	l := newLimiter(t, callsAtOnce("c", 5), perMinute("a", 5))
-	asks := []LimitCheck{{"c", "k", 1}, {"a", "k", 2}}
+	asks := []Check{{"c", "k", 1}, {"a", "k", 2}}
 	for _, removed := range []bool{false, true} {
 		c, _ := l.Allow(t.Context(), asks[0])
 		a, _ := l.Reserve(t.Context(), asks[1], allAtOnce)
-		vs := []LimitResult{c, a}
+		vs := []Result{c, a}
 		if removed {
 			l.Remove("a")
-			l.Define(perMinute("a", 5))
+			l.SetLimit(perMinute("a", 5))
 		}
 		l.undo(t.Context(), asks, vs)
 		if !removed && (vs[0].ID+vs[1].ID != 0 || vs[0].Remaining != 5 || vs[1].Remaining != 5) {
@@ -470,12 +470,12 @@ func TestUndoneCallsAreNotNamed(t *testing.T) {
 
 // A usage of 5 MB does not become 5,000,000 requests.
 func TestAnotherUnitForgetsWhatWasUsed(t *testing.T) {
-	c := LimitConfig{Name: "a", Unit: ResponseBytes,
+	c := Limit{Name: "a", Unit: ResponseBytes,
 		Rule: limit.Rule{Algorithm: limit.TokenBucket, Amount: 10_000_000, Window: time.Minute}}
 	l := newLimiter(t, c)
-	l.Allow(t.Context(), LimitCheck{"a", "k", 5_000_000})
+	l.Allow(t.Context(), Check{"a", "k", 5_000_000})
 	c.Unit, c.Amount = Requests, 100
-	if err := l.Define(c); err != nil {
+	if err := l.SetLimit(c); err != nil {
 		t.Fatal(err)
 	}
 	if v, err := l.Explain("a", "k"); err != nil || v.Remaining != 100 {
@@ -490,7 +490,7 @@ func TestKeysDoNotShareBeforeMaxKeys(t *testing.T) {
 		c.MaxKeys = most
 		l, refused := newLimiter(t, c), 0
 		for i := range most {
-			if v, _ := l.Allow(t.Context(), LimitCheck{"a", fmt.Sprint(i), 1}); !v.Allowed {
+			if v, _ := l.Allow(t.Context(), Check{"a", fmt.Sprint(i), 1}); !v.Allowed {
 				refused++
 			}
 		}
@@ -507,7 +507,7 @@ func TestUpdatesLoseNoChange(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for range 100 {
-				err := l.Update("a", func(c *LimitConfig) error {
+				err := l.Update("a", func(c *Limit) error {
 					runtime.Gosched() // whoever may come in between does
 					c.Amount++
 					return nil
@@ -520,29 +520,29 @@ func TestUpdatesLoseNoChange(t *testing.T) {
 	}
 	all.Wait()
 	refusal := errors.New("no")
-	for want, change := range map[error]func(c *LimitConfig) error{
-		refusal: func(c *LimitConfig) error { c.Amount = 0; return refusal },
-		nil:     func(c *LimitConfig) error { c.Name = "b"; return nil }, // the name stays
+	for want, change := range map[error]func(c *Limit) error{
+		refusal: func(c *Limit) error { c.Amount = 0; return refusal },
+		nil:     func(c *Limit) error { c.Name = "b"; return nil }, // the name stays
 	} {
 		if err := l.Update("a", change); !errors.Is(err, want) {
 			t.Errorf("%v, want %v", err, want)
 		}
 	}
-	if err := l.Update("a", func(c *LimitConfig) error { c.Amount = -1; return nil }); err == nil {
+	if err := l.Update("a", func(c *Limit) error { c.Amount = -1; return nil }); err == nil {
 		t.Error("an impossible change is made")
 	}
 	if cs := l.Limits(); len(cs) != 1 || cs[0].Amount != 801 {
 		t.Errorf("%+v", cs)
 	}
 	l.Remove("a")
-	err := l.Update("a", func(*LimitConfig) error { t.Error("called"); return nil })
+	err := l.Update("a", func(*Limit) error { t.Error("called"); return nil })
 	if !errors.Is(err, ErrNoLimit) || len(l.Limits()) != 0 {
 		t.Errorf("%v, %d limits", err, len(l.Limits()))
 	}
 }
 
 func BenchmarkAllow(b *testing.B) {
-	l := newLimiter(b, LimitConfig{Name: "api", Rule: limit.Rule{Algorithm: limit.TokenBucket, Amount: 100,
+	l := newLimiter(b, Limit{Name: "api", Rule: limit.Rule{Algorithm: limit.TokenBucket, Amount: 100,
 		Window: time.Second}})
 	var keys [1 << 16]string
 	for i := range keys {
@@ -551,7 +551,7 @@ func BenchmarkAllow(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for i := 0; pb.Next(); i++ {
-			if _, err := l.Allow(b.Context(), LimitCheck{"api", keys[i&(1<<16-1)], 1}); err != nil {
+			if _, err := l.Allow(b.Context(), Check{"api", keys[i&(1<<16-1)], 1}); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -572,7 +572,7 @@ func TestKeysOf1kBTakeTheMemoryOf64Bytes(t *testing.T) {
 		l := newLimiter(t, perMinute("api", 10))
 		before, tail := heap(), strings.Repeat("k", length-24)
 		for i := range keys {
-			a := LimitCheck{"api", fmt.Sprintf("%024d", i) + tail, 1}
+			a := Check{"api", fmt.Sprintf("%024d", i) + tail, 1}
 			if v, err := l.Allow(t.Context(), a); err != nil || v.Remaining != 9 {
 				t.Fatalf("%d: %+v, %v", i, v, err)
 			}
@@ -598,9 +598,9 @@ func TestLongKeysAreFound(t *testing.T) {
 	c := perMinute("api", 10)
 	c.Overrides = map[string]int64{full: 3}
 	l := newLimiter(t, c)
-	take := func(key string) LimitResult {
+	take := func(key string) Result {
 		t.Helper()
-		v, err := l.Allow(t.Context(), LimitCheck{"api", key, 1})
+		v, err := l.Allow(t.Context(), Check{"api", key, 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -628,16 +628,16 @@ func TestLongKeysAreFound(t *testing.T) {
 	if v := take(full); v.Remaining != 2 {
 		t.Errorf("%+v after a reset", v)
 	}
-	v, err := l.Reserve(t.Context(), LimitCheck{"api", full, 2}, time.Minute)
-	if err != nil || l.Settle(t.Context(), LimitCheck{"api", full, 1}, v.ID) != nil || take(full).Remaining != 0 {
+	v, err := l.Reserve(t.Context(), Check{"api", full, 2}, time.Minute)
+	if err != nil || l.Settle(t.Context(), Check{"api", full, 1}, v.ID) != nil || take(full).Remaining != 0 {
 		t.Errorf("%+v, %v: reserved and settled", v, err)
 	}
 	c.Overrides = map[string]int64{full: 3, shown: 4}
-	if err := l.Define(c); err == nil || !strings.Contains(err.Error(), "keep one of them") {
+	if err := l.SetLimit(c); err == nil || !strings.Contains(err.Error(), "keep one of them") {
 		t.Errorf("two amounts for one key: %v", err)
 	}
 	c.Overrides = map[string]int64{shown: 4}
-	if err := l.Define(c); err != nil || take(full).Amount != 4 {
+	if err := l.SetLimit(c); err != nil || take(full).Amount != 4 {
 		t.Errorf("the amount of a key as it is shown: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package queue
+package lease
 
 import (
 	"context"
@@ -23,7 +23,7 @@ func someLeases(t testing.TB, p Partitioning, records store.Store, clock func() 
 	if err := p.check(); err != nil {
 		t.Fatal(err)
 	}
-	return &Leases{cfg: LeasesConfig{Name: "db", Partitioning: p}, store: records, clock: clock,
+	return &Leases{cfg: Config{Name: "db", Partitioning: p}, store: records, clock: clock,
 		seen: map[int]sighting{}}
 }
 
@@ -194,8 +194,8 @@ func testSharesOnAnEngine(t *testing.T) {
 	var running sync.WaitGroup
 	var shares []*Share
 	for range 4 {
-		leases, err := OpenLeases(t.Context(),
-			LeasesConfig{Name: "db", NATS: engine.Conn(), Partitioning: rule})
+		leases, err := Open(t.Context(),
+			Config{Name: "db", NATS: engine.Conn(), Partitioning: rule})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -234,8 +234,8 @@ func testSharesOnAnEngine(t *testing.T) {
 			t.Errorf("processor %d has ended, and has %v", i, has)
 		}
 	}
-	wrong := LeasesConfig{Name: "a b", NATS: engine.Conn(), Partitioning: rule}
-	if _, err := OpenLeases(t.Context(), wrong); err == nil {
+	wrong := Config{Name: "a b", NATS: engine.Conn(), Partitioning: rule}
+	if _, err := Open(t.Context(), wrong); err == nil {
 		t.Error("a name with a space is taken")
 	}
 }

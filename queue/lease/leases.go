@@ -1,10 +1,11 @@
-package queue
+package lease
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"sync"
 	"time"
 
@@ -19,8 +20,8 @@ import (
 // ErrLent is returned when another processor has the partition, or had it until a moment ago.
 var ErrLent = errors.New("the partition is lent")
 
-// LeasesConfig configures Leases.
-type LeasesConfig struct {
+// Config configures Leases.
+type Config struct {
 	Name string     // name of the capacity: 1 to 64 of A-Z a-z 0-9 _ and -
 	NATS *nats.Conn // connection to an engine, see headgate.EngineConfig
 	Partitioning
@@ -30,21 +31,25 @@ type LeasesConfig struct {
 	Log      *slog.Logger
 }
 
-// Leases lends partitions to processors that share only an engine: it is Partitions without a
-// central lender. A record for each partition says whether it is lent, and only a processor that
-// has read the newest record can write the next one. The clocks of two machines cannot be compared,
-// so a processor that finds a lease waits for its whole term from the moment when it first saw it.
+// Leases lends partitions to processors that share only an engine. A partition is lent to one
+// processor at a time, and to nobody during the rest after a lease. A record for each partition
+// says whether it is lent, and only a processor that has read the newest record can write the next
+// one. The clocks of two machines cannot be compared, so a processor that finds a lease waits for
+// its whole term from the moment when it first saw it.
 //
 // Leases is safe for concurrent use. Each call reads from or writes to the engine, and a write is
 // on disk before the call returns.
 type Leases struct {
-	cfg   LeasesConfig
+	cfg   Config
 	store store.Store
 	clock func() time.Time
 
 	mu   sync.Mutex
 	seen map[int]sighting
 }
+
+// capacityName is what a name may be.
+var capacityName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 // A sighting is the record of a partition and the time when it was first seen.
 type sighting struct {
@@ -59,9 +64,9 @@ type leaseRecord struct {
 	lent  bool
 }
 
-// OpenLeases opens the stored leases, and creates the storage if there is none.
-func OpenLeases(ctx context.Context, cfg LeasesConfig) (*Leases, error) {
-	if !queueName.MatchString(cfg.Name) || cfg.NATS == nil {
+// Open opens the stored leases, and creates the storage if there is none.
+func Open(ctx context.Context, cfg Config) (*Leases, error) {
+	if !capacityName.MatchString(cfg.Name) || cfg.NATS == nil {
 		return nil, fmt.Errorf("%w: want NATS, and a name of 1 to 64 of A-Z a-z 0-9 _ and -", ErrPartitioning)
 	}
 	if err := cfg.check(); err != nil {
@@ -80,16 +85,16 @@ func (l *Leases) Now() time.Time { return l.clock() }
 
 // Lend leases partition i. It returns ErrLent if another processor has it, which is a normal
 // result.
-func (l *Leases) Lend(ctx context.Context, i int) (PartitionLease, error) {
+func (l *Leases) Lend(ctx context.Context, i int) (Lease, error) {
 	if i < 0 || i >= l.cfg.Count {
-		return PartitionLease{}, fmt.Errorf("%w: no partition %d of %d", ErrPartitioning, i, l.cfg.Count)
+		return Lease{}, fmt.Errorf("%w: no partition %d of %d", ErrPartitioning, i, l.cfg.Count)
 	}
 	s, err := l.look(ctx, i)
 	if err != nil {
-		return PartitionLease{}, err
+		return Lease{}, err
 	}
 	if s.revision > 0 && l.clock().Before(s.free(&l.cfg.Partitioning)) {
-		return PartitionLease{}, ErrLent
+		return Lease{}, ErrLent
 	}
 	return l.write(ctx, i, s, leaseRecord{s.record.fence + 1, true})
 }
@@ -105,16 +110,16 @@ func (s *sighting) free(p *Partitioning) time.Time {
 
 // Renew starts the term of a lease again, from the time of the call. It returns ErrLent if the
 // lease has ended and another processor has, or may have, the partition.
-func (l *Leases) Renew(ctx context.Context, lease PartitionLease) (PartitionLease, error) {
+func (l *Leases) Renew(ctx context.Context, lease Lease) (Lease, error) {
 	s, err := l.own(ctx, lease)
 	if err != nil {
-		return PartitionLease{}, err
+		return Lease{}, err
 	}
 	return l.write(ctx, lease.Partition, s, s.record)
 }
 
 // Return ends a lease early. The holder must have stopped using the partition before.
-func (l *Leases) Return(ctx context.Context, lease PartitionLease) error {
+func (l *Leases) Return(ctx context.Context, lease Lease) error {
 	s, err := l.own(ctx, lease)
 	if err != nil {
 		return err
@@ -124,7 +129,7 @@ func (l *Leases) Return(ctx context.Context, lease PartitionLease) error {
 }
 
 // own returns the record of a lease if it is the newest of its partition.
-func (l *Leases) own(ctx context.Context, lease PartitionLease) (sighting, error) {
+func (l *Leases) own(ctx context.Context, lease Lease) (sighting, error) {
 	if lease.Partition < 0 || lease.Partition >= l.cfg.Count {
 		return sighting{}, ErrLent
 	}
@@ -160,18 +165,18 @@ func (l *Leases) look(ctx context.Context, i int) (sighting, error) {
 }
 
 // write writes the record of a partition, unless another processor has written since s was read.
-func (l *Leases) write(ctx context.Context, i int, s sighting, r leaseRecord) (PartitionLease, error) {
+func (l *Leases) write(ctx context.Context, i int, s sighting, r leaseRecord) (Lease, error) {
 	revision, err := l.store.CompareAndSwap(ctx, l.key(i), s.revision, r.encode())
 	if errors.Is(err, store.ErrConflict) {
-		return PartitionLease{}, ErrLent
+		return Lease{}, ErrLent
 	}
 	if err != nil {
-		return PartitionLease{}, fmt.Errorf("write the lease of partition %d: %w", i, err)
+		return Lease{}, fmt.Errorf("write the lease of partition %d: %w", i, err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.seen[i] = sighting{revision, l.clock(), r}
-	return PartitionLease{i, r.fence, l.cfg.Term}, nil
+	return Lease{i, r.fence, l.cfg.Term}, nil
 }
 
 func (l *Leases) key(i int) string { return fmt.Sprintf("leases/%s/%d", l.cfg.Name, i) }

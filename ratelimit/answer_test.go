@@ -1,4 +1,4 @@
-package headgate
+package ratelimit
 
 import (
 	"encoding/json"
@@ -14,16 +14,16 @@ import (
 )
 
 // verdictOf returns a result of a limit of amount in a minute.
-func verdictOf(name string, amount, remaining int64, reset time.Duration) LimitResult {
-	return LimitResult{
+func verdictOf(name string, amount, remaining int64, reset time.Duration) Result {
+	return Result{
 		Decision: limit.Decision{Allowed: true, Amount: amount, Remaining: remaining, Reset: reset},
-		Limit: &LimitConfig{
+		Limit: &Limit{
 			Name: name, Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: amount, Window: time.Minute},
 		},
 	}
 }
 
-func refusedFor(v LimitResult, retry time.Duration) LimitResult {
+func refusedFor(v Result, retry time.Duration) Result {
 	v.Allowed, v.Retry = false, retry
 	return v
 }
@@ -57,73 +57,73 @@ func TestLimitHeaders(t *testing.T) {
 
 	tests := []struct {
 		name, style string
-		vs          []LimitResult
+		vs          []Result
 		want        string
 	}{
-		{"one", "ietf", []LimitResult{api}, `Ratelimit: "api";r=50;t=30
+		{"one", "ietf", []Result{api}, `Ratelimit: "api";r=50;t=30
 Ratelimit-Policy: "api";q=100;w=60
 `},
-		{"the default", "", []LimitResult{api}, `Ratelimit: "api";r=50;t=30
+		{"the default", "", []Result{api}, `Ratelimit: "api";r=50;t=30
 Ratelimit-Policy: "api";q=100;w=60
 `},
-		{"several, and months have no length", "ietf", []LimitResult{day, month},
+		{"several, and months have no length", "ietf", []Result{day, month},
 			`Ratelimit: "day";r=900;t=3600, "month";r=4000;t=32400
 Ratelimit-Policy: "day";q=1000;w=86400, "month";q=5000
 `},
-		{"a burst comes back in its own time", "ietf", []LimitResult{burst}, `Ratelimit: "burst";r=150;t=30
+		{"a burst comes back in its own time", "ietf", []Result{burst}, `Ratelimit: "burst";r=150;t=30
 Ratelimit-Policy: "burst";q=200;w=120
 `},
-		{"units, and no integer is too long", "ietf", []LimitResult{bytes, calls},
+		{"units, and no integer is too long", "ietf", []Result{bytes, calls},
 			`Ratelimit: "bytes";r=999999999999999;t=0, "calls";r=2;t=2
 Ratelimit-Policy: "bytes";q=999999999999999;qu="content-bytes";w=60, "calls";q=5;qu="concurrent-requests"
 `},
-		{"under a second is one", "ietf", []LimitResult{short}, `Ratelimit: "short";r=2;t=1
+		{"under a second is one", "ietf", []Result{short}, `Ratelimit: "short";r=2;t=1
 Ratelimit-Policy: "short";q=5;w=1
 `},
-		{"shadows are not told", "ietf", []LimitResult{shadow, api}, `Ratelimit: "api";r=50;t=30
+		{"shadows are not told", "ietf", []Result{shadow, api}, `Ratelimit: "api";r=50;t=30
 Ratelimit-Policy: "api";q=100;w=60
 `},
-		{"only shadows", "draft03", []LimitResult{shadow}, ""},
-		{"names are escaped", "ietf", []LimitResult{odd}, `Ratelimit: "a\"b\\c%0a%c3%a9";r=1;t=0
+		{"only shadows", "draft03", []Result{shadow}, ""},
+		{"names are escaped", "ietf", []Result{odd}, `Ratelimit: "a\"b\\c%0a%c3%a9";r=1;t=0
 Ratelimit-Policy: "a\"b\\c%0a%c3%a9";q=1;w=60
 `},
 		{"refused: more comes when it passes", "ietf",
-			[]LimitResult{refusedFor(used, 1200*time.Millisecond), day},
+			[]Result{refusedFor(used, 1200*time.Millisecond), day},
 			`Ratelimit: "used";r=0;t=2, "day";r=900;t=3600
 Ratelimit-Policy: "used";q=100;w=60, "day";q=1000;w=86400
 Retry-After: 2
 `},
 		{"refused: the later of two", "none",
-			[]LimitResult{refusedFor(used, time.Second), refusedFor(api, 7*time.Second)},
+			[]Result{refusedFor(used, time.Second), refusedFor(api, 7*time.Second)},
 			"Retry-After: 7\n"},
-		{"refused: never", "ietf", []LimitResult{refusedFor(used, time.Second), nothing},
+		{"refused: never", "ietf", []Result{refusedFor(used, time.Second), nothing},
 			`Ratelimit: "used";r=0;t=1, "nothing";r=0
 Ratelimit-Policy: "used";q=100;w=60, "nothing";q=0;w=60
 `},
-		{"refused: at once is a second", "none", []LimitResult{refusedFor(used, 1)}, "Retry-After: 1\n"},
-		{"draft 06 has the one with the least left", "draft06", []LimitResult{day, api, month},
+		{"refused: at once is a second", "none", []Result{refusedFor(used, 1)}, "Retry-After: 1\n"},
+		{"draft 06 has the one with the least left", "draft06", []Result{day, api, month},
 			"Ratelimit-Limit: 100\nRatelimit-Remaining: 50\nRatelimit-Reset: 30\n"},
 		{"of two with nothing left the one that lasts longer", "legacy",
-			[]LimitResult{refusedFor(used, time.Second), refusedFor(verdictOf("b", 7, 0, 0), 8*time.Second)},
+			[]Result{refusedFor(used, time.Second), refusedFor(verdictOf("b", 7, 0, 0), 8*time.Second)},
 			"Retry-After: 8\nX-Ratelimit-Limit: 7\nX-Ratelimit-Remaining: 0\nX-Ratelimit-Reset: 8\n"},
 		{"of two with nothing left the one that refused", "legacy",
-			[]LimitResult{verdictOf("b", 7, 0, 99*time.Second), refusedFor(used, time.Second)},
+			[]Result{verdictOf("b", 7, 0, 99*time.Second), refusedFor(used, time.Second)},
 			"Retry-After: 1\nX-Ratelimit-Limit: 100\nX-Ratelimit-Remaining: 0\nX-Ratelimit-Reset: 1\n"},
 		{"in any order", "legacy",
-			[]LimitResult{refusedFor(used, time.Second), verdictOf("b", 7, 0, 99*time.Second)},
+			[]Result{refusedFor(used, time.Second), verdictOf("b", 7, 0, 99*time.Second)},
 			"Retry-After: 1\nX-Ratelimit-Limit: 100\nX-Ratelimit-Remaining: 0\nX-Ratelimit-Reset: 1\n"},
-		{"refused: no time is said", "none", []LimitResult{refusedFor(used, 0)}, "Retry-After: 1\n"},
-		{"draft 03", "draft03", []LimitResult{day, api, calls},
+		{"refused: no time is said", "none", []Result{refusedFor(used, 0)}, "Retry-After: 1\n"},
+		{"draft 03", "draft03", []Result{day, api, calls},
 			`X-Ratelimit-Limit: 5, 1000;w=86400;name="day", 100;w=60;name="api", 5;name="calls"
 X-Ratelimit-Remaining: 2
 X-Ratelimit-Reset: 2
 `},
-		{"none", "none", []LimitResult{api}, ""},
-		{"no limit was asked", "ietf", []LimitResult{{}}, ""},
+		{"none", "none", []Result{api}, ""},
+		{"no limit was asked", "ietf", []Result{{}}, ""},
 	}
 	for _, tt := range tests {
 		h := http.Header{}
-		SetLimitHeaders(h, HeaderStyle(tt.style), tt.vs)
+		SetHeaders(h, HeaderStyle(tt.style), tt.vs)
 		if diff := cmp.Diff(tt.want, headerLines(h)); diff != "" {
 			t.Errorf("%s: %s", tt.name, diff)
 		}
@@ -140,35 +140,35 @@ func TestWriteRefusal(t *testing.T) {
 	const page = "text/html; charset=utf-8"
 	tests := []struct {
 		accept   string
-		vs       []LimitResult
+		vs       []Result
 		kind     string
 		want     string // in the body
 		retry    string
 		violated []string
 	}{
-		{"", []LimitResult{other, refused}, "application/problem+json",
+		{"", []Result{other, refused}, "application/problem+json",
 			`Not enough is left of limit "api". Try again in 17 s.`, "17", []string{"api"}},
-		{"*/*", []LimitResult{refused, refusedFor(other, time.Minute)}, "application/problem+json",
+		{"*/*", []Result{refused, refusedFor(other, time.Minute)}, "application/problem+json",
 			`Not enough is left of limits "api", "day". Try again in 60 s.`, "60", []string{"api", "day"}},
-		{"application/json", []LimitResult{refused, never}, "application/problem+json",
+		{"application/json", []Result{refused, never}, "application/problem+json",
 			`The cost of this request is more than limit "<big>" ever allows.`, "", []string{"api", "<big>"}},
-		{"", []LimitResult{unheard}, "application/problem+json", `The limit "far" cannot be asked now. Try again in 1 s.`, "1",
+		{"", []Result{unheard}, "application/problem+json", `The limit "far" cannot be asked now. Try again in 1 s.`, "1",
 			[]string{"far"}},
-		{"", []LimitResult{shut}, "application/problem+json", `Limit "shut" lets nothing through.`, "",
+		{"", []Result{shut}, "application/problem+json", `Limit "shut" lets nothing through.`, "",
 			[]string{"shut"}},
-		{"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", []LimitResult{refused},
+		{"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", []Result{refused},
 			page, `<p>Not enough is left of limit &#34;api&#34;. Try again in 17 s.`, "17", nil},
-		{"text/html", []LimitResult{never}, page, `limit &#34;&lt;big&gt;&#34; ever`, "", nil},
-		{"text/html;q=0.5, application/problem+json", []LimitResult{refused}, "application/problem+json", "",
+		{"text/html", []Result{never}, page, `limit &#34;&lt;big&gt;&#34; ever`, "", nil},
+		{"text/html;q=0.5, application/problem+json", []Result{refused}, "application/problem+json", "",
 			"17", []string{"api"}},
-		{"application/json;q=0.1;v=1, text/html;q=0.2", []LimitResult{refused}, page, "", "17", nil},
-		{"text/html, application/json", []LimitResult{refused}, "application/problem+json", "", "17",
+		{"application/json;q=0.1;v=1, text/html;q=0.2", []Result{refused}, page, "", "17", nil},
+		{"text/html, application/json", []Result{refused}, "application/problem+json", "", "17",
 			[]string{"api"}},
-		{"text/*, application/json;q=0.9", []LimitResult{refused}, page, "", "17", nil},
-		{"text/html;q=0.9, application/*", []LimitResult{refused}, "application/problem+json", "", "17",
+		{"text/*, application/json;q=0.9", []Result{refused}, page, "", "17", nil},
+		{"text/html;q=0.9, application/*", []Result{refused}, "application/problem+json", "", "17",
 			[]string{"api"}},
-		{"text/html;q=NaN", []LimitResult{refused}, "application/problem+json", "", "17", []string{"api"}},
-		{strings.Repeat("a/b,", 20) + "text/html", []LimitResult{refused}, "application/problem+json", "", "17",
+		{"text/html;q=NaN", []Result{refused}, "application/problem+json", "", "17", []string{"api"}},
+		{strings.Repeat("a/b,", 20) + "text/html", []Result{refused}, "application/problem+json", "", "17",
 			[]string{"api"}},
 	}
 	for _, tt := range tests {

@@ -1,4 +1,4 @@
-package headgate_test
+package ratelimit_test
 
 import (
 	"context"
@@ -7,13 +7,13 @@ import (
 	"net/http/httptest"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/limit"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 // Each client may call twice a minute.
-func ExampleLimitMiddleware() {
-	limiter, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: []headgate.LimitConfig{{
+func ExampleMiddleware() {
+	limiter, err := ratelimit.New(ratelimit.Config{Limits: []ratelimit.Limit{{
 		Name: "api",
 		Rule: limit.Rule{Algorithm: limit.FixedWindow, Align: limit.FirstHit, Amount: 2, Window: time.Minute},
 	}}})
@@ -21,9 +21,9 @@ func ExampleLimitMiddleware() {
 		fmt.Println(err)
 		return
 	}
-	api := headgate.LimitMiddleware(limiter, []headgate.RequestLimit{{
+	api := ratelimit.Middleware(limiter, []ratelimit.RequestLimit{{
 		Name: "api",
-		Key:  []headgate.KeyPart{{Kind: headgate.KeyHeader, Name: "X-Client"}},
+		Key:  []ratelimit.KeyPart{{Kind: ratelimit.KeyHeader, Name: "X-Client"}},
 	}}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, "welcome")
 	}))
@@ -45,17 +45,17 @@ func ExampleLimitMiddleware() {
 // A call by one key of an organization to a route is checked against three limits. Either all take
 // its cost or none does, and the results show which one rejected it.
 func ExampleLimiter_AllowAll() {
-	perMinute := func(name string, amount int64) headgate.LimitConfig {
-		return headgate.LimitConfig{Name: name, Rule: limit.Rule{
+	perMinute := func(name string, amount int64) ratelimit.Limit {
+		return ratelimit.Limit{Name: name, Rule: limit.Rule{
 			Algorithm: limit.SlidingLog, Amount: amount, Window: time.Minute}}
 	}
-	limiter, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: []headgate.LimitConfig{
+	limiter, err := ratelimit.New(ratelimit.Config{Limits: []ratelimit.Limit{
 		perMinute("organization", 1000), perMinute("key", 100), perMinute("route", 2)}})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	call := []headgate.LimitCheck{{Limit: "organization", Key: "acme", Cost: 1}, {Limit: "key", Key: "k1", Cost: 1},
+	call := []ratelimit.Check{{Limit: "organization", Key: "acme", Cost: 1}, {Limit: "key", Key: "k1", Cost: 1},
 		{Limit: "route", Key: "k1 POST /pay", Cost: 1}}
 	for range 3 {
 		verdicts, err := limiter.AllowAll(context.Background(), call, true)
@@ -76,14 +76,14 @@ func ExampleLimiter_AllowAll() {
 
 // Some costs, such as the tokens of a language model, are known only after the call.
 func ExampleLimiter_Reserve() {
-	limiter, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: []headgate.LimitConfig{{
-		Name: "tokens", Unit: headgate.CostUnits,
+	limiter, err := ratelimit.New(ratelimit.Config{Limits: []ratelimit.Limit{{
+		Name: "tokens", Unit: ratelimit.CostUnits,
 		Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: 10_000, Window: time.Minute}}}})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	ctx, ask := context.Background(), headgate.LimitCheck{Limit: "tokens", Key: "ann", Cost: 4000}
+	ctx, ask := context.Background(), ratelimit.Check{Limit: "tokens", Key: "ann", Cost: 4000}
 	for _, came := range []int64{2500, 0} { // the second call failed and costs nothing
 		v, err := limiter.Reserve(ctx, ask, time.Minute)
 		if err != nil || !v.Allowed {

@@ -1,4 +1,4 @@
-package queue
+package lease
 
 import (
 	"cmp"
@@ -135,7 +135,7 @@ func (s *Share) look(ctx context.Context) {
 
 // note records the result of a request. If the engine does not answer, a lease stays valid until
 // its end.
-func (s *Share) note(asked time.Time, was, lease PartitionLease, err error) {
+func (s *Share) note(asked time.Time, was, lease Lease, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -147,7 +147,7 @@ func (s *Share) note(asked time.Time, was, lease PartitionLease, err error) {
 }
 
 // giveBack returns leases that are not used any more. A lease that cannot be returned expires.
-func (s *Share) giveBack(ctx context.Context, spare []PartitionLease) {
+func (s *Share) giveBack(ctx context.Context, spare []Lease) {
 	for _, lease := range spare {
 		_ = s.cfg.Leases.Return(ctx, lease)
 	}

@@ -1,4 +1,4 @@
-package callkey
+package ratelimit
 
 import (
 	"crypto/sha256"
@@ -7,17 +7,17 @@ import (
 	"unicode/utf8"
 )
 
-// A limit stores at most MaxCounted bytes of a key. A longer key is counted by its first readable
-// bytes, the mark, and 144 bits of its SHA-256. Chosen: the result is exactly MaxCounted bytes
+// A limit stores at most maxCounted bytes of a key. A longer key is counted by its first readable
+// bytes, the mark, and 144 bits of its SHA-256. Chosen: the result is exactly maxCounted bytes
 // long, and an operator still recognizes most keys.
 const (
-	MaxCounted = 64
-	readable   = MaxCounted - len(hashedKey) - hashText
+	maxCounted = 64
+	readable   = maxCounted - len(hashedKey) - hashText
 	hashBytes  = 18
 	hashText   = hashBytes * 4 / 3 // in base64
 )
 
-// Counted returns the key by which a limit counts a key. A key of MaxCounted bytes or less is
+// countedKey returns the key by which a limit counts a key. A key of maxCounted bytes or less is
 // counted by itself, a longer one by its hash, so that clients that choose their keys cannot choose
 // how much memory a key takes. A short key that looks like a hash is hashed too, so that no key
 // that a client sends is counted as another.
@@ -26,11 +26,11 @@ const (
 // and after a restart, a restored backup and a rotation of the sealing keys, and also without the
 // store. A secret would prevent nothing: it takes 2^144 attempts to be counted as a given key. Two
 // keys that collide take 2^72 attempts, and only share one amount of the attacker's own.
-func Counted(key string) string {
-	if len(key) <= MaxCounted && !isHashed(key) {
+func countedKey(key string) string {
+	if len(key) <= maxCounted && !isHashed(key) {
 		return key
 	}
-	var space [Max]byte
+	var space [MaxKey]byte
 	sum := sha256.Sum256(append(space[:0], key...))
 	end := min(readable, len(key))
 	for end > 0 && end < len(key) && !utf8.RuneStart(key[end]) {
@@ -40,15 +40,15 @@ func Counted(key string) string {
 	return string(base64.RawURLEncoding.AppendEncode(b, sum[:hashBytes]))
 }
 
-// Find is Counted for an operator, who may also use the form in which lists of keys show a key.
-func Find(key string) string {
+// findKey is countedKey for an operator, who may also use the form in which lists of keys show a key.
+func findKey(key string) string {
 	if isHashed(key) {
 		return key
 	}
-	return Counted(key)
+	return countedKey(key)
 }
 
-// isHashed reports whether a key has the form that Counted gives to long keys.
+// isHashed reports whether a key has the form that countedKey gives to long keys.
 func isHashed(key string) bool {
 	at := len(key) - hashText - len(hashedKey)
 	if at < 0 || at > readable || key[at:at+len(hashedKey)] != hashedKey {
@@ -60,10 +60,10 @@ func isHashed(key string) bool {
 }
 
 // Amounts returns the given amounts, with each key in the form in which it is counted.
-func Amounts(own map[string]int64) (map[string]int64, error) {
+func keyAmounts(own map[string]int64) (map[string]int64, error) {
 	all := make(map[string]int64, len(own))
 	for key, amount := range own {
-		counted := Find(key)
+		counted := findKey(key)
 		if _, twice := all[counted]; twice {
 			return nil, fmt.Errorf("the key %s has two amounts, by its name and by its hash; keep one of them", counted)
 		}

@@ -1,0 +1,116 @@
+package ratelimit
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+
+	"github.com/headgate/headgate/internal/quota"
+	"github.com/headgate/headgate/limit"
+)
+
+// A Unit is what the costs of a limit count.
+type Unit string
+
+// Units of a limit. The size of a body is known only after it has passed. If it was larger than the
+// estimate, the key owes the difference, and the next call waits until the debt is paid.
+const (
+	Requests      Unit = "requests"
+	CostUnits     Unit = "units"
+	RequestBytes  Unit = "request_bytes"
+	ResponseBytes Unit = "response_bytes"
+)
+
+// A Limit describes one limit: how often each key may do something.
+type Limit struct {
+	Name string // 1 to 64 of A-Z a-z 0-9 _ - and /; unique
+	limit.Rule
+	Unit      Unit             // default Requests
+	Overrides map[string]int64 // other amounts for some keys
+	Shadow    bool             // counts but rejects nothing; what it would have rejected is no debt
+
+	// Reserved are parts of the amount of the key "". Each part belongs to a key of its own
+	// (limit.ReservedKey). The key "" has what is left.
+	Reserved map[string]int64
+
+	Scope         Scope       // which processes share the limit; default ScopeGlobal
+	OnUnreachable Unreachable // what happens without the host of a key; default local
+
+	// MaxKeys is the approximate number of keys that are held at once, default DefaultMaxKeys. Keys
+	// beyond it share the amount of one key. A million keys of 32 bytes take some 120 MB, longer
+	// ones up to 160 MB.
+	MaxKeys int
+}
+
+// Scope selects which processes share a limit.
+type Scope string
+
+// Scopes of a limit. Without a shared engine each scope is this process.
+const (
+	ScopeWorker     Scope = "worker"
+	ScopeDatacenter Scope = "datacenter"
+	ScopeGlobal     Scope = "global" // all data centers
+)
+
+// Unreachable selects what happens while the process that counts a key cannot be reached.
+type Unreachable string
+
+// Policies for an unreachable host. Local lets each process allow its part of the amount.
+const (
+	UnreachableLocal Unreachable = "local"
+	UnreachableDeny  Unreachable = "deny"
+	UnreachableAllow Unreachable = "allow"
+)
+
+// DefaultMaxKeys is the default of Limit.MaxKeys. Chosen: some 120 MB for keys of 32 bytes.
+const DefaultMaxKeys = 1_000_000
+
+// A definition is a limit with its rules, ready to decide. It never changes.
+type definition struct {
+	Limit
+	quota quota.Definition
+}
+
+var limitName = regexp.MustCompile(`^[A-Za-z0-9_/-]{1,64}$`)
+
+// define checks a limit, fills in the defaults and makes it ready to decide.
+func (c Limit) define() (*definition, error) {
+	c.Unit, c.MaxKeys = cmp.Or(c.Unit, Requests), cmp.Or(c.MaxKeys, DefaultMaxKeys)
+	c.Scope, c.OnUnreachable = cmp.Or(c.Scope, ScopeGlobal), cmp.Or(c.OnUnreachable, UnreachableLocal)
+	var all []error
+	if !limitName.MatchString(c.Name) {
+		all = append(all, errors.New("a name is 1 to 64 of A-Z a-z 0-9 _ - and /"))
+	}
+	if c.MaxKeys < 1 || c.MaxKeys > 1<<30 {
+		all = append(all, fmt.Errorf("%d keys, want 1 to 2^30", c.MaxKeys))
+	}
+	if !slices.Contains([]Unit{Requests, CostUnits, RequestBytes, ResponseBytes}, c.Unit) {
+		all = append(all, fmt.Errorf("unknown unit %q", c.Unit))
+	}
+	if !slices.Contains([]Scope{ScopeWorker, ScopeDatacenter, ScopeGlobal}, c.Scope) {
+		all = append(all, fmt.Errorf("unknown scope %q", c.Scope))
+	}
+	policies := []Unreachable{UnreachableLocal, UnreachableDeny, UnreachableAllow}
+	policy := slices.Index(policies, c.OnUnreachable)
+	if policy < 0 {
+		all = append(all, fmt.Errorf("unknown policy %q", c.OnUnreachable))
+	}
+	own, err := limit.Amounts(c.Amount, c.Overrides, c.Reserved)
+	own, err2 := keyAmounts(own)
+	rules, err3 := limit.Compile(c.Rule, own)
+	if all = append(all, err, err2, err3); errors.Join(all...) != nil {
+		return nil, fmt.Errorf("limit %q: %w", c.Name, errors.Join(all...))
+	}
+	c.Overrides, c.Reserved = maps.Clone(c.Overrides), maps.Clone(c.Reserved)
+	calls := c.Algorithm == limit.Concurrency
+	return &definition{c, quota.Definition{
+		Name: c.Name, Unit: string(c.Unit), Rules: rules, MaxKeys: c.MaxKeys, Shadow: c.Shadow,
+		Policy: quota.Policy(policy),
+		Wall:   c.Algorithm == limit.FixedWindow && c.Align != limit.FirstHit,
+		Calls:  calls, Lends: !calls && !c.Paced,
+		Divide: func(among int) (*limit.Rules, error) { return limit.Divide(c.Rule, own, among) },
+	}}, nil
+}
