@@ -239,7 +239,7 @@ func (plainPage) Render(w io.Writer, v *View) error {
 	case v.State == StateDenied:
 		again, says = "", denied
 	case !v.Refreshes():
-		again, says = "", "Nobody is let in at the moment."
+		again, says = "", "No one can enter at the moment."
 	case v.Position == 0:
 		says = wire.Why(string(v.State), "You are in line.")
 	}

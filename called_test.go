@@ -189,10 +189,10 @@ func TestAVisitThatIsOverIsTold(t *testing.T) {
 				newcomer.in()
 				if page {
 					v.accept = "application/json"
-					if body := v.do("GET", "/").Body.String(); !strings.Contains(body, `"notice":"visit_over"`) {
+					if body := v.do("GET", "/").Body.String(); !strings.Contains(body, `"notice":"session_over"`) {
 						t.Errorf("the page is %s", body)
 					}
-				} else if p := v.poll(); p.Notice != "visit_over" || p.Slower == "" {
+				} else if p := v.poll(); p.Notice != "session_over" || p.Slower == "" {
 					t.Errorf("told %+v", p)
 				}
 				if p := v.poll(); p.State != StateWaiting || p.Notice != "" || p.Slower != "" {

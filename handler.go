@@ -661,13 +661,13 @@ type answer struct {
 	win    slot.Time // end of the window entry of a new session
 }
 
-// Visit returns the id of the request's session, for the key of a limit, or "" if it belongs to
+// SessionName returns the id of the request's session, for the key of a limit, or "" if it belongs to
 // none.
-func (a *answer) Visit() string {
+func (a *answer) SessionName() string {
 	if a.room == nil {
 		return ""
 	}
-	return a.tok.Visit()
+	return a.tok.SessionName()
 }
 
 // Begin executes and removes the commands.

@@ -21,9 +21,9 @@ const (
 	KeyPath          = callkey.Path // decoded and cleaned: without ;x, //, /./ and /../
 	KeyMethod        = callkey.Method
 	KeyHost          = callkey.Host // lower case, without the port
-	// KeyVisit is the Session.ID of the session, if a Room is in front of LimitMiddleware. A
+	// KeySession is the Session.ID of the session, if a Room is in front of LimitMiddleware. A
 	// request that belongs to no session is counted by the client's address.
-	KeyVisit = callkey.Visit
+	KeySession = callkey.Session
 )
 
 // RequestKey returns the key under which a limit counts a request. Without parts the key is "", the

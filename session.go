@@ -73,7 +73,7 @@ func (r *Room) stay(w *worker, tok *ticket.Token) (s Session, ok bool) {
 	}
 	s = Session{
 		Entered: time.Unix(tok.Accepted, 0), Remaining: r.whole(w, tok, end).Sub(hi),
-		room: r, tok: *tok, ID: tok.Visit(),
+		room: r, tok: *tok, ID: tok.SessionName(),
 	}
 	s.tok.End = int64(end)
 	if hard > 0 {

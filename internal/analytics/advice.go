@@ -74,9 +74,9 @@ func (a *adviser) seconds(i int, q float64) float64 {
 // session checks the session duration. A session must outlast the visit if it is fixed, else the
 // longest silence in it.
 func (a *adviser) session() *Advice {
-	i, what := RoomSilent, "the longest silence of a visit"
+	i, what := RoomSilent, "the longest pause between two requests"
 	if !a.f.Renewed {
-		i, what = RoomInside, "a visit"
+		i, what = RoomInside, "the time from the first request to the last"
 	}
 	if a.sum.count(i) < enough {
 		return nil
@@ -87,14 +87,14 @@ func (a *adviser) session() *Advice {
 	switch {
 	case p50 >= sessionPart*session:
 		return &Advice{Code: "session_short", Figures: figures,
-			Text: fmt.Sprintf("half of the visits need %s or more: %s is close to session_duration, %s",
-				told(p50), what, a.f.Session),
-			Action: "set session_duration to " + told(p95*1.5) + ", and total_active_users as the origin takes it"}
+			Text: fmt.Sprintf("in half of the sessions, %s is %s or more: that is close to session_duration, %s",
+				what, told(p50), a.f.Session),
+			Action: "set session_duration to " + told(p95*1.5) + ", and total_active_users to what the origin can handle"}
 	case p95 < sessionPart*session && a.f.Session > time.Minute:
 		return &Advice{Code: "session_long", Figures: figures,
-			Text: fmt.Sprintf("of 100 visits 95 need less than %s, and session_duration is %s: slots are held "+
-				"for visitors who have gone", told(p95), a.f.Session),
-			Action: "set session_duration to " + told(max(60, p95*1.5)) + ": who waits comes in sooner"}
+			Text: fmt.Sprintf("in 95 %% of the sessions, %s is less than %s, but session_duration is %s: visitors "+
+				"that have left still hold slots", what, told(p95), a.f.Session),
+			Action: "set session_duration to " + told(max(60, p95*1.5)) + ": waiting visitors get in sooner"}
 	}
 	return nil
 }
@@ -107,8 +107,8 @@ func (a *adviser) tooShort() *Advice {
 	}
 	return &Advice{Code: "session_returns",
 		Figures: map[string]float64{"returned": float64(back), "admitted": float64(ended)},
-		Text:    fmt.Sprintf("%d of %d visitors came again within a session of the end of theirs", back, ended),
-		Action:  "make session_duration longer, or let sessions renew with session_renewal: true"}
+		Text:    fmt.Sprintf("%d of %d visitors came back less than one session_duration after their session ended", back, ended),
+		Action:  "increase session_duration, or set session_renewal: true so that requests renew the session"}
 }
 
 func (a *adviser) hold() *Advice {
@@ -120,8 +120,8 @@ func (a *adviser) hold() *Advice {
 	return &Advice{Code: "hold_short",
 		Figures: map[string]float64{"returned": float64(back), "expired": float64(expired),
 			"joined": float64(joined), "hold_seconds": a.f.Hold.Seconds()},
-		Text:   fmt.Sprintf("%d visitors came again and their place was gone: hold, %s, was over", back, a.f.Hold),
-		Action: "set hold to " + told(2*a.f.Hold.Seconds()) + ", and hold_phone longer still"}
+		Text:   fmt.Sprintf("%d visitors came back after more than hold, %s, and had lost their place", back, a.f.Hold),
+		Action: "set hold to " + told(2*a.f.Hold.Seconds()) + ", and hold_phone to more than that"}
 }
 
 func (a *adviser) abandon() *Advice {
@@ -133,9 +133,9 @@ func (a *adviser) abandon() *Advice {
 	return &Advice{Code: "many_abandon",
 		Figures: map[string]float64{"abandoned": float64(left), "joined": float64(joined),
 			"wait_p90_seconds": p90},
-		Text: fmt.Sprintf("%d of %d who joined the line left it; who came in waited up to %s", left, joined,
+		Text: fmt.Sprintf("%d of the %d visitors that joined the line left it; 90 %% of those admitted waited less than %s", left, joined,
 			told(p90)),
-		Action: "tell those who wait why with message; if the origin takes more, raise the limits"}
+		Action: "set message to explain the wait to visitors; raise the limits if the origin can handle more"}
 }
 
 // limit applies when people wait for new_users_per_minute although there are never many users at
@@ -148,11 +148,11 @@ func (a *adviser) limit() *Advice {
 	x := &Advice{Code: "limit_never_reached",
 		Figures: map[string]float64{"most_active": float64(most), "total_active_users": float64(limit),
 			"most_waiting": float64(a.sum.Values[RoomWaitingMax])},
-		Text:   fmt.Sprintf("never more than %d of %d users were inside at once", most, limit),
-		Action: "nothing has to be done; total_active_users only matters beyond what comes"}
+		Text:   fmt.Sprintf("there were never more than %d users inside at once, of %d allowed", most, limit),
+		Action: "nothing to do: traffic never reaches total_active_users"}
 	if a.sum.Values[RoomWaitingMax] > 0 {
-		x.Text += ", and yet people waited: for new_users_per_minute"
-		x.Action = fmt.Sprintf("raise new_users_per_minute, %d, if the origin takes it, or lower session_duration",
+		x.Text += "; visitors waited nevertheless, because of new_users_per_minute"
+		x.Action = fmt.Sprintf("raise new_users_per_minute, now %d, if the origin can handle it, or lower session_duration",
 			a.f.New)
 	}
 	return x
@@ -165,8 +165,8 @@ func (a *adviser) slow() *Advice {
 	p50, p95 := a.seconds(RoomOrigin, 0.5), a.seconds(RoomOrigin, 0.95)
 	return &Advice{Code: "origin_slow",
 		Figures: map[string]float64{"p50_seconds": p50, "p95_seconds": p95},
-		Text:    fmt.Sprintf("of 100 answers of the origin 5 take %s or more", told(p95)),
-		Action:  "find out what is slow; until then lower total_active_users and see whether it helps"}
+		Text:    fmt.Sprintf("the origin takes %s or more for the slowest 5 %% of the responses", told(p95)),
+		Action:  "find out what is slow; meanwhile, lower total_active_users and see whether it helps"}
 }
 
 // slower applies when the origin is slow with a full room, and fast otherwise.
@@ -197,9 +197,9 @@ func (a *adviser) slower() *Advice {
 	}
 	return &Advice{Code: "limit_too_high",
 		Figures: map[string]float64{"p90_full_seconds": b.Seconds(), "p90_else_seconds": i.Seconds()},
-		Text: fmt.Sprintf("when the room is full, 10 of 100 answers of the origin take %s or more, else %s",
+		Text: fmt.Sprintf("when the room is full, the slowest 10 %% of the responses of the origin take %s or more, otherwise %s",
 			told(b.Seconds()), told(i.Seconds())),
-		Action: fmt.Sprintf("lower total_active_users, %d: the origin does not take so many", a.f.Active)}
+		Action: fmt.Sprintf("lower total_active_users, now %d: the origin cannot handle so many visitors", a.f.Active)}
 }
 
 func (a *adviser) failed() *Advice {
@@ -211,8 +211,8 @@ func (a *adviser) failed() *Advice {
 	}
 	return &Advice{Code: "origin_fails",
 		Figures: map[string]float64{"failed": failed, "requests": all},
-		Text:    fmt.Sprintf("%.1f of 100 requests failed at the origin", 100*failed/all),
-		Action:  "see the origin's log; if it fails when it is full, lower total_active_users"}
+		Text:    fmt.Sprintf("%.1f %% of the requests failed at the origin", 100*failed/all),
+		Action:  "read the log of the origin; if it fails under load, lower total_active_users"}
 }
 
 // told formats a time with no more precision than needed.

@@ -76,14 +76,14 @@ func (d *dayReader) index() error {
 	foot, head := make([]byte, footSize), make([]byte, len(dayHead)+1)
 	size := info.Size()
 	if size < int64(len(head)+footSize) {
-		return d.damaged("it is cut off")
+		return d.damaged("it is truncated")
 	}
 	if _, err := d.f.ReadAt(head, 0); err != nil {
 		return err
 	}
 	switch {
 	case string(head[:len(dayHead)]) != dayHead:
-		return d.damaged("it is no file of analytics")
+		return d.damaged("it is not an analytics file")
 	case head[len(dayHead)] != format:
 		return fmt.Errorf("%s: %w", d.file, errNewer)
 	}
@@ -100,7 +100,7 @@ func (d *dayReader) index() error {
 		return err
 	}
 	if crc(b) != binary.LittleEndian.Uint32(foot[12:]) {
-		return d.damaged("what says where its columns are is damaged")
+		return d.damaged("the index of its columns is damaged")
 	}
 	return d.parse(newReader(b), at)
 }
@@ -123,12 +123,12 @@ func (d *dayReader) parse(r *reader, end int64) error {
 			s.parts = append(s.parts, p)
 		}
 		if r.Bad() || s.at+s.size > end || len(columns) == 0 {
-			return d.damaged("what says where its columns are makes no sense")
+			return d.damaged("the index of its columns is invalid")
 		}
 		d.all = append(d.all, s)
 	}
 	if !r.Done() || d.step == 0 {
-		return d.damaged("what says where its columns are makes no sense")
+		return d.damaged("the index of its columns is invalid")
 	}
 	return nil
 }
@@ -165,7 +165,7 @@ func (d *dayReader) add(g *grid, of Series) error {
 			histograms(r, cells, p.column-1)
 		}
 		if !r.Done() {
-			return d.damaged(fmt.Sprintf("a column of %s %q makes no sense", s.Kind, s.Name))
+			return d.damaged(fmt.Sprintf("a column of %s %q is invalid", s.Kind, s.Name))
 		}
 	}
 	return nil
@@ -180,7 +180,7 @@ func (d *dayReader) inflate(b []byte) ([]byte, error) {
 	}
 	raw, err := io.ReadAll(io.LimitReader(d.inflater, mostInflate))
 	if err != nil {
-		return nil, d.damaged("a column cannot be unpacked")
+		return nil, d.damaged("a column cannot be decompressed")
 	}
 	return raw, nil
 }

@@ -61,11 +61,11 @@ func (k *Recorder) openLog(day int64) bool {
 		}
 	}
 	if err != nil {
-		k.complain("analytics are not kept: their file cannot be opened", err)
+		k.complain("analytics are not recorded: cannot open their file", err)
 		return false
 	}
 	if cut > 0 {
-		k.cfg.Log.Info("the torn end of the analytics was cut off: a minute at most", "file", path,
+		k.cfg.Log.Info("removed the incomplete end of the analytics file: at most one minute is lost", "file", path,
 			"bytes", cut)
 	}
 	k.log, k.day = l, day
@@ -101,15 +101,15 @@ func (k *Recorder) saveGood(path string) {
 		return
 	}
 	if err := os.WriteFile(path, b[:good], 0o600); err != nil {
-		k.complain("analytics before the damage are not kept", err)
+		k.complain("analytics from before the damage are lost", err)
 	}
 }
 
 // setAside moves a damaged file away. A file of a newer headgate stays.
 func (k *Recorder) setAside(path string, why error) {
 	err := os.Rename(path, path+brokenEnd)
-	k.cfg.Log.Error("a file of analytics is damaged and set aside", "file", path+brokenEnd, "why", why,
-		"error", err, "hint", "what it held is missing in charts; delete it, or bring it back from a backup")
+	k.cfg.Log.Error("an analytics file is damaged and was set aside", "file", path+brokenEnd, "why", why,
+		"error", err, "hint", "its data is missing in charts; delete the file, or restore it from a backup")
 }
 
 // tidy converts the logs of days other than day to columns, and deletes what is too old or too
@@ -120,7 +120,7 @@ func (k *Recorder) tidy(day int64) {
 			continue
 		}
 		if err := k.finish(d); err != nil {
-			k.complain("a day of analytics stays as it came: its columns cannot be made", err)
+			k.complain("cannot compress a day of analytics; it stays a log", err)
 		}
 	}
 	k.forget(k.days(minuteEnd), k.cfg.Days, minuteEnd)
@@ -172,8 +172,8 @@ func (k *Recorder) shrink() {
 		}
 		if err := os.Remove(filepath.Join(k.cfg.Dir, f.Name())); err == nil {
 			bytes -= f.Size()
-			k.cfg.Log.Warn("old analytics deleted: all together they take too much", "file", f.Name(),
-				"max_bytes", k.cfg.MaxBytes, "hint", "set analytics.max_bytes higher, or analytics.keep lower")
+			k.cfg.Log.Warn("deleted old analytics: together they exceeded max_bytes", "file", f.Name(),
+				"max_bytes", k.cfg.MaxBytes, "hint", "raise analytics.max_bytes, or lower analytics.keep")
 		}
 	}
 }

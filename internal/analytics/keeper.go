@@ -89,7 +89,7 @@ func (k *Recorder) load() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err := os.MkdirAll(k.cfg.Dir, 0o700); err != nil {
-		k.complain("analytics are not kept: their folder cannot be made", err)
+		k.complain("analytics are not recorded: cannot create their folder", err)
 	}
 	k.loaded = true
 	k.tidy(dayOf(k.cfg.Wall().Unix()))
@@ -234,11 +234,11 @@ func (k *Recorder) flush() {
 		return
 	}
 	if k.full() {
-		k.complain("a minute of analytics is not kept: they take what they may", nil)
+		k.complain("a minute of analytics is not recorded: max_bytes is reached", nil)
 		return
 	}
 	if err := k.log.append(k.minute, rows); err != nil {
-		k.complain("a minute of analytics is not kept: it cannot be written", err)
+		k.complain("a minute of analytics is not recorded: cannot write it", err)
 	}
 }
 
@@ -247,7 +247,7 @@ func (k *Recorder) closeLog() {
 		return
 	}
 	if err := k.log.close(); err != nil {
-		k.complain("the end of the analytics is not synced", err)
+		k.complain("cannot sync the end of the analytics file", err)
 	}
 	k.log = nil
 }
@@ -259,5 +259,5 @@ func (k *Recorder) complain(what string, err error) {
 	}
 	k.told = time.Now()
 	k.cfg.Log.Warn(what, "folder", k.cfg.Dir, "error", err,
-		"hint", "rooms and limits go on without; see that the disk has room and can be written")
+		"hint", "rooms and limits work without analytics; check that the disk has free space and is writable")
 }

@@ -268,7 +268,7 @@ func TestAFolderThatCannotBeWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.run(3*time.Minute, true)
-		if !strings.Contains(s.log.String(), "analytics are not kept") {
+		if !strings.Contains(s.log.String(), "analytics are not recorded") {
 			t.Error(s.log.String())
 		}
 	})

@@ -35,7 +35,7 @@ type fileError struct {
 
 func (e *fileError) Error() string { return fmt.Sprintf("analytics file %s: %s", e.file, e.what) }
 
-var errNewer = errors.New("it is of a newer headgate")
+var errNewer = errors.New("a newer headgate wrote it")
 
 func crc(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
 
@@ -198,7 +198,7 @@ func (x *logReader) head() bool {
 	case len(x.b) < headSize:
 		return false
 	case string(x.b[:len(logHead)]) != logHead:
-		x.err = &fileError{x.file, "it is no log of analytics"}
+		x.err = &fileError{x.file, "it is not an analytics log"}
 		return false
 	case x.b[len(logHead)] != format:
 		x.err = fmt.Errorf("%s: %w", x.file, errNewer)

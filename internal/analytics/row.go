@@ -55,7 +55,7 @@ func (r *Row) quantile(i int, q float64) (time.Duration, bool) {
 	return 0, false
 }
 
-var errRow = errors.New("what is said of a step makes no sense")
+var errRow = errors.New("a row of analytics is invalid")
 
 // roomOf is the maximum number of histograms of a kind. In files the column numbers follow after
 // them.

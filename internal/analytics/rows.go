@@ -121,7 +121,7 @@ func (q *Query) Check() error {
 	columns, _ := q.Kind.columns()
 	if columns == nil || len(q.Name) > mostName || !slices.Contains(Steps(), q.Step) || q.From < 0 ||
 		q.To > 1<<40 || q.From%q.Step != 0 || (q.To-q.From)/q.Step > mostSteps {
-		return errors.New("a question about analytics makes no sense")
+		return errors.New("an analytics query is invalid")
 	}
 	return nil
 }

@@ -60,10 +60,10 @@ func (a *API) admit(c *call, e route) *problem {
 		return nil
 	case e.scope != scopeRead && !a.refusals.take(c.who.token.ID, time.Now()):
 		return &problem{Status: http.StatusTooManyRequests, Code: "too_many_refusals",
-			Detail: "too many changes that this token may not make", Hint: a.tokenHint(c, e)}
+			Detail: "too many requests that this token does not allow", Hint: a.tokenHint(c, e)}
 	}
 	return &problem{Status: http.StatusForbidden, Code: "scope_missing",
-		Detail: "this token may not: it has the scope " + strings.Join(c.who.token.Scopes, ", "),
+		Detail: "this token does not allow it; the scopes of the token are: " + strings.Join(c.who.token.Scopes, ", "),
 		Hint:   a.tokenHint(c, e)}
 }
 
@@ -73,7 +73,7 @@ func (a *API) identify(c *call, e route) *problem {
 	if hash, ok := c.r.Context().Value(holderKey{}).(string); ok {
 		if c.who.token, ok = a.TokenByHash(hash); !ok {
 			return &problem{Status: http.StatusUnauthorized, Code: "token_unknown",
-				Detail: "the token that has signed in was revoked, or has expired", Hint: "sign in again"}
+				Detail: "the token of this sign-in was revoked or has expired", Hint: "sign in again"}
 		}
 		return nil
 	}
@@ -86,19 +86,19 @@ func (a *API) identify(c *call, e route) *problem {
 		Detail: "a change needs a token", Hint: a.tokenHint(c, e)}
 	if len(sent) == 0 {
 		if e.scope == scopeRead {
-			p.Detail = "reading from another machine, through a proxy or under a host name needs a token"
+			p.Detail = "reading needs a token from another machine, through a proxy or under a host name"
 		}
 		return p
 	}
 	secret, ok := bearer(sent)
 	if !ok {
-		p.Code, p.Detail = "token_malformed", "this is not a token of headgate"
+		p.Code, p.Detail = "token_malformed", "this is not a headgate token"
 		return p
 	}
 	t, found := a.cfg.Tokens.find(secret)
 	switch {
 	case !found:
-		p.Code, p.Detail = "token_unknown", "no such token, or it was revoked"
+		p.Code, p.Detail = "token_unknown", "the token does not exist or was revoked"
 		return p
 	case t.IsExpired(time.Now()):
 		p.Code, p.Detail = "token_expired", "this token has expired"
@@ -111,7 +111,7 @@ func (a *API) identify(c *call, e route) *problem {
 // tokenHint explains how to get a token. Only requests from this machine learn the path of the data
 // folder.
 func (a *API) tokenHint(c *call, e route) string {
-	s := "make one on the machine of headgate: headgate token create --scope " + e.scope
+	s := "create one on the machine that runs headgate: headgate token create --scope " + e.scope
 	if c.room != "" && c.r.Pattern != "" && plainWord(c.room) {
 		s += ":" + c.room
 	}

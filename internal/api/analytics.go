@@ -27,7 +27,7 @@ type Analytics interface {
 }
 
 // ErrNoAnalytics reports that no statistics are kept.
-var ErrNoAnalytics = errors.New("analytics are not kept here")
+var ErrNoAnalytics = errors.New("analytics are off")
 
 // Bounds of one request. Chosen: a year of days, or a month of minutes, is one answer.
 const (
@@ -84,8 +84,8 @@ func (a *API) analytics(c *call) (any, error) {
 
 func nothingKnown(s analytics.Series) error {
 	return &problem{Status: http.StatusNotFound, Code: "nothing_known",
-		Detail: "there is no " + s.Kind.String() + " of that name, and nothing is known of one in that time",
-		Hint:   "GET /v1/rooms, /v1/limits and /v1/queues list them; of what was removed, ask for the time before"}
+		Detail: "there is no " + s.Kind.String() + " of that name, and no data of one in that time",
+		Hint:   "GET /v1/rooms, /v1/limits and /v1/queues list them; for one that was removed, choose an earlier time"}
 }
 
 // known reports whether a series exists now.
@@ -301,16 +301,16 @@ func pastQueryOf(r *http.Request, now time.Time) (*pastQuery, error) {
 		switch {
 		case !values.Has(k.String()):
 		case q.Kind != 0:
-			return nil, badParameter(k.String(), "stands beside another one",
+			return nil, badParameter(k.String(), "cannot be used with another one",
 				"ask for one room, limit or queue")
 		case name == "" || len(name) > 256:
-			return nil, badParameter(k.String(), "is no name", "write "+k.String()+"=NAME")
+			return nil, badParameter(k.String(), "is not a valid name", "write "+k.String()+"=NAME")
 		default:
 			q.Kind, q.Name = k, name
 		}
 	}
 	if q.Kind == 0 {
-		return nil, badParameter("room", "nothing is asked for", "write room=NAME, limit=NAME or queue=NAME")
+		return nil, badParameter("room", "no room, limit or queue is named", "write room=NAME, limit=NAME or queue=NAME")
 	}
 	if q.format, err = formatOf(values, r.Header); err != nil {
 		return nil, err
@@ -328,15 +328,15 @@ func pastQueryOf(r *http.Request, now time.Time) (*pastQuery, error) {
 func queryOf(r *http.Request, names ...string) (url.Values, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, badParameter("", "the query is not valid", "write room=NAME&from=-24h")
+		return nil, badParameter("", "the query is invalid", "write room=NAME&from=-24h")
 	}
 	for name, all := range values {
 		if !slices.Contains(names, name) {
-			return nil, badParameter(clip(name), "there is no such parameter",
-				"there are "+strings.Join(names, ", "))
+			return nil, badParameter(clip(name), "this parameter does not exist",
+				"use "+strings.Join(names, ", "))
 		}
 		if len(all) > 1 {
-			return nil, badParameter(name, "stands there twice", "write it once")
+			return nil, badParameter(name, "occurs twice", "write it once")
 		}
 	}
 	return values, nil
@@ -348,7 +348,7 @@ func formatOf(values url.Values, h http.Header) (string, error) {
 		return f, nil
 	case "":
 	default:
-		return "", badParameter("format", "is not known", "write json, csv or ndjson")
+		return "", badParameter("format", "is not a format", "write json, csv or ndjson")
 	}
 	formats := []string{"json", "csv", "ndjson", "ndjson", "ndjson"}
 	return formats[max(0, wire.Prefers(h, "application/json", "text/csv",
@@ -376,16 +376,16 @@ func (q *pastQuery) timesOf(values url.Values, now time.Time) error {
 	default:
 		d, err := durationOf(s)
 		if err != nil || !slices.Contains(steps, int64(d/time.Second)) || d%time.Second != 0 {
-			return badParameter("step", "is not one of the steps",
+			return badParameter("step", "is not a step",
 				"write auto, 1m, 5m, 15m, 30m, 1h, 2h, 3h, 6h, 12h, 1d or 7d")
 		}
 		q.Step = int64(d / time.Second)
 	}
 	q.From, q.To = from/q.Step*q.Step, (to+q.Step-1)/q.Step*q.Step
 	if n := (q.To - q.From) / q.Step; n > most {
-		return badParameter("step", "gives "+strconv.FormatInt(n, 10)+" points, and "+
-			strconv.FormatInt(most, 10)+" are the most",
-			"take a longer step, a shorter time, or format=csv for up to "+strconv.Itoa(mostExported))
+		return badParameter("step", "gives "+strconv.FormatInt(n, 10)+" points; the maximum is "+
+			strconv.FormatInt(most, 10),
+			"use a longer step, a shorter time, or format=csv for up to "+strconv.Itoa(mostExported))
 	}
 	return nil
 }
@@ -396,13 +396,13 @@ func rangeOf(values url.Values, now time.Time) (from, to int64, err error) {
 	times := [2]time.Time{now.Add(-usualRange), now}
 	if s := values.Get("to"); s != "" {
 		if times[1], err = momentOf(s, now); err != nil {
-			return 0, 0, badParameter("to", "is no time", timeHint)
+			return 0, 0, badParameter("to", "is not a time", timeHint)
 		}
 		times[0] = times[1].Add(-usualRange)
 	}
 	if s := values.Get("from"); s != "" {
 		if times[0], err = momentOf(s, now); err != nil {
-			return 0, 0, badParameter("from", "is no time", timeHint)
+			return 0, 0, badParameter("from", "is not a time", timeHint)
 		}
 	}
 	switch {
@@ -411,7 +411,7 @@ func rangeOf(values url.Values, now time.Time) (from, to int64, err error) {
 	case !times[0].Before(times[1]):
 		return 0, 0, badParameter("from", "is not before to", "swap them")
 	case times[1].Sub(times[0]) > mostRange:
-		return 0, 0, badParameter("from", "is too long before to", "ask for ten years at most")
+		return 0, 0, badParameter("from", "is too far before to", "choose ten years at most")
 	}
 	return times[0].Unix(), times[1].Add(time.Second - 1).Unix(), nil
 }

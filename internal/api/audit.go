@@ -55,7 +55,8 @@ func (a *Audit) path() string { return filepath.Join(a.dir, auditFile) }
 
 func (a *Audit) fail(err error) error {
 	return hint.File(err, a.path()+": the audit log cannot be written",
-		"let the user of headgate write the data folder, and see that the disk has room")
+		"give the user that runs headgate write access to the data folder, "+
+			"and check that the disk has free space")
 }
 
 // Close closes the file. A later Append opens it again.
@@ -171,7 +172,7 @@ func (a *Audit) Newest(most int) ([]AuditEntry, error) {
 		}
 		if err != nil {
 			return nil, hint.File(err, path+": cannot be read",
-				"let the user of headgate read the data folder")
+				"give the user that runs headgate read access to the data folder")
 		}
 		lines := bytes.Split(b, []byte("\n"))
 		for _, line := range slices.Backward(lines) {

@@ -52,12 +52,12 @@ func (a *API) dispatch(w http.ResponseWriter, r *http.Request, routes []route) {
 	}
 	if routes == nil {
 		a.refuse(c, &problem{Status: http.StatusNotFound, Code: "no_such_path",
-			Detail: "there is nothing at this path", Hint: "begin with GET /v1/rooms"})
+			Detail: "there is nothing at this path", Hint: "start with GET /v1/rooms"})
 		return
 	}
 	h.Set("Allow", strings.Join(methods, ", "))
 	a.refuse(c, &problem{Status: http.StatusMethodNotAllowed, Code: "method_not_allowed",
-		Detail: "this method is not for this path", Hint: "use " + strings.Join(methods, " or ")})
+		Detail: "this path does not support this method", Hint: "use " + strings.Join(methods, " or ")})
 }
 
 // clip shortens text that a client can make as long as a header may be.

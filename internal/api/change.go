@@ -60,7 +60,7 @@ func asked(pairs map[string]string) map[string]string {
 }
 
 func readPairs(c *call) (map[string]string, error) {
-	body, err := readBody(c, maxBody, "send only the keys that change")
+	body, err := readBody(c, maxBody, "send only the keys that you change")
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func readBody(c *call, most int64, hint string) ([]byte, error) {
 			Detail: "the body is larger than " + strconv.FormatInt(most>>10, 10) + " KB", Hint: hint}
 	}
 	if err != nil {
-		return nil, badBody("the body did not arrive: " + err.Error())
+		return nil, badBody("cannot read the body: " + err.Error())
 	}
 	return body, nil
 }
@@ -111,7 +111,7 @@ func parsePairs(body []byte) (map[string]string, error) {
 			return nil, badBody("the body is not valid JSON")
 		}
 		if _, twice := pairs[key]; twice {
-			return nil, badBody("the body names a key twice")
+			return nil, badBody("a key occurs twice in the body")
 		}
 		if pairs[key], err = textOf(key, v); err != nil {
 			return nil, err
@@ -121,10 +121,10 @@ func parsePairs(body []byte) (map[string]string, error) {
 		return nil, badBody("the body is not valid JSON")
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, badBody("something follows the JSON object")
+		return nil, badBody("there is more text after the JSON object")
 	}
 	if len(pairs) == 0 {
-		return nil, badBody("the body names no key")
+		return nil, badBody("the body has no keys")
 	}
 	return pairs, nil
 }
@@ -152,7 +152,7 @@ func textOf(key string, v json.Token) (string, error) {
 		name = "a key"
 	}
 	return "", &problem{Status: http.StatusUnprocessableEntity, Code: "invalid_change",
-		Detail: name + ": a value of this type does not belong here",
+		Detail: name + ": a value of this type is not allowed",
 		Hint:   `write a number, true or false, or text in quotes, such as "5m"`}
 }
 

@@ -80,5 +80,5 @@ func readOnly(c *call, example string, keys ...string) (map[string]string, error
 
 func unclear(example string) *problem {
 	return &problem{Status: http.StatusUnprocessableEntity, Code: "invalid_change",
-		Detail: "the body does not say what is to be done", Hint: "send " + example}
+		Detail: "the body does not have the right keys", Hint: "send " + example}
 }

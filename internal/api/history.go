@@ -46,8 +46,8 @@ func count(q url.Values, name string, otherwise, most int64) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < 1 || n > most {
 		return 0, &problem{Status: http.StatusBadRequest, Code: "invalid_query",
-			Detail: name + " is a whole number from 1 to " + strconv.FormatInt(most, 10),
-			Hint:   "leave it out for " + strconv.FormatInt(otherwise, 10)}
+			Detail: name + " must be a whole number from 1 to " + strconv.FormatInt(most, 10),
+			Hint:   "leave it out to use " + strconv.FormatInt(otherwise, 10)}
 	}
 	return n, nil
 }

@@ -30,7 +30,7 @@ type RotateResult struct {
 // Reasons why a key cannot be removed.
 var (
 	ErrNoKey    = errors.New("there is no such sealing key")
-	ErrKeySeals = errors.New("this key seals cookies, or is about to")
+	ErrKeySeals = errors.New("this key seals cookies now, or will do so soon")
 )
 
 // keys handles GET /v1/keys.

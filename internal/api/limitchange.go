@@ -112,7 +112,7 @@ func setLimit(l *headgate.LimitConfig, pairs map[string]string) (before, after m
 			set, ok = overrideOf(l, whose), whose != "" && len(whose) <= headgate.MaxKey
 		}
 		if !ok {
-			return nil, nil, badChange(clip(key) + " cannot be changed here: there are " +
+			return nil, nil, badChange(clip(key) + " cannot be changed here; the keys are " +
 				strings.Join(slices.Sorted(maps.Keys(keys)), ", ") + ", and " + ofKey + " with a key")
 		}
 		told := toldOf(key)
@@ -184,7 +184,7 @@ func (a *API) limitNamed(name string) (*headgate.LimitConfig, error) {
 
 func badChange(detail string) *problem {
 	return &problem{Status: http.StatusUnprocessableEntity, Code: "invalid_change", Detail: detail,
-		Hint: `send such as {"amount": 200, "shadow": true}; the file says the rest`}
+		Hint: `send, for example, {"amount": 200, "shadow": true}; the file sets the other keys`}
 }
 
 // A limitKey is a value of a limit that can be changed while the limit is in use.

@@ -29,7 +29,7 @@ type limitAsk struct {
 
 func badAsk(detail string) *problem {
 	return &problem{Status: http.StatusUnprocessableEntity, Code: "invalid_ask", Detail: detail,
-		Hint: `send such as {"limit": "api", "key": "bob", "cost": 1}`}
+		Hint: `send, for example, {"limit": "api", "key": "bob", "cost": 1}`}
 }
 
 // flag parses the only parameter of a query, which is true or false.
@@ -37,7 +37,7 @@ func flag(c *call, name string) (bool, error) {
 	q, err := url.ParseQuery(c.r.URL.RawQuery)
 	s, twice := q.Get(name), len(q[name]) > 1
 	if q.Del(name); err != nil || len(q) > 0 || twice || s != "" && s != "true" && s != "false" {
-		p := badAsk("the query is more than " + name + "=true or " + name + "=false")
+		p := badAsk("the query may only have " + name + "=true or " + name + "=false")
 		p.Hint = "send ?" + name + "=true, or no query"
 		return false, p
 	}
@@ -47,7 +47,7 @@ func flag(c *call, name string) (bool, error) {
 // readAsks reads a body of objects with these fields.
 func readAsks(c *call, fields ...string) (asks []limitAsk, array bool, err error) {
 	c.quiet = true
-	body, err := readBody(c, maxAsksBody, "ask about fewer at once")
+	body, err := readBody(c, maxAsksBody, "check fewer at once")
 	if err != nil {
 		if p, ok := errors.AsType[*problem](err); ok && p.Code == "invalid_body" {
 			p.Hint = badAsk("").Hint
@@ -71,17 +71,17 @@ func parseAsks(body []byte, fields []string) (asks []limitAsk, array bool, err e
 	case first == json.Delim('['):
 		array = true
 	case first != json.Delim('{'):
-		return nil, false, badAsk("the body is no object and no array of objects")
+		return nil, false, badAsk("the body is not an object and not an array of objects")
 	}
 	for !array || d.More() {
 		if array {
 			if open, err := d.Token(); err != nil || open != json.Delim('{') {
-				return nil, false, badAsk("what is in the array is no object")
+				return nil, false, badAsk("an element of the array is not an object")
 			}
 		}
 		if len(asks) == maxAsks {
 			return nil, false, &problem{Status: http.StatusRequestEntityTooLarge, Code: "too_many_asks",
-				Detail: "more than " + strconv.Itoa(maxAsks) + " at once", Hint: "ask about fewer at once"}
+				Detail: "more than " + strconv.Itoa(maxAsks) + " at once", Hint: "check fewer at once"}
 		}
 		ask, err := parseAsk(d, fields)
 		if err != nil {
@@ -106,7 +106,7 @@ func parseAsks(body []byte, fields []string) (asks []limitAsk, array bool, err e
 }
 
 func badJSON() *problem {
-	p := badAsk("the body is not valid JSON, or something follows it")
+	p := badAsk("the body is not valid JSON, or there is more text after it")
 	p.Status, p.Code = http.StatusBadRequest, "invalid_body"
 	return p
 }
@@ -123,12 +123,12 @@ func parseAsk(d *json.Decoder, fields []string) (limitAsk, error) {
 		}
 		switch {
 		case slices.Contains(seen, name):
-			return a, badAsk("a name stands there twice")
+			return a, badAsk("a field occurs twice")
 		case !slices.Contains(fields, name):
 			if !plainWord(name) {
-				name = "a name"
+				name = "a field"
 			}
-			return a, badAsk(name + " does not belong here: there are " + strings.Join(fields, ", "))
+			return a, badAsk(name + " is not allowed; the fields are " + strings.Join(fields, ", "))
 		}
 		seen = append(seen, name)
 		v, err := d.Token()
@@ -143,7 +143,7 @@ func parseAsk(d *json.Decoder, fields []string) (limitAsk, error) {
 		return a, badJSON()
 	}
 	if a.Limit == "" {
-		return a, badAsk("no limit is named")
+		return a, badAsk("the field limit is missing")
 	}
 	return a, nil
 }
@@ -155,7 +155,7 @@ func (a *limitAsk) set(name string, v json.Token) error {
 	switch name {
 	case "limit", "key":
 		if !isText {
-			return badAsk(name + " is text in quotes")
+			return badAsk(name + " must be a string")
 		}
 		if name == "limit" {
 			a.Limit = text
@@ -165,7 +165,7 @@ func (a *limitAsk) set(name string, v json.Token) error {
 	case "cost":
 		n, err := strconv.ParseInt(string(number), 10, 64)
 		if !isNumber || err != nil || n < -limit.MaxAmount || n > limit.MaxAmount {
-			return badAsk("cost is a whole number, up to " + strconv.Itoa(limit.MaxAmount))
+			return badAsk("cost must be a whole number, up to " + strconv.Itoa(limit.MaxAmount))
 		}
 		a.Cost, a.costs = n, true
 	case "reservation":
@@ -174,13 +174,13 @@ func (a *limitAsk) set(name string, v json.Token) error {
 		}
 		n, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
-			return badAsk("reservation is the digits that reserve or check answered")
+			return badAsk("reservation must be the number that reserve or check returned")
 		}
 		a.id, a.settles = n, true
 	case "ttl_seconds":
 		n, err := number.Float64()
 		if !isNumber || err != nil || !(n >= 0.001 && n <= maxReserved.Seconds()) {
-			return badAsk("ttl_seconds is a number from 0.001 to " +
+			return badAsk("ttl_seconds must be a number from 0.001 to " +
 				strconv.Itoa(int(maxReserved.Seconds())))
 		}
 		a.ttl = time.Duration(n * float64(time.Second))

@@ -22,9 +22,9 @@ const (
 // keys have used.
 func (a *API) putLimit(c *call) (any, error) {
 	name := c.r.PathValue("limit")
-	body, err := readBody(c, maxBody, "a key for each client belongs under overrides of the configuration")
+	body, err := readBody(c, maxBody, "set amounts of single keys under overrides in the configuration")
 	if p, ok := errors.AsType[*problem](err); ok && p.Code == "invalid_body" {
-		p.Hint = "send one JSON object with the keys that a limit has in the file"
+		p.Hint = "send one JSON object with the keys that a limit has in the configuration file"
 	}
 	if err == nil && a.cfg.Limits.Make == nil {
 		err = limitProblem(headgate.ErrNoLimit)

@@ -162,7 +162,7 @@ func (a *API) settleLimit(c *call) (any, error) {
 		return nil, err
 	}
 	if !ask.settles || !ask.costs {
-		return nil, badAsk("a reservation and a cost are needed")
+		return nil, badAsk("reservation and cost are required")
 	}
 	if err := rules.Settle(c.r.Context(), ask.LimitCheck, ask.id); err != nil {
 		return nil, limitProblem(err)
@@ -177,7 +177,7 @@ func (a *API) renewLimit(c *call) (any, error) {
 		return nil, err
 	}
 	if ask.id == 0 {
-		return nil, badAsk("the reservation of a call under way is needed")
+		return nil, badAsk("the reservation of a call in progress is required")
 	}
 	if err := rules.Renew(c.r.Context(), ask.LimitCheck, ask.id); err != nil {
 		return nil, limitProblem(err)
@@ -195,7 +195,7 @@ func (a *API) oneAsk(c *call, fields ...string) (ask limitAsk, rules headgate.Li
 	case err != nil:
 		return ask, nil, err
 	case array:
-		return ask, nil, badAsk("reservations are made and settled one by one")
+		return ask, nil, badAsk("send one reservation per request")
 	}
 	return asks[0], rules, nil
 }
@@ -352,8 +352,8 @@ func (a *API) limitKeys(c *call) (any, error) {
 		count, err = strconv.Atoi(s)
 	}
 	if err != nil || count < 1 || count > maxKeysShown {
-		p := badAsk("count is a number from 1 to " + strconv.Itoa(maxKeysShown))
-		p.Hint = "send such as ?count=100&after=3.7"
+		p := badAsk("count must be a whole number from 1 to " + strconv.Itoa(maxKeysShown))
+		p.Hint = "send, for example, ?count=100&after=3.7"
 		return nil, p
 	}
 	if a.cfg.Limits.Keys == nil {
@@ -381,8 +381,8 @@ func (a *API) limitKey(c *call) (any, error) {
 		ask.Cost, err = strconv.ParseInt(s, 10, 64)
 	}
 	if q.Del("cost"); err != nil || len(q) > 0 || ask.Cost < 0 || ask.Cost > limit.MaxAmount {
-		p := badAsk("the query is more than cost, a whole number from 0 to " + strconv.Itoa(limit.MaxAmount))
-		p.Hint = "send such as ?cost=50, or no query"
+		p := badAsk("the query may only have cost, a whole number from 0 to " + strconv.Itoa(limit.MaxAmount))
+		p.Hint = "send, for example, ?cost=50, or no query"
 		return nil, p
 	}
 	if a.cfg.Limits.Keys == nil {
@@ -431,21 +431,21 @@ func limitProblem(err error) error {
 		return &problem{Status: http.StatusUnprocessableEntity, Code: "invalid_key",
 			Detail: clip(err.Error()),
 			Hint: "a key has up to " + strconv.Itoa(headgate.MaxKey) +
-				" bytes: send a hash of what is longer; after is what next was"}
+				" bytes: send a hash of a longer key; set after to the next of the previous answer"}
 	case errors.Is(err, headgate.ErrCost):
 		return &problem{Status: http.StatusUnprocessableEntity, Code: "invalid_cost",
 			Detail: clip(err.Error()),
-			Hint:   "calls in progress end by their reservation; a reservation costs at least 1"}
+			Hint:   "end calls in progress with their reservation; the cost of a reservation is at least 1"}
 	case errors.Is(err, headgate.ErrNoReservation):
 		return &problem{Status: http.StatusNotFound, Code: "no_such_reservation", Detail: err.Error(),
-			Hint: "settle within ttl_seconds, once, and renew before the lease ends, with the limit and the key of the reservation"}
+			Hint: "settle once, within ttl_seconds, and renew before the lease ends; send the limit and the key of the reservation"}
 	case errors.Is(err, headgate.ErrUnreachable):
 		return &problem{Status: http.StatusServiceUnavailable, Code: "host_unreachable", cause: err,
 			Detail: "the node that counts this key does not answer",
-			Hint:   "ask again in some seconds; headgate cluster status tells who is there"}
+			Hint:   "retry in some seconds; headgate cluster status lists the nodes that are up"}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return &problem{Status: http.StatusServiceUnavailable, Code: "not_in_time", cause: err,
-			Detail: "the limits could not be asked in time", Hint: "ask again"}
+			Detail: "the limits did not answer in time", Hint: "retry"}
 	}
 	return err
 }

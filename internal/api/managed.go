@@ -96,13 +96,13 @@ func (a *API) zone(c *call, b *manage.Catalog, scope string) (manage.Zone, error
 
 // refused returns the problem of a token that is valid but lacks a scope.
 func (a *API) refused(c *call, needs string) *problem {
-	hint := "make one on the machine of headgate: headgate token create --scope " + needs
+	hint := "create one on the machine that runs headgate: headgate token create --scope " + needs
 	if !a.refusals.take(c.who.token.ID, time.Now()) {
 		return &problem{Status: http.StatusTooManyRequests, Code: "too_many_refusals",
-			Detail: "too many requests that this token may not make", Hint: hint}
+			Detail: "too many requests that this token does not allow", Hint: hint}
 	}
 	return &problem{Status: http.StatusForbidden, Code: "scope_missing",
-		Detail: "this token may not: it has the scope " + strings.Join(c.who.token.Scopes, ", "), Hint: hint}
+		Detail: "this token does not allow it; the scopes of the token are: " + strings.Join(c.who.token.Scopes, ", "), Hint: hint}
 }
 
 // see answers with one object, or a list of the objects of a room.
@@ -146,7 +146,7 @@ func (a *API) write(what, verb string) func(*call) (any, error) {
 			return nil, err
 		}
 		if verb != manage.Delete {
-			if op.Body, err = readBody(c, maxManaged, "a page has 1,000,000 bytes at most"); err != nil {
+			if op.Body, err = readBody(c, maxManaged, "a page may have at most 1,000,000 bytes"); err != nil {
 				return nil, err
 			}
 		}
@@ -236,7 +236,7 @@ func (a *API) envelope(c *call, res *manage.Result) *envelope {
 		a.fill(r)
 		if !r.Own.InForce && c.r.Method != http.MethodGet {
 			e.Messages = append(e.Messages, told{Code: numberBase,
-				Message: "kept, and not in force here: " + r.Own.Problem,
+				Message: "stored, but not in force on this node: " + r.Own.Problem,
 				Own:     &toldOurs{Code: "not_in_force", Hint: "read the room again in some seconds"}})
 		}
 	}
@@ -252,7 +252,7 @@ func paged[T any](c *call, all []T) (any, error) {
 	info := &resultInfo{Page: 1, PerPage: 25, TotalCount: len(all)}
 	query, err := url.ParseQuery(c.r.URL.RawQuery)
 	if err != nil {
-		return nil, badQuery("", "the query is not valid")
+		return nil, badQuery("", "the query is invalid")
 	}
 	for _, p := range []struct {
 		name        string
@@ -281,7 +281,7 @@ func paged[T any](c *call, all []T) (any, error) {
 
 func badQuery(name, problem string) error {
 	return manage.Faults{{Pointer: "/" + name, Code: manage.CodeValue, Problem: problem,
-		Hint: "write page=2&per_page=50"}}
+		Hint: "write, for example, page=2&per_page=50"}}
 }
 
 // listRooms lists the rooms of a zone.
@@ -398,7 +398,7 @@ func (a *API) roomStatus(c *call) (any, error) {
 	}
 	_, why := a.cfg.Rooms.InForce(r)
 	return nil, &problem{Status: http.StatusBadRequest, Code: "not_in_force",
-		Detail: "the room is not open here: " + why, Hint: "read the room: headgate.problem says why"}
+		Detail: "the room is not open on this node: " + why, Hint: "read the room: headgate.problem has the reason"}
 }
 
 // refuseWrapped answers with a problem in the format of Cloudflare's API. Clients of that API retry
@@ -438,18 +438,18 @@ func managedProblem(err error) *problem {
 	}
 	switch {
 	case errors.Is(err, manage.ErrNoZone):
-		return missing("GET /v1/zones lists them; they stand under zones in the configuration")
+		return missing("GET /v1/zones lists them; they are under zones in the configuration")
 	case errors.Is(err, manage.ErrNoRoom), errors.Is(err, manage.ErrNoEvent),
 		errors.Is(err, manage.ErrNoRule):
-		return missing("list them: it may have been deleted, or be of another zone")
+		return missing("list them; it may have been deleted, or belong to another zone")
 	case errors.Is(err, manage.ErrNoChange):
-		return missing("GET /v1/history lists them; old ones are forgotten")
+		return missing("GET /v1/history lists them; old ones are deleted")
 	case errors.Is(err, manage.ErrVersion):
 		return &problem{Status: http.StatusPreconditionFailed, Code: "changed", Detail: err.Error(),
 			Hint: "read it again, and send its ETag as If-Match"}
 	case errors.Is(err, manage.ErrSince):
 		return &problem{Status: http.StatusConflict, Code: "changed", Detail: err.Error(),
-			Hint: "GET /v1/history shows what came after"}
+			Hint: "GET /v1/history shows the later changes"}
 	case errors.Is(err, manage.ErrNewer):
 		return &problem{Status: http.StatusServiceUnavailable, Code: "newer_record", Detail: err.Error(),
 			Hint: "upgrade this node"}

@@ -17,7 +17,7 @@ type SessionRequest struct {
 }
 
 // ErrNoPass reports that a text is neither a signed pass of the room nor the jti of one.
-var ErrNoPass = errors.New("this is not a pass of the room")
+var ErrNoPass = errors.New("this is not a pass of this room")
 
 func (a *API) passRoutes() []route {
 	const one = "/v1/rooms/{name}/passes/"
@@ -52,14 +52,14 @@ func (a *API) endVisit(c *call, abandoned bool) (any, error) {
 	bad := d.Decode(&said) != nil
 	if _, err := d.Token(); bad || !errors.Is(err, io.EOF) || (said.Token == "") == (said.Pass == "") {
 		return nil, &problem{Status: http.StatusBadRequest, Code: "invalid_body",
-			Detail: "the body does not name one pass", Hint: hint}
+			Detail: "the body must name exactly one pass", Hint: hint}
 	}
 	ended, err := a.cfg.Process.EndSession(c.r.Context(), c.room,
 		SessionRequest{Token: said.Token, Pass: said.Pass, Abandoned: abandoned})
 	if errors.Is(err, ErrNoPass) {
 		return nil, &problem{Status: http.StatusUnprocessableEntity, Code: "no_such_pass",
 			Detail: err.Error(),
-			Hint:   "send what the header Headgate-Pass of this room's own requests had, unchanged"}
+			Hint:   "send the unchanged value of the header Headgate-Pass, from a request that passed this room"}
 	}
 	if err != nil {
 		return nil, err

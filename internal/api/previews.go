@@ -68,7 +68,7 @@ func (a *API) makePreview(c *call) (any, error) {
 	if _, err := a.zone(c, b, scopeWrite); err != nil {
 		return nil, err
 	}
-	body, err := readBody(c, maxManaged, "a page has 1,000,000 bytes at most")
+	body, err := readBody(c, maxManaged, "a page may have at most 1,000,000 bytes")
 	if err != nil {
 		return nil, err
 	}
@@ -97,8 +97,8 @@ func (a *API) showPreview(c *call) (any, error) {
 	page := a.previews.find(c.r.PathValue("id"))
 	if page == nil {
 		return nil, &problem{Status: http.StatusNotFound, Code: "no_such_preview",
-			Detail: "there is no such preview, or it is over",
-			Hint:   "previews last an hour, on the node that made them"}
+			Detail: "the preview does not exist or has expired",
+			Hint:   "a preview lasts one hour, on the node that created it"}
 	}
 	return nil, a.render(c, func() (*pages.Preview, error) {
 		return page.Preview("Preview", c.r.URL.Query())

@@ -87,40 +87,40 @@ func problemOf(err error) *problem {
 	switch {
 	case errors.Is(err, ErrDamaged):
 		return &problem{Status: http.StatusConflict, Code: "room_damaged",
-			Detail: "the record of this room cannot be read: it lets nobody in, and nothing of it can change",
-			Hint:   "headgate doctor says how to get the record back"}
+			Detail: "cannot read the record of this room: it admits no visitors and cannot be changed",
+			Hint:   "headgate doctor explains how to restore the record"}
 	case errors.Is(err, ErrNoRoom):
 		return &problem{Status: http.StatusNotFound, Code: "no_such_room",
 			Detail: "there is no such room", Hint: "GET /v1/rooms lists them"}
 	case errors.Is(err, ErrNoKey):
 		return &problem{Status: http.StatusNotFound, Code: "no_such_key", Detail: err.Error(),
-			Hint: "GET /v1/keys, or headgate key list, tells which there are"}
+			Hint: "GET /v1/keys or headgate key list lists the keys"}
 	case errors.Is(err, ErrKeySeals):
 		return &problem{Status: http.StatusConflict, Code: "key_seals", Detail: err.Error(),
-			Hint: "headgate key rotate makes another; in a cluster it takes over after 30 s"}
+			Hint: "create another key with headgate key rotate; in a cluster it is used after 30 s"}
 	case errors.Is(err, ErrNoAnalytics):
 		return &problem{Status: http.StatusNotFound, Code: "analytics_off", Detail: err.Error(),
-			Hint: "write analytics: {enabled: true} into the configuration, and start again"}
+			Hint: "set analytics: {enabled: true} in the configuration, and restart headgate"}
 	case errors.Is(err, ErrAlone):
 		return &problem{Status: http.StatusNotFound, Code: "no_cluster", Detail: err.Error(),
-			Hint: "headgate cluster init makes what a cluster needs"}
+			Hint: "create the files of a cluster with headgate cluster init"}
 	case errors.Is(err, headgate.ErrNoTicket):
 		return &problem{Status: http.StatusNotFound, Code: "no_such_ticket",
 			Detail: "no room knows this ticket",
-			Hint: "the id stands at the foot of the waiting page, and is headgate.ticket in " +
-				"the JSON answer; one from before a line was begun anew is not known any more"}
+			Hint: "the id is at the foot of the waiting page, and is headgate.ticket in " +
+				"the JSON answer; ids from before the line was reset are unknown"}
 	case errors.Is(err, config.ErrNoFile):
 		return &problem{Status: http.StatusConflict, Code: "no_config_file", Detail: err.Error(),
-			Hint: "write a file and start with headgate run --config headgate.yaml"}
+			Hint: "write a configuration file and start with headgate run --config headgate.yaml"}
 	case errors.Is(err, headgate.ErrNotEnded):
 		return &problem{Status: http.StatusServiceUnavailable, Code: "not_ended", Detail: err.Error(),
-			Hint: "ask again, at any node"}
+			Hint: "retry, at any node"}
 	case errors.Is(err, ErrBusy):
 		return &problem{Status: http.StatusServiceUnavailable, Code: "not_ready",
-			Detail: err.Error(), Hint: "ask again when /readyz says ok"}
+			Detail: err.Error(), Hint: "retry when /readyz returns ok"}
 	}
 	p := &problem{Status: http.StatusInternalServerError, Code: "failed", cause: err,
-		Detail: "it could not be done; nothing has changed",
+		Detail: "the request failed; nothing has changed",
 		Hint:   "the log of headgate has the reason under this request id"}
 	if h, ok := errors.AsType[*hint.Error](err); ok {
 		p.Code, p.Hint = "data_folder", h.Do

@@ -58,9 +58,9 @@ func (a *API) putJobs(c *call) (any, error) {
 		return a.putLines(c, q)
 	case err != nil || kind != "application/json":
 		return nil, badJob(http.StatusUnsupportedMediaType, "unknown_format",
-			"a job is application/json, and many are application/x-ndjson, one on a line")
+			"send one job as application/json, or many as application/x-ndjson, one per line")
 	}
-	body, err := readBody(c, queue.MaxLine, "store it elsewhere, and put where")
+	body, err := readBody(c, queue.MaxLine, "store the data elsewhere, and put a job with its address")
 	if err != nil {
 		return nil, err
 	}
@@ -86,8 +86,8 @@ func (a *API) putLines(c *call, q *queue.Queue) (any, error) {
 	}
 	if err != nil || err2 != nil || first < 1 || broken != "" && broken != "refuse" && broken != "keep" {
 		return nil, badJob(http.StatusBadRequest, "invalid_query",
-			"broken is refuse (all lines when one is broken) or keep (the good ones); "+
-				"line is the number of the first line")
+			"broken must be refuse (reject all lines if one is invalid) or keep (keep the valid lines); "+
+				"line must be the number of the first line")
 	}
 	p := &putter{a: a, c: c, q: q, all: broken != "keep", line: first,
 		answer: putAnswer{Faults: []lineFault{}}}
@@ -97,7 +97,7 @@ func (a *API) putLines(c *call, q *queue.Queue) (any, error) {
 			defer func() { <-a.bulks }()
 		default:
 			return nil, &problem{Status: http.StatusServiceUnavailable, Code: "busy",
-				Detail: "too many requests with many jobs at once", Hint: "send it again in a second, or with ?broken=keep"}
+				Detail: "too many requests with many jobs at the same time", Hint: "retry in a second, or send it with ?broken=keep"}
 		}
 	}
 	if err := p.read(); err != nil {
@@ -153,12 +153,12 @@ func (p *putter) read() error {
 			break
 		}
 		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, errLongLine) {
-			return badJob(http.StatusBadRequest, "invalid_body", "the body did not arrive: "+err.Error())
+			return badJob(http.StatusBadRequest, "invalid_body", "cannot read the body: "+err.Error())
 		}
 		p.total += len(line) + 1
 		if p.all && (p.total > maxBulk || len(p.jobs) > maxBulkJobs) {
 			return &problem{Status: http.StatusRequestEntityTooLarge, Code: "body_too_large",
-				Detail: fmt.Sprintf("more than %d MB or %d jobs of which all or none are to be put",
+				Detail: fmt.Sprintf("more than %d MB or %d jobs in one request that puts all or none",
 					maxBulk>>20, maxBulkJobs),
 				Hint: "send it in parts, or with ?broken=keep"}
 		}
@@ -190,7 +190,7 @@ func (p *putter) add(line []byte, err error) {
 	}
 	var j queue.Job
 	if errors.Is(err, errLongLine) {
-		err = fmt.Errorf("longer than %d bytes: store it elsewhere, and put where", queue.MaxLine)
+		err = fmt.Errorf("longer than %d bytes: store the data elsewhere, and put a job with its address", queue.MaxLine)
 	} else {
 		j, err = queue.ParseJob(line)
 	}
@@ -234,13 +234,13 @@ func (p *putter) explain(err error) error {
 	x.Lines = p.answer.Faults
 	if p.all && p.answer.Broken > 0 {
 		x.Status, x.Code = http.StatusUnprocessableEntity, "broken_lines"
-		x.Detail = fmt.Sprintf("%d lines are no job, so nothing was put; the first is line %d: %s",
+		x.Detail = fmt.Sprintf("%d lines are not valid jobs, so nothing was put; the first is line %d: %s",
 			p.answer.Broken, x.Lines[0].Line, x.Lines[0].Detail)
-		x.Hint = "mend them, or put the good ones with ?broken=keep"
+		x.Hint = "correct them, or put the valid ones with ?broken=keep"
 		return x
 	}
 	if n := p.answer.Put + p.answer.Duplicates; n > 0 {
-		x.Detail += fmt.Sprintf(" (the first %d jobs are on the disk, up to line %d at most)", n, p.line)
+		x.Detail += fmt.Sprintf(" (the first %d jobs are on disk, at most up to line %d)", n, p.line)
 	}
 	return x
 }

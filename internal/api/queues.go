@@ -40,16 +40,16 @@ func named(f func(*call) (any, error), names ...string) func(*call) (any, error)
 	return func(c *call) (any, error) {
 		query, err := url.ParseQuery(c.r.URL.RawQuery)
 		if err != nil {
-			return nil, badJob(http.StatusBadRequest, "invalid_query", "the query is not valid")
+			return nil, badJob(http.StatusBadRequest, "invalid_query", "the query is invalid")
 		}
 		for name := range query {
 			if slices.Contains(names, name) {
 				continue
 			}
 			p := badJob(http.StatusBadRequest, "invalid_query",
-				fmt.Sprintf("the query has no name %.64q here, so nothing was done", name))
+				fmt.Sprintf("the parameter %.64q does not exist here; nothing was changed", name))
 			if len(names) > 0 {
-				p.Hint = "it has " + strings.Join(names, " and ")
+				p.Hint = "use " + strings.Join(names, " and ")
 			}
 			return nil, p
 		}
@@ -107,8 +107,8 @@ func (a *API) changeQueue(c *call, q *queue.Queue) (any, error) {
 	if err != nil || len(pairs) != 1 || !(rate >= 0 && rate <= queue.MaxRate) {
 		c.done.Asked = asked(pairs)
 		return nil, &problem{Status: http.StatusUnprocessableEntity, Code: "invalid_change",
-			Detail: "a queue has a rate to change, jobs a second, 0 for none, and nothing else",
-			Hint:   `send {"rate": 50}; its limits are changed by PATCH /v1/limits/{limit}`}
+			Detail: "only rate can be changed: a number of jobs per second, or 0 for no rate",
+			Hint:   `send {"rate": 50}; change its limits with PATCH /v1/limits/{limit}`}
 	}
 	if err := q.SetRate(c.r.Context(), rate); err != nil {
 		return nil, err
@@ -158,7 +158,7 @@ func (a *API) purgeDead(c *call, q *queue.Queue) (any, error) {
 func idsOf(c *call) ([]string, error) {
 	query, err := url.ParseQuery(c.r.URL.RawQuery)
 	if err != nil || len(query["id"]) > maxKeysShown {
-		return nil, badJob(http.StatusBadRequest, "invalid_query", "the query is not valid, or names too many ids")
+		return nil, badJob(http.StatusBadRequest, "invalid_query", "the query is invalid, or has too many ids")
 	}
 	return query["id"], nil
 }
@@ -182,7 +182,7 @@ func (a *API) deadJobs(c *call, q *queue.Queue) (any, error) {
 	}
 	if err != nil || count < 1 || count > maxKeysShown {
 		return nil, badJob(http.StatusBadRequest, "invalid_query",
-			"count is a whole number from 1 to "+strconv.Itoa(maxKeysShown))
+			"count must be a whole number from 1 to "+strconv.Itoa(maxKeysShown))
 	}
 	jobs, next, err := q.Dead(c.r.Context(), query.Get("after"), count)
 	if err != nil {
@@ -197,7 +197,7 @@ func (a *API) saveJobs(c *call, q *queue.Queue) (any, error) {
 	query, err := url.ParseQuery(c.r.URL.RawQuery)
 	dead := query.Get("dead")
 	if err != nil || dead != "" && dead != "true" && dead != "false" {
-		return nil, badJob(http.StatusBadRequest, "invalid_query", "dead is true or false")
+		return nil, badJob(http.StatusBadRequest, "invalid_query", "dead must be true or false")
 	}
 	w := bufio.NewWriterSize(c.w, 64<<10)
 	begun := false
@@ -213,7 +213,7 @@ func (a *API) saveJobs(c *call, q *queue.Queue) (any, error) {
 		err = w.Flush()
 	}
 	if err != nil && begun {
-		a.cfg.Log.Warn("jobs not saved to the end", "queue", q.Name(), "error", err, "request", c.id)
+		a.cfg.Log.Warn("saving jobs stopped before the end", "queue", q.Name(), "error", err, "request", c.id)
 		panic(http.ErrAbortHandler)
 	}
 	return nil, err
@@ -228,23 +228,23 @@ func queueProblem(err error) *problem {
 	switch {
 	case errors.Is(err, errNoQueue):
 		return &problem{Status: http.StatusNotFound, Code: "no_such_queue", Detail: err.Error(),
-			Hint: "GET /v1/queues lists them; they stand under queues in the configuration"}
+			Hint: "GET /v1/queues lists them; they are under queues in the configuration"}
 	case errors.Is(err, queue.ErrFull):
 		return &problem{Status: http.StatusInsufficientStorage, Code: "queue_full", Detail: err.Error(),
-			Hint: "put again when jobs are delivered and there is room on the disk, raise max_waiting or " +
+			Hint: "retry when jobs are delivered and the disk has free space, raise max_waiting or " +
 				"max_bytes of the queue, or lower its key_window"}
 	case errors.Is(err, queue.ErrJob):
 		return badJob(http.StatusUnprocessableEntity, "invalid_job", err.Error())
 	case errors.Is(err, queue.ErrPlace):
-		return badJob(http.StatusBadRequest, "invalid_query", err.Error()+": after is the next of an answer before")
+		return badJob(http.StatusBadRequest, "invalid_query", err.Error()+": set after to the next of the previous answer")
 	case errors.Is(err, queue.ErrWrite):
 		return &problem{Status: http.StatusServiceUnavailable, Code: "not_written", cause: err,
-			Detail: "the jobs could not be written to the disk: they may or may not be there",
-			Hint:   "put them again with the same keys: what is there is not kept twice"}
+			Detail: "cannot write the jobs to disk; some or all of them may be there",
+			Hint:   "put them again with the same keys; duplicates are dropped"}
 	case errors.Is(err, queue.ErrNoHost):
 		return &problem{Status: http.StatusServiceUnavailable, Code: "no_host", cause: err,
-			Detail: "no node hosts the queue just now: jobs can be put, and wait",
-			Hint:   "ask again in some seconds"}
+			Detail: "no node hosts the queue at the moment; you can put jobs, and they wait",
+			Hint:   "retry in some seconds"}
 	}
 	return nil
 }

@@ -20,8 +20,8 @@ func CreateToken(dir string, t Token) (secret string, made Token, err error) {
 	err = editTokens(dir, func(list []Token) ([]Token, error) {
 		if len(list) >= maxTokens {
 			return nil, &hint.Error{
-				Text: fmt.Sprintf("%s: holds %d tokens already", filepath.Join(dir, tokensFile), maxTokens),
-				Do:   "revoke what is not used: headgate token list, headgate token revoke ID"}
+				Text: fmt.Sprintf("%s: already contains %d tokens", filepath.Join(dir, tokensFile), maxTokens),
+				Do:   "revoke unused tokens: headgate token list, headgate token revoke ID"}
 		}
 		return append(list, t), nil
 	})
@@ -57,13 +57,13 @@ func RevokeToken(dir, id string) (gone Token, ok bool, err error) {
 // as a whole: a crash leaves the old list or the new one.
 func editTokens(dir string, edit func([]Token) ([]Token, error)) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return hint.File(err, dir+": cannot be made", "name the data folder of headgate with --data DIR")
+		return hint.File(err, dir+": cannot be made", "set --data DIR to the data folder of headgate")
 	}
 	path := filepath.Join(dir, tokensFile)
 	lock, err := lockTokens(path)
 	if err != nil {
 		return hint.File(err, path+": cannot be opened",
-			"run this as the user of headgate, who owns the data folder")
+			"run this command as the user that runs headgate and owns the data folder")
 	}
 	defer lock.Close() // also unlocks
 	list, err := readTokens(path)
@@ -75,7 +75,7 @@ func editTokens(dir string, edit func([]Token) ([]Token, error)) error {
 	}
 	if err := replaceTokens(dir, list); err != nil {
 		return hint.File(err, path+": cannot be written",
-			"see that the disk has room and the folder is that of headgate")
+			"check that the disk has free space and that the folder belongs to the user that runs headgate")
 	}
 	return nil
 }

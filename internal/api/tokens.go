@@ -86,8 +86,8 @@ func ParseScopes(s string) ([]string, error) {
 		verb, room, narrow := strings.Cut(part, ":")
 		known := slices.Contains([]string{scopeRead, scopeWrite, scopePut, scopePass}, verb)
 		if !known || narrow && !plainWord(room) && !plainZone(room) {
-			return nil, errors.New("the scopes are read, write, put and pass, of one room or queue " +
-				"read:NAME, write:NAME, put:NAME and pass:NAME, and of one zone read:zone/NAME and write:zone/NAME")
+			return nil, errors.New("the scopes are read, write, put and pass; for one room or queue, " +
+				"read:NAME, write:NAME, put:NAME and pass:NAME; for one zone, read:zone/NAME and write:zone/NAME")
 		}
 		if !slices.Contains(all, part) {
 			all = append(all, part)
@@ -176,13 +176,13 @@ func (t *Tokens) current() []Token {
 	if err != nil {
 		if t.told != err.Error() { // log once, not for each request
 			t.told = err.Error()
-			t.log.Error("tokens cannot be read, so nobody has one", "error", err)
+			t.log.Error("cannot read the tokens, so no token is valid", "error", err)
 		}
 		return nil
 	}
 	t.seen, t.told = info, ""
 	if !platform.IsPrivate(info.Mode()) {
-		t.log.Warn("others may read the tokens' hashes", "hint", "chmod 600 "+path)
+		t.log.Warn("other users can read the hashes of the tokens", "hint", "chmod 600 "+path)
 	}
 	return t.list
 }
@@ -218,9 +218,9 @@ func readTokens(path string) ([]Token, error) {
 }
 
 func tokenError(path, text string, err error) error {
-	do := "run this as the user of headgate, who owns the file"
+	do := "run this command as the user that runs headgate and owns the file"
 	if err == nil || !errors.Is(err, fs.ErrPermission) {
-		do = "restore it from a backup, or move it away and create the tokens anew"
+		do = "restore it from a backup, or move it away and create new tokens"
 	}
 	return hint.File(err, path+": "+text, do)
 }

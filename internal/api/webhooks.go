@@ -93,7 +93,7 @@ func (a *API) testWebhook(c *call) (any, error) {
 func webhookProblem(err error) *problem {
 	if errors.Is(err, ErrNoWebhook) {
 		return &problem{Status: http.StatusNotFound, Code: "no_such_webhook", Detail: err.Error(),
-			Hint: "GET /v1/webhooks lists them; they stand under webhooks in the configuration"}
+			Hint: "GET /v1/webhooks lists them; they are under webhooks in the configuration"}
 	}
 	return nil
 }

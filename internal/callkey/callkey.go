@@ -33,8 +33,8 @@ const (
 	Cookie        = "cookie"
 	Path          = "path" // decoded and cleaned
 	Method        = "method"
-	Host          = "host"  // lower case, without the port
-	Visit         = "visit" // session in the room that the request went through; otherwise the client's address
+	Host          = "host"    // lower case, without the port
+	Session       = "session" // session in the room that the request went through; otherwise the client's address
 )
 
 // missingKey replaces a part that a request does not have. A ~ at the start of a value is doubled,
@@ -114,8 +114,8 @@ func partOf(p *Part, r *Call) string {
 		return marked(strings.ToUpper(r.Method)) // some origins ignore its case
 	case Host:
 		return hostKey(r.Request)
-	case Visit:
-		if v := visitOf(r.Answer); v != "" {
+	case Session:
+		if v := sessionOf(r.Answer); v != "" {
 			return v
 		}
 		return addressKey(p, r.Addr(r.Request))
@@ -123,12 +123,12 @@ func partOf(p *Part, r *Call) string {
 	return missingKey
 }
 
-// visitOf returns the id of the session of the request that w answers, or "" if it belongs to none.
-func visitOf(w http.ResponseWriter) string {
+// sessionOf returns the id of the session of the request that w answers, or "" if it belongs to none.
+func sessionOf(w http.ResponseWriter) string {
 	for {
 		switch x := w.(type) {
-		case interface{ Visit() string }:
-			return x.Visit()
+		case interface{ SessionName() string }:
+			return x.SessionName()
 		case interface{ Unwrap() http.ResponseWriter }:
 			w = x.Unwrap()
 		default:

@@ -33,7 +33,7 @@ const (
 	KeyPath    = "path"
 	KeyMethod  = "method"
 	KeyHost    = "host"
-	KeyVisit   = "visit" // the room's session; without one the visitor's address
+	KeySession = "session" // the room's session; without one the visitor's address
 )
 
 // maxKeyParts bounds the number of parts of a key. Chosen.
@@ -78,9 +78,9 @@ func readKey(dst *[]KeyPart) func(*decoder, string, *yaml.Node) {
 }
 
 // cleanKeyPart parses client_address, client_address/24, client_address/24/64, header:NAME,
-// cookie:NAME, path, method, host or visit.
+// cookie:NAME, path, method, host or session.
 func cleanKeyPart(s string) (KeyPart, *mistake) {
-	kinds := []string{KeyAddress, KeyHeader, KeyCookie, KeyPath, KeyMethod, KeyHost, KeyVisit}
+	kinds := []string{KeyAddress, KeyHeader, KeyCookie, KeyPath, KeyMethod, KeyHost, KeySession}
 	end := strings.IndexAny(s, ":/")
 	if end < 0 {
 		end = len(s)
@@ -89,9 +89,12 @@ func cleanKeyPart(s string) (KeyPart, *mistake) {
 	named := what == KeyHeader || what == KeyCookie
 	switch {
 	case !slices.Contains(kinds, what):
-		hint := "write client_address, header:NAME, cookie:NAME, path, method, host or visit"
+		hint := "write client_address, header:NAME, cookie:NAME, path, method, host or session"
 		if near := suggest.Nearest(what, kinds); near != "" {
 			hint = "did you mean " + clip(near+rest) + "?"
+		}
+		if what == "visit" {
+			hint = "write session, the new name of visit"
 		}
 		return KeyPart{}, wrong(hint, "%s is no part of a key", quote(s))
 	case what == KeyAddress:

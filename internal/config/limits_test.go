@@ -196,7 +196,7 @@ func TestKeyPartsAreWrittenAsTheyAreRead(t *testing.T) {
 		"header:x-client":       {Kind: KeyHeader, Name: "X-Client"},
 		"cookie:Sid":            {Kind: KeyCookie, Name: "Sid"},
 		"path":                  {Kind: KeyPath}, "method": {Kind: KeyMethod}, "host": {Kind: KeyHost},
-		"visit": {Kind: KeyVisit},
+		"session": {Kind: KeySession},
 	} {
 		got, m := cleanKeyPart(text)
 		if m != nil || got != want {

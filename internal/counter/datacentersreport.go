@@ -13,7 +13,7 @@ type DatacentersReport struct {
 	Moves       uint64             `json:"moves"`               // how often Anywhere has moved
 	Uncertainty float64            `json:"uncertainty_seconds"` // of the order between data centers
 	Anywhere    AnywhereState      `json:"anywhere"`
-	Datacenters []DatacenterReport `json:"sites"` // by name
+	Datacenters []DatacenterReport `json:"datacenters"` // by name
 }
 
 // AnywhereState is the part of the limit of users at once that is lent to no data center.

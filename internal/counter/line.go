@@ -45,7 +45,7 @@ func (p *PlaceInfo) Notice(over ticket.Kind) (word, sentence string) {
 	case p.UsedUp:
 		return "ticket_used", "This ticket has just been used. If that was in another browser, you will join the end of the line."
 	case over == ticket.Pass:
-		return "visit_over", "Your visit has ended. You have joined the end of the line."
+		return "session_over", "Your visit has ended. You have joined the end of the line."
 	case over == ticket.Ticket:
 		return "ticket_over", "The ticket of this browser is over: it was used, perhaps in another browser, or " +
 			"nothing was heard from here for too long. You have joined the end of the line."

@@ -122,7 +122,7 @@ func parseFlags(args []string, stderr io.Writer) (Config, error) {
 		return cfg, &ConfigError{err}
 	}
 	if len(urls) != 1 {
-		return cfg, &ConfigError{fmt.Errorf("say one URL, not %d", len(urls))}
+		return cfg, &ConfigError{fmt.Errorf("give one URL, not %d", len(urls))}
 	}
 	cfg.URL = urls[0]
 	if *revoke == 0 {
@@ -164,7 +164,7 @@ func span(lo, hi *time.Duration) func(string) error {
 		*lo, err1 = time.ParseDuration(from)
 		*hi, err2 = time.ParseDuration(to)
 		if err1 != nil || err2 != nil {
-			return errors.New("say two durations, such as 2s..15s")
+			return errors.New("write two durations, such as 2s..15s")
 		}
 		return nil
 	}

@@ -140,8 +140,8 @@ func (e *ConfigError) Unwrap() error { return e.Err }
 // Hint returns advice on an error, or "" if there is none.
 func Hint(err error) string {
 	if errors.Is(err, ErrForeign) {
-		return "a crowd sent to somebody else's site is an attack; " +
-			"if the site is yours, say so with --yes-this-is-my-site"
+		return "sending a crowd to a site that is not yours is an attack; " +
+			"if the site is yours, add --yes-this-is-my-site"
 	}
 	if _, ok := errors.AsType[*ConfigError](err); ok {
 		return "headgate crowd -h lists all flags"
@@ -157,24 +157,24 @@ func (c *Config) validate() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	fault(c.N < 1, "n: %d visitors: say at least 1", c.N)
+	fault(c.N < 1, "n: %d visitors: must be at least 1", c.N)
 	fault(c.Arrive < 0, "arrive: %v: must not be negative", c.Arrive)
 	fault(c.Duration < 0, "duration: %v: must not be negative", c.Duration)
 	fault(c.Timeout < 0, "timeout: %v: must not be negative", c.Timeout)
 	fault(c.GiveUpAfter < 0, "give-up-after: %v: must not be negative", c.GiveUpAfter)
-	fault(c.MaxConns < 1, "max-conns: %d: say at least 1", c.MaxConns)
+	fault(c.MaxConns < 1, "max-conns: %d: must be at least 1", c.MaxConns)
 	fault(c.SessionMin < 0 || c.SessionMax < c.SessionMin,
 		"stay: %v..%v: the first must not be above the second", c.SessionMin, c.SessionMax)
 	fault(c.ThinkMin <= 0 || c.ThinkMax < c.ThinkMin,
 		"think: %v..%v: both must be above 0, the first not above the second",
 		c.ThinkMin, c.ThinkMax)
 	fault(c.RevokeShare < 0 || c.RevokeShare > 1,
-		"revoke-share: %v: say a share from 0 to 1", c.RevokeShare)
+		"revoke-share: %v: must be a share from 0 to 1", c.RevokeShare)
 	fault(c.GiveUpShare < 0 || c.GiveUpShare > 1,
-		"give-up: %v: say a share from 0 to 1", c.GiveUpShare)
+		"give-up: %v: must be a share from 0 to 1", c.GiveUpShare)
 	fault(c.Shape != ShapeUniform && c.Shape != ShapeBurst,
-		"shape: %q: say uniform or burst", c.Shape)
-	fault(c.Mode != ModePage && c.Mode != ModeJSON, "mode: %q: say page or json", c.Mode)
+		"shape: %q: must be uniform or burst", c.Shape)
+	fault(c.Mode != ModePage && c.Mode != ModeJSON, "mode: %q: must be page or json", c.Mode)
 	if len(errs) == 0 {
 		return nil
 	}

@@ -343,12 +343,12 @@ func TestCommand(t *testing.T) {
 			"-stay", "1ms", srv.URL}, 0, "2 left", ""},
 		{"interrupted", done, []string{"http://127.0.0.1:1/"}, 0, "100 absent", ""},
 		{"help", t.Context(), []string{"-h"}, 0, "", "usage: headgate crowd"},
-		{"no URL", t.Context(), nil, 2, "", "say one URL, not 0"},
+		{"no URL", t.Context(), nil, 2, "", "give one URL, not 0"},
 		{"unknown flag", t.Context(), []string{srv.URL, "-x"}, 2, "", "hint: "},
 		{"all faults at once", t.Context(), []string{srv.URL, "-n", "0", "-shape", "flat",
 			"-stay", "3s..1s"}, 2, "", `shape: "flat"`},
 		{"bad span", t.Context(), []string{srv.URL, "-think", "long"}, 2, "", "two durations"},
-		{"not a URL", t.Context(), []string{"shop"}, 2, "", "say http://HOST:PORT/PATH"},
+		{"not a URL", t.Context(), []string{"shop"}, 2, "", "the form http://HOST:PORT/PATH"},
 		{"foreign", t.Context(), []string{"http://192.0.2.1/"}, 2, "", "--yes-this-is-my-site"},
 	}
 	for _, tt := range tests {

@@ -103,8 +103,8 @@ func (o *Order) note(v, by *Visitor, at time.Duration) {
 	o.Overtaken++
 	if d := still - at; d > o.Worst {
 		o.Worst = d
-		o.Example = fmt.Sprintf("ticket %d (visitor %d) was told to wait on asking at %v, "+
-			"ticket %d (visitor %d) had been called by %v", v.Number, v.ID,
+		o.Example = fmt.Sprintf("ticket %d (visitor %d) still had to wait at %v, "+
+			"ticket %d (visitor %d) was called before %v", v.Number, v.ID,
 			still.Round(time.Millisecond), by.Number, by.ID, at.Round(time.Millisecond))
 	}
 }

@@ -89,15 +89,15 @@ func (s *Summary) Write(w io.Writer) error {
 		fmt.Fprintf(tw, "%s\t%s\n", name, fmt.Sprintf(format, args...))
 	}
 	line("visitors", "%d (%s)", s.Visitors, s.outcomes())
-	line("let in", "%d, %d of them without waiting; %d requests inside, %d left by revoke",
+	line("admitted", "%d, %d of them without waiting; %d requests inside, %d sessions ended by revoke",
 		s.Admitted, s.Direct, s.Requests, s.Revoked)
 	line("waited", "%d; wait p50 %v  p90 %v  p99 %v", s.Waited,
 		tenth(s.WaitP50), tenth(s.WaitP90), tenth(s.WaitP99))
-	line("polls", "%d, %.1f per visitor who waited", s.Polls, s.PollsEach)
-	line("estimate", "%.1f %% let in inside the range shown half-way: %d of %d "+
-		"(%d early, %d late; %d were shown none)", 100*s.Accuracy.Share(), s.Accuracy.Inside,
+	line("polls", "%d, %.1f per visitor that waited", s.Polls, s.PollsEach)
+	line("estimate", "%.1f %% admitted within the range shown half-way: %d of %d "+
+		"(%d early, %d late; %d saw no range)", 100*s.Accuracy.Share(), s.Accuracy.Inside,
 		s.Accuracy.Judged, s.Accuracy.Early, s.Accuracy.Late, s.Accuracy.Unknown)
-	line("order", "%d overtaken of %d who missed no poll (%d missed one)",
+	line("order", "%d overtaken of %d that missed no poll (%d missed one)",
 		s.Order.Overtaken, s.Order.Judged, s.Order.Missed)
 	if s.Order.Example != "" {
 		line("", "worst by %v: %s", tenth(s.Order.Worst), s.Order.Example)

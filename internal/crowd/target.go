@@ -21,7 +21,7 @@ var ErrForeign = errors.New("the target is not on this machine")
 func parseTarget(ctx context.Context, raw string, foreign bool) (*url.URL, error) {
 	u, err := url.Parse(raw)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return nil, &ConfigError{fmt.Errorf("url: %q: say http://HOST:PORT/PATH", raw)}
+		return nil, &ConfigError{fmt.Errorf("url: %q: must have the form http://HOST:PORT/PATH", raw)}
 	}
 	if u.Path == "" {
 		u.Path = "/"

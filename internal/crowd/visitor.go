@@ -182,7 +182,7 @@ func (v *visitor) nextStep(p *Poll) step {
 		}
 		return step{ask: AskPoll, due: p.AnswerAt + v.lastPollAfter()}
 	case p.Ask == AskPage && v.log.CalledAt != Never:
-		v.fail("called but not let in")
+		v.fail("called but not admitted")
 		return step{ask: AskPoll, due: due}
 	case called:
 		if v.log.CalledAt == Never {

@@ -51,7 +51,7 @@ type told struct {
 }
 
 // errNotOurs means that a poll received something that headgate never sends.
-var errNotOurs = errors.New("answer is not a waiting room's")
+var errNotOurs = errors.New("the answer is not from a waiting room")
 
 // send makes one request with the visitor's cookies, and stores the new ones.
 func (v *visitor) send(ctx context.Context, ask Ask, to *url.URL) (answer, error) {

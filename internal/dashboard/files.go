@@ -40,7 +40,7 @@ func readFiles() (files, error) {
 		}
 		_, ext, _ := strings.Cut(e.Name(), ".")
 		if kinds[ext] == "" {
-			return nil, fmt.Errorf("dashboard: static/%s is of no known kind", e.Name())
+			return nil, fmt.Errorf("dashboard: the type of static/%s is unknown", e.Name())
 		}
 		sum := sha256.Sum256(body)
 		all[e.Name()] = file{body, kinds[ext] + "; charset=utf-8",
@@ -63,11 +63,11 @@ func (f files) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		h.Set("Allow", "GET, HEAD")
-		http.Error(w, "the page is only read", http.StatusMethodNotAllowed)
+		http.Error(w, "the page is read-only", http.StatusMethodNotAllowed)
 		return
 	}
 	if !ok {
-		http.Error(w, "there is nothing at this path: the dashboard is at "+Prefix, http.StatusNotFound)
+		http.Error(w, "this path does not exist; the dashboard is at "+Prefix, http.StatusNotFound)
 		return
 	}
 	h.Set("Content-Type", x.kind)

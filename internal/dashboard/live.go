@@ -57,7 +57,7 @@ func (d *Dashboard) reader(r *http.Request) (session string, may func(room strin
 
 func refuseReader(w http.ResponseWriter) {
 	refuse(w, refusal{Status: http.StatusUnauthorized, Code: "signed_out",
-		Detail: "nobody is signed in here", Hint: "sign in with a token"})
+		Detail: "you are not signed in", Hint: "sign in with a token"})
 }
 
 // live handles GET live: an overview of all readable rooms, or with ?room=NAME one of them in full,
@@ -72,7 +72,7 @@ func (d *Dashboard) live(w http.ResponseWriter, r *http.Request) {
 	if !d.streams.open(session) {
 		w.Header().Set("Retry-After", "5")
 		refuse(w, refusal{Status: http.StatusTooManyRequests, Code: "too_many_streams",
-			Detail: "too many pages are open", Hint: "close some of them"})
+			Detail: "too many pages are open", Hint: "close some pages"})
 		return
 	}
 	defer d.streams.close(session)
@@ -140,7 +140,7 @@ func (d *Dashboard) history(w http.ResponseWriter, r *http.Request) {
 	d.mu.Unlock()
 	if points == nil {
 		refuse(w, refusal{Status: http.StatusNotFound, Code: "no_such_room",
-			Detail: "there is no such room, or this token may not read it", Hint: "choose one of the list"})
+			Detail: "there is no such room, or this token may not read it", Hint: "choose a room of the list"})
 		return
 	}
 	type column = []float64

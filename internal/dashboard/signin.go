@@ -115,8 +115,8 @@ func (d *Dashboard) signIn(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		d.cfg.Log.Info("sign-in refused", "remote", r.RemoteAddr)
 		refuse(w, refusal{Status: http.StatusUnauthorized, Code: "token_unknown", Field: "token",
-			Detail: "this token opens nothing here: it is not known, has expired, or may not read",
-			Hint:   "make one on the machine of headgate: headgate token create --scope write"})
+			Detail: "invalid token: it is unknown, has expired, or may not read",
+			Hint:   "create one on the machine that runs headgate: headgate token create --scope write"})
 		return
 	}
 	d.sessions.end(secretOf(r))

@@ -36,11 +36,11 @@ type question struct {
 func (q *question) fault() (field, problem string) {
 	switch {
 	case q.Active < 1 || q.Active > math.MaxInt32:
-		return "total_active_users", "is a whole number from 1 to 2147483647"
+		return "total_active_users", "must be a whole number from 1 to 2147483647"
 	case q.New < 1 || q.New > math.MaxInt32:
-		return "new_users_per_minute", "is a whole number from 1 to 2147483647"
+		return "new_users_per_minute", "must be a whole number from 1 to 2147483647"
 	case q.Session < 1 || q.Session > 30*24*3600:
-		return "session_seconds", "is a whole number from 1 to 2592000"
+		return "session_seconds", "must be a whole number from 1 to 2592000"
 	}
 	return "", ""
 }
@@ -83,12 +83,12 @@ func (d *Dashboard) whatIf(w http.ResponseWriter, r *http.Request) {
 	http.NewResponseController(w).SetReadDeadline(time.Now().Add(signInWaits))
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostWhatIf)).Decode(&q); err != nil {
 		refuse(w, refusal{Status: http.StatusBadRequest, Code: "invalid_body",
-			Detail: "the body is not a question", Hint: "send a room and three whole numbers"})
+			Detail: "the body is invalid", Hint: "send a room and three whole numbers"})
 		return
 	}
 	if field, problem := q.fault(); field != "" {
 		refuse(w, refusal{Status: http.StatusUnprocessableEntity, Code: "invalid_question", Field: field,
-			Detail: problem, Hint: "write such a number"})
+			Detail: problem, Hint: "write a whole number in that range"})
 		return
 	}
 	d.mu.Lock()
@@ -103,7 +103,7 @@ func (d *Dashboard) whatIf(w http.ResponseWriter, r *http.Request) {
 	d.mu.Unlock()
 	if x == nil {
 		refuse(w, refusal{Status: http.StatusNotFound, Code: "no_such_room",
-			Detail: "there is no such room, or this token may not read it", Hint: "choose one of the list"})
+			Detail: "there is no such room, or this token may not read it", Hint: "choose a room of the list"})
 		return
 	}
 	select {
@@ -112,7 +112,7 @@ func (d *Dashboard) whatIf(w http.ResponseWriter, r *http.Request) {
 	default:
 		w.Header().Set("Retry-After", "5")
 		refuse(w, refusal{Status: http.StatusTooManyRequests, Code: "busy",
-			Detail: "another simulation is under way", Hint: "try again in some seconds"})
+			Detail: "another simulation is running", Hint: "retry in some seconds"})
 		return
 	}
 	ctx, stop := context.WithTimeout(r.Context(), longestRun)
@@ -125,7 +125,7 @@ func (d *Dashboard) whatIf(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		refuse(w, refusal{Status: http.StatusServiceUnavailable, Code: "not_in_time",
 			Detail: "the simulation did not end within " + longestRun.String(),
-			Hint:   "the hour was too busy: use headgate simulate with the access log"})
+			Hint:   "the hour was too busy for this page; use headgate simulate with the access log"})
 		return
 	}
 	writeJSON(w, http.StatusOK, a)
@@ -148,11 +148,11 @@ func play(ctx context.Context, past []stretch, now *Room, q *question) (*answer,
 	switch {
 	case seen < shortestPast || came == 0:
 		return nil, &refusal{Status: http.StatusUnprocessableEntity, Code: "nothing_seen",
-			Detail: "nobody has come to this room in the time that is known",
-			Hint:   "this process remembers an hour: ask again when visitors have come"}
+			Detail: "no visitors came to this room in the last hour",
+			Hint:   "the data begins with the process; retry after visitors have come"}
 	case came+past[0].hadActive+past[0].hadWaits > mostArrivals:
 		return nil, &refusal{Status: http.StatusUnprocessableEntity, Code: "too_many",
-			Detail: "more visitors came than can be played here",
+			Detail: "more visitors came than this page can simulate",
 			Hint:   "use headgate simulate with the access log"}
 	}
 	a := &answer{From: past[0].at, Seconds: seen.Seconds(), Session: stay(past, session).Seconds()}

@@ -44,7 +44,7 @@ type outlook struct {
 			Free     int     `json:"free"`
 			Presumed int     `json:"presumed"`
 		} `json:"anywhere"`
-		Centers []site `json:"sites"`
+		Centers []site `json:"datacenters"`
 	} `json:"datacenters"`
 }
 
@@ -158,7 +158,7 @@ func (c *city) takeUnused() bool {
 }
 
 // sentTo matches a counter of messages sent over the link to another data center.
-const sentTo = `^headgate_site_messages_total\{[^}]*to="([^"]+)"[^}]*\} (\S+)$`
+const sentTo = `^headgate_datacenter_messages_total\{[^}]*to="([^"]+)"[^}]*\} (\S+)$`
 
 // count reads how many messages the data center has sent to others.
 func (c *city) count(ctx context.Context) {

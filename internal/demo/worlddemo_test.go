@@ -160,7 +160,7 @@ func TestCityLooks(t *testing.T) {
 		t.Errorf("%+v: want one that is up and alone", c.says)
 	}
 	body = `{"active_users": 17, "datacenters": {"own": "del", "home": "sjc", "uncertainty_seconds": 0.22,
-		"anywhere": {"age_seconds": 0.4, "limit": 60, "free": 11, "presumed": 2}, "sites": [
+		"anywhere": {"age_seconds": 0.4, "limit": 60, "free": 11, "presumed": 2}, "datacenters": [
 		{"name": "lhr", "age_seconds": -1, "held": 5},
 		{"name": "del", "active": 17, "waiting": 4, "held": 20, "unused": 3}]}}`
 	c.lookOnce(t.Context())
@@ -177,7 +177,7 @@ func TestCityLooks(t *testing.T) {
 	}
 	c.counted("sjc", 100, at(0))
 	c.counted("sjc", 130, at(10))
-	metrics = "headgate_site_messages_total{to=\"lhr\"} 7\nheadgate_site_messages_total{to=\"lhr\"} x\n"
+	metrics = "headgate_datacenter_messages_total{to=\"lhr\"} 7\nheadgate_datacenter_messages_total{to=\"lhr\"} x\n"
 	c.count(t.Context())
 	if n, ok := c.sent["sjc"].perSecond(); n != 3 || !ok {
 		t.Errorf("%.1f messages a second, %t; want 3", n, ok)
@@ -192,7 +192,7 @@ func TestFirstAnswers(t *testing.T) {
 	c := newCity(places()[1], &gate{})
 	look := func(unused int) {
 		var o outlook
-		text := fmt.Sprintf(`{"datacenters": {"sites": [{"name": "lhr", "unused": %d}]}}`, unused)
+		text := fmt.Sprintf(`{"datacenters": {"datacenters": [{"name": "lhr", "unused": %d}]}}`, unused)
 		if err := json.Unmarshal([]byte(text), &o); err != nil {
 			t.Fatal(err)
 		}

@@ -301,6 +301,48 @@ func TestALongSilenceOfTheHandler(t *testing.T) {
 	}
 }
 
+// The body has come whole, and the origin works on its answer for longer than a body may pause.
+func TestALongAnswerToAWholeBody(t *testing.T) {
+	for _, two := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			got := make(chan error, 1)
+			dial := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				_, err := io.Copy(io.Discard, r.Body)
+				if n, again := r.Body.Read(make([]byte, 1)); n != 0 || again != io.EOF {
+					err = errors.Join(err, again)
+				}
+				time.Sleep(time.Hour)
+				got <- errors.Join(err, r.Context().Err())
+			})
+			send(t, dial, two, repeat(1, 0, 40))
+			if err := <-got; err != nil {
+				t.Errorf("HTTP/2 %v: %v", two, err)
+			}
+		})
+	}
+}
+
+// Before net/http sends an answer, it reads the rest of the body. A client that does not send it
+// must not occupy its connection for ever, however long the answer is.
+func TestBodiesThatNobodyReads(t *testing.T) {
+	for _, size := range []int{0, 10, 100_000} {
+		for _, head := range []string{"Content-Length: 1000\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n",
+			"Transfer-Encoding: chunked\r\n\r\n0\r\nX-Trailer: never ends\r\n"} {
+			synctest.Test(t, func(t *testing.T) {
+				c, began := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+					w.Write(make([]byte, size))
+				})(), time.Now()
+				go io.WriteString(c, "POST / HTTP/1.1\r\nHost: x\r\n"+head)
+				io.Copy(io.Discard, c)
+				// Twice: before the first write, and after the last.
+				if took := time.Since(began); took > 2*usual.Body {
+					t.Errorf("%d bytes of answer, %q: the connection ends after %v", size, head, took)
+				}
+			})
+		}
+	}
+}
+
 // When the handler itself ends an answer, a later write does not undo that.
 func TestACutStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -33,8 +33,8 @@ func Handler(next http.Handler, pace func() Pace) http.Handler {
 		c := &client{ResponseWriter: w, d: d, most: p.Write, streams: r.ProtoMajor > 1}
 		if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
 			b := &body{ReadCloser: r.Body, d: d, most: p.Body, left: p.Body, rate: p.Rate, streams: c.streams}
-			r = withBody(r, b)
-			defer b.end()
+			r, c.body = withBody(r, b), b
+			defer b.end() // after c.end
 		}
 		defer c.end()
 		next.ServeHTTP(c, r)
@@ -62,6 +62,7 @@ type client struct {
 	most     time.Duration
 	streams  bool // HTTP/2, where a deadline ends a stream even when nothing is written
 	hijacked bool
+	body     *body // nil: the request has none
 
 	mu  sync.Mutex // guards cut
 	cut bool       // the answer was ended from outside
@@ -70,8 +71,12 @@ type client struct {
 // Unwrap gives http.ResponseController access to the underlying writer.
 func (c *client) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
-// begin sets the deadline of a write.
+// begin sets the deadline of a write. Before the first one, the server discards the rest of the
+// body over HTTP/1: that must not take longer than a handler may wait for it.
 func (c *client) begin() {
+	if c.body != nil && !c.streams {
+		c.body.bound()
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.cut {
@@ -81,6 +86,9 @@ func (c *client) begin() {
 
 // rest removes the deadline while nothing is written: the next event of a stream may take long.
 func (c *client) rest() {
+	if c.body != nil && !c.streams {
+		c.body.release()
+	}
 	if !c.streams { // on a connection of its own the deadline affects only writes
 		return
 	}
@@ -124,6 +132,17 @@ func (c *client) SetWriteDeadline(t time.Time) error {
 	return c.d.SetWriteDeadline(t)
 }
 
+// SetReadDeadline sets a deadline of the handler's own for the rest of the body.
+func (c *client) SetReadDeadline(t time.Time) error {
+	if c.body == nil {
+		return c.d.SetReadDeadline(t)
+	}
+	c.body.mu.Lock()
+	defer c.body.mu.Unlock()
+	c.body.own = true
+	return c.d.SetReadDeadline(t)
+}
+
 // Hijack returns the connection, which then has no deadlines.
 func (c *client) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(c.ResponseWriter).Hijack()
@@ -134,45 +153,76 @@ func (c *client) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // A body is the body of a request with a deadline for each read.
 type body struct {
 	io.ReadCloser
-	d          deadlines
-	most, left time.Duration // time to wait for the client
-	rate       int64
-	streams    bool
+	d       deadlines
+	most    time.Duration
+	rate    int64
+	streams bool
 
-	mu    sync.Mutex // guards ended
-	ended bool
+	mu    sync.Mutex    // guards the fields below
+	left  time.Duration // time to wait for the client
+	reads bool          // a read is in progress
+	own   bool          // the handler sets the deadlines
+	done  bool          // the body has been read, or the request has ended
+	ended bool          // the request has ended
 }
 
 // Read waits for the client at most for the time that is left.
 func (b *body) Read(p []byte) (int, error) {
 	began := time.Now()
-	if !b.set(began.Add(b.left)) {
+	if !b.begin(began) {
 		return 0, http.ErrBodyReadAfterClose
 	}
 	n, err := b.ReadCloser.Read(p)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.reads = false
 	b.left -= time.Since(began)
 	if n > 0 {
 		b.left = min(b.most, b.left+time.Duration(n)*time.Second/time.Duration(b.rate))
 	}
-	if b.streams && err == nil {
-		b.set(time.Time{})
+	// Over HTTP/1 the server continues to read after the body, to notice that the client leaves: a
+	// deadline would end the request while the origin works on its answer.
+	if !b.done && (err == io.EOF || b.streams && err == nil && !b.own) {
+		b.d.SetReadDeadline(time.Time{})
 	}
+	b.done = b.done || err == io.EOF
 	return n, err
 }
 
-// set sets the read deadline, unless the request has ended: a reader that is still active must not
-// affect the next request of the connection.
-func (b *body) set(t time.Time) bool {
+// begin sets the deadline of a read, unless the request has ended: a reader that is still active
+// must not affect the next request of the connection.
+func (b *body) begin(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.ended {
-		b.d.SetReadDeadline(t)
+	if !b.done {
+		b.reads = true
+		if !b.own {
+			b.d.SetReadDeadline(now.Add(b.left))
+		}
 	}
 	return !b.ended
+}
+
+// bound limits how long the server reads what the handler has not read.
+func (b *body) bound() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.done && !b.reads && !b.own {
+		b.d.SetReadDeadline(time.Now().Add(b.left))
+	}
+}
+
+// release removes the deadline after a write: an answer may take long.
+func (b *body) release() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.done && !b.reads && !b.own {
+		b.d.SetReadDeadline(time.Time{})
+	}
 }
 
 func (b *body) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.ended = true
+	b.done, b.ended = true, true
 }

@@ -151,7 +151,7 @@ func (b *Catalog) own(op *Op) (*StoredRoom, error) {
 		return nil, err
 	case k.Own.Source == "file":
 		return nil, one("", CodeReadOnly, "change the file and reload, or use headgate room set "+k.Name,
-			"the room stands in the configuration file, and cannot be changed here")
+			"the room is defined in the configuration file and cannot be changed here")
 	}
 	return k, b.match(op, k)
 }
@@ -219,7 +219,7 @@ func (b *Catalog) unique(r *Room, c *config.Room) error {
 	}
 	name := func(id, other string) {
 		if (id == "" || id != r.ID) && strings.EqualFold(other, r.Name) {
-			add("/name", "is already the name of a room", "choose another one")
+			add("/name", "is already the name of another room", "choose another name")
 		}
 	}
 	place := func(id string, x *config.Room) {
@@ -228,12 +228,12 @@ func (b *Catalog) unique(r *Room, c *config.Room) error {
 		switch {
 		case id != "" && id == r.ID:
 		case taken && (at.Host != c.Host || at.Path != c.Path) && i >= 0:
-			add(item("/additional_routes", i)+"/path", "host and path are already those of a room",
-				"choose another path or host")
+			add(item("/additional_routes", i)+"/path", "another room already has this host and path",
+				"choose another host or path")
 		case taken:
-			add("/path", "host and path are already those of a room", "choose another path or host")
+			add("/path", "another room already has this host and path", "choose another host or path")
 		case cookie:
-			add("/cookie_suffix", "makes the name of the cookie that of the room "+quote(x.Name),
+			add("/cookie_suffix", "gives the cookie the same name as that of the room "+quote(x.Name),
 				"choose another suffix")
 		}
 	}

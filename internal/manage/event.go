@@ -102,16 +102,16 @@ func (d *eventDraft) check(r *reader) {
 	checkName(r, "/name", d.Name)
 	start, end := timeOf(d.StartTime), timeOf(d.EndTime)
 	if end.Before(start.Add(time.Minute)) {
-		r.wrong("/event_end_time", CodeConflict, "let the event last a minute at least",
-			"is not a minute after event_start_time")
+		r.wrong("/event_end_time", CodeConflict, "make the event at least one minute long",
+			"is less than one minute after event_start_time")
 	}
 	if p := d.PrequeueStartTime; p != nil && timeOf(*p).After(start.Add(-5*time.Minute)) {
-		r.wrong("/prequeue_start_time", CodeConflict, "begin it 5 minutes before the start at least",
-			"is not 5 minutes before event_start_time")
+		r.wrong("/prequeue_start_time", CodeConflict, "begin the prequeue at least 5 minutes before the start",
+			"is less than 5 minutes before event_start_time")
 	}
 	if d.ShuffleAtEventStart && d.PrequeueStartTime == nil {
 		r.wrong("/shuffle_at_event_start", CodeConflict, "add prequeue_start_time",
-			"there is nobody to shuffle without a prequeue")
+			"without a prequeue there are no visitors to shuffle")
 	}
 	if (d.NewUsersPerMinute == nil) != (d.TotalActiveUsers == nil) {
 		at := "/new_users_per_minute"
@@ -119,7 +119,7 @@ func (d *eventDraft) check(r *reader) {
 			at = "/total_active_users"
 		}
 		r.wrong(at, CodeRequired, "set both, or neither",
-			"new_users_per_minute and total_active_users go together")
+			"new_users_per_minute and total_active_users must be set together")
 	}
 	if d.page != nil {
 		checkPage(r, "/custom_page_html", *d.page)
@@ -133,8 +133,8 @@ func (d *eventDraft) check(r *reader) {
 			begin = timeOf(*d.PrequeueStartTime)
 		}
 		if time.Duration(n)*time.Second < max(time.Minute, end.Sub(begin)) {
-			r.wrong("/headgate/every_seconds", CodeConflict, "repeat it later",
-				"it would begin again before it ends")
+			r.wrong("/headgate/every_seconds", CodeConflict, "increase it",
+				"the event would begin again before it ends")
 		}
 	}
 	for _, g := range eventGaps() {
@@ -165,8 +165,8 @@ func (e *Event) next(now time.Time) (start string, prequeue *string) {
 func fit(r *Room, events []*Event, at string) error {
 	for _, e := range events {
 		if n := r.Own.HardEndSeconds; n > 0 && e.SessionDuration != nil && *e.SessionDuration*60 > n {
-			return one(at, CodeConflict, "shorten the session, or raise headgate.hard_end_seconds",
-				"the session of the event "+quote(e.Name)+" is longer than the hard end of the room")
+			return one(at, CodeConflict, "shorten session_duration, or raise headgate.hard_end_seconds",
+				"session_duration of the event "+quote(e.Name)+" is longer than hard_end_seconds of the room")
 		}
 	}
 	return nil
@@ -180,12 +180,12 @@ func (e *Event) keepsDraw(next *Event, now time.Time) error {
 	switch {
 	case on == nil || !on.Shuffle || next == nil:
 	case next.Name != e.Name:
-		return one("/name", CodeConflict, "rename it when it is over",
-			"the event keeps its name while it is on: its draw goes by it")
+		return one("/name", CodeConflict, "rename the event after it ends",
+			"cannot change while the event is on: its draw depends on the name")
 	case on.Started(now) && !timeOf(next.StartTime).Equal(timeOf(e.StartTime)) &&
 		!timeOf(next.StartTime).After(now):
-		return one("/event_start_time", CodeConflict, "leave it, or choose a time to come",
-			"the order was drawn at the start that there was")
+		return one("/event_start_time", CodeConflict, "keep it, or choose a time in the future",
+			"cannot change: the draw at the previous start has decided the order")
 	}
 	return nil
 }

@@ -215,10 +215,10 @@ func texts(name string, dst *[]string, most int) field {
 		list, ok := v.([]any)
 		switch {
 		case !ok:
-			r.wrong(at, CodeType, "send a list of texts", "is %s, not a list", kind(v))
+			r.wrong(at, CodeType, "send a list of strings", "is %s, not a list", kind(v))
 			return
 		case len(list) > mostItems:
-			r.wrong(at, CodeTooMany, "join some", "has %d entries, and %d are the most", len(list), mostItems)
+			r.wrong(at, CodeTooMany, "combine some of them", "has %d entries; the maximum is %d", len(list), mostItems)
 			return
 		}
 		all := []string{}
@@ -262,7 +262,7 @@ func assets(name string, dst *[]Asset) field {
 			r.wrong(at, CodeType, "send a list", "is %s, not a list", kind(v))
 			return
 		case len(list) > mostAssets:
-			r.wrong(at, CodeTooMany, "leave some out", "has %d files, and %d are the most", len(list),
+			r.wrong(at, CodeTooMany, "remove some", "has %d files; the maximum is %d", len(list),
 				mostAssets)
 			return
 		}
@@ -291,22 +291,22 @@ func checkAsset(r *reader, at string, x *Asset, others []Asset) {
 		r.wrong(at+"/name", CodeValue, "write a name such as img/logo.svg", "%s", err.Error())
 	}
 	if slices.ContainsFunc(others, func(y Asset) bool { return y.Name == x.Name }) {
-		r.wrong(at+"/name", CodeTaken, "keep one of the two", "%s stands twice", quote(x.Name))
+		r.wrong(at+"/name", CodeTaken, "remove one of the two", "%s occurs twice", quote(x.Name))
 	}
 	b, err := base64.StdEncoding.Strict().DecodeString(x.Base64)
 	switch {
 	case err != nil:
-		r.wrong(at+"/base64", CodeValue, "encode the file by RFC 4648, with padding", "is not base64")
+		r.wrong(at+"/base64", CodeValue, "encode the file as base64 of RFC 4648, with padding", "is not base64")
 	case len(b) == 0:
-		r.wrong(at+"/base64", CodeValue, "leave the file out", "is empty")
+		r.wrong(at+"/base64", CodeValue, "remove the file", "is empty")
 	}
 }
 
 // check finds faults that package config does not check.
 func (p *Page) check(r *reader, own string) {
 	if own == "" && len(p.Translations) > 0 {
-		r.wrong("/headgate/page/translations", CodeConflict, "write the page in the room's language as "+
-			"custom_page_html", "are translations of no page")
+		r.wrong("/headgate/page/translations", CodeConflict, "set the page in the room's language as "+
+			"custom_page_html", "are translations, but custom_page_html is empty")
 	}
 	for _, tag := range slices.Sorted(maps.Keys(p.Translations)) {
 		if html := p.Translations[tag]; html == "" {

@@ -57,9 +57,9 @@ var (
 	ErrNoRule   = errors.New("there is no such rule")
 	ErrNoChange = errors.New("there is no such change")
 	// ErrVersion reports that the object does not have the version that If-Match names.
-	ErrVersion = errors.New("it has changed since it was read")
+	ErrVersion = errors.New("it has changed since you read it")
 	// ErrSince reports that a change cannot be undone, because a later change builds on it.
-	ErrSince = errors.New("it has changed again since: take the later change back first")
+	ErrSince = errors.New("a later change builds on this one; undo that one first")
 )
 
 func one(pointer, code, hint, problem string) error {

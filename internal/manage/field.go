@@ -78,11 +78,11 @@ func text(name string, dst *string, std string, most int) field {
 		s, ok := v.(string)
 		switch {
 		case !ok:
-			r.wrong(at, CodeType, "put it in quotes", "is %s, not text", kind(v))
+			r.wrong(at, CodeType, "write it in quotes", "is %s, not a string", kind(v))
 		case len(s) > most:
-			r.wrong(at, CodeRange, "shorten it", "has %d bytes, and %d are the most", len(s), most)
+			r.wrong(at, CodeRange, "shorten it", "has %d bytes; the maximum is %d", len(s), most)
 		case strings.ContainsRune(s, 0):
-			r.wrong(at, CodeValue, "take it out", "contains a zero byte")
+			r.wrong(at, CodeValue, "remove it", "contains a zero byte")
 		default:
 			*dst = s
 		}
@@ -129,7 +129,7 @@ func word(name string, dst *string, std string, words ...string) field {
 		s, ok := v.(string)
 		hint := "write one of " + strings.Join(words, ", ")
 		if !ok {
-			r.wrong(at, CodeType, hint, "is %s, not text", kind(v))
+			r.wrong(at, CodeType, hint, "is %s, not a string", kind(v))
 			return
 		}
 		for _, w := range words {
@@ -166,11 +166,11 @@ func number(name string, dst *int64, std int64, allowed ...int64) field {
 
 // moment is the field of a time with a time zone.
 func moment(name string, dst *string) field {
-	const hint = "write date, time and zone, such as 2026-12-01T10:00:00Z"
+	const hint = "write a date, a time and a time zone, such as 2026-12-01T10:00:00Z"
 	return field{name: name, std: func() { *dst = "" }, read: func(r *reader, at string, v any) {
 		s, ok := v.(string)
 		if !ok {
-			r.wrong(at, CodeType, hint, "is %s, not text", kind(v))
+			r.wrong(at, CodeType, hint, "is %s, not a string", kind(v))
 			return
 		}
 		t, err := time.Parse(time.RFC3339, s)
@@ -178,7 +178,7 @@ func moment(name string, dst *string) field {
 		case err != nil:
 			r.wrong(at, CodeValue, hint, "%s is not an ISO 8601 time", quote(s))
 		case t.Year() < 2000 || t.Year() > 2199:
-			r.wrong(at, CodeRange, "check the year", "the year of %s cannot be meant", quote(s))
+			r.wrong(at, CodeRange, "check the year", "the year of %s is out of range", quote(s))
 		default:
 			*dst = s
 		}

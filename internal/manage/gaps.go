@@ -13,7 +13,7 @@ func roomGaps() []gap[*Room] {
 	return []gap[*Room]{
 		{"/turnstile_mode", func(r *Room) bool {
 			return r.TurnstileMode != "off" && r.TurnstileMode != "invisible"
-		}, "write off, or invisible, which only logs at Cloudflare and does nothing here"},
+		}, "write off, or invisible, which only logs at Cloudflare and has no effect here"},
 		{"/turnstile_action", func(r *Room) bool { return r.TurnstileAction != "log" }, "write log"},
 	}
 }

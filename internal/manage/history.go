@@ -201,8 +201,8 @@ func (b *Catalog) mayGiveBack(was *Change, op *Op) error {
 		now = b.state.Rooms[i].Room
 	}
 	if next.Own.Origin != now.Own.Origin || !slices.Equal(next.Own.Limits, now.Own.Limits) {
-		return one("", CodeValue, "use a token that is not of one zone",
-			"it would change what stands behind the room, or which limits it meets, and this token may not")
+		return one("", CodeValue, "use a token that is not limited to one zone",
+			"this token may not change the origin or the limits of a room")
 	}
 	return nil
 }

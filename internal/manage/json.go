@@ -41,7 +41,7 @@ func parse(body []byte) (any, error) {
 
 func value(d *json.Decoder, at string, depth int) (any, error) {
 	if depth > maxDepth {
-		return nil, one(at, CodeJSON, "a waiting room needs 4 levels", "is nested too deep")
+		return nil, one(at, CodeJSON, "use at most 4 levels", "is nested too deeply")
 	}
 	t, err := d.Token()
 	if err != nil {
@@ -57,7 +57,7 @@ func value(d *json.Decoder, at string, depth int) (any, error) {
 			}
 			name, _ := t.(string)
 			if _, twice := o.members[name]; twice {
-				return nil, one(below(at, name), CodeJSON, "keep one of the two", "stands twice")
+				return nil, one(below(at, name), CodeJSON, "remove one of the two", "occurs twice")
 			}
 			if o.members[name], err = value(d, below(at, name), depth+1); err != nil {
 				return nil, err

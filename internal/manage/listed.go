@@ -47,7 +47,7 @@ func ruleTexts(list []byte) (all []string) {
 	for _, r := range rules {
 		s := strings.TrimSuffix(r.Action, "_waiting_room")
 		if r.Action == actionLane {
-			s += fmt.Sprintf(" %s, %d of 100", r.Own.Lane, r.Own.Share)
+			s += fmt.Sprintf(" %s, %d %%", r.Own.Lane, r.Own.Share)
 		}
 		if !r.Enabled {
 			s += " (off)"

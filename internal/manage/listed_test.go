@@ -57,7 +57,7 @@ func TestAChangeOfRulesIsSaidByRule(t *testing.T) {
 	long := strings.Repeat("é", 200)
 	off := &Rule{Action: actionLane, Expression: "ssl", Description: "members", Own: RuleExtensions{"gold", 30}}
 	_, after := said(nil, []*Rule{off, {Action: actionBypass, Expression: long, Enabled: true}})
-	want := map[string]string{"rule 1": "lane gold, 30 of 100 (off): ssl # members",
+	want := map[string]string{"rule 1": "lane gold, 30 % (off): ssl # members",
 		"rule 2": "bypass: " + long[:192] + "…"}
 	if diff := cmp.Diff(want, after); diff != "" {
 		t.Error(diff)

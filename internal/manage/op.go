@@ -153,11 +153,11 @@ func (b *Catalog) readRoom(op *Op, d *draft, was *Room) error {
 	elsewhere := b.inZone(d.Room, op.Zone)
 	origin := b.originOf(d.Room)
 	if op.Fixed && (was == nil && d.Own.Origin != "" || was != nil && d.Own.Origin != was.Own.Origin) {
-		add(one("/headgate/origin", CodeValue, "leave it out, or use a token that is not of one zone",
-			"this token may not say what stands behind a room"))
+		add(one("/headgate/origin", CodeValue, "leave it out, or use a token that is not limited to one zone",
+			"this token may not set the origin of a room"))
 	} else if origin == "" && elsewhere == nil {
-		add(one("/headgate/origin", CodeRequired, "add it, such as http://127.0.0.1:3000, or an origin to "+
-			"the zone in the configuration file", "nothing stands behind this host and path"))
+		add(one("/headgate/origin", CodeRequired, "add it, such as http://127.0.0.1:3000, or add an origin to "+
+			"the zone in the configuration file", "no origin is set for this room"))
 	}
 	if err := b.mayLimit(op, d, was); !add(err) {
 		return err
@@ -205,15 +205,15 @@ func (b *Catalog) mayLimit(op *Op, d *draft, was *Room) error {
 		before = was.Own.Limits
 	}
 	if op.Fixed && !slices.Equal(before, d.Own.Limits) {
-		return one("/headgate/limits", CodeValue, "leave it out, or use a token that is not of one zone",
-			"this token may not say which limits a room meets")
+		return one("/headgate/limits", CodeValue, "leave it out, or use a token that is not limited to one zone",
+			"this token may not set the limits of a room")
 	}
 	for i, name := range d.Own.Limits {
 		if !slices.ContainsFunc(b.cfg.Limits, func(l config.Limit) bool { return l.Name == name }) &&
 			!slices.Contains(before, name) {
 			all = append(all, &Fault{item("/headgate/limits", i), CodeValue,
 				"there is no limit " + quote(name),
-				"take one of the configuration file, or add it there under limits"})
+				"use a limit of the configuration file, or add this one there under limits"})
 		}
 	}
 	if all != nil {
@@ -266,7 +266,7 @@ func (b *Catalog) doEvent(op *Op, c *Change) (*Result, error) {
 		}
 	}
 	if slices.ContainsFunc(k.Events, func(e *Event) bool { return e.Name == d.Name && e.ID != d.ID }) {
-		return nil, one("/name", CodeTaken, "choose another one",
+		return nil, one("/name", CodeTaken, "choose another name",
 			"is already the name of an event of this room")
 	}
 	d.CustomPageHTML = nil

@@ -122,8 +122,8 @@ func routes(name string, dst *[]Route) field {
 			return
 		}
 		if len(list) > mostItems {
-			r.wrong(at, CodeTooMany, "name the folders that are highest",
-				"has %d routes, and %d are the most", len(list), mostItems)
+			r.wrong(at, CodeTooMany, "list only the top folders",
+				"has %d routes; the maximum is %d", len(list), mostItems)
 			return
 		}
 		all := []Route{}
@@ -165,8 +165,8 @@ func (d *draft) read(body []byte, all bool) error {
 	case ours && d.Own.SessionSeconds > 0:
 		minutes := (d.Own.SessionSeconds + 59) / 60
 		if theirs && minutes != d.SessionDuration {
-			r.wrong("/headgate/session_seconds", CodeConflict, "leave one of the two out",
-				"is %d minutes, and session_duration says %d", minutes, d.SessionDuration)
+			r.wrong("/headgate/session_seconds", CodeConflict, "remove one of the two",
+				"is %d minutes, but session_duration is %d", minutes, d.SessionDuration)
 		}
 		d.SessionDuration = minutes
 	case named(o, "session_duration") || all || d.Own.SessionSeconds == 0:
@@ -177,16 +177,16 @@ func (d *draft) read(body []byte, all bool) error {
 	case ours && d.Own.StatusCode > 0:
 		shown := shownStatus(d.Own.StatusCode)
 		if theirs && shown != d.QueueingStatusCode {
-			r.wrong("/headgate/status_code", CodeConflict, "leave one of the two out",
-				"is shown as %d, and queueing_status_code says %d", shown, d.QueueingStatusCode)
+			r.wrong("/headgate/status_code", CodeConflict, "remove one of the two",
+				"is shown as %d, but queueing_status_code is %d", shown, d.QueueingStatusCode)
 		}
 		d.QueueingStatusCode = shown
 	case named(o, "queueing_status_code") || all || d.Own.StatusCode == 0:
 		d.Own.StatusCode = d.QueueingStatusCode
 	}
 	if d.ID != "" && was.Name != "" && d.Name != was.Name {
-		r.wrong("/name", CodeConflict, "make a room of that name, and delete this one when it is empty",
-			"a room keeps its name: those who wait in it hold tickets of %s", quote(was.Name))
+		r.wrong("/name", CodeConflict, "create a room of that name, and delete this one when it is empty",
+			"cannot change: waiting visitors hold tickets of %s", quote(was.Name))
 	}
 	d.check(r)
 	return r.err()
@@ -228,10 +228,10 @@ func valued(o *object, path ...string) bool {
 func (d *draft) check(r *reader) {
 	if d.CookieAttributes.SameSite == "none" && d.CookieAttributes.Secure == "never" {
 		r.wrong("/cookie_attributes/secure", CodeConflict, "write auto or always",
-			"browsers drop a cookie of samesite none that is not secure")
+			"browsers reject a cookie with samesite none that is not secure")
 	}
 	if len(d.AdditionalRoutes) > 0 && d.CookieSuffix == "" {
-		r.wrong("/cookie_suffix", CodeRequired, "add a suffix", "is needed with additional_routes")
+		r.wrong("/cookie_suffix", CodeRequired, "add a suffix", "is required with additional_routes")
 	}
 	checkPage(r, "/custom_page_html", d.page)
 	d.Own.Page.check(r, d.page)

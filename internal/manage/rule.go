@@ -76,7 +76,7 @@ func (d *ruleDraft) fields(placed bool) []field {
 			r.object(at, v, places)
 			if o, ok := v.(*object); ok && len(o.names) != 1 {
 				r.wrong(at, CodeConflict, `send one of {"index": 1}, {"before": "ID"} and {"after": "ID"}`,
-					"has %d members", len(o.names))
+					"has %d members, not one", len(o.names))
 			}
 			d.position = &p
 		}})
@@ -121,17 +121,17 @@ func (d *ruleDraft) check(r *reader, at string) {
 		r.wrong(at+"/expression", CodeValue, wrong.Hint, "line %d, column %d: %s", wrong.Line, wrong.Column,
 			wrong.Problem)
 	case err != nil:
-		r.wrong(at+"/expression", CodeValue, "docs/rules.md has the language", "%s", err.Error())
+		r.wrong(at+"/expression", CodeValue, "docs/rules.md describes the language", "%s", err.Error())
 	}
 	switch {
 	case d.Action != actionLane && d.Own != RuleExtensions{}:
-		r.wrong(at+"/headgate", CodeConflict, "leave it out", "only a lane has a name and a share")
+		r.wrong(at+"/headgate", CodeConflict, "leave it out", "only an action lane has a name and a share")
 	case d.Action == actionLane && d.Own.Share == 0:
-		r.wrong(at+"/headgate/share", CodeRequired, "write 1 to 89, of 100 calls", "a lane needs a share")
+		r.wrong(at+"/headgate/share", CodeRequired, "write a number from 1 to 89: the share of 100 calls", "a lane needs a share")
 	case d.Action == actionLane && d.Own.Lane == "":
 		r.wrong(at+"/headgate/lane", CodeRequired, "give it a name", "a lane needs a name")
 	case d.Action == actionLane && !rules.LaneName(d.Own.Lane):
-		r.wrong(at+"/headgate/lane", CodeValue, "take A-Z, a-z, 0-9, _ and -", "%s is no name of a lane",
+		r.wrong(at+"/headgate/lane", CodeValue, "use only A-Z, a-z, 0-9, _ and -", "%s is not a valid name of a lane",
 			quote(d.Own.Lane))
 	}
 }
@@ -211,7 +211,7 @@ func (r *Rule) take(was *Rule, now time.Time) {
 }
 
 func tooManyRules() error {
-	return one("", CodeTooMany, "join some with or", "there would be more than "+
+	return one("", CodeTooMany, "combine some rules with or", "there would be more than "+
 		strconv.Itoa(mostRules)+" rules")
 }
 
@@ -226,8 +226,8 @@ func checkShares(r *reader, all []*Rule) {
 		if i < 0 {
 			lanes = append(lanes, is)
 		} else if lanes[i] != is {
-			r.wrong("", CodeConflict, "write the same share in all of them, in one change of the list",
-				"the rules of lane %s have shares of %d and %d", quote(is.Name), lanes[i].Share, is.Share)
+			r.wrong("", CodeConflict, "set the same share in all of them, with one change of the list",
+				"the rules of lane %s have different shares, %d and %d", quote(is.Name), lanes[i].Share, is.Share)
 		}
 	}
 	sum := 0
@@ -236,11 +236,11 @@ func checkShares(r *reader, all []*Rule) {
 	}
 	switch {
 	case len(lanes) > slot.OwnLanes:
-		r.wrong("", CodeTooMany, "lead several rules into one", "there would be %d lanes; %d are the most",
+		r.wrong("", CodeTooMany, "use one lane for several rules", "there would be %d lanes; the maximum is %d",
 			len(lanes), slot.OwnLanes)
 	case sum > slot.MaxShare:
-		r.wrong("", CodeConflict, "leave the ordinary line 1 of 100 calls, and the built-in lane 10",
-			"the lanes have shares of %d together", sum)
+		r.wrong("", CodeConflict, "lower the shares: of 100 calls, the ordinary line needs 1 and the built-in lane 10",
+			"the shares of all lanes add up to %d", sum)
 	}
 }
 
@@ -304,7 +304,7 @@ func (p *position) move(r *reader, all []*Rule, at int) []*Rule {
 	switch {
 	case p.index != nil:
 		if to = int(*p.index) - 1; to > len(others) {
-			r.wrong("/position/index", CodeRange, "count the rules from 1",
+			r.wrong("/position/index", CodeRange, "write a position from 1 to the number of rules",
 				"is more than the %d rules there are", len(all))
 			to = 0
 		}

@@ -64,7 +64,7 @@ type Change struct {
 }
 
 // ErrNewer reports that a later version of headgate wrote the record.
-var ErrNewer = errors.New("the rooms were written by a later headgate: start that one")
+var ErrNewer = errors.New("a newer headgate wrote the rooms; start that version")
 
 func readState(record []byte) (*state, error) {
 	st := &state{Format: Format, Settings: map[string]*keptSettings{}, Pages: map[string]int{}}
@@ -109,8 +109,8 @@ func (st *state) write() ([]byte, error) {
 			(len(record) <= maxRooms || len(st.History) > 1):
 			return record, nil
 		case len(st.History) <= 1:
-			return nil, one("", CodeTooMany, "delete rooms, events or rules that are not needed",
-				"the rooms do not fit into their record any more")
+			return nil, one("", CodeTooMany, "delete rooms, events or rules that you do not need",
+				"the rooms no longer fit into their record")
 		}
 		st.History = slices.Delete(st.History, 0, 1+len(st.History)/8)
 	}

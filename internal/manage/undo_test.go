@@ -43,7 +43,7 @@ func TestUndoWritesNothingThatIsRefused(t *testing.T) {
 	e := change(Events, Create, "", fmt.Sprintf(event, "long", `,"session_duration":60`)).Value.(*Event)
 	shorter := change(Events, Edit, e.ID, `{"session_duration":10}`).Change
 	change(Rooms, Edit, "", `{"headgate":{"hard_end_seconds":1800}}`)
-	refused(shorter.Version, "hard end")
+	refused(shorter.Version, "hard_end_seconds")
 
 	removed := change(Events, Delete, e.ID, "").Change
 	for i := range mostEvents {

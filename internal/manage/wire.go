@@ -275,13 +275,13 @@ func (b *Catalog) Wanted() []DesiredRoom {
 			w.Problem = err.Error()
 			w.Room.Name = k.Name
 		case slices.ContainsFunc(b.cfg.Rooms, func(f config.Room) bool { return f.Name == k.Name }):
-			w.Problem = "the configuration file has a room of this name: rename one of them"
+			w.Problem = "the configuration file has a room of the same name; rename one of them"
 			w.Room = *c
 		case slices.ContainsFunc(b.cfg.Rooms, func(f config.Room) bool {
 			_, place, cookie := f.Taken(c)
 			return place || cookie
 		}):
-			w.Problem = "the configuration file has a room of this host and path: change one of them"
+			w.Problem = "the configuration file has a room with the same host and path; change one of them"
 			w.Room = *c
 		default:
 			w.Room = *c

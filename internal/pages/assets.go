@@ -70,7 +70,7 @@ func ReadAssets(folder string) (*Assets, error) {
 		}
 		kind := assetTypes[strings.ToLower(path.Ext(name))]
 		if kind == "" {
-			return fmt.Errorf("%s: a page has no files of this kind: it has %s", name,
+			return fmt.Errorf("%s: this file type is not allowed; the types are %s", name,
 				strings.Join(slices.Sorted(maps.Keys(assetTypes)), " "))
 		}
 		body, err := readAtMost(root, name, left)
@@ -99,7 +99,7 @@ func CheckAsset(name string) error {
 		}
 	}
 	if assetTypes[strings.ToLower(path.Ext(name))] == "" {
-		return fmt.Errorf("a page has no files of this kind: it has %s",
+		return fmt.Errorf("this file type is not allowed; the types are %s",
 			strings.Join(slices.Sorted(maps.Keys(assetTypes)), " "))
 	}
 	return nil
@@ -123,7 +123,7 @@ func (a *Assets) add(name, kind string, body []byte) {
 func readAtMost(root *os.Root, name string, most int) ([]byte, error) {
 	info, err := root.Stat(name)
 	if err == nil && !info.Mode().IsRegular() { // reading a pipe would never end
-		err = errors.New("it is not a plain file")
+		err = errors.New("it is not a regular file")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -164,7 +164,7 @@ func (a *Assets) serve(w http.ResponseWriter, r *http.Request, name string) {
 	f := a.files[name]
 	switch {
 	case f == nil:
-		http.Error(w, "the page has no such file", http.StatusNotFound)
+		http.Error(w, "this file of the page does not exist", http.StatusNotFound)
 		return
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		w.Header().Set("Allow", "GET, HEAD")

@@ -90,8 +90,8 @@ func TestAssetsStayInTheirFolder(t *testing.T) {
 	}
 	for dir, want := range map[string]string{
 		link: "b.txt",
-		folderOf(t, map[string]string{"index.html": "<script>"}): "index.html: a page has no files of this kind",
-		folderOf(t, map[string]string{"page": ""}):               "page: a page has no files of this kind",
+		folderOf(t, map[string]string{"index.html": "<script>"}): "index.html: this file type is not allowed",
+		folderOf(t, map[string]string{"page": ""}):               "page: this file type is not allowed",
 		folderOf(t, many): "more than 200 files",
 		folderOf(t, map[string]string{"a.txt": half, "b.txt": half}): "more than 16 MB",
 		filepath.Join(link, "none"):                                  "no such file",

@@ -55,7 +55,7 @@ type Custom struct {
 // TemplateErrors returns them as a list.
 func ParseCustom(html []byte) (*Custom, error) {
 	if len(html) > MaxCustom {
-		return nil, &TemplateError{Problem: fmt.Sprintf("the page has %d bytes, more than %d",
+		return nil, &TemplateError{Problem: fmt.Sprintf("the page has %d bytes; the maximum is %d",
 			len(html), MaxCustom), Hint: "serve images, fonts and scripts as files of the page"}
 	}
 	source := string(html)
@@ -130,35 +130,35 @@ func check(source string) error {
 		}
 		text, after, closed := strings.Cut(rest, end)
 		if !closed {
-			wrong(line, "write "+end+" behind it", "the tag {{%.20s is not closed", firstLine(rest))
+			wrong(line, "write "+end+" after it", "the tag {{%.20s is not closed", firstLine(rest))
 			break
 		}
 		at := line
 		line, source = line+strings.Count(text, "\n"), after
 		t := newTag(text, at)
 		if tags++; tags > maxTags {
-			wrong(at, "leave some out", "there are more than %d tags", maxTags)
+			wrong(at, "remove some", "there are more than %d tags", maxTags)
 			break
 		}
 		switch t.kind {
 		case '!':
 		case '#', '^':
 			if open = append(open, t); len(open) > maxDepth {
-				wrong(at, "end some sections first", "sections stand more than %d deep", maxDepth)
+				wrong(at, "end some sections first", "sections are nested more than %d deep", maxDepth)
 			}
 			checkName(t, wrong)
 		case '/':
 			open = closeSection(open, t, wrong)
 		case '>', '<', '$':
-			wrong(at, "write the text out", "files and blocks cannot be named in a page")
+			wrong(at, "write the text itself", "a page cannot include files and blocks")
 		case '=':
-			wrong(at, "keep {{ and }}", "other delimiters are not possible")
+			wrong(at, "keep {{ and }}", "other delimiters are not supported")
 		default:
 			checkName(t, wrong)
 		}
 	}
 	for _, t := range open {
-		wrong(t.line, "end it with {{/"+t.name+"}}", "section %s never ends", quoted(t.name))
+		wrong(t.line, "end it with {{/"+t.name+"}}", "section %s has no end", quoted(t.name))
 	}
 	return errors.Join(errs...)
 }
@@ -171,12 +171,12 @@ func closeSection(open []tag, t tag, wrong wronger) []tag {
 			continue
 		}
 		if last := len(open) - 1; i < last {
-			wrong(t.line, "sections end in the order in which they began", "section %s ends, but %s "+
+			wrong(t.line, "end the section that began last first", "section %s ends, but %s "+
 				"of line %d is still open", quoted(t.name), quoted(open[last].name), open[last].line)
 		}
 		return open[:i]
 	}
-	wrong(t.line, "take it out, or begin it with {{#"+t.name+"}}", "section %s ends and never began",
+	wrong(t.line, "remove it, or begin the section with {{#"+t.name+"}}", "section %s ends but has no beginning",
 		quoted(t.name))
 	return open
 }
@@ -197,7 +197,7 @@ func checkName(t tag, wrong wronger) {
 	for _, v := range variables {
 		switch {
 		case v.name == t.name && v.own && (t.kind == '{' || t.kind == '&'):
-			wrong(t.line, "write {{"+t.name+"}}", "%s is text and cannot be unescaped", quoted(t.name))
+			wrong(t.line, "write {{"+t.name+"}}", "%s is plain text and cannot be inserted unescaped", quoted(t.name))
 			return
 		case v.name == t.name:
 			return
@@ -294,7 +294,7 @@ type bounded struct {
 	left int
 }
 
-var errTooLarge = fmt.Errorf("it has more than %d bytes with its values", maxOutput)
+var errTooLarge = fmt.Errorf("with its values, it has more than %d bytes", maxOutput)
 
 func (b *bounded) Write(p []byte) (int, error) {
 	if len(p) > b.left {

@@ -133,26 +133,26 @@ func TestMistakes(t *testing.T) {
 	for html, want := range map[string]string{
 		"a\n{{waitTim}}":                       `line 2: there is no variable "waitTim"`,
 		"\n\n{{#isFifoQueue}}{{/isFifoQueue}}": `line 3: there is no variable "isFifoQueue"`,
-		"{{#queueAll}}\nx":                     `line 1: section "queueAll" never ends`,
-		"x\n{{/queueAll}}":                     `line 2: section "queueAll" ends and never began`,
+		"{{#queueAll}}\nx":                     `line 1: section "queueAll" has no end`,
+		"x\n{{/queueAll}}":                     `line 2: section "queueAll" ends but has no beginning`,
 		"{{#queueAll}}\n{{#queueIsFull}}\n{{/queueAll}}": `line 3: section "queueAll" ends, but ` +
 			`"queueIsFull" of line 2 is still open`,
-		"{{> header}}":                       "line 1: files and blocks cannot be named in a page",
-		"{{< layout}}":                       "line 1: files and blocks cannot be named in a page",
-		"{{=<% %>=}}<%waitTime%>":            "line 1: other delimiters are not possible",
+		"{{> header}}":                       "line 1: a page cannot include files and blocks",
+		"{{< layout}}":                       "line 1: a page cannot include files and blocks",
+		"{{=<% %>=}}<%waitTime%>":            "line 1: other delimiters are not supported",
 		"a\nb {{waitTime":                    "line 2: the tag {{waitTime is not closed",
 		"{{{waitTime}}":                      "line 1: the tag {{{waitTime}} is not closed",
 		"{{}}":                               `line 1: there is no variable ""`,
 		"{{waitTime.x}}":                     `line 1: there is no variable "waitTime.x"`,
 		"{{.}}":                              `line 1: there is no variable "."`,
-		"{{{message}}}":                      `line 1: "message" is text and cannot be unescaped`,
-		"{{& title }}":                       `line 1: "title" is text and cannot be unescaped`,
-		deep:                                 "line 17: sections stand more than 16 deep",
+		"{{{message}}}":                      `line 1: "message" is plain text and cannot be inserted unescaped`,
+		"{{& title }}":                       `line 1: "title" is plain text and cannot be inserted unescaped`,
+		deep:                                 "line 17: sections are nested more than 16 deep",
 		strings.Repeat("{{waitTime}}", 2001): "line 1: there are more than 2000 tags",
-		strings.Repeat("x", MaxCustom+1): fmt.Sprintf("the page has %d bytes, more than %d",
+		strings.Repeat("x", MaxCustom+1): fmt.Sprintf("the page has %d bytes; the maximum is %d",
 			MaxCustom+1, MaxCustom),
 		strings.Repeat("{{message}}", 2000) + strings.Repeat("x", MaxCustom-22000): fmt.Sprintf(
-			"it has more than %d bytes with its values", maxOutput),
+			"with its values, it has more than %d bytes", maxOutput),
 	} {
 		_, err := ParseCustom([]byte(html))
 		all := TemplateErrors(err)
@@ -316,11 +316,11 @@ func TestPreview(t *testing.T) {
 		t.Errorf("in Japanese: %v %v", got, err)
 	}
 	for query, want := range map[string]string{
-		"waitTime=0":                  `waitTime is "0": write a whole number from 1 on`,
-		"waitTime=x":                  `waitTime is "x": write a whole number from 1 on`,
+		"waitTime=0":                  `waitTime is "0": write a whole number of 1 or more`,
+		"waitTime=x":                  `waitTime is "x": write a whole number of 1 or more`,
 		"force_queue=maybe":           `force_queue is "maybe": write true or false`,
 		"event=over":                  `event is "over": write one of none, prequeueing, started`,
-		"shuffle_at_event_start=true": "shuffle_at_event_start is for an event: add event=prequeueing",
+		"shuffle_at_event_start=true": "shuffle_at_event_start needs an event: add event=prequeueing",
 		"wait_time=3":                 `there is no parameter "wait_time"`,
 	} {
 		q, err := url.ParseQuery(query)

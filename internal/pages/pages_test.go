@@ -82,7 +82,7 @@ func views() map[string]headgate.View {
 			v.PollAfter = 2 * time.Second
 		}),
 		"waiting-slower": with(func(v *headgate.View) {
-			v.SlowerReason = "It takes longer than expected: people ahead are staying longer."
+			v.SlowerReason = "The wait is longer than expected, because people ahead of you stay longer."
 			v.Message = "Tickets for Saturday are sold out.\nThere are plenty for Sunday."
 			v.ETALow, v.ETAHigh = 95*time.Minute, 130*time.Minute
 		}),
@@ -183,7 +183,7 @@ func TestClosedPageLetsGo(t *testing.T) {
 		html := render(t, p, &v)
 		body := html[strings.Index(html, "<main"):strings.Index(html, "</main>")]
 		for _, want := range []string{
-			`data-state="closed"`, ">Closed<", ">" + v.Message + "<", "You may close this page",
+			`data-state="closed"`, ">Closed<", ">" + v.Message + "<", "You can close this page",
 		} {
 			if !strings.Contains(body, want) {
 				t.Errorf("%s: no %q", name, want)
@@ -192,7 +192,7 @@ func TestClosedPageLetsGo(t *testing.T) {
 		if got := strings.Contains(body, " data-place>"); got != place {
 			t.Errorf("%s: shows a place: %v, want %v", name, got, place)
 		}
-		if strings.Contains(body, "ahead of you") || strings.Contains(body, "goes on by itself") {
+		if strings.Contains(body, "ahead of you") || strings.Contains(body, "updates automatically") {
 			t.Errorf("%s: asks to keep waiting", name)
 		}
 		if !strings.Contains(html, `http-equiv="refresh" content="300"`) {

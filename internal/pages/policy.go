@@ -17,7 +17,7 @@ func CheckPolicy(policy string) error {
 	for one := range strings.SplitSeq(policy, ",") {
 		for directive := range strings.SplitSeq(one, ";") {
 			if name := directiveName(directive); slices.Contains(reserved(), name) {
-				return fmt.Errorf("has the directive %s, which headgate keeps for itself", name)
+				return fmt.Errorf("has the directive %s, which only headgate sets", name)
 			}
 		}
 	}

@@ -51,7 +51,7 @@ func (p *Page) Preview(title string, q url.Values) (*Preview, error) {
 		return nil, err
 	}
 	if v.Event.Shuffle && event == "none" {
-		return nil, fmt.Errorf("shuffle_at_event_start is for an event: add event=prequeueing")
+		return nil, fmt.Errorf("shuffle_at_event_start needs an event: add event=prequeueing")
 	}
 	v.Ahead, v.JoinedPosition = v.Position-1, max(v.JoinedPosition, v.Position)
 	v.ETA = time.Duration(wait) * time.Minute
@@ -169,7 +169,7 @@ func (r *reader) word(name string, words ...string) string {
 func (r *reader) number(name string, otherwise int64) int64 {
 	n, err := strconv.ParseInt(r.text(name, strconv.FormatInt(otherwise, 10)), 10, 32)
 	if err != nil || n < 1 {
-		r.fail(name, "a whole number from 1 on")
+		r.fail(name, "a whole number of 1 or more")
 	}
 	return n
 }
@@ -178,7 +178,7 @@ func (r *reader) number(name string, otherwise int64) int64 {
 func (r *reader) end() error {
 	for name := range r.q {
 		if r.err == nil && !slices.Contains(r.read, name) {
-			return fmt.Errorf("there is no parameter %.40q: there are %s", name, strings.Join(r.read, ", "))
+			return fmt.Errorf("there is no parameter %.40q; the parameters are %s", name, strings.Join(r.read, ", "))
 		}
 	}
 	return r.err

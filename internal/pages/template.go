@@ -44,7 +44,7 @@ func parse[T any](
 			source = after
 			if name, ok := strings.CutPrefix(mark, "v:"); ok {
 				if values[name] == nil {
-					errs = append(errs, fmt.Errorf("no value is called %q", name))
+					errs = append(errs, fmt.Errorf("there is no value %q", name))
 				}
 				out = append(out, segment[T]{text.String(), values[name]})
 				text.Reset()
@@ -53,7 +53,7 @@ func parse[T any](
 			body, ok := fixed[mark]
 			switch {
 			case !ok:
-				errs = append(errs, fmt.Errorf("no text is called %q", mark))
+				errs = append(errs, fmt.Errorf("there is no text %q", mark))
 			case mark == "scene" && depth == 0:
 				walk(body, depth+1)
 			default:

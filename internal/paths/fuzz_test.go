@@ -78,6 +78,21 @@ func oracles() map[string]func(sent string) string {
 			}
 			return clean(strings.Join(parts, "/"))
 		},
+		// A target that begins with // is a reference to another host.
+		"urlsplit": func(s string) string {
+			if rest, ok := strings.CutPrefix(s, "//"); ok {
+				_, s, _ = strings.Cut(rest, "/")
+				s = "/" + s
+			}
+			return unescape(s)
+		},
+		"new URL": func(s string) string {
+			if s = strings.ReplaceAll(s, `\`, "/"); strings.HasPrefix(s, "//") {
+				_, s, _ = strings.Cut(strings.TrimLeft(s, "/"), "/")
+				s = "/" + s
+			}
+			return clean(unescape(s))
+		},
 		"decoding twice": func(s string) string { return clean(unescape(unescape(s))) },
 	}
 }
@@ -89,6 +104,7 @@ func FuzzReadings(f *testing.F) {
 		"/", "/a/../b", "/a/..%2fb", "/a%2f%2e%2e;x/b", `/a\..\b`, "//a//../b/.", "/%252e%252e/a",
 		"/a;b/..;c/d;", "/%", "/a%3fb%23c", "/a%5c..%5cb", "http://h//x/..", "/..%252f..", "/%c3%a9[x]|",
 		"/%25%32%66", "/a./b%20/c.%20.", "/a/..%20/b", "/a/.../b", "/%E2%88%95..", "/a/%2e%2e%2f/%2f",
+		"//h/a", "///h//a", `/\h/a%2f..`, "//h", "/%2f/h/a/",
 	} {
 		f.Add(s)
 	}

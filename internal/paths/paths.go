@@ -10,8 +10,8 @@
 // The readings of a request include the results of every sequence of these steps on the bytes that
 // are sent to the origin: decode once (with or without %2f), replace \ by /, cut ;x of each part or
 // everything from ; on, cut from a decoded ? or # on, merge slashes, resolve dots, remove dots and
-// spaces at the end of each part. The clean reading has exactly one reading, itself. No decision
-// reads a path or a host in any other way.
+// spaces at the end of each part, read //host/path as /path. The clean reading has exactly one
+// reading, itself. No decision reads a path or a host in any other way.
 //
 // # Concurrency and cost
 //
@@ -86,8 +86,8 @@ func (p *Readings) At(i int) string {
 	return p.all[i]
 }
 
-// Clean returns the reading to which every step that changes anything has been applied. Limits
-// count by it.
+// Clean returns the reading to which every step that changes anything has been applied; slashes are
+// merged before one could name a host. Limits count by it.
 func (p *Readings) Clean() string { return p.clean }
 
 // Spelling returns the clean reading as it is written in a request. It has no other reading.

@@ -12,10 +12,12 @@ import (
 // backslash: IIS, WHATWG URL. cutParams: Tomcat, Jetty, Spring. cutTail: RFC 2396 parsers that know
 // parameters of the last part only. cutQuery: any program that parses a decoded path again. merge:
 // nginx, Werkzeug, Go's ServeMux. mergeFirst: Python's http.server. dots, trimDots: all that
-// resolve dots, as RFC 3986 or as path.Clean does. trimEnds: file names of Windows.
+// resolve dots, as RFC 3986 or as path.Clean does. trimEnds: file names of Windows. cutAuthority:
+// Go's url.Parse, Python's urlsplit and PHP's parse_url of a request target. cutHost: new URL(target,
+// base) of Node.js and browsers.
 var steps = [...]func(string) string{
 	decode, decodeKeepingSlash, backslash, cutParams, cutTail, cutQuery, merge, mergeFirst, dots, trimDots,
-	trimEnds,
+	trimEnds, cutAuthority, cutHost,
 }
 
 func decode(s string) string { return unescape(s, func(byte) bool { return false }) }
@@ -153,6 +155,23 @@ func mergeFirst(s string) string {
 		return s
 	}
 	return "/" + strings.TrimLeft(s, "/")
+}
+
+// cutAuthority reads //host/path as a reference to another host, as RFC 3986, section 4.2, does.
+func cutAuthority(s string) string {
+	if !strings.HasPrefix(s, "//") {
+		return s
+	}
+	_, rest, _ := strings.Cut(s[2:], "/")
+	return "/" + rest
+}
+
+// cutHost does the same as WHATWG URLs, which ignore further slashes before the host.
+func cutHost(s string) string {
+	if !strings.HasPrefix(s, "//") {
+		return s
+	}
+	return cutAuthority("/" + mergeFirst(s))
 }
 
 // dots resolves . and .. as RFC 3986, section 5.2.4, does: .. removes one part, also an empty one.

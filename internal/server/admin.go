@@ -180,7 +180,7 @@ func (c *collector) process(ch chan<- prometheus.Metric) {
 	send("headgate_config_last_reload_success_timestamp_seconds",
 		"When a good configuration was read last.", float64(read.good.UnixMilli())/1000)
 	for to, n := range c.s.node.Rooms.MessagesSent() {
-		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("headgate_site_messages_total",
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("headgate_datacenter_messages_total",
 			"Messages sent to another data center.", []string{"to"}, nil),
 			prometheus.CounterValue, float64(n), to)
 	}

@@ -474,7 +474,7 @@ func TestOneCalledTicketAndTwentyClients(t *testing.T) {
 
 // A limit with the key visit counts all clients that share a pass as one, whatever their addresses.
 func TestALimitByVisitIsOneForAllWhoShareAPass(t *testing.T) {
-	p := run(t, "limits: [{name: each, algorithm: sliding_log, amount: 10, window: 1h, key: [visit]}]\n"+
+	p := run(t, "limits: [{name: each, algorithm: sliding_log, amount: 10, window: 1h, key: [session]}]\n"+
 		shared+"    limits: [each]\n    exclude: {paths: [/free]}\n")
 	owner := p.client("198.51.100.1")
 	owner.in()

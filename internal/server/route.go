@@ -38,6 +38,10 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 		paths.Malformed(w, r, "The method of this request is not a name.")
 		return
 	}
+	if r.Method == http.MethodOptions && r.RequestURI == "*" {
+		wire.WriteShort(w, r, http.StatusOK, []string{"text/plain; charset=utf-8"}, nil)
+		return
+	}
 	r.Host = host // send the origin the host that the decision used
 	paths.Keep(r.URL)
 	p := paths.Of(r.URL)

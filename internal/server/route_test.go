@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -281,6 +282,39 @@ func TestWalls1NoReadingOfAPathIsOfAnotherRoom(t *testing.T) {
 	}
 	if lines, _ := origin.seen(); len(lines) > 0 {
 		t.Errorf("the origin saw %q", lines)
+	}
+}
+
+// A target that begins with // is a reference to another host for all that parse it as a URL: with
+// url.Parse or new URL(req.url, base), an origin serves /checkout for //x/checkout.
+func TestWalls1NoTargetNamesAHost(t *testing.T) {
+	var seen atomic.Pointer[string]
+	origin := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if u, err := url.Parse(r.RequestURI); err == nil && strings.HasPrefix(u.Path, "/checkout") {
+			seen.Store(&r.RequestURI)
+		}
+	}))
+	defer origin.Close()
+	visitors, _, _ := start(t, origin.URL, `
+  - {name: all, origin: ORIGIN, suspended: true, total_active_users: 9, new_users_per_minute: 9}
+  - {name: shop, path: /checkout, origin: ORIGIN, closed: true, total_active_users: 9, new_users_per_minute: 9}
+`)
+	for _, x := range []string{"//x/checkout", "//shop.example:80/checkout?a=1", "///x/checkout", "////x/checkout",
+		`/\x/checkout`, `\/\/x/checkout`, "//u:p@x/checkout/", "//x/checkout%2fb", "/%2fx/checkout", "/.//x/checkout",
+		"/a/..//x/checkout", `//x\checkout`, "//x;b/checkout", "//x/CHECKOUT"} {
+		for _, method := range []string{"GET", "POST"} {
+			r := raw(t, visitors, line(method, x, ""))
+			if r.StatusCode != http.StatusBadRequest && r.StatusCode != http.StatusPermanentRedirect {
+				t.Errorf("%s %s: %d", method, x, r.StatusCode)
+			}
+			if to := r.Header.Get("Location"); to != "" && !strings.HasPrefix(to, "/x/") &&
+				!strings.HasPrefix(to, "/shop.example:80/") && !strings.HasPrefix(to, "/u:p@x/") {
+				t.Errorf("GET %s: to %s", x, to)
+			}
+		}
+	}
+	if got := seen.Load(); got != nil {
+		t.Errorf("the origin read %q as /checkout", *got)
 	}
 }
 

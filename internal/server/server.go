@@ -245,7 +245,8 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	s.begin(&crew{ctx: work, wg: &wg, fail: fail})
 	rooms := guard.Handler(http.HandlerFunc(s.route), s.pace)
-	public, admin := s.httpServer(s.plainHTTP(rooms)), s.httpServer(s.board.Handler())
+	public := s.httpServer(s.plainHTTP(rooms))
+	admin := s.httpServer(guard.Handler(s.board.Handler(), s.pace))
 	secure := s.secureServer(rooms) // nil without tls
 	engine, stopEngine := context.WithCancel(context.WithoutCancel(work))
 	var state sync.WaitGroup
@@ -379,7 +380,8 @@ func (s *Server) httpServer(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeader, Protocols: p,
-		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: idleTimeout},
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		DisableGeneralOptionsHandler: true, // it would wait for a body without end
+		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: idleTimeout},
+		ErrorLog:                     slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 }

@@ -72,9 +72,9 @@ type Token struct {
 // onProbation is the bit for Probation in a token's kind.
 const onProbation = 0x80
 
-// Visit returns the name of a pass's session: the same for all its requests, and different for all
+// SessionName returns the name of a pass's session: the same for all its requests, and different for all
 // other sessions.
-func (t *Token) Visit() string {
+func (t *Token) SessionName() string {
 	return strconv.FormatUint(t.Life, 36) + "-" + strconv.FormatUint(t.ID, 36)
 }
 

@@ -54,7 +54,7 @@ type View struct {
 	ETA             time.Duration // expected wait from now
 	ETALow, ETAHigh time.Duration // the range around ETA
 	SlowerReason    string        // why the expected time rose, or ""
-	Notice          string        // the same as a word for apps: "ticket_used", "ticket_over", "visit_over" or ""
+	Notice          string        // the same as a word for apps: "ticket_used", "ticket_over", "session_over" or ""
 
 	PollAfter time.Duration // poll again after this; the server adds the jitter
 	Ticket    string        // short id of the ticket, to report to an operator

@@ -67,12 +67,12 @@ for (const javaScriptEnabled of [true, false]) {
     await page.getByRole('button', {name: 'Give up my place'}).click();
     await page.waitForURL(`${room.url}/.headgate/leave`);
     assert.equal(await heading(page), 'You have given up your place');
-    assert.doesNotMatch(await page.locator('main').innerText(), /position|Give up|Tell me/i);
+    assert.doesNotMatch(await page.locator('main').innerText(), /position|Give up|Notify me/i);
     if (javaScriptEnabled) await assertAccessible(page, 'the page of who has left');
     await until('who is behind moves up', async () => await number(third.page, 'position') < 3);
     await page.reload();
     assert.equal(await heading(page), 'You have given up your place');
-    await page.getByRole('link', {name: 'Line up again'}).click();
+    await page.getByRole('link', {name: 'Join the line again'}).click();
     await page.waitForURL(`${room.url}/`);
     await until('it waits again, or is in', async () => await isInside(page) ||
       /You are (next|in line)/.test(await heading(page)));

@@ -70,10 +70,10 @@ describe('the dashboard', {concurrency: true}, () => {
     await page.getByRole('link', {name: 'New room'}).click();
     await page.getByLabel('Host').fill(insecureHost);
     await page.getByLabel('Users at once').fill('4');
-    await page.getByLabel('New users a minute').fill('600');
+    await page.getByLabel('New users per minute').fill('600');
     await page.getByLabel('Session duration').fill('5s');
-    await page.getByRole('button', {name: 'Make the room'}).click();
-    assert.match(await confirm(page, 'Make it'), /room\.test\/: at most 4 at once, at most 600 new/);
+    await page.getByRole('button', {name: 'Create the room'}).click();
+    assert.match(await confirm(page, 'Create'), /room\.test\/: at most 4 at once, at most 600 new/);
     await page.getByRole('heading', {name: 'room-test', level: 1}).waitFor();
 
     const crowd = room.command('crowd', `${room.url}/`, '--host', insecureHost, '--n', '60', '--arrive', '2s', '--stay', '2s..5s');
@@ -82,24 +82,24 @@ describe('the dashboard', {concurrency: true}, () => {
     await until('people wait', async () => await tile(page, 'Waiting') > 10);
     assert.equal(await page.locator('.head .badge').innerText(), 'queueing');
     assert.ok(await tile(page, 'Inside') <= 4);
-    await until('why they wait', async () => /all slots are taken/.test(await page.locator('.tile', {hasText: 'Waiting'}).innerText()));
+    await until('why they wait', async () => /all slots are in use/.test(await page.locator('.tile', {hasText: 'Waiting'}).innerText()));
 
     await page.getByLabel('Message', {exact: true}).fill('Shoes are sold out, shirts are there.');
-    await page.getByRole('button', {name: 'Tell them'}).click();
-    assert.match(await confirm(page, 'Tell them'), /\d+ visitors who wait read within seconds/);
-    await page.getByText('Done: Tell them.').waitFor();
-    await page.getByRole('button', {name: 'Queue everybody'}).click();
-    assert.match(await confirm(page, 'Queue everybody'), /Nobody new is let in/);
-    await until('all queue', async () => await page.locator('.head .badge').innerText() === 'all queue');
+    await page.getByRole('button', {name: 'Send message'}).click();
+    assert.match(await confirm(page, 'Send message'), /\d+ waiting visitors see within seconds/);
+    await page.getByText('Done: Send message.').waitFor();
+    await page.getByRole('button', {name: 'Queue all visitors'}).click();
+    assert.match(await confirm(page, 'Queue all visitors'), /No new visitors are admitted/);
+    await until('all queue', async () => await page.locator('.head .badge').innerText() === 'queue all');
     await page.locator('#said').getByRole('button', {name: 'Undo'}).click(); // one click
     await until('it queues again', async () => await page.locator('.head .badge').innerText() === 'queueing');
 
     await page.getByLabel('Users at once').fill('100');
     await page.getByRole('button', {name: 'Change limits'}).click();
-    assert.match(await confirm(page, 'Change limits'), /Users at once: 4 → 100\.[^]*slots? (is|are) then free for the \d+ who wait/);
+    assert.match(await confirm(page, 'Change limits'), /Users at once: 4 → 100\.[^]*slots? (is|are) then free for the \d+ waiting/);
     await until('the line is empty', async () => await tile(page, 'Waiting') === 0, 90_000);
     await until('the badge says so', async () => /not queueing/.test(await page.locator('.head .badge').innerText()));
-    assert.match(await crowd, /let in +60,[^]*order +0 overtaken[^]*errors +none/);
+    assert.match(await crowd, /admitted +60,[^]*order +0 overtaken[^]*errors +none/);
 
     const row = page.getByRole('row', {name: /total_active_users|headgate|new_users/}).first();
     await row.waitFor();
@@ -110,7 +110,7 @@ describe('the dashboard', {concurrency: true}, () => {
     await page.getByLabel('Users at once').fill('1');
     await until('there is a stretch of time to play', async () => {
       await page.getByRole('button', {name: 'What would have happened?'}).click();
-      return await page.getByText(/People would have waited|No longer and no shorter/).waitFor({timeout: 5000}).then(() => true, () => false);
+      return await page.getByText(/Visitors would have waited/).waitFor({timeout: 5000}).then(() => true, () => false);
     }, 60_000);
     assert.match(await page.locator('[aria-live] p').first().innerText(), /waited longer/);
     assert.deepEqual(faults, []);
@@ -173,26 +173,26 @@ describe('the dashboard', {concurrency: true}, () => {
     assert.match(await confirm(page, 'Pause orders'), /0 jobs wait and stay/);
     await page.getByRole('row', {name: /^orders paused/}).waitFor();
     await page.locator('#said').getByRole('button', {name: 'Undo'}).click();
-    await page.getByRole('row', {name: /^orders goes/}).waitFor();
+    await page.getByRole('row', {name: /^orders running/}).waitFor();
     await use();
     await go('limits/api');
     await page.getByRole('row', {name: /^big/}).waitFor();
     await go('rooms/main/past');
-    await page.getByText(/\d+ let in, 0 gave up/).waitFor();
-    await page.getByLabel('How far back').selectOption('A week');
-    await until('a week is shown', async () => /A point is (30 min|1 h)/.test(await page.locator('#main').innerText()));
+    await page.getByText(/\d+ admitted, 0 gave up/).waitFor();
+    await page.getByLabel('Time range').selectOption('A week');
+    await until('a week is shown', async () => /Each point covers (30 min|1 h)/.test(await page.locator('#main').innerText()));
     // Rules and events of the file are shown, and not to be changed here.
     const own = page.locator('#main section');
     await go('rooms/main/rules');
     const rows = own.getByRole('listitem');
     await until('rules are listed', async () => await rows.count() === 2);
-    assert.match(await rows.first().innerText(), /^Let pass\s+probes\s+http\.request\.uri\.path eq "\/health"$/);
-    assert.match(await rows.last().innerText(), /^Lane members, 30 of 100/);
-    assert.match(await own.innerText(), /of the configuration file/);
+    assert.match(await rows.first().innerText(), /^Bypass\s+probes\s+http\.request\.uri\.path eq "\/health"$/);
+    assert.match(await rows.last().innerText(), /^Lane members, 30 %/);
+    assert.match(await own.innerText(), /defined in the configuration file/);
     assert.equal(await own.getByRole('button').count(), 0);
     await go('rooms/main/events');
-    await own.getByRole('row', {name: /^sale .* those of the room*, every 7 days suspended/}).waitFor();
-    assert.match(await own.innerText(), /of the configuration file/);
+    await own.getByRole('row', {name: /^sale .* limits of the room*, every 7 days suspended/}).waitFor();
+    assert.match(await own.innerText(), /defined in the configuration file/);
     assert.equal(await own.getByRole('button').count(), 0);
     // A room of the file says what differs from it, and its line of the audit log takes that back.
     await go('rooms/main');
@@ -207,7 +207,7 @@ describe('the dashboard', {concurrency: true}, () => {
     await page.locator('#said').getByRole('button', {name: 'Close'}).click();
     await back.click();
     await page.setViewportSize(desktop);
-    await page.getByText('Taken back.').waitFor();
+    await page.getByText('Undone.').waitFor();
     await page.getByText('Changed until the next reload').waitFor({state: 'detached'});
     // By keyboard: past the head, and out of a dialog without doing anything.
     await go('rooms/main');
@@ -238,12 +238,12 @@ describe('the dashboard', {concurrency: true}, () => {
     await go('signin');
     await page.getByLabel('Token').fill('hg_nonsense');
     await page.getByRole('button', {name: 'Sign in'}).click();
-    await wrong('Token', /not known/);
+    await wrong('Token', /unknown/);
     await page.getByLabel('Token').fill(await room.token('read'));
     await page.getByRole('button', {name: 'Sign in'}).click();
     await page.getByRole('button', {name: 'Sign out'}).waitFor();
     await go('rooms/main');
-    await page.getByText('You read.').waitFor();
+    await page.getByText('Read-only.').waitFor();
     assert.ok(await page.getByRole('button', {name: 'Change limits'}).isDisabled());
     await page.getByRole('button', {name: 'Sign out'}).click();
     await page.getByRole('link', {name: 'Sign in to change'}).waitFor();
@@ -251,33 +251,33 @@ describe('the dashboard', {concurrency: true}, () => {
     await signIn(board, await room.token('write'));
 
     await go('new');
-    await page.getByRole('button', {name: 'Make the room'}).click();
+    await page.getByRole('button', {name: 'Create the room'}).click();
     await wrong('Host', /missing/);
     await wrong('Users at once', /missing/);
-    for (const [label, value] of [['Host', 'https://x/'], ['Path', 'no'], ['Users at once', '0'], ['New users a minute', 'many']]) {
+    for (const [label, value] of [['Host', 'https://x/'], ['Path', 'no'], ['Users at once', '0'], ['New users per minute', 'many']]) {
       await page.getByLabel(label, {exact: true}).fill(value);
     }
     await page.getByLabel('Session duration').fill('long');
-    await page.getByRole('button', {name: 'Make the room'}).click(); // no dialog says what cannot be
-    await wrong('Session duration', /no time/);
-    await wrong('Users at once', /no whole number/);
-    await wrong('New users a minute', /no whole number/);
+    await page.getByRole('button', {name: 'Create the room'}).click(); // no dialog says what cannot be
+    await wrong('Session duration', /not a time/);
+    await wrong('Users at once', /not a whole number/);
+    await wrong('New users per minute', /not a whole number/);
     await page.getByLabel('Session duration').fill('5m');
     await page.getByLabel('Users at once').fill('100');
-    await page.getByLabel('New users a minute').fill('50');
-    await page.getByRole('button', {name: 'Make the room'}).click();
-    await confirm(page, 'Make it');
+    await page.getByLabel('New users per minute').fill('50');
+    await page.getByRole('button', {name: 'Create the room'}).click();
+    await confirm(page, 'Create');
     await wrong('Host', /./);
     await wrong('Path', /./);
     await page.getByLabel('Host').fill(insecureHost);
     await page.getByLabel('Path').fill('/tickets');
-    await page.getByRole('button', {name: 'Make the room'}).click();
-    await confirm(page, 'Make it');
+    await page.getByRole('button', {name: 'Create the room'}).click();
+    await confirm(page, 'Create');
     await page.getByRole('heading', {name: 'room-test-tickets', level: 1}).waitFor();
 
     await page.getByLabel('Users at once').fill('abc');
     await page.getByRole('button', {name: 'Change limits'}).click();
-    await wrong('Users at once', /no whole number/);
+    await wrong('Users at once', /not a whole number/);
     await page.getByLabel('Users at once').fill('3000000000'); // more than the API takes
     await page.getByRole('button', {name: 'Change limits'}).click();
     await confirm(page, 'Change limits');
@@ -290,14 +290,14 @@ describe('the dashboard', {concurrency: true}, () => {
     await page.getByLabel('Start', {exact: true}).fill('2030-05-01T10:00');
     await page.getByLabel('End', {exact: true}).fill('2030-05-01T09:00');
     await page.getByRole('button', {name: 'Save the event'}).click();
-    await confirm(page, 'Plan it');
+    await confirm(page, 'Plan');
     await wrong('End', /./);
     await page.getByLabel('End', {exact: true}).fill('2030-05-01T12:00');
     await page.getByRole('button', {name: 'Save the event'}).click();
-    await confirm(page, 'Plan it');
+    await confirm(page, 'Plan');
     await page.getByRole('row', {name: /sale/}).waitFor();
     await page.locator('#said').getByRole('button', {name: 'Undo'}).click();
-    await page.getByText('No event is planned.').waitFor();
+    await page.getByText('No events are planned.').waitFor();
     assert.equal(await page.evaluate(() => document.activeElement.id), 'main'); // Undo is gone
 
     await page.getByRole('link', {name: 'Waiting page'}).click();
@@ -306,7 +306,7 @@ describe('the dashboard', {concurrency: true}, () => {
     await wrong('Position', /position/);
     const html = page.getByLabel(/^HTML/);
     await html.fill('<h1>{{#waitTimeKnown}}</h1>');
-    await page.getByRole('button', {name: 'Preview it'}).click();
+    await page.getByRole('button', {name: 'Preview'}).click();
     await until('the template is explained', async () => (await page.locator('form.card .wrong').allInnerTexts()).join('').length > 10);
     // The answer of an earlier look comes after that of a later one, and is not shown.
     let late;
@@ -317,7 +317,7 @@ describe('the dashboard', {concurrency: true}, () => {
     }, {times: 1});
     await page.getByLabel('Position').fill('7');
     await html.fill('<!doctype html><title>Ours</title><h1>Our own page</h1>');
-    await page.getByRole('button', {name: 'Preview it'}).click();
+    await page.getByRole('button', {name: 'Preview'}).click();
     const ours = page.frameLocator('iframe').getByRole('heading', {name: 'Our own page'});
     await ours.waitFor();
     const answered = page.waitForResponse(/\/v1\/.*preview.*position=7/);
@@ -325,13 +325,13 @@ describe('the dashboard', {concurrency: true}, () => {
     await (await answered).finished();
     await page.evaluate(() => new Promise((done) => setTimeout(done))); // the page has read it
     await ours.waitFor();
-    await page.getByRole('button', {name: 'Put it in force'}).click();
-    await confirm(page, 'Put it in force');
-    await page.getByText('Done: Put this page in force.').waitFor();
+    await page.getByRole('button', {name: 'Activate'}).click();
+    await confirm(page, 'Activate');
+    await page.getByText('Done: Activate this page.').waitFor();
     const kept = async () => (await (await fetch(`${room.admin}/client/v4/zones/${insecureHost}/waiting_rooms`)).json()).result[0].custom_page_html;
     assert.match(await kept(), /Our own page/);
     await page.locator('#said').getByRole('button', {name: 'Undo'}).click();
-    await page.getByText('Taken back.').waitFor();
+    await page.getByText('Undone.').waitFor();
     assert.equal(await kept(), '');
     await until('the form says so', async () => await html.inputValue() === '');
 
@@ -384,31 +384,31 @@ describe('the dashboard', {concurrency: true}, () => {
     // Each field, and nothing but what differs.
     await page.getByRole('button', {name: 'Edit: sale'}).click();
     await save.click();
-    await page.getByText('Nothing differs').waitFor();
+    await page.getByText('Nothing is different').waitFor();
     for (const [label, value] of [['Start', '2030-05-01T07:00'], ['End', '2030-05-01T09:00'], ['Prequeue from', '2030-05-01T06:30'],
-      ['Users at once', '7'], ['New users a minute', '9']]) await page.getByLabel(label, {exact: true}).fill(value);
-    await page.getByLabel('At the start').selectOption('Drawn by lot');
+      ['Users at once', '7'], ['New users per minute', '9']]) await page.getByLabel(label, {exact: true}).fill(value);
+    await page.getByLabel('At the start').selectOption('Random draw');
     await assertLooks(page, 'a form with an event');
     await page.setViewportSize(desktop);
     await save.click();
-    const text = await confirm(page, 'Change it');
+    const text = await confirm(page, 'Change');
     assert.match(text, /Start: 1 May 2030, 06:00 → 1 May 2030, 07:00\./);
-    assert.match(text, /Prequeue from: \(none\) → 1 May 2030, 06:30\.[^]*At the start: In order → Drawn by lot\.[^]*Users at once: \(none\) → 7\./);
+    assert.match(text, /Prequeue from: \(none\) → 1 May 2030, 06:30\.[^]*At the start: In order → Random draw\.[^]*Users at once: \(none\) → 7\./);
     assert.doesNotMatch(text, /Name:|It is on/);
-    await page.getByRole('row', {name: /^sale 1 May 2030, 06:30 1 May 2030, 07:00 1 May 2030, 09:00 7 at once, 9 a minute, drawn by lot/}).waitFor();
+    await page.getByRole('row', {name: /^sale 1 May 2030, 06:30 1 May 2030, 07:00 1 May 2030, 09:00 7 at once, 9 per minute, random draw/}).waitFor();
     assert.deepEqual(await kept(), ['sale', '2030-05-01T11:00:00.000Z', '2030-05-01T13:00:00.000Z', '2030-05-01T10:30:00.000Z', true, 7, 9, false, 'kept']);
     // Taken away again: empty is none.
     await page.getByRole('button', {name: 'Edit: sale'}).click();
     for (const label of ['Prequeue from', 'Users at once']) await page.getByLabel(label, {exact: true}).fill('');
     await page.getByLabel('At the start').selectOption('In order');
     await save.click();
-    await confirm(page, 'Change it');
+    await confirm(page, 'Change');
     const field = page.locator('.field', {has: page.getByLabel('Users at once', {exact: true})});
-    await until('both limits or none', async () => /go together\. Set both, or neither/.test(await field.locator('.wrong').innerText()));
-    await page.getByLabel('New users a minute').fill('');
+    await until('both limits or none', async () => /must be set together\. Set both, or neither/.test(await field.locator('.wrong').innerText()));
+    await page.getByLabel('New users per minute').fill('');
     await save.click();
-    await confirm(page, 'Change it');
-    await page.getByRole('row', {name: /^sale — 1 May 2030, 07:00 1 May 2030, 09:00 those of the room/}).waitFor();
+    await confirm(page, 'Change');
+    await page.getByRole('row', {name: /^sale — 1 May 2030, 07:00 1 May 2030, 09:00 limits of the room/}).waitFor();
     assert.deepEqual((await kept()).slice(3, 7), [null, false, null, null]);
 
     // Off and on, of one to come and of one that is on.
@@ -427,13 +427,13 @@ describe('the dashboard', {concurrency: true}, () => {
     await page.getByRole('button', {name: 'Suspend: sale'}).waitFor();
     assert.equal((await kept())[7], false);
     await page.getByRole('button', {name: 'Suspend: now'}).click();
-    assert.match(await confirm(page, 'Suspend it'), /It is on: the room has its own limits at once/);
+    assert.match(await confirm(page, 'Suspend'), /The event is on: the room returns to its own limits at once/);
     await page.getByRole('row', {name: /^now .*suspended/}).waitFor();
     await page.getByRole('button', {name: 'Resume: now'}).click();
-    await confirm(page, 'Resume it');
+    await confirm(page, 'Resume');
     await page.getByRole('button', {name: 'Suspend: now'}).waitFor();
     await page.getByRole('button', {name: 'Delete: sale'}).click();
-    await confirm(page, 'Delete it');
+    await confirm(page, 'Delete');
     await row.waitFor({state: 'detached'});
     await undo.click();
     await row.waitFor();
@@ -469,22 +469,22 @@ describe('the dashboard', {concurrency: true}, () => {
     const {page, faults, go} = board;
     // Who only reads sees them.
     await go('queues');
-    await page.getByRole('row', {name: /^orders goes .* 4$/}).waitFor();
+    await page.getByRole('row', {name: /^orders running .* 4$/}).waitFor();
     await page.getByRole('link', {name: 'orders'}).click();
     await page.getByText(/^Last failure: job \S+, .*: .*410/).waitFor();
     const rows = page.locator('table', {hasText: 'Dead jobs'}).locator('tbody tr');
     await until('four are shown', async () => await rows.count() === 4);
     assert.match(await rows.first().innerText(), /410.*\t1\t[a-d]\t—/);
-    assert.equal(await page.getByRole('button', {name: /Redrive|Forget/}).count(), 0);
+    assert.equal(await page.getByRole('button', {name: /^(Retry|Delete)/}).count(), 0);
     await signIn(board, token);
     await go('queues/orders');
-    await page.getByRole('button', {name: 'Redrive all dead jobs of orders'}).waitFor();
+    await page.getByRole('button', {name: 'Retry all dead jobs of orders'}).waitFor();
     await assertLooks(page, 'a queue');
     await page.setViewportSize(desktop);
 
     const job = (key) => page.getByRole('row', {name: new RegExp(`1 ${key} —`)});
     const focus = () => page.evaluate(() => document.activeElement.getAttribute('aria-label') ?? document.activeElement.id);
-    const forget = job('b').getByRole('button', {name: /^Forget job/});
+    const forget = job('b').getByRole('button', {name: /^Delete job/});
     // No, by keyboard: the view was made anew behind the question, and the focus is where it was.
     const name = await forget.getAttribute('aria-label');
     await forget.focus();
@@ -499,7 +499,7 @@ describe('the dashboard', {concurrency: true}, () => {
     await page.getByRole('dialog').waitFor({state: 'detached'});
     await until('the focus is where it was', async () => await focus() === name); // a moment after
     await page.keyboard.press('Enter');
-    await page.getByRole('dialog').getByText('This cannot be taken back.').waitFor();
+    await page.getByRole('dialog').getByText('You cannot undo this.').waitFor();
     await agree(page);
     await page.getByText(`Done: ${name}.`).waitFor();
     assert.deepEqual((await dead()).sort(), ['a', 'c', 'd']);
@@ -513,21 +513,21 @@ describe('the dashboard', {concurrency: true}, () => {
     assert.deepEqual(saved.trim().split('\n').map((line) => JSON.parse(line).key), ['a', 'c', 'd']);
 
     broken = false;
-    await job('c').getByRole('button', {name: /^Redrive job/}).click();
-    assert.match(await confirm(page, 'Redrive it'), /It goes out again/);
+    await job('c').getByRole('button', {name: /^Retry job/}).click();
+    assert.match(await confirm(page, 'Retry it'), /The job is delivered again/);
     await until('c is done', () => done.includes('c'));
     await until('two are left', async () => await rows.count() === 2);
     assert.deepEqual(done, ['c']);
-    await page.getByRole('button', {name: 'Redrive all dead jobs of orders'}).click();
-    assert.match(await confirm(page, 'Redrive all'), /2 jobs go out again as if never sent before/);
+    await page.getByRole('button', {name: 'Retry all dead jobs of orders'}).click();
+    assert.match(await confirm(page, 'Retry all'), /2 jobs are delivered again, as if never sent before/);
     await page.getByText('None.', {exact: true}).waitFor();
     await until('they are done', () => done.length === 3);
     assert.deepEqual([...done].sort(), ['a', 'c', 'd']);
     // All are forgotten by who types the name of the queue.
     broken = true;
     await put('e', 'f');
-    await page.getByRole('button', {name: 'Forget all dead jobs of orders'}).click();
-    const yes = page.getByRole('dialog').getByRole('button', {name: 'Forget all'});
+    await page.getByRole('button', {name: 'Delete all dead jobs of orders'}).click();
+    const yes = page.getByRole('dialog').getByRole('button', {name: 'Delete all'});
     assert.ok(await yes.isDisabled());
     await page.getByLabel('Type orders to confirm').fill('orders');
     await yes.click();
@@ -539,7 +539,7 @@ describe('the dashboard', {concurrency: true}, () => {
     // The audit log says it in sentences.
     await go('audit');
     await page.getByRole('row', {name: /Dead jobs of queue orders deleted/}).first().waitFor();
-    assert.equal(await page.getByRole('row', {name: /Dead jobs of queue orders let go again/}).count(), 2);
+    assert.equal(await page.getByRole('row', {name: /Dead jobs of queue orders retried/}).count(), 2);
     assert.doesNotMatch(await page.locator('#main').innerText(), /\/v1\//);
     // A limit that nobody has called says so.
     let first;
@@ -548,18 +548,18 @@ describe('the dashboard', {concurrency: true}, () => {
     await page.getByText('No calls yet.').waitFor();
     assert.equal(await page.getByLabel('Amount').isVisible(), false); // the first answer would overwrite it
     await first();
-    await page.locator('.plot').getByText('Nothing was counted').waitFor();
+    await page.locator('.plot').getByText('No data').waitFor();
     const amount = async () => (await (await fetch(`${room.admin}/v1/limits/idle`, {headers})).json()).amount;
     for (const [value, question] of [['many', null], ['12', /10 → 12/]]) {
       await page.getByLabel('Amount').fill(value);
       await page.getByRole('button', {name: 'Change the amount'}).click();
       if (question) assert.match(await confirm(page, 'Change the amount'), question);
-      else await page.getByText(/^is no whole number/).waitFor();
+      else await page.getByText(/^is not a whole number/).waitFor();
     }
     await page.getByText('Done: Change the amount.').waitFor();
     assert.equal(await amount(), 12);
     await page.locator('#said').getByRole('button', {name: 'Undo'}).click();
-    await page.getByText('Taken back.').waitFor();
+    await page.getByText('Undone.').waitFor();
     assert.equal(await amount(), 10);
     await go('limits/nonsense');
     await page.getByText('There is no such limit. GET /v1/limits lists them').waitFor();
@@ -582,7 +582,7 @@ describe('the dashboard', {concurrency: true}, () => {
     await page.getByRole('button', {name: 'Delete the room'}).waitFor();
     await tabTo(page, 'Rules');
     await page.keyboard.press('Enter');
-    await page.getByText('There is no rule.').waitFor();
+    await page.getByText('There are no rules.').waitFor();
 
     // What is wrong is shown where it is.
     await tabTo(page, 'Expression');
@@ -597,7 +597,7 @@ describe('the dashboard', {concurrency: true}, () => {
     await page.keyboard.press('Control+A');
     await page.keyboard.type('starts_with(http.request.uri.path, "/private")');
     await page.keyboard.press('Shift+Tab');
-    await page.keyboard.type('R');
+    await page.keyboard.type('D');
     await tabTo(page, 'Description');
     await page.keyboard.type('keep out');
     await page.keyboard.press('Enter');
@@ -610,7 +610,7 @@ describe('the dashboard', {concurrency: true}, () => {
     await go('rooms/shop/rules');
     await page.reload();
     await page.getByRole('button', {name: 'Edit: keep out'}).waitFor();
-    await tabTo(page, 'What becomes of it');
+    await tabTo(page, 'Action');
     await page.keyboard.type('Lan');
     await tabTo(page, 'Lane');
     await page.keyboard.type('members');
@@ -626,7 +626,7 @@ describe('the dashboard', {concurrency: true}, () => {
     await page.keyboard.type('30');
     await page.keyboard.press('Enter');
     await agree(page);
-    await page.getByRole('listitem').filter({hasText: 'Lane members, 30 of 100'}).waitFor();
+    await page.getByRole('listitem').filter({hasText: 'Lane members, 30 %'}).waitFor();
 
     // Order, on and off, and back; the focus stays with the rule.
     const lane = 'http.request.cookies["member"][0] eq "1"';
@@ -641,7 +641,7 @@ describe('the dashboard', {concurrency: true}, () => {
     await page.keyboard.press('Enter');
     await agree(page);
     await until('nobody is refused', async () => await visitor('/private/a') === 200);
-    await page.getByText('Refuse, off').waitFor();
+    await page.getByText('Deny, off').waitFor();
     await tabTo(page, 'Undo');
     await page.keyboard.press('Enter');
     await until('it is refused again', async () => await visitor('/private/a') === 403);
@@ -663,7 +663,7 @@ describe('the dashboard', {concurrency: true}, () => {
     await agree(page);
     await page.getByRole('button', {name: 'Delete: ssl'}).waitFor({state: 'detached'});
     await go('audit');
-    await page.getByText(/rule 1 lane members, 30 of 100: ssl/).first().waitFor();
+    await page.getByText(/rule 1 lane members, 30 %: ssl/).first().waitFor();
 
     // The room: only who types its name deletes it, and it comes back as it was.
     await go('rooms/shop');
@@ -688,7 +688,7 @@ describe('the dashboard', {concurrency: true}, () => {
     // A room of the file is not deleted here.
     await go('rooms/main');
     await page.getByRole('button', {name: 'Delete the room'}).click();
-    await page.getByText(/this room is of the configuration file/).waitFor();
+    await page.getByText(/this room is defined in the configuration file/).waitFor();
     assert.deepEqual(faults, []);
   });
 });

@@ -63,8 +63,8 @@ test('closed', async (t) => {
   for (const javaScriptEnabled of [true, false]) {
     const {page} = await arrive(t, browser, room.url, {javaScriptEnabled});
     const text = await page.locator('main').innerText();
-    assert.match(text, /Sold out\. Thank you!\s+Nobody new is let in\. You may close this page\./);
-    assert.doesNotMatch(text, /ahead|position|reload|Tell me/i);
+    assert.match(text, /Sold out\. Thank you!\s+No new visitors can enter\. You can close this page\./);
+    assert.doesNotMatch(text, /ahead|position|reload|Notify me/i);
     const size = (id) => page.locator(id).evaluate((e) => parseFloat(getComputedStyle(e).fontSize));
     assert.ok(await size('#message') >= 1.4 * await size('#lead'), 'the message is big');
   }

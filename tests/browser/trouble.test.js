@@ -51,7 +51,7 @@ describe('the dashboard in trouble', {concurrency: true}, () => {
     await until('it may write', async () => page.getByRole('button', {name: 'Change limits'}).isEnabled());
     await room.revoke('ops');
     await page.getByRole('link', {name: 'Sign in to change'}).waitFor(); // from this machine everybody may read
-    await page.getByText('You read.').waitFor();
+    await page.getByText('Read-only.').waitFor();
     assert.ok(await page.getByRole('button', {name: 'Change limits'}).isDisabled());
     await until('it goes on', async () => /of 2/.test(await page.locator('.tile', {hasText: 'Inside'}).innerText()));
     assert.deepEqual(faults, []);
@@ -80,9 +80,9 @@ describe('the dashboard in trouble', {concurrency: true}, () => {
     const rows = page.locator('.rooms tbody tr');
     await until('there is that room alone', async () => (await rows.allInnerTexts()).join().includes('ours') && await rows.count() === 1);
     await page.getByRole('link', {name: 'ours'}).click();
-    await page.getByRole('button', {name: 'Queue everybody'}).click();
-    await confirm(page, 'Queue everybody');
-    await until('all queue', async () => await page.locator('.head .badge').innerText() === 'all queue');
+    await page.getByRole('button', {name: 'Queue all visitors'}).click();
+    await confirm(page, 'Queue all visitors');
+    await until('all queue', async () => await page.locator('.head .badge').innerText() === 'queue all');
   });
 
   test('two rooms whose places read alike have two names', async (t) => {
@@ -93,11 +93,11 @@ describe('the dashboard in trouble', {concurrency: true}, () => {
     for (const [path, name] of [['/a/b', 'room-test-a-b'], ['/a-b', 'room-test-a-b-2']]) {
       await go('new');
       await until('the rooms are known', async () => await page.locator('#pulse').innerText() === 'live');
-      for (const [label, value] of [['Host', insecureHost], ['Path', path], ['Users at once', '9'], ['New users a minute', '9']]) {
+      for (const [label, value] of [['Host', insecureHost], ['Path', path], ['Users at once', '9'], ['New users per minute', '9']]) {
         await page.getByLabel(label, {exact: true}).fill(value);
       }
-      await page.getByRole('button', {name: 'Make the room'}).click();
-      await confirm(page, 'Make it');
+      await page.getByRole('button', {name: 'Create the room'}).click();
+      await confirm(page, 'Create');
       await page.getByRole('heading', {name, level: 1, exact: true}).waitFor();
     }
   });
@@ -114,7 +114,7 @@ describe('the dashboard in trouble', {concurrency: true}, () => {
       await assertFits(page, `a long name ${part}`);
     }
     await fetch(`${room.admin}/client/v4/zones/${insecureHost}/waiting_rooms/${id}`, {method: 'DELETE', headers: {Authorization: `Bearer ${token}`}});
-    await page.getByText('This room is not here').waitFor();
+    await page.getByText('This room does not exist').waitFor();
     assert.ok(await page.locator('.head .badge').isHidden());
   });
 
@@ -157,7 +157,7 @@ describe('the dashboard in trouble', {concurrency: true}, () => {
     await go('rooms/main');
     const chart = page.locator('.chart', {hasText: 'Origin latency'});
     await until('it has a name', async () => await chart.locator('svg').getAttribute('aria-label') ?? '');
-    assert.match(await chart.locator('svg').getAttribute('aria-label'), /mean not known/);
+    assert.match(await chart.locator('svg').getAttribute('aria-label'), /mean unknown/);
     await chart.getByText('As a table').click();
     await until('the table is there', async () => await chart.locator('tbody td').count() > 0);
     assert.deepEqual([...new Set(await chart.locator('tbody td').allInnerTexts())], ['—']);

@@ -43,7 +43,7 @@ test('waits, moves up, and goes in where it wanted to go', async (t) => {
   await until('the live region spoke', async () =>
     /You are in line/.test(await third.page.getByRole('status').textContent()));
   await watch(third.page);
-  const bell = third.page.getByRole('button', {name: 'Tell me when it is my turn'});
+  const bell = third.page.getByRole('button', {name: 'Notify me when it is my turn'});
   await bell.click();
   assert.equal(await third.page.locator('#bell').getAttribute('aria-pressed'), 'true');
 

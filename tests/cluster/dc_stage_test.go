@@ -127,7 +127,7 @@ type world struct {
 		Free     int     `json:"free"`
 		Presumed int     `json:"presumed"`
 	} `json:"anywhere"`
-	Sites []worldSite `json:"sites"`
+	Sites []worldSite `json:"datacenters"`
 }
 
 type worldSite struct {
@@ -282,7 +282,7 @@ func (st *stage) lookWorld(ctx context.Context) {
 // crossed is how many messages the nodes have sent to other data centers.
 func (st *stage) crossed() (sum int) {
 	st.t.Helper()
-	const metric = "headgate_site_messages_total"
+	const metric = "headgate_datacenter_messages_total"
 	for _, n := range st.nodes {
 		if !n.runs() {
 			continue

@@ -1,4 +1,4 @@
-// The frame: who is signed in, which part is shown, and whether it is live.
+// The frame of the page: sign-in, navigation, and the state of the connection.
 import {h, hear, put, button, field, formOf} from './dom.js';
 import {ask, live, session} from './net.js';
 import {create, rooms} from './rooms.js';
@@ -8,10 +8,10 @@ import {audit, cluster, limit, limits, queue, queues} from './more.js';
 const main = document.getElementById('main');
 let view, shown = '';
 
-// views are the parts of the page by the first word of the address; the others say of what.
+// views maps the first word of the address to a view; the other words are its arguments.
 const views = {'': rooms, new: create, rooms: room, limits: (name) => name ? limit(name) : limits(), queues: (name) => name ? queue(name) : queues(),
   cluster, audit, signin: signIn};
-const nothing = () => ({title: 'Nothing here', node: h('p.note', 'There is nothing at this address. ', h('a', {href: '#/'}, 'To the rooms'))});
+const nothing = () => ({title: 'Page not found', node: h('p.note', 'This page does not exist. ', h('a', {href: '#/'}, 'All rooms'))});
 
 function show(force) {
   const hash = location.hash.startsWith('#/') ? location.hash.slice(2) : '';
@@ -24,7 +24,7 @@ function show(force) {
   let words = [''];
   try {
     words = wanted.split('/').map(decodeURIComponent);
-  } catch {} // a % that escapes nothing names nothing: the rooms
+  } catch {} // an invalid escape: show the rooms
   const [part, ...rest] = words;
   view = (Object.hasOwn(views, part) ? views[part] : nothing)(...rest);
   live.watch(view.room ?? '');
@@ -41,7 +41,7 @@ function show(force) {
   tell();
 }
 
-// tell hands the newest second to the view, and says whether there is one.
+// tell passes the newest data to the view and shows the connection state.
 const states = new Map();
 let lost;
 function tell() {
@@ -70,7 +70,7 @@ function tellWho() {
   const who = document.getElementById('who');
   const {signed_in, reads, name, id} = session.now;
   if (signed_in) {
-    const verb = session.now.scopes.some((s) => s.startsWith('write')) ? '' : ' (reads)';
+    const verb = session.now.scopes.some((s) => s.startsWith('write')) ? '' : ' (read-only)';
     who.replaceChildren(h('span.name', (name || id) + verb),
       button('Sign out', signOut, {class: 'quiet'}));
   } else {
@@ -94,9 +94,9 @@ function signIn() {
     if (location.hash === back) show(true);
     else location.hash = back;
   }, h('h1', 'Sign in'),
-  h('p', session.now.reads ? 'From this machine everybody may read. A change needs a token.' : 'From here reading needs a token too.'),
+  h('p', session.now.reads ? 'On this machine you can read without a token. Changes need a token.' : 'From this machine, reading needs a token too.'),
   field('token', 'Token', {type: 'password', autocomplete: 'current-password', required: true, spellcheck: 'false'},
-    'It begins with hg_. Make one on the machine of headgate:'),
+    'It begins with hg_. Create one on the machine that runs headgate:'),
   h('pre', {tabindex: 0, 'aria-label': 'Command'}, 'headgate token create --scope write'), h('button.main', 'Sign in'));
   return {title: 'Sign in', node: form};
 }

@@ -1,54 +1,54 @@
-// Changes of a room: what will happen, in figures; doing it; taking it back.
+// Changes of a room: preview of the effects, apply, undo.
 import {act, count, duration, plural, seconds, span, upper} from './dom.js';
 import {live, read, write} from './net.js';
 
 const path = (name) => `/v1/rooms/${encodeURIComponent(name)}`;
 
-// drain says how long a line of n takes at a pace.
+// drain returns the time in which a line of n is admitted.
 const drain = (n, perMinute) => span(60 * n / perMinute);
 
-// effects say what a change will do to a room as it is now.
+// effects describes what a change will do to a room.
 export function effects(room, pairs) {
   const lines = [];
   const {active, waiting, limit, per_minute: pace} = room;
-  const moves = `${count(waiting)} wait, up to ${count(pace)} a minute come in`;
+  const moves = `${plural(waiting, 'visitor waits', 'visitors wait')}, up to ${count(pace)} are admitted per minute`;
   const perMinute = Number(pairs.new_users_per_minute ?? pace);
   const most = Number(pairs.total_active_users ?? limit);
   if ('total_active_users' in pairs) {
     lines.push(`Users at once: ${count(limit)} → ${pairs.total_active_users}.`);
     if (most < active) {
-      lines.push(`${plural(active, 'visitor is', 'visitors are')} inside and stay. Nobody new comes in until ${count(active - most)} of them have left.`);
+      lines.push(`${plural(active, 'visitor is', 'visitors are')} inside and stay. No new visitors are admitted until ${count(active - most)} of them have left.`);
     } else if (waiting) {
       const free = Math.min(waiting, most - active);
-      lines.push(`${plural(free, 'slot is', 'slots are')} then free for the ${count(waiting)} who wait: at ${count(perMinute)} a minute filled in ${drain(free, perMinute)}.`);
+      lines.push(`${plural(free, 'slot is', 'slots are')} then free for the ${count(waiting)} waiting: at ${count(perMinute)} per minute, they fill in ${drain(free, perMinute)}.`);
     } else {
-      lines.push(`${plural(active, 'visitor is', 'visitors are')} inside, nobody waits: nobody notices.`);
+      lines.push(`${plural(active, 'visitor is', 'visitors are')} inside, none wait: visitors notice nothing.`);
     }
   }
   if ('new_users_per_minute' in pairs) {
-    lines.push(`New users a minute: ${count(pace)} → ${pairs.new_users_per_minute}.`);
+    lines.push(`New users per minute: ${count(pace)} → ${pairs.new_users_per_minute}.`);
     if (waiting) {
-      lines.push(`The ${count(waiting)} who wait need at least ${drain(waiting, perMinute)} to come in, instead of ${drain(waiting, pace)}.`);
+      lines.push(`Admitting the ${count(waiting)} waiting takes at least ${drain(waiting, perMinute)}, instead of ${drain(waiting, pace)}.`);
     }
   }
   if ('session_duration' in pairs) {
-    lines.push(`A visit ends ${pairs.session_duration} after its last request, instead of ${duration(seconds(room.session))}. It holds for visits from their next request on.`);
+    lines.push(`A session ends ${pairs.session_duration} after its last request, instead of ${duration(seconds(room.session))}. It applies to each session from its next request on.`);
   }
   if (pairs.queue_all === true) {
-    lines.push(`Nobody new is let in. ${plural(active, 'visitor')} inside stay, ${count(waiting)} who wait keep their places, and whoever comes joins the line.`);
+    lines.push(`No new visitors are admitted. ${plural(active, 'visitor')} inside stay, ${count(waiting)} waiting keep their places, and newcomers join the line.`);
   }
   if (pairs.queue_all === false) lines.push(`The line moves again: ${moves}, while fewer than ${count(limit)} are inside.`);
-  if (pairs.closed === true) lines.push(`The room is shut: nobody new gets a place or is called. ${count(waiting)} who wait read your message; ${count(active)} inside stay until they leave.`);
+  if (pairs.closed === true) lines.push(`The room is closed: newcomers get no place and no visitors are called. ${count(waiting)} waiting see your message; ${count(active)} inside stay until they leave.`);
   if (pairs.closed === false) lines.push(`The room opens: ${moves}.`);
-  if (pairs.suspended === true) lines.push(`The room is off: ${count(waiting)} who wait and everybody who comes pass at once, without any limit. Only do this when the origin bears it: when the room is on again they wait again.`);
-  if (pairs.suspended === false) lines.push(`The room is on again: at most ${count(limit)} at once and ${count(pace)} new a minute.`);
+  if (pairs.suspended === true) lines.push(`The room is off: ${count(waiting)} waiting and all newcomers pass at once, without any limit. Do this only if the origin can handle it. When you resume the room, visitors wait again.`);
+  if (pairs.suspended === false) lines.push(`The room is on again: at most ${count(limit)} at once and ${count(pace)} new per minute.`);
   if ('message' in pairs) {
-    lines.push(pairs.message ? `${plural(waiting, 'visitor')} who wait read within seconds: “${pairs.message}”` : `The message is taken away for ${plural(waiting, 'visitor')} who wait.`);
+    lines.push(pairs.message ? `${plural(waiting, 'waiting visitor sees', 'waiting visitors see')} within seconds: “${pairs.message}”` : `The message is removed for ${plural(waiting, 'waiting visitor')}.`);
   }
   return lines;
 }
 
-// change asks, does, and offers the inverse. done is called when it is in force, and when it is taken back.
+// change confirms and applies a change, and offers undo. It calls done after both.
 export const change = (name, title, pairs, done) => act(title, effects(live.rooms.get(name), pairs), async () => {
   const before = await read(path(name));
   before.suspended = before.status === 'suspended';
@@ -57,11 +57,11 @@ export const change = (name, title, pairs, done) => act(title, effects(live.room
   return () => putBack(name, Object.fromEntries(Object.keys(pairs).map((k) => [k, before[k]]))).then(done);
 }, {danger: pairs.closed || pairs.queue_all || pairs.suspended});
 
-// putBack sets keys to what they were; undo takes a change of the API back by its version.
+// putBack restores old values; undo reverts a change of the API by its version.
 const putBack = (name, pairs) => write('PATCH', path(name), pairs);
 export const undo = (version) => write('POST', `/v1/history/${version}/undo`);
 
-// inverse is what takes a line of the audit log back, or undefined.
+// inverse returns a function that undoes a line of the audit log, or undefined.
 export function inverse({result, what, before, after}) {
   if (result !== 'ok') return;
   const room = what.match(/^PATCH \/v1\/rooms\/([^/]+)$/);
@@ -69,9 +69,9 @@ export function inverse({result, what, before, after}) {
   if (after?.version && what.includes('/client/v4/')) return () => undo(after.version);
 }
 
-// sentence says in words what a line of the audit log has as method and path; a command stands as it is.
-const verbs = {POST: 'made', PUT: 'set', PATCH: 'changed', DELETE: 'deleted', pause: 'paused', resume: 'resumed', redrive: 'let go again', undo: 'taken back', test: 'tested',
-  reload: 'read again', rotate: 'replaced', anywhere: 'made the home', off: 'given up', preview: 'tried'};
+// sentence converts method and path of an audit log line to words; commands stay unchanged.
+const verbs = {POST: 'created', PUT: 'set', PATCH: 'changed', DELETE: 'deleted', pause: 'paused', resume: 'resumed', redrive: 'retried', undo: 'undone', test: 'tested',
+  reload: 'reloaded', rotate: 'rotated', anywhere: 'made the home', off: 'declared off', preview: 'previewed'};
 const parts = {events: 'event of', rules: 'rule of', keys: 'key of', jobs: 'jobs of', dead: 'dead jobs of', redrive: 'dead jobs of'};
 const kinds = {history: 'change', reload: 'file', cluster: 'data center'};
 export function sentence({what, room}) {

@@ -1,4 +1,4 @@
-// Charts of the last ten minutes, by hand: an SVG for the eye, a table for the ear.
+// Charts: an SVG, and the same data as a table for screen readers.
 import {h, put, brief, clock, moment, table} from './dom.js';
 
 const wide = 600, high = 120;
@@ -8,14 +8,14 @@ const svg = (name, props) => {
   return e;
 };
 
-// nice is a round number that is not smaller.
+// nice returns a round number that is not smaller.
 function nice(n) {
   if (n <= 0) return 1;
   const size = 10 ** Math.floor(Math.log10(n));
   return [1, 2, 2.5, 5, 10].map((x) => x * size).find((x) => x >= n * 0.9999);
 }
 
-// path draws values over times; a hole where seconds are missing.
+// path draws values over times, with gaps where data is missing.
 function path(xs, ys, x, y, close, gap) {
   let d = '', from = null, last = null;
   const end = () => {
@@ -32,7 +32,7 @@ function path(xs, ys, x, y, close, gap) {
   return d;
 }
 
-// chart shows series of one unit. Each is [key, label, kind, tone], of the kind area, line, limit or bars.
+// chart shows series of one unit. Each is [key, label, kind, tone]; kind is area, line, limit or bars.
 export function chart(title, lines, format = brief, about = 'the last 10 minutes', gap = 4) {
   const figure = (v) => Number.isFinite(v) ? format(v) : '—';
   const series = lines.map(([key, label, kind, tone = '']) => ({key, label, kind, tone}));
@@ -66,7 +66,7 @@ export function chart(title, lines, format = brief, about = 'the last 10 minutes
       newest = data;
       const {at} = data;
       const all = series.flatMap((s) => data[s.key] ?? []).filter(Number.isFinite);
-      put(none, all.length ? '' : 'Nothing was counted');
+      put(none, all.length ? '' : 'No data');
       if (!at?.length) return;
       const first = start ?? at.at(-1) - 600, last = end ?? at.at(-1);
       const most = nice(all.reduce((a, b) => Math.max(a, b), 0));
@@ -83,14 +83,14 @@ export function chart(title, lines, format = brief, about = 'the last 10 minutes
         put(values[i], figure(now));
       });
       put(top, format(most));
-      put(middle, format === brief && most < 10 ? most / 2 : format(most / 2)); // half a user is no 1
+      put(middle, format === brief && most < 10 ? most / 2 : format(most / 2)); // not rounded up to 1
       put(from, start === undefined ? '10 min ago' : when(first, last - first));
       put(to, start === undefined ? 'now' : when(last, last - first));
       if (Date.now() - told < 10000) return;
       told = Date.now();
       picture.setAttribute('aria-label', `${title}, ${about}: ${series.map((s) => {
         const ys = data[s.key].filter(Number.isFinite);
-        return `${s.label} ${ys.length ? `${format(ys.at(-1))} at the end, between ${format(Math.min(...ys))} and ${format(Math.max(...ys))}` : 'not known'}`;
+        return `${s.label} ${ys.length ? `${format(ys.at(-1))} at the end, between ${format(Math.min(...ys))} and ${format(Math.max(...ys))}` : 'unknown'}`;
       }).join('; ')}`);
       if (details.open && !details.contains(document.activeElement)) rows();
     },

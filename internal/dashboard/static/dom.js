@@ -1,6 +1,6 @@
 // Elements, words and figures.
 
-// h makes an element: h('p.note', {id: 'x'}, 'text', child).
+// h creates an element: h('p.note', {id: 'x'}, 'text', child).
 export function h(tag, ...kids) {
   const [name, ...classes] = tag.split('.'), props = kids[0]?.constructor === Object ? kids.shift() : {};
   const e = document.createElement(name);
@@ -15,7 +15,7 @@ export function h(tag, ...kids) {
   return e;
 }
 
-// put writes a text where it differs: what does not change does not move.
+// put sets a text only if it differs, to avoid needless repaints.
 export function put(e, text) {
   if (e.textContent !== String(text)) e.textContent = text;
 }
@@ -27,7 +27,7 @@ export const count = (n) => whole.format(n);
 export const brief = (n) => n < 10000 ? count(n) : short.format(n);
 export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
 
-// span says a time in seconds, shortly.
+// span formats seconds briefly.
 export function span(s) {
   if (s < 0) return '—';
   if (s === 0) return '0 s';
@@ -38,7 +38,7 @@ export function span(s) {
   return `${Math.round(s / 8640) / 10} days`;
 }
 
-// seconds reads 90s, 5m, 1h30m or 5m0s; NaN for what is none.
+// seconds parses 90s, 5m, 1h30m or 5m0s; NaN if invalid.
 export function seconds(text) {
   const units = {h: 3600, m: 60, s: 1};
   const parts = [...String(text).trim().matchAll(/(\d+(?:\.\d+)?)([hms])/g)];
@@ -46,7 +46,7 @@ export function seconds(text) {
   return parts.reduce((sum, p) => sum + p[1] * units[p[2]], 0);
 }
 
-// duration writes seconds as 5m or 1h30m.
+// duration formats seconds as 5m or 1h30m.
 export function duration(s) {
   const text = [[3600, 'h'], [60, 'm'], [1, 's']].map(([size, unit]) => {
     const n = Math.floor(s / size);
@@ -61,13 +61,13 @@ export const moment = (t) => new Date(t).toLocaleString('en-GB', {dateStyle: 'me
 
 export const exact = (t) => new Date(t).toLocaleString('en-GB', {dateStyle: 'medium', timeStyle: 'medium'});
 
-// button does something; what goes wrong is told.
+// button runs a function on click and shows its errors.
 export const button = (text, run, props) => h('button', {type: 'button', onclick: () => (async () => run())().catch(failed), ...props}, text);
 
-// upper begins a sentence, unless it begins with a name: session_duration, headgate reload.
+// upper capitalizes a sentence, unless it begins with a name: session_duration, headgate reload.
 export const upper = (text) => /^(?!headgate )[a-z]+([ ,]|$)/.test(text) ? text[0].toUpperCase() + text.slice(1) : text;
 
-// say tells what was done, and what takes it back. The focus does not go with it.
+// say shows a message, with an undo button if back is set. It does not move the focus.
 export function say(text, back) {
   const gone = () => {
     if (line.contains(document.activeElement)) document.getElementById('main').focus({preventScroll: true});
@@ -79,11 +79,11 @@ export function say(text, back) {
   setTimeout(gone, back ? 30000 : 8000);
 }
 
-export const takeBack = (back) => back().then(() => say('Taken back.'), (problem) => failed(problem, 'taken back'));
+export const takeBack = (back) => back().then(() => say('Undone.'), (problem) => failed(problem, 'undone'));
 
 export const failed = (problem, what = 'done') => problem.code === 'gone' || say(`Not ${what}: ${problem.says ?? problem}`);
 
-// hear tells a screen reader alone, at most every 5 s: the newest wins.
+// hear announces a text to screen readers, at most every 5 s; the newest wins.
 let pending, last = 0;
 export function hear(text) {
   clearTimeout(pending);
@@ -93,7 +93,7 @@ export function hear(text) {
   }, Math.max(0, last + 5000 - Date.now()));
 }
 
-// sure asks before something is done, and says what will happen. word must be typed, if there is one.
+// sure asks for confirmation. If word is set, the user must type it.
 export function sure(title, lines, verb, danger, word = '') {
   return new Promise((done) => {
     const yes = h(`button.main${danger ? '.danger' : ''}`, {value: 'yes', disabled: Boolean(word)}, verb);
@@ -105,7 +105,7 @@ export function sure(title, lines, verb, danger, word = '') {
     const from = document.activeElement;
     dialog.addEventListener('close', () => {
       dialog.remove();
-      if (!from.isConnected) refocus(from); // the view was made anew meanwhile
+      if (!from.isConnected) refocus(from); // the view was rebuilt
       done(dialog.returnValue === 'yes');
     });
     document.body.append(dialog);
@@ -113,15 +113,15 @@ export function sure(title, lines, verb, danger, word = '') {
   });
 }
 
-// act asks, does, and says so; what run gives takes it back, unless it is for good.
+// act confirms and runs an action. run returns its undo function, unless it is final.
 export async function act(title, lines, run, {verb = title, danger, word, final} = {}) {
-  const last = final ? 'This cannot be taken back.' : 'It is in the audit log, and goes back with one click.';
+  const last = final ? 'You cannot undo this.' : 'It is in the audit log, and one click undoes it.';
   if (await sure(`${title}?`, [...lines, last], verb, danger, word)) say(`Done: ${title}.`, await run());
 }
 
 let fields = 0;
 
-// field is an input with its label, a hint, and a place for what is wrong with it.
+// field returns an input with label, hint and a place for its error.
 export function field(name, label, props = {}, hint = '') {
   const id = `f${++fields}`;
   const {kind = 'input', options, ...rest} = props;
@@ -132,11 +132,11 @@ export function field(name, label, props = {}, hint = '') {
     h('p.hint', {id: `${id}h`}, hint), h('p.wrong', {id: `${id}e`}));
 }
 
-// limitFields are those of the two limits of a room.
-export const limitFields = (props, ...hints) => [['total_active_users', 'Users at once'], ['new_users_per_minute', 'New users a minute']]
+// limitFields returns the fields of the two limits of a room.
+export const limitFields = (props, ...hints) => [['total_active_users', 'Users at once'], ['new_users_per_minute', 'New users per minute']]
   .map(([key, label], i) => field(key, label, {inputmode: 'numeric', ...props}, hints[i]));
 
-// wrongAt shows what is wrong at a field; false where there is no such one.
+// wrongAt shows an error at a field. It returns false if there is no such field.
 export function wrongAt(form, name, text) {
   const input = form.elements[name];
   if (!input) return false;
@@ -146,12 +146,12 @@ export function wrongAt(form, name, text) {
   return true;
 }
 
-// faulty shows which fields hold no number or time, and gives the first the focus.
+// faulty marks fields without a valid number or time, and focuses the first one.
 export function faulty(form, ...names) {
   for (const name of names) {
     const value = form.elements[name].value.trim(), time = name.startsWith('session');
     if (time ? !(seconds(value) >= 1) : !/^[1-9]\d{0,9}$/.test(value)) {
-      wrongAt(form, name, `is ${!value ? 'missing' : time ? 'no time of a second or more' : 'no whole number'}. Write such as ${time ? '5m, 90s or 1h' : '200'}`);
+      wrongAt(form, name, `is ${!value ? 'missing' : time ? 'not a time of a second or more' : 'not a whole number'}. Write, for example, ${time ? '5m, 90s or 1h' : '200'}`);
     }
   }
   const first = form.querySelector('[aria-invalid]');
@@ -164,10 +164,10 @@ export function clearWrong(form) {
   for (const e of form.querySelectorAll('[aria-invalid]')) e.removeAttribute('aria-invalid');
 }
 
-// fieldOf are the fields of a form for keys of the API that have other names.
+// fieldOf maps keys of the API to form fields with other names.
 const fieldOf = {session_seconds: 'session_duration', name: 'host', custom_html: 'custom_page_html', headgate: 'action'};
 
-// explain shows a problem at the fields of a form that it is about, the rest below.
+// explain shows a problem at its form fields, and the rest below.
 export function explain(form, problem) {
   const left = problem.faults?.length ? [] : [problem.says ?? problem];
   for (const f of problem.faults ?? []) {
@@ -178,15 +178,15 @@ export function explain(form, problem) {
   (form.querySelector('[aria-invalid]') ?? form.querySelector('button')).focus();
 }
 
-// different are those of what is there that a form has otherwise; it throws where none is.
+// different returns the values that a form changes. It throws if there are none.
 export function different(is, value) {
   const pairs = Object.fromEntries(Object.keys(is).map((key) => [key, value(key)]).filter(([key, text]) => text !== is[key]));
-  if (!Object.keys(pairs).length) throw 'Nothing differs from what is in force.';
+  if (!Object.keys(pairs).length) throw 'Nothing is different from the current settings.';
   return pairs;
 }
 
-// formOf makes a form: before each attempt what was wrong is taken away, submit gets the values by their
-// names, and what goes wrong is shown at the fields.
+// formOf returns a form. Each attempt clears old errors; submit gets a function from name to value;
+// errors are shown at the fields.
 export function formOf(kind, submit, ...kids) {
   const e = h(`form${kind}`, {novalidate: true, onsubmit: async (event) => {
     event.preventDefault();
@@ -202,14 +202,14 @@ export function formOf(kind, submit, ...kids) {
   return e;
 }
 
-// table makes a table that scrolls by itself; on a phone the rows of a wide one are cards.
+// table returns a scrollable table. On a phone, rows of a wide table are cards.
 export function table(caption, heads, rows) {
   return h(`div.scroll${heads.length > 4 ? '.cards' : ''}`, {tabindex: 0, role: 'group', 'aria-label': caption},
     h('table', h('caption.hidden', caption), h('thead', h('tr', heads.map((t) => h('th', {scope: 'col'}, t)))),
       h('tbody', rows.map((row) => h('tr', row.map((c, i) => i ? h('td', {'data-label': heads[i]}, c) : h('th', {scope: 'row'}, c)))))));
 }
 
-// keepFocus replaces what is in a place, and puts the focus back, and how far tables are scrolled.
+// keepFocus replaces the content of a place, and keeps focus and scroll positions.
 export function keepFocus(place, nodes) {
   const was = document.activeElement, had = place.contains(was);
   const scrolls = () => [...place.querySelectorAll('.scroll')], far = scrolls().map((e) => e.scrollLeft);
@@ -218,8 +218,8 @@ export function keepFocus(place, nodes) {
   if (had) refocus(was);
 }
 
-// refocus puts the focus to the control of the same key or name as one that is gone, or
-// beside it.
+// refocus focuses the control with the same key or name as a removed one,
+// or one next to it.
 const keyOf = (e) => e.dataset.key ?? e.getAttribute('aria-label');
 function refocus(was) {
   const main = document.getElementById('main'), all = [...main.querySelectorAll('[data-key]:enabled, [aria-label]:not(:disabled)')];
@@ -228,10 +228,10 @@ function refocus(was) {
     main).focus({preventScroll: true});
 }
 
-// link leads to one of its kind.
+// link returns a link to a room, limit or queue.
 export const link = (kind, name) => h('a', {href: `#/${kind}/${encodeURIComponent(name)}`}, name);
 
-// bar is a share of something, for the eye; the figures stand beside.
+// bar returns a decorative bar; the figures are next to it.
 export function bar(part, all) {
   const fill = h('i');
   fill.style.width = `${all > 0 ? Math.min(100, 100 * part / all) : 0}%`;

@@ -4,8 +4,8 @@ import {maybe, read, session, write} from './net.js';
 import {auditTable} from './room.js';
 import {past} from './parts.js';
 
-// again is a view that is kept fresh: load gives what it shows, at once and every so often while the page
-// is looked at, and gets what makes it do so now. up is the list that the view is of; rest stands below.
+// again returns a view that reloads regularly while the page is visible. load returns the content, and
+// gets a function that reloads now. up is the parent list; rest is shown below.
 function again(title, load, {every = 3000, up, rest} = {}) {
   const place = h('div'), wrong = h('p.note', {hidden: true});
   const node = h('div', up && h('p.crumb', h('a', {href: `#/${up}`}, upper(up)), ' / '), h('h1', title), wrong, place, rest);
@@ -22,7 +22,7 @@ function again(title, load, {every = 3000, up, rest} = {}) {
   return {title, node, close: () => { over = true; clearTimeout(timer); }};
 }
 
-// metric reads one family of Prometheus' text: value by the label that is asked for.
+// metric reads one metric of the Prometheus text: value by label.
 function metric(text, name, label) {
   const all = new Map();
   for (const line of text.split('\n')) {
@@ -44,11 +44,11 @@ export function limits() {
     const passed = metric(metrics, 'headgate_limit_passed_total', 'limit');
     const keys = metric(metrics, 'headgate_limit_keys', 'limit');
     const rate = (name) => before && now > at ? (refused.get(name) - before.get(name)) * 1000 / (now - at) : 0;
-    const shown = all.length ? table('Limits', ['Limit', 'Rule', 'Algorithm', 'Passed', 'Refused', 'Refused a second', 'Keys'], all.map((l) =>
+    const shown = all.length ? table('Limits', ['Limit', 'Rule', 'Algorithm', 'Allowed', 'Refused', 'Refused per second', 'Keys'], all.map((l) =>
       [link('limits', l.name), rule(l), `${l.algorithm.replaceAll('_', ' ')}${l.shadow ? ', shadow' : ''}`,
         brief(passed.get(l.name) ?? 0), brief(refused.get(l.name) ?? 0), (rate(l.name) || 0).toFixed(1),
         [`${brief(keys.get(l.name) ?? 0)} of ${brief(l.max_keys)}`, bar(keys.get(l.name) ?? 0, l.max_keys)]])) :
-      h('p.note', 'There is no limit. They stand under limits in the file, or are made by headgate limit create.');
+      h('p.note', 'There are no limits. Add them under limits in the configuration file, or with headgate limit create.');
     [before, at] = [refused, now];
     return shown;
   });
@@ -61,78 +61,78 @@ export function limit(name) {
       await write('PATCH', at, {amount: value});
       form.elements.amount.value = value;
     };
-    return faulty(form, 'amount') || act('Change the amount', [`${was} → ${amount}. It is in force at once.`], async () => {
+    return faulty(form, 'amount') || act('Change the amount', [`${was} → ${amount}. It takes effect at once.`], async () => {
       await set(amount);
       return () => set(was);
     });
-  }, h('h2', 'Change it'), field('amount', 'Amount', {inputmode: 'numeric'}), h('button', 'Change the amount'));
+  }, h('h2', 'Change this limit'), field('amount', 'Amount', {inputmode: 'numeric'}), h('button', 'Change the amount'));
   const at = `/v1/limits/${encodeURIComponent(name)}`;
   let now;
-  form.hidden = true; // until it is filled: what is typed stays
+  form.hidden = true; // until it is filled once; typed values stay
   return again(name, async () => {
     const [l, {keys, next}] = await Promise.all([read(at), read(`${at}/keys?count=1000`)]);
     if (!now) form.elements.amount.value = l.amount;
     form.hidden = false;
     now = l;
     const top = keys.sort((a, b) => b.used / b.limit - a.used / a.limit || b.used - a.used).slice(0, 50);
-    return [h('p.dim', `${rule(l)} · ${l.algorithm.replaceAll('_', ' ')}${l.source && ` · of the ${l.source}`}`), h('h2', 'Keys that have used most'),
-      top.length ? table('Keys that have used most', ['Key', 'Used', 'Left', 'Whole again in', 'State'], top.map((k) =>
+    return [h('p.dim', `${rule(l)} · ${l.algorithm.replaceAll('_', ' ')}${l.source && ` · from: ${l.source}`}`), h('h2', 'Keys with the most usage'),
+      top.length ? table('Keys with the most usage', ['Key', 'Used', 'Left', 'Full again in', 'State'], top.map((k) =>
         [k.key, [`${count(k.used)} of ${count(k.limit)}`, bar(k.used, k.limit)], count(k.remaining), span(k.reset_seconds),
-          k.remaining <= 0 ? 'at the limit' : k.used >= k.limit * 0.9 ? 'near' : ''])) : h('p.note', 'No key has used any.'),
-      next && h('p.dim', 'The first 1,000 keys were looked at; there are more.')];
+          k.remaining <= 0 ? 'at the limit' : k.used >= k.limit * 0.9 ? 'near' : ''])) : h('p.note', 'No key has used this limit.'),
+      next && h('p.dim', 'Only the first 1,000 keys were examined; there are more.')];
   }, {up: 'limits', rest: [session.may('write') && form, past(name, 'limit').node]});
 }
 
 const queueAt = (name, more = '') => `/v1/queues/${encodeURIComponent(name)}${more}`;
 
-// queueTable shows queues, each with the button that holds it or lets it go on.
+// queueTable shows queues with pause and resume buttons.
 function queueTable(all, load) {
-  const turn = (q, verb, back) => act(`${verb} ${q.name}`, verb === 'Pause' ? [`${plural(q.depth, 'job')} wait and stay. ${count(q.in_flight)} under way end. Jobs can still be put.`] :
-    [`${plural(q.depth, 'job')} go out again${paceOf(q)}.`], async () => {
+  const turn = (q, verb, back) => act(`${verb} ${q.name}`, verb === 'Pause' ? [`${plural(q.depth, 'job waits and stays', 'jobs wait and stay')}. ${plural(q.in_flight, 'delivery')} in progress will end. New jobs can still be put.`] :
+    [`${plural(q.depth, 'job is', 'jobs are')} delivered again${paceOf(q)}.`], async () => {
     const to = (v) => write('POST', queueAt(q.name, `/${v.toLowerCase()}`)).then(load);
     await to(verb);
     return () => to(back);
   }, {danger: verb === 'Pause'});
-  return table('Queues', ['Queue', 'State', 'Jobs', 'Under way', 'A second', 'Empty in', 'Oldest', 'Dead', 'Steer'], all.map((q) => {
+  return table('Queues', ['Queue', 'State', 'Jobs', 'In progress', 'Per second', 'Empty in', 'Oldest', 'Dead', 'Actions'], all.map((q) => {
     const verbs = q.paused ? ['Resume', 'Pause'] : ['Pause', 'Resume'];
-    return [link('queues', q.name), [h(`span.badge.${q.paused || q.why ? 'warn' : 'good'}`, q.paused ? 'paused' : q.why ? 'stands' : 'goes'), h('div.dim', q.why)],
+    return [link('queues', q.name), [h(`span.badge.${q.paused || q.why ? 'warn' : 'good'}`, q.paused ? 'paused' : q.why ? 'stopped' : 'running'), h('div.dim', q.why)],
       [brief(q.depth), q.later > 0 && h('span.dim', `, ${brief(q.later)} later`)], count(q.in_flight), [q.per_second.toFixed(1), q.rate > 0 && h('span.dim', ` of ${q.rate}`)],
       q.depth ? (q.empty_in_seconds < 0 ? 'never' : span(q.empty_in_seconds)) : '—', q.oldest_seconds ? span(q.oldest_seconds) : '—', q.dead ? h('b', brief(q.dead)) : '0',
       session.may('write', q.name) && button(verbs[0], () => turn(q, ...verbs), {'data-key': q.name, 'aria-label': `${verbs[0]} ${q.name}`})];
   }));
 }
 
-const paceOf = (q) => q.rate ? `, at most ${q.rate} a second` : '';
+const paceOf = (q) => q.rate ? `, at most ${q.rate} per second` : '';
 
 export const queues = () => again('Queues', async (load) => {
   const {queues: all} = await read('/v1/queues');
-  return all.length ? queueTable(all, load) : h('p.note', 'There is no queue that you may see. They stand under queues in the file.');
+  return all.length ? queueTable(all, load) : h('p.note', 'There are no queues that you may see. Add them under queues in the configuration file.');
 });
 
-// queue is one queue with its dead jobs; they are let go again, or forgotten, one by one or all.
+// queue shows one queue and its dead jobs, to retry or delete one or all.
 export function queue(name) {
   const may = session.may('write', name);
   return again(name, async (load) => {
     const [q, {jobs, next}] = await Promise.all([read(queueAt(name)), read(queueAt(name, '/dead?count=200'))]);
     const {last_failure: failure} = q;
     const steer = (key, which, ids, n) => may && h('div.row', [
-      ['Redrive', 'POST', '/redrive', `${n === 1 ? 'It goes' : `${count(n)} jobs go`} out again as if never sent before${paceOf(q)}.`],
-      ['Forget', 'DELETE', '/dead', `${n === 1 ? 'It is' : `${count(n)} jobs are`} taken off the disk.`],
+      ['Retry', 'POST', '/redrive', `${n === 1 ? 'The job is' : `${count(n)} jobs are`} delivered again, as if never sent before${paceOf(q)}.`],
+      ['Delete', 'DELETE', '/dead', `${n === 1 ? 'The job is' : `${count(n)} jobs are`} deleted from the disk.`],
     ].map(([verb, method, path, line]) => button(`${verb}${ids ? '' : ' all'}`, () => act(`${verb} ${which}`, [line], async () => {
       await write(method, queueAt(name, path + (ids ?? '')));
       await load();
-    }, {verb: `${verb} ${ids ? 'it' : 'all'}`, final: true, danger: verb === 'Forget', word: !ids && verb === 'Forget' ? name : ''}), {'data-key': `${key} ${verb}`, 'aria-label': `${verb} ${which}`})));
+    }, {verb: `${verb} ${ids ? 'it' : 'all'}`, final: true, danger: verb === 'Delete', word: !ids && verb === 'Delete' ? name : ''}), {'data-key': `${key} ${verb}`, 'aria-label': `${verb} ${which}`})));
     return [queueTable([q], load), failure && h('p', h('b', 'Last failure: '), `job ${failure.id}, ${exact(failure.at)}: ${failure.why}`),
-      h('h2', 'Dead jobs'), h('p.dim', 'They failed too often, were refused for good, grew too old, or cost more than a limit ever lets pass.'),
-      q.dead ? [may && h('p', h('a', {href: `api${queueAt(name, '/jobs?dead=true')}`, download: `${name}.ndjson`}, `Save ${q.dead === 1 ? 'it' : `all ${count(q.dead)}`} as a file`), ' that can be put again.'), steer('all', `all dead jobs of ${name}`, null, q.dead),
-        table('Dead jobs', ['Job', 'Why', 'Died', 'Attempts', 'Key', 'Tenant', 'Steer'], jobs.map((j) =>
+      h('h2', 'Dead jobs'), h('p.dim', 'These jobs failed too often, were rejected permanently, became too old, or cost more than a limit can ever allow.'),
+      q.dead ? [may && h('p', h('a', {href: `api${queueAt(name, '/jobs?dead=true')}`, download: `${name}.ndjson`}, `Save ${q.dead === 1 ? 'it' : `all ${count(q.dead)}`} as a file`), ' to put again later.'), steer('all', `all dead jobs of ${name}`, null, q.dead),
+        table('Dead jobs', ['Job', 'Why', 'Died', 'Attempts', 'Key', 'Tenant', 'Actions'], jobs.map((j) =>
           [j.id, j.why, exact(j.died_at), count(j.attempts), j.key || '—', j.tenant || '—', steer(j.id, `job ${j.id}`, `?id=${j.id}`, 1)])),
-        next && h('p.dim', `The ${jobs.length} that died last.`)] : h('p.note', 'None.')];
+        next && h('p.dim', `The ${jobs.length} most recent.`)] : h('p.note', 'None.')];
   }, {every: 5000, up: 'queues', rest: past(name, 'queue').node});
 }
 
-// old is the age of what is known of a data center; a picture comes each 1.5 s.
-const old = (s) => h(`span.badge.${s < 0 || s > 5 ? 'bad' : s > 3.5 ? 'warn' : 'good'}`, s < 0 ? 'never heard' : s > 5 ? `silent ${span(s)}` : `known, ${span(s)} old`);
+// old shows the age of a data center's snapshot; one arrives every 1.5 s.
+const old = (s) => h(`span.badge.${s < 0 || s > 5 ? 'bad' : s > 3.5 ? 'warn' : 'good'}`, s < 0 ? 'no data yet' : s > 5 ? `silent ${span(s)}` : `known, ${span(s)} old`);
 
 export function cluster() {
   let alone = false; // it stays so until a restart
@@ -144,30 +144,30 @@ export function cluster() {
     const [about, all, {rooms}] = await Promise.all([maybe('/v1/status'), members(), read('/v1/rooms')]);
     const parts = [];
     if (all) {
-      parts.push(h('p', `Data center ${all.datacenter}. Writes are ordered by `, h('b', all.leader || 'nobody now'), all.engine ? ` (own NATS: ${all.engine})` : '', '.'),
+      parts.push(h('p', `Data center ${all.datacenter}. The leader of the store is `, h('b', all.leader || 'not elected'), all.engine ? ` (own NATS: ${all.engine})` : '', '.'),
         all.problem ? h('p.note', all.problem) : '',
         table('Nodes', ['Node', 'State', 'Role', 'Hosts', 'Clock', 'Version', 'Since'], all.nodes.map((n) =>
           [n.name, h(`span.badge.${n.alive ? 'good' : 'bad'}`, n.alive ? 'alive' : `silent ${span(n.silent_seconds)}`), n.store ? 'store' : 'worker',
             (n.rooms ?? []).map((r) => r.replace(/^@/, 'Anywhere of ')).join(', ') || '—', `${n.clock_seconds >= 0 ? '+' : '−'}${span(Math.abs(n.clock_seconds))}`, n.version || '—', moment(n.began)])));
     } else {
-      parts.push(h('p', 'This headgate is alone: one process is its own counter and its own worker.'));
+      parts.push(h('p', 'This headgate is a single process, with its own counter and worker.'));
     }
     for (const r of rooms.filter((x) => x.datacenters)) {
       const d = r.datacenters, a = d.anywhere;
-      parts.push(h('h2', r.name), h('p', `Anywhere, the lender of slots that no data center holds, is in ${d.home}. `,
-        a.age_seconds < 0 ? 'Nothing has been heard of it.' : `Of ${count(a.limit)} slots ${count(a.free)} are free there${a.presumed ? `, ${count(a.presumed)} presumed lent` : ''}${a.age_seconds ? `, ${span(a.age_seconds)} ago` : ''}.`, ` The order between data centers is known to ${span(d.uncertainty_seconds)}.`),
-        table(`Data centers of ${r.name}`, ['Data center', 'State', 'Holds', 'Unused', 'Inside', 'Waiting', 'New in a minute', 'Workers', 'Round trip'], d.sites.map((s) =>
+      parts.push(h('h2', r.name), h('p', `Anywhere, which lends the slots that no data center holds, is in ${d.home}. `,
+        a.age_seconds < 0 ? 'There is no data from it yet.' : `It has ${count(a.free)} of ${count(a.limit)} slots free${a.presumed ? `, ${count(a.presumed)} presumed lent` : ''}${a.age_seconds ? `, ${span(a.age_seconds)} ago` : ''}.`, ` The order between data centers is exact to ${span(d.uncertainty_seconds)}.`),
+        table(`Data centers of ${r.name}`, ['Data center', 'State', 'Holds', 'Unused', 'Inside', 'Waiting', 'New in a minute', 'Workers', 'Round trip'], d.datacenters.map((s) =>
           [s.name, s.name === d.own ? h('span.badge.good', 'here') : old(s.age_seconds), [count(s.held), bar(s.held, r.total_active_users)], count(s.unused), count(s.active), count(s.waiting), count(s.new_last_minute), count(s.workers),
             s.round_trip_seconds ? span(s.round_trip_seconds) : '—'])));
     }
-    parts.push(h('h2', 'Counters'), h('p.dim', `A room's counter lends the slots ${rooms.some((r) => r.datacenters) ? 'that this data center holds' : 'of its limit'} to workers; free are those that nobody has.`),
-      table('Counters', ['Room', 'Hosted by', 'Inside', 'Lent', 'Free', 'Age of its record', 'A write takes', 'Writes', 'State'], rooms.map((r) => {
+    parts.push(h('h2', 'Counters'), h('p.dim', `A room's counter lends the slots ${rooms.some((r) => r.datacenters) ? 'that this data center holds' : 'of its limit'} to workers; free slots are with no worker.`),
+      table('Counters', ['Room', 'Hosted by', 'Inside', 'Lent', 'Free', 'Age of its record', 'Write time', 'Writes', 'State'], rooms.map((r) => {
         const {lent, record} = r, figure = (f) => lent ? count(f(lent)) : '—';
-        return [r.name, all ? all.nodes.find((n) => n.rooms?.includes(r.name))?.name ?? 'nobody now' : 'here', figure((l) => l.inside + l.called), figure((l) => l.workers.reduce((n, w) => n + w.held, 0)), figure((l) => l.free),
+        return [r.name, all ? all.nodes.find((n) => n.rooms?.includes(r.name))?.name ?? 'no node' : 'here', figure((l) => l.inside + l.called), figure((l) => l.workers.reduce((n, w) => n + w.held, 0)), figure((l) => l.free),
           span(record.age_seconds), span(record.write_seconds), brief(r.totals.record_writes),
-          record.damaged || (record.refused_seconds ? `refused for ${span(record.refused_seconds)}` : record.quiet_seconds ? `quiet for ${span(record.quiet_seconds)}` : 'good')];
+          record.damaged || (record.refused_seconds ? `writes fail for ${span(record.refused_seconds)}` : record.quiet_seconds ? `paused for ${span(record.quiet_seconds)}` : 'good')];
       })));
-    const workers = new Map(); // each with what it holds, in all rooms and by room
+    const workers = new Map(); // slots held, in all rooms and by room
     for (const r of rooms) {
       for (const w of r.lent?.workers ?? []) {
         const {gone, held, new: fresh} = w, name = all ? w.name : 'this process';
@@ -179,9 +179,9 @@ export function cluster() {
       }
     }
     const most = (x) => x.rooms.sort((a, b) => b[0] - a[0]).slice(0, 5).map(([n, name]) => `${name} ${count(n)}`).join(', ') + (x.rooms.length > 5 ? ` and ${x.rooms.length - 5} more` : '') || '—';
-    parts.push(h('h2', 'Slots by worker'), h('p.dim', 'A worker lets newcomers in on what it holds without asking: unused slots, and used ones of the last second.'),
-      table('Slots by worker', ['Worker', 'State', 'Holds', 'Of new users', 'Of which rooms'], [...workers.values()].sort((a, b) => a.name.localeCompare(b.name, 'en', {numeric: true})).map((x) =>
-        [x.name, h(`span.badge.${x.gone ? 'warn' : 'good'}`, x.gone ? 'gone: presumed used' : 'borrows'), count(x.held), count(x.fresh), most(x)])));
+    parts.push(h('h2', 'Slots by worker'), h('p.dim', 'A worker admits newcomers on the slots that it holds, without a message: unused slots, and those used in the last second.'),
+      table('Slots by worker', ['Worker', 'State', 'Holds', 'New users', 'Rooms'], [...workers.values()].sort((a, b) => a.name.localeCompare(b.name, 'en', {numeric: true})).map((x) =>
+        [x.name, h(`span.badge.${x.gone ? 'warn' : 'good'}`, x.gone ? 'silent: presumed used' : 'active'), count(x.held), count(x.fresh), most(x)])));
     if (about) {
       const {last_reload: reload} = about;
       parts.push(h('h2', 'This process'), h('dl', [['Version', about.version], ['Since', `${moment(about.started_at)} (${span(about.uptime_seconds)})`],
@@ -194,5 +194,5 @@ export function cluster() {
 
 export const audit = () => again('Audit log', async (load) => {
   const {entries} = await read('/v1/audit?count=200');
-  return [h('p.dim', 'Each change, also a refused one, on the node that answers; the newest first.'), entries.length ? auditTable(entries, load) : h('p.note', 'Nothing has been changed yet.')];
+  return [h('p.dim', 'All changes on this node, including rejected ones, most recent first.'), entries.length ? auditTable(entries, load) : h('p.note', 'There are no changes yet.')];
 }, {every: 5000});

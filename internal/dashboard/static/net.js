@@ -4,12 +4,12 @@ import {upper} from './dom.js';
 
 const api = 'api';
 
-// A Problem is an answer that says what is wrong: message, hint, and faults with their keys.
+// A Problem is an error answer: message, hint, and faults with their keys.
 export class Problem extends Error {
   constructor(status, body) {
     const p = body ?? {};
     const first = p.errors?.[0];
-    super(p.detail ?? first?.message ?? `the answer was ${status}`);
+    super(p.detail ?? first?.message ?? `the server answered ${status}`);
     this.status = status;
     this.code = p.code ?? first?.headgate?.code ?? '';
     this.hint = upper(p.hint ?? '');
@@ -32,7 +32,7 @@ export class Problem extends Error {
 export async function ask(method, path, body, signal) {
   const sent = body !== undefined && {body: JSON.stringify(body), headers: {'Content-Type': 'application/json'}};
   const answer = await fetch(path, {method, signal, ...sent}).catch((error) => {
-    throw error.name === 'AbortError' ? error : new Problem(0, {detail: 'headgate does not answer', hint: 'Is it running? The page tries again by itself.'});
+    throw error.name === 'AbortError' ? error : new Problem(0, {detail: 'headgate does not answer', hint: 'Is it running? The page retries automatically.'});
   });
   const text = await answer.text();
   const kind = answer.headers.get('Content-Type') ?? '';
@@ -49,10 +49,10 @@ export async function ask(method, path, body, signal) {
 export const read = (path, signal) => ask('GET', api + path, undefined, signal);
 export const write = (method, path, body) => ask(method, api + path, body);
 
-// maybe reads what a token may not be allowed to see.
+// maybe returns null if the token may not read.
 export const maybe = (path) => read(path).catch(() => null);
 
-// session is who looks at the page.
+// session is the user of the page.
 export const session = {
   now: {signed_in: false, reads: false},
   told: () => {},
@@ -60,7 +60,7 @@ export const session = {
     try {
       this.now = await ask('GET', 'session');
       this.told();
-    } catch {} // the stream says that headgate does not answer
+    } catch {} // the stream reports the failure
     return this.now;
   },
   may(verb, room) {
@@ -71,8 +71,8 @@ export const session = {
   },
 };
 
-// live is the stream: rooms by name, and what wants to know of each second. Of all rooms it has what
-// the list shows and only what has changed; of the one that is watched it has everything.
+// live is the stream of rooms. For the list, it receives an overview with changes only;
+// for the watched room, it receives everything.
 export const live = {
   rooms: new Map(),
   room: '',
@@ -112,13 +112,13 @@ export const live = {
     source.addEventListener('end', () => session.check().then(() => this.start()));
     source.onerror = () => {
       this.set('lost');
-      if (source.readyState !== EventSource.CLOSED) return; // it comes back by itself
+      if (source.readyState !== EventSource.CLOSED) return; // the browser reconnects
       this.stop();
       this.wait = Math.min(15000, this.wait * 2);
       this.timer = setTimeout(() => session.check().then(() => this.start()), this.wait);
     };
   },
-  // late begins anew where no second comes: a process that stands still ends no stream.
+  // late reconnects when no data arrives: a frozen process does not close the stream.
   late() {
     clearTimeout(this.timer);
     this.timer = setTimeout(() => {

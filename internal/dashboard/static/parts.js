@@ -1,18 +1,18 @@
-// Parts of a room: its page, its past, and what would have happened.
-import {h, act, button, clearWrong, count, duration, explain, failed, faulty, field, formOf, limitFields, seconds, span, table, wrongAt} from './dom.js';
+// Views of a room: waiting page, past, what if.
+import {h, act, button, clearWrong, count, duration, explain, failed, faulty, field, formOf, limitFields, plural, seconds, span, table, wrongAt} from './dom.js';
 import {Problem, ask, live, maybe, read, session, write} from './net.js';
 import {chart} from './charts.js';
 import {undo} from './change.js';
 
-// made finds the room of the management API by its name; file says that it is of the file.
+// made finds a room of the management API by name; file: it is from the configuration file.
 export async function made(name) {
   const all = await read('/client/v4/accounts/all/waiting_rooms?per_page=1000');
   const found = all.result.find((r) => r.name === name);
-  if (!found) throw new Problem(404, {code: 'gone'}); // the view says so
+  if (!found) throw new Problem(404, {code: 'gone'}); // the view shows it
   return {...found, file: found.headgate.source === 'file', path: `/client/v4/zones/${encodeURIComponent(found.headgate.zone)}/waiting_rooms/${found.id}`};
 }
 
-export const ofFile = (key) => h('p.note', `This room is of the configuration file. Its ${key} can be changed there alone; then reload.`);
+export const ofFile = (key) => h('p.note', `This room is defined in the configuration file. Change its ${key} there, then reload.`);
 
 export function page(name) {
   const frame = h('iframe', {title: 'Preview of the waiting page', sandbox: '', loading: 'lazy'});
@@ -26,8 +26,8 @@ export function page(name) {
   async function show() {
     clearWrong(look);
     const address = `${preview || `api/v1/rooms/${encodeURIComponent(name)}/preview`}?${query()}`;
-    const turn = ++turns; // answers may overtake each other
-    try { // a mistake in the parameters is an answer in words
+    const turn = ++turns; // answers can arrive out of order
+    try { // invalid parameters give a problem
       await ask('GET', address);
       if (turn === turns) frame.src = address;
     } catch (problem) {
@@ -37,14 +37,14 @@ export function page(name) {
     }
   }
   look.addEventListener('change', () => look.requestSubmit());
-  const form = formOf('.card', () => act('Put this page in force', [`${count(live.rooms.get(name)?.waiting ?? 0)} who wait see it with their next look; whoever comes sees it at once.`], async () => {
+  const form = formOf('.card', () => act('Activate this page', [`${plural(live.rooms.get(name)?.waiting ?? 0, 'waiting visitor sees', 'waiting visitors see')} it at the next poll; newcomers see it at once.`], async () => {
     const {version} = await write('PATCH', room.path, {custom_page_html: form.elements.custom_page_html.value});
     preview = '';
     await load();
     return () => undo(version).then(load);
-  }, {verb: 'Put it in force'}), h('h3', 'A page of its own'),
+  }, {verb: 'Activate'}), h('h3', 'Your own page'),
     field('custom_page_html', 'HTML with the tags of docs/pages.md; empty: the default page', {kind: 'textarea', rows: 12, spellcheck: 'false'}),
-    h('div.row', button('Preview it', () => tryIt().catch((problem) => explain(form, problem))), h('button.main', 'Put it in force')));
+    h('div.row', button('Preview', () => tryIt().catch((problem) => explain(form, problem))), h('button.main', 'Activate')));
   async function tryIt() {
     clearWrong(form);
     const html = form.elements.custom_page_html.value;
@@ -68,25 +68,25 @@ export function page(name) {
   return {node};
 }
 
-// pasts are, for each kind: the charts, what is summed up, and in which words.
+// pasts has, for each kind, the charts, the summed metrics, and the summary text.
 const pasts = {
   room: [[
-    ['Inside', 0, ['totalActiveUsers', 'mean', 'area'], ['totalActiveUsersMax', 'most', 'line', 'calm'], ['totalActiveUsersConfig', 'limit', 'limit']],
-    ['Waiting', 0, ['totalQueuedUsers', 'mean', 'area', 'warm'], ['totalQueuedUsersMax', 'most', 'line', 'calm']],
-    ['New users in a minute', 0, ['newUsersPerMinute', 'let in', 'area'], ['newUsersPerMinuteConfig', 'limit', 'limit']],
-    ['Wait of who was let in', 1, ['totalTimeWaitedP50', 'half', 'area', 'warm'], ['totalTimeWaitedP90', '9 of 10', 'line', 'calm']],
-    ['Origin latency', 1, ['originLatencyP50', 'half', 'area'], ['originLatencyP95', '19 of 20', 'line', 'calm']],
+    ['Inside', 0, ['totalActiveUsers', 'mean', 'area'], ['totalActiveUsersMax', 'maximum', 'line', 'calm'], ['totalActiveUsersConfig', 'limit', 'limit']],
+    ['Waiting', 0, ['totalQueuedUsers', 'mean', 'area', 'warm'], ['totalQueuedUsersMax', 'maximum', 'line', 'calm']],
+    ['New users in a minute', 0, ['newUsersPerMinute', 'admitted', 'area'], ['newUsersPerMinuteConfig', 'limit', 'limit']],
+    ['Wait of admitted visitors', 1, ['totalTimeWaitedP50', 'median', 'area', 'warm'], ['totalTimeWaitedP90', '90 %', 'line', 'calm']],
+    ['Origin latency', 1, ['originLatencyP50', 'median', 'area'], ['originLatencyP95', '95 %', 'line', 'calm']],
   ], ['admitted', 'abandoned', 'sessionsRevoked', 'requests', 'origin5xx', 'originUnanswered'],
-  (n) => `${n('admitted')} let in, ${n('abandoned')} gave up, ${n('sessionsRevoked')} stays ended by the origin; ${n('requests')} requests to it, ${n('origin5xx', 'originUnanswered')} failed.`],
-  limit: [[['Calls', 0, ['allowed', 'passed', 'area'], ['refused', 'refused', 'bars', 'bad']]], [], (n) => n('allowed', 'refused') === '0' ? 'No calls yet.' : `${n('allowed')} calls passed, ${n('refused')} were refused.`],
+  (n) => `${n('admitted')} admitted, ${n('abandoned')} gave up, ${n('sessionsRevoked')} sessions ended by the origin; ${n('requests')} requests to it, ${n('origin5xx', 'originUnanswered')} failed.`],
+  limit: [[['Calls', 0, ['allowed', 'allowed', 'area'], ['refused', 'refused', 'bars', 'bad']]], [], (n) => n('allowed', 'refused') === '0' ? 'No calls yet.' : `${n('allowed')} calls were allowed, ${n('refused')} were refused.`],
   queue: [[['Jobs', 0, ['depth', 'waiting', 'area', 'warm'], ['dead', 'dead', 'line', 'calm']], ['Deliveries', 0, ['delivered', 'delivered', 'area'], ['died', 'died', 'bars', 'bad']]],
     ['put'], (n) => `${n('put')} jobs put, ${n('delivered')} delivered, ${n('died')} died.`],
 };
 
-// past shows what headgate has kept of a room, a limit or a queue, and what it advises.
+// past shows the history of a room, a limit or a queue, and advice.
 export function past(name, kind = 'room') {
   const ranges = [['-2h', 'Two hours'], ['-24h', 'A day'], ['-7d', 'A week'], ['-30d', '30 days'], ['-365d', 'A year']];
-  const form = h('form', field('from', 'How far back', {kind: 'select', options: ranges, value: '-24h'}));
+  const form = h('form', field('from', 'Time range', {kind: 'select', options: ranges, value: '-24h'}));
   const place = h('div'), advice = h('div');
   const node = h('section', h('h2', 'Past'), form, place, advice);
   const [shows, sums, words] = pasts[kind];
@@ -101,11 +101,11 @@ export function past(name, kind = 'room') {
       const start = Date.parse(got.from) / 1000, end = Date.parse(got.to) / 1000;
       const data = {at: got.points.map((p) => Date.parse(p.at) / 1000)};
       for (const m of metrics) data[m] = got.points.map((p) => p[m] ?? null);
-      place.replaceChildren(h('p', words((...keys) => count(keys.reduce((n, key) => n + (got.total?.[key] ?? 0), 0))), ` A point is ${span(got.step_seconds)}. `,
+      place.replaceChildren(h('p', words((...keys) => count(keys.reduce((n, key) => n + (got.total?.[key] ?? 0), 0))), ` Each point covers ${span(got.step_seconds)}. `,
         h('a', {href: `api/v1/analytics?${query('&format=csv')}`, download: `${name}.csv`}, 'All figures as CSV')),
-      got.missing_nodes.length ? h('p.note', `Without ${got.missing_nodes.join(', ')}: they did not answer.`) : '',
+      got.missing_nodes.length ? h('p.note', `Data of these nodes is missing, because they did not answer: ${got.missing_nodes.join(', ')}.`) : '',
       h('div.charts', shows.map(([title, time, ...series]) => {
-        const c = chart(title, series, time ? span : undefined, 'the time that is shown', got.step_seconds * 2.5);
+        const c = chart(title, series, time ? span : undefined, 'this period', got.step_seconds * 2.5);
         c.draw(data, start, end);
         return c.node;
       })));
@@ -124,7 +124,7 @@ export function whatIf(name) {
   const out = h('div'), result = h('div', {'aria-live': 'polite'});
   const cancel = button('Cancel', () => stop?.abort(), {hidden: true});
   const form = formOf('.card', submit,
-    h('p', 'The visitors of the last hour, as far as this process has seen them, played again by the simulator with other limits.'),
+    h('p', 'The simulator replays the visitors of the last hour, as counted by this process, with other limits.'),
     h('div.pair', limitFields()),
     field('session_seconds', 'Session duration', {}, '5m, 90s, 1h'),
     h('div.row', h('button.main', 'What would have happened?'), cancel));
@@ -138,33 +138,33 @@ export function whatIf(name) {
     stop?.abort();
     stop = new AbortController();
     cancel.hidden = false;
-    result.replaceChildren(h('p', 'Playing…'));
+    result.replaceChildren(h('p', 'Simulating…'));
     try {
       answer(await ask('POST', 'whatif', body, stop.signal), body);
     } catch (problem) {
-      result.replaceChildren(problem.name === 'AbortError' ? 'Cancelled.' : '');
+      result.replaceChildren(problem.name === 'AbortError' ? 'Canceled.' : '');
       if (problem.name !== 'AbortError') throw problem;
     } finally {
       cancel.hidden = true;
     }
   }
   function answer(a, asked) {
-    const rows = [['Visitors', (o) => count(o.visitors)], ['Let in', (o) => count(o.admitted)], ['Had to wait', (o) => `${Math.round(o.waited_share * 1000) / 10} %`],
-      ['Waited in all', (o) => span(o.waited_seconds)], ['Wait of who was let in, half of them', (o) => span(o.wait_p50_seconds)], ['9 of 10', (o) => span(o.wait_p90_seconds)], ['The longest', (o) => span(o.wait_max_seconds)], ['Still waiting at the end', (o) => count(o.still_waiting)],
+    const rows = [['Visitors', (o) => count(o.visitors)], ['Admitted', (o) => count(o.admitted)], ['Had to wait', (o) => `${Math.round(o.waited_share * 1000) / 10} %`],
+      ['Total wait', (o) => span(o.waited_seconds)], ['Wait of admitted visitors, median', (o) => span(o.wait_p50_seconds)], ['90th percentile', (o) => span(o.wait_p90_seconds)], ['Longest', (o) => span(o.wait_max_seconds)], ['Still waiting at the end', (o) => count(o.still_waiting)],
       ['Most inside', (o) => count(o.peak_active)], ['Most waiting', (o) => count(o.peak_waiting)]];
     const [now, other] = [a.now.waited_seconds, a.other.waited_seconds];
-    result.replaceChildren(h('p', other < now ? 'People would have waited less: ' : other > now ? 'People would have waited longer: ' : 'No longer and no shorter: ',
-      h('b', span(other)), ` in all instead of ${span(now)}; at most ${count(a.other.peak_active)} inside instead of ${count(a.now.peak_active)}.`));
+    result.replaceChildren(h('p', other < now ? 'Visitors would have waited less: ' : other > now ? 'Visitors would have waited longer: ' : 'Visitors would have waited as long: ',
+      h('b', span(other)), ` in total instead of ${span(now)}; at most ${count(a.other.peak_active)} inside instead of ${count(a.now.peak_active)}.`));
     const at = a.seen.active.map((_, i) => a.from + 10 * (i + 1));
     const draw = (title, key) => {
-      const c = chart(title, [['other', 'with these limits', 'area'], ['now', 'with those of now', 'line', 'warm'], ['seen', 'as it was', 'limit']], undefined, 'the time that was played', 15);
+      const c = chart(title, [['other', 'with these limits', 'area'], ['now', 'with the current limits', 'line', 'warm'], ['seen', 'observed', 'limit']], undefined, 'the simulated time', 15);
       c.draw({at, other: a.other[key], now: a.now[key], seen: a.seen[key]}, at[0], at.at(-1));
       return c.node;
     };
-    out.replaceChildren(table('Both runs', ['Figure', 'Limits of now', `${count(asked.total_active_users)} at once, ${count(asked.new_users_per_minute)} a minute, ${duration(asked.session_seconds)}`],
+    out.replaceChildren(table('Both runs', ['Figure', 'Current limits', `${count(asked.total_active_users)} at once, ${count(asked.new_users_per_minute)} per minute, ${duration(asked.session_seconds)}`],
       rows.map(([label, f]) => [label, f(a.now), f(a.other)])),
     h('div.charts', draw('Inside', 'active'), draw('Waiting', 'waiting')),
-    h('p.dim', `Played: ${span(a.seconds)}. A model: who comes is what was counted; a stay is taken to last ${span(a.stay_seconds)} and a session on average, as the figures say. Nobody gives up, and who was inside at the beginning comes in before it.`));
+    h('p.dim', `Simulated: ${span(a.seconds)}. This is a model. It uses the counted arrivals. A visitor is active for ${span(a.stay_seconds)} on average, estimated from the figures, and the session ends one session duration later. No visitor gives up. Visitors inside at the beginning are admitted before it.`));
   }
   return {
     node,

@@ -1,4 +1,4 @@
-// One room: live, and what can be changed of it.
+// One room: live figures and controls.
 import {h, put, brief, button, clearWrong, count, different, duration, exact, faulty, field, formOf, limitFields, moment, seconds, span, table, takeBack} from './dom.js';
 import {ask, live, maybe, session} from './net.js';
 import {chart} from './charts.js';
@@ -12,7 +12,7 @@ export function room(name, part = '') {
   const base = `#/rooms/${encodeURIComponent(name)}`;
   const tabs = [['', 'Live'], ['events', 'Events'], ['rules', 'Rules'], ['page', 'Waiting page'], ['past', 'Past'], ['whatif', 'What if']];
   const inner = {events, rules, page, past, whatif: whatIf}[part]?.(name) ?? liveRoom(name);
-  const gone = h('p.note', {hidden: true}, 'This room is not here, or your token may not read it. ', h('a', {href: '#/'}, 'All rooms'));
+  const gone = h('p.note', {hidden: true}, 'This room does not exist, or your token may not read it. ', h('a', {href: '#/'}, 'All rooms'));
   const node = h('div', h('p.crumb', h('a', {href: '#/'}, 'Rooms'), ' / '),
     h('div.head', h('h1', name), state, where),
     h('nav.tabs', {'aria-label': 'About this room'}, tabs.map(([to, text]) =>
@@ -27,17 +27,17 @@ export function room(name, part = '') {
       inner.node.hidden = !r || inner.loading;
       if (!r) return;
       setBadge(state, r);
-      put(where, `${r.host || 'every host'}${r.path === '/' ? '' : r.path} · ${r.method} · session ${duration(seconds(r.session))}${r.event ? ` · event ${r.event}` : ''}${r.shadow ? ' · shadow: nobody is held' : ''}`);
+      put(where, `${r.host || 'all hosts'}${r.path === '/' ? '' : r.path} · ${r.method} · session ${duration(seconds(r.session))}${r.event ? ` · event ${r.event}` : ''}${r.shadow ? ' · shadow mode: no visitor has to wait' : ''}`);
       inner.live?.(r);
     },
   };
 }
 
-// why people wait, where the state of the room does not say it.
+// why explains why visitors wait, if the state does not.
 function why(r) {
   if (!r.waiting || shown(r)[0] !== 'queueing') return '';
-  if (r.active >= r.limit) return ' all slots are taken';
-  return r.minute >= r.per_minute ? ' this minute is used up' : ' called, or not here now';
+  if (r.active >= r.limit) return ' all slots are in use';
+  return r.minute >= r.per_minute ? ' the limit per minute is reached' : ' waiting for called visitors to return';
 }
 
 function liveRoom(name) {
@@ -45,12 +45,12 @@ function liveRoom(name) {
   const charts = [
     chart('Inside', [['active', 'users', 'area'], ['limit', 'limit', 'limit']]),
     chart('Waiting', [['waiting', 'in the line', 'area', 'warm']]),
-    chart('New users in a minute', [['minute', 'let in', 'area'], ['per_minute', 'limit', 'limit']]),
+    chart('New users in a minute', [['minute', 'admitted', 'area'], ['per_minute', 'limit', 'limit']]),
     chart('Origin latency', [['took', 'mean', 'line']], span),
-    chart('Answers of the origin a second', [['answers', 'answers', 'area', 'calm'], ['errors', 'errors', 'bars', 'bad']]),
+    chart('Responses of the origin per second', [['answers', 'responses', 'area', 'calm'], ['errors', 'errors', 'bars', 'bad']]),
   ];
   const changed = h('div'), lines = h('div');
-  const lone = h('p.note', {hidden: true}, 'Nearly all newcomers come from one address. If it is that of a proxy, set trusted_proxies.');
+  const lone = h('p.note', {hidden: true}, 'Nearly all newcomers come from one address. If it is the address of a proxy, set trusted_proxies.');
   const steer = steering(name, refresh);
   const node = h('div', lone, h('div.tiles', tiles.map((t) => t.tile)), changed,
     h('div.split', h('section.charts', {'aria-label': 'Charts'}, charts.map((c) => c.node)), steer.node), lines);
@@ -58,7 +58,7 @@ function liveRoom(name) {
   let past = Object.fromEntries(keys.map((k) => [k, []])), asked = '';
   const add = (r) => {
     if (past.at.at(-1) >= live.at) return;
-    if (live.at - past.at.at(-1) > 3) asked = ''; // the page was hidden, or cut off
+    if (live.at - past.at.at(-1) > 3) asked = ''; // the page was hidden or disconnected
     past.at.push(live.at);
     for (const k of keys.slice(1)) past[k].push(k === 'took' && !r.answers ? null : r[k]);
     if (past.at.length > 700) for (const k of keys) past[k].splice(0, 100);
@@ -71,7 +71,7 @@ function liveRoom(name) {
       got.took = got.took.map((t, i) => got.answers[i] ? t : null);
       past = got;
     } catch {
-      asked = ''; // with the next second again
+      asked = ''; // retry with the next update
     }
   }
   async function refresh() {
@@ -80,14 +80,14 @@ function liveRoom(name) {
     const of = about?.rooms.find((r) => r.name === name)?.live_changes;
     const made = history?.changes?.length;
     changed.replaceChildren(of ? h('p.note', h('b', 'Changed until the next reload: '),
-      Object.entries(of.keys).map(([k, v]) => `${k} = ${v || '(none)'}`).join(', '), ` (by ${of.by}, ${moment(of.at)}). The file says otherwise: write it there to keep it.`) :
-      made ? h('p.dim', 'Made and kept by the management API: changes hold.') : '');
+      Object.entries(of.keys).map(([k, v]) => `${k} = ${v || '(none)'}`).join(', '), ` (by ${of.by}, ${moment(of.at)}). The file has other values: change the file to keep these.`) :
+      made ? h('p.dim', 'Created by the management API: changes are permanent.') : '');
     const own = log?.entries.filter((e) => e.room === name).slice(0, 12);
     lines.replaceChildren(own?.length ? h('section', h('h2', 'Changes of this room'), auditTable(own, refresh)) : '');
   }
   const view = {
     node,
-    loading: true, // so that nothing moves when it is there
+    loading: true, // avoids a layout shift
     live(r) {
       load();
       add(r);
@@ -113,10 +113,10 @@ function liveRoom(name) {
   return view;
 }
 
-// auditTable shows lines of the audit log, each with its inverse.
+// auditTable shows lines of the audit log with undo buttons.
 export function auditTable(entries, done) {
   const text = (pairs) => Object.entries(pairs ?? {}).filter(([k]) => !['version', 'limit', 'id'].includes(k)).map(([k, v]) => `${k} ${v === '' ? '(none)' : v}`).join(', ');
-  const all = table('Audit log', ['When', 'Who', 'What', 'Change', 'Result', 'Back'], entries.map((e) => {
+  const all = table('Audit log', ['When', 'Who', 'What', 'Change', 'Result', 'Undo'], entries.map((e) => {
     const back = session.may('write', e.room) && inverse(e);
     return [exact(e.at), e.name || e.who || '—', h('span', {title: e.what}, sentence(e)), [text(e.before) || '', e.before || e.after ? ' → ' : '', text(e.after) || text(e.asked)],
       e.result === 'ok' ? 'done' : e.result.replaceAll('_', ' '),
@@ -126,18 +126,18 @@ export function auditTable(entries, done) {
   return all;
 }
 
-// steering is where an operator changes the room.
+// steering shows the controls of a room.
 function steering(name, done) {
   const may = session.may('write', name);
   const off = may ? {} : {disabled: true};
   const form = formOf('', limits, h('h3', 'Limits'),
     limitFields(off), field('session_duration', 'Session duration', off), h('button', off, 'Change limits'));
-  const words = formOf('', (value) => change(name, value('message') ? 'Tell them' : 'Take the message away', {message: value('message')}, after),
-    h('h3', 'Message to those who wait'),
-    field('message', 'Message', {kind: 'textarea', rows: 2, maxlength: 500, ...off}, 'Plain text; empty takes it away'), h('button', off, 'Tell them'));
+  const words = formOf('', (value) => change(name, value('message') ? 'Send message' : 'Remove the message', {message: value('message')}, after),
+    h('h3', 'Message to waiting visitors'),
+    field('message', 'Message', {kind: 'textarea', rows: 2, maxlength: 500, ...off}, 'Plain text; empty removes it'), h('button', off, 'Send message'));
   const buttons = {
-    queue_all: ['Queue everybody', 'Let people in again'], closed: ['Close the room', 'Open the room'],
-    suspended: ['Suspend the room', 'Put the room on again'],
+    queue_all: ['Queue all visitors', 'Admit visitors again'], closed: ['Close the room', 'Open the room'],
+    suspended: ['Suspend the room', 'Resume the room'],
   };
   const switches = Object.keys(buttons).map((key) => button('',
     () => change(name, switches[key].textContent, {[key]: !on[key]}, done), {name: key, ...off}));
@@ -157,8 +157,8 @@ function steering(name, done) {
     const pairs = different(shownAs(now), value);
     return faulty(form, ...Object.keys(pairs)) || change(name, 'Change limits', pairs, after);
   }
-  const node = h('section.steer.card', {'aria-label': 'Change this room'}, h('h2', 'Change it'),
-    may ? '' : h('p.note', 'You read. ', h('a', {href: '#/signin'}, 'Sign in'), ' with a token that may write.'),
+  const node = h('section.steer.card', {'aria-label': 'Change this room'}, h('h2', 'Change this room'),
+    may ? '' : h('p.note', 'Read-only. ', h('a', {href: '#/signin'}, 'Sign in'), ' with a token that may write.'),
     form, h('div.stack', h('h3', 'Switches'), switches), words,
     h('div', button('Delete the room', () => remove(name), {class: 'danger', ...off})));
   return {

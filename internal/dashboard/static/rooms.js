@@ -1,15 +1,15 @@
-// All rooms at a glance, and how one is made.
+// The list of rooms, and the form for a new one.
 import {h, put, brief, count, faulty, field, formOf, limitFields, link, say, seconds, span, sure, table, wrongAt} from './dom.js';
 import {live, read, session, write} from './net.js';
 import {undo} from './change.js';
 
-// state is the word for a room, its tone, and how far up it belongs: trouble first.
+// state returns label, tone and rank of a room; problems first.
 export function state(r) {
   if (r.damaged) return ['damaged', 'bad', 0];
   if (!r.origin_up) return ['origin down', 'bad', 1];
-  if (r.refuses) return ['disk refuses', 'bad', 2];
+  if (r.refuses) return ['disk error', 'bad', 2];
   if (r.closed) return ['closed', 'warn', 3];
-  if (r.queue_all) return ['all queue', 'warn', 4];
+  if (r.queue_all) return ['queue all', 'warn', 4];
   if (r.status === 'event_prequeueing') return ['prequeue', 'event', 5];
   if (r.status === 'queueing') return ['queueing', 'warn', 6];
   if (r.status === 'suspended') return ['suspended', 'off', 9];
@@ -25,19 +25,19 @@ export function setBadge(e, r) {
   e.className = `badge ${tone}`;
 }
 
-// line is a row of the table; what does not change is not touched.
+// line is a row of the table; it updates only changes.
 function line(name) {
   const e = {badge: badge(), active: h('b'), limit: h('span.dim'), waiting: h('b'), wait: h('span'),
     minute: h('b'), pace: h('span.dim'), origin: h('span'), where: h('span.dim'), fill: h('i')};
   const meter = h('span.bar', {'aria-hidden': 'true'}, e.fill);
   const row = h('tr', h('th', {scope: 'row'}, link('rooms', name), e.where),
-    h('td', e.badge), [['Inside', e.active, e.limit, meter], ['Waiting', e.waiting], ['Wait', e.wait], ['New a minute', e.minute, e.pace], ['Origin', e.origin]]
+    h('td', e.badge), [['Inside', e.active, e.limit, meter], ['Waiting', e.waiting], ['Wait', e.wait], ['New per minute', e.minute, e.pace], ['Origin', e.origin]]
     .map(([label, ...kids]) => h('td.n', {'data-label': label}, kids)));
   return {
     row,
     show(r) {
       setBadge(e.badge, r);
-      put(e.where, (r.host || 'every host') + (r.path === '/' ? '' : r.path));
+      put(e.where, (r.host || 'all hosts') + (r.path === '/' ? '' : r.path));
       put(e.active, brief(r.active));
       put(e.limit, ` of ${brief(r.limit)}`);
       e.fill.style.width = `${Math.min(100, 100 * r.active / r.limit)}%`;
@@ -51,7 +51,7 @@ function line(name) {
   };
 }
 
-// tilesOf are figures with what stands behind each.
+// tilesOf returns tiles, each with a figure and its rest.
 export const tilesOf = (...labels) => labels.map((label) => {
   const value = h('b', '–'), rest = h('span.dim');
   return {value, rest, tile: h('div.tile', h('div', value, rest), h('span', label))};
@@ -62,8 +62,8 @@ export function rooms() {
   const sums = tilesOf('Inside', 'Waiting', 'New in the last minute', 'Need attention');
   const search = h('input', {type: 'search', id: 'find', placeholder: 'Find a room', 'aria-label': 'Find a room'});
   const body = h('tbody');
-  const none = h('p.note', {hidden: true}, 'There is no room yet. ', h('a', {href: '#/new'}, 'Make one'), ' with five fields.');
-  const list = table('All rooms', ['Room', 'State', 'Inside', 'Waiting', 'Longest wait', 'New a minute', 'Origin'], []);
+  const none = h('p.note', {hidden: true}, 'There are no rooms yet. ', h('a', {href: '#/new'}, 'Create one'), ' with five fields.');
+  const list = table('All rooms', ['Room', 'State', 'Inside', 'Waiting', 'Longest wait', 'New per minute', 'Origin'], []);
   list.querySelector('tbody').replaceWith(body);
   list.classList.add('rooms');
   const node = h('div', h('div.head', h('h1', 'Rooms'), search, h('a.button.main', {href: '#/new'}, 'New room')),
@@ -97,9 +97,9 @@ export function rooms() {
   return {title: 'Rooms', node, live: update};
 }
 
-const made = new Set(); // here, and perhaps not told of yet
+const made = new Set(); // created here, perhaps not in the stream yet
 
-// nameOf makes a room's name of its host and path: one that no room has.
+// nameOf derives an unused name from host and path.
 function nameOf(place, n = 1) {
   const name = (place.toLowerCase().replace(/[^a-z0-9]+/g, '-').replace(/^-+|-+$/g, '').slice(0, 60) || 'room') + (n > 1 ? `-${n}` : '');
   return live.rooms.has(name) || made.has(name) ? nameOf(place, n + 1) : name;
@@ -107,19 +107,19 @@ function nameOf(place, n = 1) {
 
 export function create() {
   const form = formOf('.card', submit, h('h1', 'New room'),
-    h('p', 'Five fields. It is in force when you confirm, and can be taken back.'),
-    field('host', 'Host', {placeholder: 'shop.example.com', required: true}, 'As visitors write it, without https://'),
+    h('p', 'Five fields. The room takes effect when you confirm it, and you can undo it.'),
+    field('host', 'Host', {placeholder: 'shop.example.com', required: true}, 'As in the address of the site, without https://'),
     field('path', 'Path', {value: '/', required: true}, 'This path and all below it'),
-    h('div.pair', limitFields({required: true}, 'What the site bears, less a quarter', 'At most so many in any 60 s')),
-    field('session_duration', 'Session duration', {value: '5m', required: true}, 'Who asks for nothing for so long has left: 5m, 90s, 1h'),
-    h('details', h('summary', 'Another origin than that of the zone'),
-      field('origin', 'Origin', {placeholder: 'http://127.0.0.1:3000'}, 'What stands behind the room; empty: that of its zone')),
-    h('div.row', h('button.main', 'Make the room'), h('a.button', {href: '#/'}, 'Cancel')));
+    h('div.pair', limitFields({required: true}, 'About 75 % of what your site can handle', 'At most this many in any 60 s')),
+    field('session_duration', 'Session duration', {value: '5m', required: true}, 'Visitors idle this long are treated as gone: 5m, 90s, 1h'),
+    h('details', h('summary', 'Use a different origin'),
+      field('origin', 'Origin', {placeholder: 'http://127.0.0.1:3000'}, 'The site behind the room; empty: the origin of its zone')),
+    h('div.row', h('button.main', 'Create the room'), h('a.button', {href: '#/'}, 'Cancel')));
   if (!session.may('write')) {
-    form.prepend(h('p.note', 'To make a room, ', h('a', {href: '#/signin'}, 'sign in'), ' with a token that may write.'));
+    form.prepend(h('p.note', 'To create a room, ', h('a', {href: '#/signin'}, 'sign in'), ' with a token that may write.'));
   }
   async function submit(value) {
-    if (!value('host')) wrongAt(form, 'host', 'is missing. Write such as shop.example.com');
+    if (!value('host')) wrongAt(form, 'host', 'is missing. Write, for example, shop.example.com');
     if (faulty(form, 'total_active_users', 'new_users_per_minute', 'session_duration')) return;
     const body = {
       name: nameOf(value('host') + value('path')), host: value('host') || undefined, path: value('path') || '/',
@@ -128,10 +128,10 @@ export function create() {
     };
     if (value('origin')) body.headgate.origin = value('origin');
     const {total_active_users: most, new_users_per_minute: pace} = body;
-    const ok = await sure('Make this room?', [
+    const ok = await sure('Create this room?', [
       `${body.host}${body.path}: at most ${count(most)} at once, at most ${count(pace)} new in any minute.`,
-      `An empty site is full after ${span(60 * most / pace)} of rush; after that one comes in for each who leaves.`,
-      `Who asks for nothing for ${value('session_duration')} has left. Whoever does not fit waits in line, in order.`], 'Make it');
+      `In a rush, an empty site is full after ${span(60 * most / pace)}; after that, one visitor is admitted for each that leaves.`,
+      `Visitors idle for ${value('session_duration')} are treated as gone. Visitors above the limits wait in line, in order.`], 'Create');
     if (!ok) return;
     const {zones} = await read('/v1/zones');
     const zone = zones.filter((z) => body.host === z.name || body.host.endsWith(`.${z.name}`))
@@ -139,7 +139,7 @@ export function create() {
     const {result} = await write('POST', `/client/v4/zones/${encodeURIComponent(zone.id)}/waiting_rooms`, body);
     made.add(result.name);
     location.hash = `#/rooms/${encodeURIComponent(result.name)}`;
-    say(`Done: ${result.name} is there.${result.headgate.in_force ? '' : ` Not in force: ${result.headgate.problem}`}`,
+    say(`Done: ${result.name} is created.${result.headgate.in_force ? '' : ` Not in force: ${result.headgate.problem}`}`,
       () => undo(result.headgate.version).then(() => location.hash = '#/'));
   }
   return {title: 'New room', node: form};

@@ -1,4 +1,4 @@
-// What a room has a list of, rules with their lanes and events; and its end.
+// Rules and events of a room, and deleting the room.
 import {h, act, button, clearWrong, count, different, explain, failed, faulty, field, formOf, keepFocus, limitFields, moment, plural, span, table, upper, wrongAt} from './dom.js';
 import {live, read, session, write} from './net.js';
 import {made, ofFile} from './parts.js';
@@ -6,8 +6,8 @@ import {undo} from './change.js';
 
 const nameOf = (x) => x.name || x.description || x.expression;
 
-// listed is a list of a room, and the form for one of it; each change has its inverse.
-// of says what it is a list of: the fields of the form, what they say of one, what is asked for, how it is shown.
+// listed shows a list of a room and the form for an item.
+// of defines the kind: form fields, their values, how to save and show an item.
 function listed(name, of) {
   const list = h('div'), place = h('div');
   const node = h('section', h('h2', upper(of.path)), of.about, list, place);
@@ -20,10 +20,10 @@ function listed(name, of) {
     const {version} = await write(method, `${room.path}/${of.path}${x ? `/${x.id}` : ''}`, body);
     if (inForm) edit();
     await refresh();
-    if (version === was) throw 'nothing differs from what is in force.';
+    if (version === was) throw 'nothing is different from the current settings.';
     return () => undo(version).then(refresh);
-  }, {verb: `${title.split(' ')[0]} it`, danger: method === 'DELETE'});
-  // edit fills the form with one of the list, or with none.
+  }, {verb: title.split(' ')[0], danger: method === 'DELETE'});
+  // edit fills the form with an item, or clears it.
   function edit(x) {
     clearWrong(form);
     form.reset();
@@ -34,7 +34,7 @@ function listed(name, of) {
     of.filled?.(form);
     if (x) form.elements[of.first].focus();
   }
-  // steer has the buttons of one of the list.
+  // steer returns the buttons of an item.
   const steer = (x, ...more) => {
     const one = (key, text, run, disabled) => button(text, run, {'data-key': `${x.id} ${key}`, 'aria-label': `${text}: ${nameOf(x)}`, disabled});
     const [verb, pairs, line] = of.turn(x);
@@ -56,14 +56,14 @@ function listed(name, of) {
   return {node};
 }
 
-const actions = [['bypass_waiting_room', 'Let pass', 'good'], ['deny', 'Refuse', 'bad'], ['lane', 'Lane', 'event']];
+const actions = [['bypass_waiting_room', 'Bypass', 'good'], ['deny', 'Deny', 'bad'], ['lane', 'Lane', 'event']];
 const effect = (r) => ({
-  bypass_waiting_room: 'What it matches passes by the room and is not counted, even when the room is full or closed.',
-  deny: 'What it matches is refused with 403, also of who is inside.',
-  lane: `Who must wait and matches waits in the lane ${r.headgate?.lane}: up to ${r.headgate?.share} of 100 calls are its, while others wait. Who waits already stays in the line it is in.`,
+  bypass_waiting_room: 'Matching requests bypass the room and are not counted, even when the room is full or closed.',
+  deny: 'Matching requests are rejected with 403, also those of visitors inside.',
+  lane: `Matching newcomers that must wait join the lane ${r.headgate?.lane}. While others wait, it gets up to ${r.headgate?.share} % of the calls. Visitors that wait already stay in their line.`,
 })[r.action];
 
-// point shows where in the expression the fault is.
+// point marks the position of the fault in the expression.
 function point(form) {
   const input = form.elements.expression, wrong = document.getElementById(`${input.id}e`);
   const at = wrong.textContent.match(/^line (\d+), column (\d+): /);
@@ -77,11 +77,11 @@ function point(form) {
 }
 
 export const rules = (name) => listed(name, {
-  path: 'rules', word: 'rule', first: 'expression', none: 'There is no rule.',
-  about: h('p.dim', 'The first rule that is true of a request decides. Who meets none waits in the ordinary line, if there is one.'),
-  fields: [field('action', 'What becomes of it', {kind: 'select', options: actions}),
-    h('div.pair', field('lane', 'Lane', {}, 'Its name: A-Z, a-z, 0-9, _ and -'), field('share', 'Share', {inputmode: 'numeric'}, 'Of 100 calls, while others wait: 1 to 99')),
-    field('expression', 'Expression', {kind: 'textarea', rows: 3, spellcheck: 'false'}, 'Such as http.request.uri.path eq "/health"; docs/rules.md has the language'),
+  path: 'rules', word: 'rule', first: 'expression', none: 'There are no rules.',
+  about: h('p.dim', 'The first rule that matches a request decides. Without a match, visitors wait in the ordinary line, if there is one.'),
+  fields: [field('action', 'Action', {kind: 'select', options: actions}),
+    h('div.pair', field('lane', 'Lane', {}, 'Name: A-Z, a-z, 0-9, _ and -'), field('share', 'Share', {inputmode: 'numeric'}, 'Percent of the calls while others wait: 1 to 89')),
+    field('expression', 'Expression', {kind: 'textarea', rows: 3, spellcheck: 'false'}, 'For example, http.request.uri.path eq "/health"; see docs/rules.md'),
     field('description', 'Description', {maxlength: 500})],
   shown: ({action, expression, description, headgate: {lane, share}}) => ({action, expression, description, lane, share: share || ''}),
   filled: (form) => form.querySelector('.pair').hidden = form.elements.action.value !== 'lane',
@@ -90,37 +90,37 @@ export const rules = (name) => listed(name, {
     if (!value('expression')) return wrongAt(form, 'expression', 'is missing. true matches every request') && form.elements.expression.focus();
     if (body.action === 'lane') body.headgate = {lane: value('lane'), share: /^\d+$/.test(value('share')) ? Number(value('share')) : value('share') || 0};
     try {
-      await change(edited ? `Change the rule ${nameOf(edited)}` : 'Add this rule, behind all others', [body.expression, effect(body)], edited ? 'PATCH' : 'POST', edited, body, true);
+      await change(edited ? `Change the rule ${nameOf(edited)}` : 'Add this rule, after all others', [body.expression, effect(body)], edited ? 'PATCH' : 'POST', edited, body, true);
     } catch (problem) {
       explain(form, problem);
       point(form);
     }
   },
-  turn: (r) => r.enabled ? ['Disable', {enabled: false}, 'It decides nothing then, and stays in the list.'] : ['Enable', {enabled: true}, effect(r)],
-  without: () => 'What it matches is then as any other request, unless another rule matches.',
+  turn: (r) => r.enabled ? ['Disable', {enabled: false}, 'It has no effect, and stays in the list.'] : ['Enable', {enabled: true}, effect(r)],
+  without: () => 'Matching requests are then treated like all others, unless another rule matches.',
   show: (all, steer, change) => h('ol.rules', all.map((r, i) => {
     const [, word, tone] = actions.find(([a]) => a === r.action);
-    const move = (key, text, to, off) => [key, text, () => change(`Move ${nameOf(r)} to place ${to}`, ['A request that several rules match is decided by the first of them.'], 'PATCH', r, {position: {index: to}}), off];
-    return h('li.card', h('p', h(`span.badge.${r.enabled ? tone : 'off'}`, word, r.action === 'lane' && ` ${r.headgate.lane}, ${r.headgate.share} of 100`, !r.enabled && ', off'), ' ', h('b', r.description)),
+    const move = (key, text, to, off) => [key, text, () => change(`Move ${nameOf(r)} to position ${to}`, ['If several rules match a request, the first one decides.'], 'PATCH', r, {position: {index: to}}), off];
+    return h('li.card', h('p', h(`span.badge.${r.enabled ? tone : 'off'}`, word, r.action === 'lane' && ` ${r.headgate.lane}, ${r.headgate.share} %`, !r.enabled && ', off'), ' ', h('b', r.description)),
       h('pre', {tabindex: 0, 'aria-label': `Expression ${i + 1}`}, r.expression),
       steer(r, move('up', 'Up', i, i === 0), move('down', 'Down', i + 2, i === all.length - 1)));
   })),
 });
 
-// Events: a time in the form is one of the clock on the wall, to the minute. What is not touched is not sent.
+// Events: form times are local, to the minute. Untouched fields are not sent.
 const local = (t) => t ? new Date(t).toLocaleString('sv').slice(0, 16).replace(' ', 'T') : '';
 const said = (key, text) => !text ? '(none)' : key.endsWith('time') ? moment(text) : key.startsWith('shuffle') ? lots[text] : text;
 const sent = (key, text) => !text ? null : key.endsWith('time') ? new Date(text).toISOString() : key.startsWith('shuffle') ? text === 'true' : key === 'name' ? text : Number(text);
-const lots = {false: 'In order', true: 'Drawn by lot'};
+const lots = {false: 'In order', true: 'Random draw'};
 const time = {type: 'datetime-local', required: true};
 
 export const events = (name) => listed(name, {
-  path: 'events', word: 'event', first: 'name', none: 'No event is planned.',
+  path: 'events', word: 'event', first: 'name', none: 'No events are planned.',
   fields: [field('name', 'Name', {required: true}, 'Letters, digits, - and _'),
     h('div.pair', field('event_start_time', 'Start', time, 'In your time zone'), field('event_end_time', 'End', time)),
-    h('div.pair', field('prequeue_start_time', 'Prequeue from', {type: 'datetime-local'}, 'Everybody waits from then on; 5 min before the start at least'),
+    h('div.pair', field('prequeue_start_time', 'Prequeue from', {type: 'datetime-local'}, 'From then on all newcomers wait; at least 5 min before the start'),
       field('shuffle_at_event_start', 'At the start', {kind: 'select', options: Object.entries(lots)})),
-    h('div.pair', limitFields({}, 'Empty: those of the room'))],
+    h('div.pair', limitFields({}, 'Empty: the limit of the room'))],
   shown: (e) => ({name: e.name, event_start_time: local(e.event_start_time), event_end_time: local(e.event_end_time), prequeue_start_time: local(e.prequeue_start_time),
     shuffle_at_event_start: String(e.shuffle_at_event_start), total_active_users: String(e.total_active_users ?? ''), new_users_per_minute: String(e.new_users_per_minute ?? '')}),
   async ask(form, value, edited, change) {
@@ -129,25 +129,25 @@ export const events = (name) => listed(name, {
     const was = this.shown(edited ?? {name: '', shuffle_at_event_start: false}), is = different(was, value);
     const lines = Object.entries(is).map(([key, text]) => `${form.elements[key].labels[0].textContent}: ${edited ? `${said(key, was[key])} → ` : ''}${said(key, text)}.`);
     if (value('prequeue_start_time')) lines.push(`From the prequeue on, newcomers are not admitted: they wait${value('shuffle_at_event_start') === 'true' ? ' and are drawn at random at the start' : ' in order'}.`);
-    if (edited && live.rooms.get(name)?.event === edited.name) lines.push('It is on: this is in force at once.');
+    if (edited && live.rooms.get(name)?.event === edited.name) lines.push('The event is on: this takes effect at once.');
     await change(`${edited ? 'Change' : 'Plan'} ${edited?.name ?? is.name}`, lines, edited ? 'PATCH' : 'POST', edited, Object.fromEntries(Object.entries(is).map(([key, text]) => [key, sent(key, text)])), true);
   },
-  turn: (e) => e.suspended ? ['Resume', {suspended: false}, 'Its times hold again: within them it is on at once.'] :
-    ['Suspend', {suspended: true}, live.rooms.get(name)?.event === e.name ? 'It is on: the room has its own limits at once.' : 'While it is suspended it does not begin.'],
-  without: (e) => `From ${moment(e.event_start_time)} to ${moment(e.event_end_time)} the room then has its own limits.`,
-  show: (all, steer) => table('Events', ['Name', 'Prequeue', 'Start', 'End', 'Limits', 'Steer'], all.map((e) =>
+  turn: (e) => e.suspended ? ['Resume', {suspended: false}, 'Its times apply again: if it should be on now, it is on at once.'] :
+    ['Suspend', {suspended: true}, live.rooms.get(name)?.event === e.name ? 'The event is on: the room returns to its own limits at once.' : 'While suspended, it does not begin.'],
+  without: (e) => `From ${moment(e.event_start_time)} to ${moment(e.event_end_time)} the room then keeps its own limits.`,
+  show: (all, steer) => table('Events', ['Name', 'Prequeue', 'Start', 'End', 'Limits', 'Actions'], all.map((e) =>
     [e.name, e.prequeue_start_time ? moment(e.prequeue_start_time) : '—', moment(e.event_start_time), moment(e.event_end_time),
-      [e.total_active_users ? `${count(e.total_active_users)} at once, ${count(e.new_users_per_minute)} a minute` : 'those of the room', e.shuffle_at_event_start && ', drawn by lot', e.headgate.every_seconds > 0 && `, every ${span(e.headgate.every_seconds)}`,
+      [e.total_active_users ? `${count(e.total_active_users)} at once, ${count(e.new_users_per_minute)} per minute` : 'limits of the room', e.shuffle_at_event_start && ', random draw', e.headgate.every_seconds > 0 && `, every ${span(e.headgate.every_seconds)}`,
         e.suspended && [' ', h('span.badge', 'suspended')]], steer(e)])),
 });
 
-// remove ends a room that was made, after its name was typed.
+// remove deletes a room after the user typed its name.
 export async function remove(name) {
   const room = await made(name), now = live.rooms.get(name);
-  if (room.file) throw 'this room is of the configuration file. Take it out there, and reload.';
+  if (room.file) throw 'this room is defined in the configuration file. Remove it there, and reload.';
   await act(`Delete ${name}`, [
-    now && `${plural(now.active, 'visitor is', 'visitors are')} inside, ${count(now.waiting)} wait. Whoever asks for ${now.host}${now.path} then reaches what stands there without a room, or nothing.`,
-    'Its events, rules and page go with it. Made again under its name it goes on with its line.'], async () => {
+    now && `${plural(now.active, 'visitor is', 'visitors are')} inside, ${count(now.waiting)} wait. Requests for ${now.host}${now.path} then reach the site that is there without a room, or nothing.`,
+    'Its events, rules and page are deleted too. If you create it again with the same name, its line continues.'], async () => {
     await write('DELETE', room.path);
     const {changes: [{version}]} = await read(`/v1/history?room=${encodeURIComponent(name)}&count=1`);
     location.hash = '#/';

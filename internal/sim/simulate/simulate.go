@@ -77,7 +77,8 @@ The traffic is that of the scenario, or of a file, which may be gzipped:
   --format FORMAT      csv or log; default as the first line looks
   --time-column NAME   default time, timestamp, ts, date or at: RFC 3339, or
                        seconds or milliseconds since 1970
-  --site-column NAME   data center; default site, colo or datacenter, if any.
+  --datacenter-column NAME
+                       data center; default site, colo or datacenter, if any.
                        A column dwell is the time from entering to the last
                        request, such as 90 or 1m30s
 
@@ -135,7 +136,7 @@ func simulateFlags(args []string) (*simulation, error) {
 	flags.StringVar(&s.arrivals, "arrivals", "", "")
 	flags.StringVar((*string)(&s.read.Format), "format", "", "")
 	flags.StringVar(&s.read.TimeColumn, "time-column", "", "")
-	flags.StringVar(&s.read.DatacenterColumn, "site-column", "", "")
+	flags.StringVar(&s.read.DatacenterColumn, "datacenter-column", "", "")
 	s.hunt.define(flags)
 	if err := config.ParseFlags(flags, args); err != nil {
 		return nil, err
@@ -181,7 +182,7 @@ func (s *simulation) check(given map[string]string) error {
 	for _, name := range []string{"arrivals", "config", "html"} {
 		fault(has(name) && given[name] == "", name, "names no file", "write --"+name+" FILE")
 	}
-	for _, name := range []string{"format", "time-column", "site-column"} {
+	for _, name := range []string{"format", "time-column", "datacenter-column"} {
 		fault(has(name) && !has("arrivals"), name, "needs --arrivals", "add --arrivals FILE")
 	}
 	f := s.read.Format

@@ -45,7 +45,7 @@ func (r *reader) header(t *table, line []byte) error {
 	var err error
 	t.time, err = r.pick(columns, r.o.TimeColumn, "--time-column", "time", "timestamp", "ts", "date", "at")
 	if err == nil {
-		t.site, err = r.pick(columns, r.o.DatacenterColumn, "--site-column", "site", "colo", "datacenter")
+		t.site, err = r.pick(columns, r.o.DatacenterColumn, "--datacenter-column", "site", "colo", "datacenter")
 	}
 	if err == nil {
 		t.dwell, err = r.pick(columns, "", "", "dwell")
@@ -94,7 +94,7 @@ func (r *reader) row(t *table, line []byte) error {
 		name := bytes.TrimSpace(fields[t.site])
 		if v.site, ok = t.sites[string(name)]; !ok {
 			if len(t.sites) == maxSites {
-				return r.in.fault("name the column of data centers with --site-column",
+				return r.in.fault("name the column of data centers with --datacenter-column",
 					"%s is data center %d, which is too many", quoted(name), maxSites+1)
 			}
 			v.site = int32(len(t.sites))
