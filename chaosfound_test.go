@@ -129,7 +129,7 @@ func TestAPlaceIsKeptWhileItsClaimWaits(t *testing.T) {
 			time.Sleep(time.Second)
 			a, _ = next.fetch(n, next.jar, request{path: "/", poll: true})
 		}
-		_, now, _, _ := n.room.worker.now()
+		_, now, _, _ := n.room.worker.clock.Bounds()
 		if _, err := n.room.counter.Sync(t.Context(), &slot.Sync{Loan: 5, Borrower: "another node",
 			Seq: slot.Seq{N: 1}, Items: []slot.Item{{Op: slot.Renew, ID: 1 << 63,
 				From: now.Add(20 * time.Second), At: now}}}); err != nil {

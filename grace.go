@@ -61,7 +61,7 @@ func (r *Room) grace(q *visitRequest, id slot.SessionID, last slot.Time) slot.Ti
 	if !q.does.Grace {
 		return last
 	}
-	lo, _, _, ok := w.now()
+	lo, _, _, ok := w.clock.Bounds()
 	need := lo.Add(g.For)
 	want := need.Add(g.slack())
 	if q.f.cfg.FixedSession {

@@ -169,7 +169,7 @@ func (r *Room) openNamed(q *visitRequest, name string) {
 // a message. If the sealed end has passed, it requests the end from the counter.
 func (r *Room) servePass(q *visitRequest) {
 	q.worker.learnLife(q.r.Context(), q.tok.Life)
-	_, hi, life, ok := q.worker.now()
+	_, hi, life, ok := q.worker.clock.Bounds()
 	id, hard := slot.SessionID(q.tok.ID), slot.Time(q.tok.Hard)
 	switch {
 	case id == 0 && q.f.cfg.Shadow && q.peek:
@@ -201,7 +201,7 @@ func (r *Room) servePass(q *visitRequest) {
 			r.outOfReach(q)
 			return
 		}
-		_, hi, life, ok = q.worker.now()
+		_, hi, life, ok = q.worker.clock.Bounds()
 	}
 	if !ok || life != q.tok.Life || hard > 0 && hi >= hard {
 		r.serveNewcomer(q)
@@ -225,6 +225,7 @@ func (r *Room) servePass(q *visitRequest) {
 	}
 	if over := how == sessions.Over; over && !fixed || how != sessions.Beyond && trial && fixed {
 		got, err := q.worker.ask(q.r.Context(), id, last, rest, hard)
+		_, hi, _, _ = q.worker.clock.Bounds() // the answer may have brought it down
 		switch {
 		case err != nil && over: // the end is unknown
 			r.outOfReach(q)
@@ -267,7 +268,7 @@ func (r *Room) renewCookie(q *visitRequest, last, seen slot.Time, grace bool) {
 	next := q.tok
 	q.f.cfg.endAt(&next, last)
 	q.worker.asked(&next, seen)
-	_, hi, _, _ := q.worker.now()
+	_, hi, _, _ := q.worker.clock.Bounds()
 	step := min(q.f.cfg.SessionDuration/10, 30*time.Second)
 	short := slot.Time(q.tok.End).Sub(hi) < q.f.cfg.SessionDuration/2 &&
 		slot.Time(next.End).Sub(slot.Time(q.tok.End)) > step
@@ -350,8 +351,7 @@ func (r *Room) claim(q *visitRequest, p *counter.PlaceInfo) {
 		return
 	}
 	life := cmp.Or(p.Now, p.Life)
-	now := ticket.Token{Life: life, Epoch: c.Epoch}
-	if q.worker.epoch() < c.Epoch && !q.worker.learnTime(q.r.Context(), &now) {
+	if !q.worker.learnEnd(q.r.Context(), c.Epoch, c.End) {
 		p.PollAfter = unreachableRetry // the visitor repeats the claim then
 		r.wait(q, p, StateWaiting)
 		return
@@ -399,7 +399,7 @@ func (r *Room) letIn(q *visitRequest, o slot.Session, life uint64) {
 	}
 	var hard slot.Time
 	if q.f.cfg.HardEnd > 0 { // on the grid of ends, or each visitor would have a different end
-		lo, _, _, _ := q.worker.now()
+		lo, _, _, _ := q.worker.clock.Bounds()
 		hard = q.worker.par.FloorEnd(q.f.cfg.limits()[0], lo.Add(q.f.cfg.HardEnd))
 	}
 	q.tok = ticket.Token{
@@ -486,7 +486,7 @@ func (r *Room) serveNewcomer(q *visitRequest) {
 				return
 			}
 			r.returns(q)
-			_, _, life, _ := r.worker.now()
+			_, _, life, _ := r.worker.clock.Bounds()
 			q.tok.ID = uint64(id)
 			r.letIn(q, o, life)
 			return
@@ -621,7 +621,7 @@ func (r *Room) inside(q *visitRequest, id slot.SessionID, hard, win slot.Time) {
 	defer r.finish(a)
 	req := q.r
 	if hard > 0 { // a hard end closes requests in flight
-		lo, _, _, _ := q.worker.now()
+		lo, _, _, _ := q.worker.clock.Bounds()
 		ctx, stop := context.WithTimeout(req.Context(), max(0, hard.Sub(lo)))
 		defer stop()
 		req = req.WithContext(ctx)
@@ -677,7 +677,7 @@ func (a *answer) Begin() {
 	revoke = wire.TakesRevoke(h, CloudflareCommandHeader) || revoke
 	// The window of a new user starts with the origin's answer.
 	if a.room != nil && a.win > 0 && a.worker.visits.Answered(a.id) {
-		if _, hi, _, ok := a.worker.now(); ok {
+		if _, hi, _, ok := a.worker.clock.Bounds(); ok {
 			a.worker.note(slot.Item{Op: slot.Answered, From: a.win, Use: hi})
 		}
 	}

@@ -26,7 +26,7 @@ func (v *visitor) pass() ticket.Token {
 
 // beyondEnd sleeps until d after the end of the visitor's pass.
 func (v *visitor) beyondEnd(d time.Duration) {
-	_, hi, _, _ := v.g.room.worker.now()
+	_, hi, _, _ := v.g.room.worker.clock.Bounds()
 	time.Sleep(slot.Time(max(v.pass().End, v.pass().Pending)).Sub(hi) + d)
 }
 

@@ -309,7 +309,7 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 	}
 	if sites != nil {
 		r.above = counter.NewAnywhere(ccfg, cfg.Engine.bus, cfg.Engine.members)
-		ccfg.Anywhere, ccfg.Estimate = r.above, r.worker.estimate
+		ccfg.Anywhere, ccfg.Estimate = r.above, r.worker.clock.Estimate
 	}
 	if cfg.Engine.members != nil {
 		r.counter = counter.NewHandle(ccfg, cfg.Engine.bus, cfg.Engine.members, r.worker.kick)
@@ -318,6 +318,11 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 		return nil, err
 	}
 	r.worker.lender = r.counter
+	if bus := cfg.Engine.bus; bus != nil {
+		r.worker.clock.Ask = func(ctx context.Context, msg []byte) ([]byte, error) {
+			return bus.Request(ctx, r.timeName(), msg)
+		}
+	}
 	r.openAbroad(cfg, ccfg)
 	l := &live{damaged: r.counter.Damaged() != nil}
 	l.set(&cfg)
@@ -428,7 +433,10 @@ func (c *RoomConfig) inherit(old *RoomConfig) {
 
 // HasCounterTime reports whether the room has received its counter's time. Until then it requests
 // the time when a visitor with a pass comes.
-func (r *Room) HasCounterTime() bool { return r.worker.sight.Load() != nil }
+func (r *Room) HasCounterTime() bool { return r.worker.clock.Load() != nil }
+
+// timeName returns the name under which nodes answer requests for the counter time.
+func (r *Room) timeName() string { return "clock." + r.Config().Name }
 
 // Run lends, calls and renews until ctx ends, and then closes the room. Call it once: it returns an
 // error if the room already runs or has run, or if the room cannot continue.
@@ -448,6 +456,13 @@ func (r *Room) Run(ctx context.Context) error {
 			return err
 		}
 		defer deaf()
+		if cfg.Engine.members.Self().CanHost { // a node that may not host may not set the time of others
+			deaf, err := bus.Serve(r.timeName(), r.worker.clock.Answer)
+			if err != nil {
+				return err
+			}
+			defer deaf()
+		}
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

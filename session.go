@@ -64,7 +64,7 @@ func (r *Room) stay(w *worker, tok *ticket.Token) (s Session, ok bool) {
 	if tok.Kind != ticket.Pass || tok.ID == 0 {
 		return s, false
 	}
-	_, hi, life, known := w.now()
+	_, hi, life, known := w.clock.Bounds()
 	last, gone := w.visits.Peek(slot.SessionID(tok.ID))
 	said, hard := w.entitled(tok), slot.Time(tok.Hard)
 	end := max(said, last)
@@ -117,7 +117,7 @@ func (r *Room) EndSession(ctx context.Context, pass string) (ended bool, err err
 		return false, nil
 	}
 	id, end := slot.SessionID(q.tok.ID), slot.Time(q.tok.End)
-	_, hi, life, known := q.worker.now()
+	_, hi, life, known := q.worker.clock.Bounds()
 	if _, gone := q.worker.visits.Peek(id); gone || known && life != q.tok.Life {
 		return false, nil
 	}

@@ -169,7 +169,7 @@ func (r *Room) Durations() Durations {
 
 // returns counts a visitor whose place or pass is over and who gets another place.
 func (r *Room) returns(q *visitRequest) {
-	switch _, hi, life, _ := q.worker.now(); {
+	switch _, hi, life, _ := q.worker.clock.Bounds(); {
 	case !q.has || q.tok.ID == 0:
 	case q.tok.Kind == ticket.Ticket:
 		r.counts.placesBack.Add(1)

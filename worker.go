@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/borrower"
+	"github.com/headgate/headgate/internal/countertime"
 	"github.com/headgate/headgate/internal/sessions"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/ticket"
@@ -29,13 +30,13 @@ const (
 // goroutines may call the other methods.
 type worker struct {
 	boot   func() time.Duration
+	clock  *countertime.Clock
 	rules  sessions.RuleHistory
 	par    slot.Params
 	lender lender
 	away   bool // of another data center's visitors: it sends requests only when one comes
 	wake   chan struct{}
 	held   atomic.Bool // admit no newcomers: queue_all, origin down, not open yet
-	sight  atomic.Pointer[sight]
 	visits *sessions.Set
 
 	mu       sync.Mutex
@@ -46,17 +47,6 @@ type worker struct {
 	unproven slot.Unproven // who was admitted by admitUnproven in the last minute
 
 	short, shortTook atomic.Int64 // newcomers for whom the share had no slot, and their waits in ns
-}
-
-// A sight is the counter's time and life as this worker knows them.
-type sight struct {
-	est   slot.Estimate
-	life  uint64
-	sure  []slot.Span
-	until time.Duration // end of the term, own clock
-
-	latest slot.Time // no pass of an earlier epoch ends later
-	heard  time.Duration
 }
 
 // A wish is a newcomer who waits for a slot.
@@ -95,7 +85,8 @@ func newWorker(cfg RoomConfig, name string, loan slot.LoanID, away bool) *worker
 		share: slot.NewShare(cfg.params, name, loan, lim[0], lim[1]),
 	}
 	w.rules.Change(cfg.rules(&w.par))
-	w.visits = sessions.New(func() (lo, hi slot.Time) { lo, hi, _, _ = w.now(); return lo, hi },
+	w.clock = countertime.New(w.boot, w.par.Drift)
+	w.visits = sessions.New(func() (lo, hi slot.Time) { lo, hi, _, _ = w.clock.Bounds(); return lo, hi },
 		func() time.Duration { s := w.rules.Load().Longest; return s + s/100 })
 	w.borrow()
 	return w
@@ -195,7 +186,7 @@ const farewellWait = 2 * time.Second
 // farewell reports all visitors who were seen and gives the whole share back, so that the next
 // process does not have to assume that slots are in use.
 func (w *worker) farewell(ctx context.Context) {
-	if w.away && w.sight.Load() == nil {
+	if w.away && w.clock.Load() == nil {
 		return // no visitor has come
 	}
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), farewellWait)
@@ -226,9 +217,9 @@ func (w *worker) report(clk time.Duration, lo slot.Time, note func(slot.Item) bo
 
 // learn processes what an answer contains about the counter's time and about sessions.
 func (w *worker) learn(clk time.Duration, a *slot.Answer) {
-	w.sight.Store(&sight{
-		est: w.share.Estimate(), life: a.Name.Life, sure: a.Sure, until: w.share.Until(), latest: a.Latest,
-		heard: clk,
+	w.clock.Learn(&countertime.Known{
+		Time: w.share.Estimate(), Life: a.Name.Life, Sure: a.Sure, Until: w.share.Until(), Latest: a.Latest,
+		Heard: clk,
 	})
 	w.visits.Confirmed(a, w.rules.Load().Fixed)
 }
@@ -377,7 +368,7 @@ func (w *worker) note(it slot.Item) {
 // leave reports with the next Sync, which is sent at once, that a session is over whose slot ends
 // at from. passed says that a visitor may have a pass of it.
 func (w *worker) leave(id slot.SessionID, from slot.Time, passed bool) {
-	lo, _, _, _ := w.now()
+	lo, _, _, _ := w.clock.Bounds()
 	it := slot.Item{Op: slot.Leave, ID: id, From: from, At: lo}
 	if !passed {
 		it.Hard = -1
@@ -391,17 +382,19 @@ func (w *worker) leave(id slot.SessionID, from slot.Time, passed bool) {
 func (w *worker) learnTime(ctx context.Context, t *ticket.Token) bool {
 	ctx, stop := context.WithTimeout(ctx, askWait)
 	defer stop()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for w.sight.Load() == nil || w.behind(t) {
-		w.kick()
-		select {
-		case <-ctx.Done():
-			return false
-		case <-tick.C:
-		}
-	}
-	return true
+	return w.clock.Await(ctx, w.kick, func() bool { return w.clock.Load() != nil && !w.behind(t) })
+}
+
+// learnEnd waits until this process knows by the time of a host of this epoch or a later one
+// whether a session that ends at end is over, for at most askWait. If an answer comes long after
+// its request, as after a suspension, the bounds of the time are as far apart.
+func (w *worker) learnEnd(ctx context.Context, epoch uint64, end slot.Time) bool {
+	ctx, stop := context.WithTimeout(ctx, askWait)
+	defer stop()
+	return w.clock.Await(ctx, w.kick, func() bool {
+		lo, hi, _, _ := w.clock.Bounds()
+		return w.epoch() >= epoch && (hi < end || end <= lo)
+	})
 }
 
 // lifeEvery is the minimum time between requests to another data center's counter whether it has
@@ -411,15 +404,15 @@ const lifeEvery = time.Second
 // learnLife requests from the counter of another data center whether a life is its current one, at
 // most once in lifeEvery, and waits for the answer for at most askWait.
 func (w *worker) learnLife(ctx context.Context, life uint64) {
-	s := w.sight.Load()
-	if !w.away || s == nil || s.life == life || w.boot()-s.heard < lifeEvery {
+	s := w.clock.Load()
+	if !w.away || s == nil || s.Life == life || w.boot()-s.Heard < lifeEvery {
 		return
 	}
 	ctx, stop := context.WithTimeout(ctx, askWait)
 	defer stop()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for w.kick(); w.sight.Load() == s; {
+	for w.kick(); w.clock.Load() == s; {
 		select {
 		case <-ctx.Done():
 			return
@@ -428,22 +421,11 @@ func (w *worker) learnLife(ctx context.Context, life uint64) {
 	}
 }
 
-// now returns a lower and an upper bound of the counter's time; ok is false before the first
-// answer.
-func (w *worker) now() (lo, hi slot.Time, life uint64, ok bool) {
-	s := w.sight.Load()
-	if s == nil {
-		return 0, 0, 0, false
-	}
-	clk := w.boot()
-	return s.est.Lo(clk, w.par.Drift), s.est.Hi(clk, w.par.Drift), s.life, true
-}
-
 // entitled returns the end of a pass: the confirmed end in it, or a later end that was requested
 // when its visitor was last seen, if that is certainly in the record.
 func (w *worker) entitled(t *ticket.Token) slot.Time {
-	s := w.sight.Load()
-	if t.Pending > t.End && s != nil && slot.Holds(s.sure, t.Epoch, slot.Time(t.Seen)) {
+	s := w.clock.Load()
+	if t.Pending > t.End && s != nil && slot.Holds(s.Sure, t.Epoch, slot.Time(t.Seen)) {
 		return slot.Time(t.Pending)
 	}
 	return slot.Time(t.End)
@@ -453,12 +435,12 @@ func (w *worker) entitled(t *ticket.Token) slot.Time {
 // not come back before this process ends, the record will contain the end. After the term nothing
 // is noted, because the counter may then never receive the request.
 func (w *worker) asked(t *ticket.Token, seen slot.Time) {
-	rules, s := w.rules.Load(), w.sight.Load()
+	rules, s := w.rules.Load(), w.clock.Load()
 	t.Epoch, t.Seen, t.Pending = 0, 0, 0
 	if s != nil {
-		t.Epoch = s.est.Epoch
+		t.Epoch = s.Time.Epoch
 	}
-	if rules.Fixed || rules.Changing || s == nil || w.away || w.boot() >= s.until {
+	if rules.Fixed || rules.Changing || s == nil || w.away || w.boot() >= s.Until {
 		return
 	}
 	l := slot.Limit{Kind: slot.AtOnce, Per: rules.Longest}
@@ -472,17 +454,17 @@ func (w *worker) asked(t *ticket.Token, seen slot.Time) {
 // beyond reports whether a pass has a later end than any pass of an earlier epoch can have: then
 // the record was rolled back, and counter time with it.
 func (w *worker) beyond(t *ticket.Token, end slot.Time) bool {
-	s := w.sight.Load()
-	return s != nil && t.Epoch != s.est.Epoch && end > s.latest && !w.behind(t)
+	s := w.clock.Load()
+	return s != nil && t.Epoch != s.Time.Epoch && end > s.Latest && !w.behind(t)
 }
 
 // behind reports whether a pass was issued by a later host than this worker knows: its counter time
 // is that host's. A process without others knows all hosts. If a counter still answers long after
 // the pass was issued, it is the latest host, and the record was rolled back.
 func (w *worker) behind(t *ticket.Token) bool {
-	s := w.sight.Load()
-	return !w.par.Alone && (s == nil || t.Epoch > s.est.Epoch &&
-		(w.boot()-s.heard > askWait || time.Since(time.Unix(t.Checked, 0)) < rolledBack))
+	s := w.clock.Load()
+	return !w.par.Alone && (s == nil || t.Epoch > s.Time.Epoch &&
+		(w.boot()-s.Heard > askWait || time.Since(time.Unix(t.Checked, 0)) < rolledBack))
 }
 
 const rolledBack = time.Minute // longer than a replaced host still sends. Chosen
@@ -507,18 +489,8 @@ func (w *worker) silence() time.Duration {
 
 // epoch returns the epoch of the counter time this worker knows, or 0 before it knows any.
 func (w *worker) epoch() uint64 {
-	if s := w.sight.Load(); s != nil {
-		return s.est.Epoch
-	}
-	return 0
-}
-
-// estimate returns what this worker knows of the counter's time.
-func (w *worker) estimate() slot.Estimate {
-	if s := w.sight.Load(); s != nil {
-		return s.est
-	}
-	return slot.Estimate{}
+	est := w.clock.Estimate()
+	return est.Epoch
 }
 
 // opened returns this worker's loan and the number of its slots used so far.

@@ -24,6 +24,9 @@ func serve(ctx context.Context, cfg *config.Config, stdout, stderr io.Writer) in
 	if config.Faults(err) != nil { // faults of the files named in the configuration
 		return printFaults(stderr, err)
 	}
+	if err != nil && ctx.Err() != nil { // stopped before it had started
+		return exitOK
+	}
 	if err != nil {
 		return printHinted(stderr, err)
 	}

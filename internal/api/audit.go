@@ -55,8 +55,7 @@ func (a *Audit) path() string { return filepath.Join(a.dir, auditFile) }
 
 func (a *Audit) fail(err error) error {
 	return hint.File(err, a.path()+": the audit log cannot be written",
-		"give the user that runs headgate write access to the data folder, "+
-			"and check that the disk has free space")
+		"give the user that runs headgate write access to the data folder, and check that the disk has free space")
 }
 
 // Close closes the file. A later Append opens it again.

@@ -79,16 +79,22 @@ func (e *Estimate) Hi(clk time.Duration, r Drift) Time { return e.hi.Add(r.Stret
 // and answered at clk. Receive ignores an older epoch. A newer epoch replaces the estimate, because
 // two epochs have different scales.
 func (e *Estimate) Receive(epoch uint64, c Time, sent, clk time.Duration, r Drift) {
+	e.ReceiveBounds(epoch, c, c, sent, clk, r)
+}
+
+// ReceiveBounds is Receive for an answer that bounds the counter time by lo and hi, because another
+// borrower gave it.
+func (e *Estimate) ReceiveBounds(epoch uint64, lo, hi Time, sent, clk time.Duration, r Drift) {
 	switch {
 	case epoch < e.Epoch:
 	case epoch > e.Epoch:
-		*e = Estimate{Epoch: epoch, lo: c, loM: clk, hi: c, hiM: sent}
+		*e = Estimate{Epoch: epoch, lo: lo, loM: clk, hi: hi, hiM: sent}
 	default:
-		if c > e.Lo(clk, r) {
-			e.lo, e.loM = c, clk
+		if lo > e.Lo(clk, r) {
+			e.lo, e.loM = lo, clk
 		}
-		if c.Add(r.Stretch(clk-sent)) < e.Hi(clk, r) {
-			e.hi, e.hiM = c, sent
+		if hi.Add(r.Stretch(clk-sent)) < e.Hi(clk, r) {
+			e.hi, e.hiM = hi, sent
 		}
 	}
 }

@@ -133,7 +133,7 @@ test('a number that rises on the wire does not rise on the page', async (t) => {
   });
   await until('the page asked three times', () => answers >= 3);
   await until('the page says why it takes longer', async () =>
-    /staying longer/.test(await page.locator('#slow').textContent()));
+    /stay longer/.test(await page.locator('#slow').textContent()));
   assert.equal(await heading(page), 'You are next');
   assert.equal(await number(page, 'position'), 1);
 });

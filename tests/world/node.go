@@ -124,8 +124,11 @@ func (n *Node) Start() {
 	w.ending.Go(func() {
 		defer close(p.done)
 		s, err := server.OpenOn(ctx, m, cfg, log)
-		if err == nil {
+		switch {
+		case err == nil:
 			err = s.Run(ctx)
+		case ctx.Err() != nil: // stopped before it had started: the command ends in order
+			err = nil
 		}
 		p.err = err
 		log.Info("ended", "host", host, "error", err)

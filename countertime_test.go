@@ -1,0 +1,106 @@
+package headgate
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/slot"
+	"github.com/headgate/headgate/tests/virtual"
+)
+
+// Seeds 66 and 200061: visitors inside were told to wait at a node that had just started or had
+// been suspended, because the host could not write and so did not answer with the counter time.
+func TestAPassIsCheckedByTheTimeOfOtherNodes(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		c := openChaos(t, 0, rand.New(rand.NewPCG(1, 1)), 1, 2, RoomConfig{TotalActiveUsers: 10,
+			NewUsersPerMinute: 600, SessionDuration: 30 * time.Second,
+			PollMin: time.Second, PollMax: 2 * time.Second})
+		defer c.going.Wait()
+		defer c.over.Store(true)
+		c.awake()
+		n, p := c.node(c.r, "sjc"), newPerson(c, 0)
+		for range 2 { // the cookie comes back
+			if a, _ := p.fetch(n, p.jar, request{path: "/"}); !a.Inside {
+				t.Fatalf("%+v", a)
+			}
+			time.Sleep(2 * time.Second)
+		}
+		for _, n := range c.nodes {
+			n.store.full.Store(true)
+		}
+		next := c.start("sjc", "sjc3", c.config)
+		next.store.full.Store(true)
+		asked := time.Now()
+		if a, _ := p.fetch(next, p.jar, request{path: "/"}); !a.Inside {
+			t.Errorf("is inside, and told %+v after %v", a, time.Since(asked))
+		}
+		for _, n := range c.nodes {
+			n.store.full.Store(false)
+		}
+		time.Sleep(5 * time.Second)
+		if a, _ := p.fetch(next, p.jar, request{path: "/"}); !a.Inside {
+			t.Errorf("and later %+v", a)
+		}
+	})
+}
+
+// Seed 3: the time of an earlier host that answered a moment ago is not the time of the host that
+// accepted the claim: on that scale the new session was over, and its visitor was told to wait.
+func TestAClaimWaitsForTheTimeOfItsHost(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		g := openGate(t, RoomConfig{TotalActiveUsers: 1, NewUsersPerMinute: 60})
+		w := g.room.worker
+		epoch, began := w.epoch(), time.Now()
+		_, hi, _, _ := w.clock.Bounds()
+		if w.learnEnd(t.Context(), epoch+1, hi.Add(time.Hour)) || time.Since(began) < askWait {
+			t.Errorf("after %v the time of an earlier epoch is taken for that of the next", time.Since(began))
+		}
+		if began = time.Now(); !w.learnEnd(t.Context(), epoch, hi.Add(time.Hour)) || time.Since(began) > 0 {
+			t.Errorf("%v for a time that is known", time.Since(began))
+		}
+	})
+}
+
+// Seeds 66 and 84: the answer to a request from before a suspension bounds the counter time from
+// above as if the whole suspension had passed. By that bound a session seemed over that had just
+// begun, and its visitor was sent to the end of the line.
+func TestALateAnswerEndsNoSession(t *testing.T) {
+	loosen := func(w *worker) {
+		k := *w.clock.Load()
+		lo, hi, _, _ := w.clock.Bounds()
+		epoch := k.Time.Epoch
+		k.Time = slot.Estimate{}
+		k.Time.ReceiveBounds(epoch, lo, hi.Add(time.Hour), w.boot(), w.boot(), w.par.Drift)
+		w.retime(&k)
+	}
+	cfg := RoomConfig{TotalActiveUsers: 1, NewUsersPerMinute: 600, SessionDuration: 30 * time.Second,
+		PollMin: time.Second, PollMax: time.Second}
+	bubble(t, "a pass", func(t *testing.T) {
+		g := openGate(t, cfg)
+		a, b := g.visitor(), g.visitor()
+		if !a.in() || b.in() {
+			t.Fatal("one is to be inside")
+		}
+		loosen(g.room.worker)
+		if !a.in() {
+			t.Error("the visitor inside is sent to the line")
+		}
+	})
+	bubble(t, "a claim", func(t *testing.T) {
+		g := openGate(t, cfg)
+		a, b := g.visitor(), g.visitor()
+		if !a.in() || b.in() {
+			t.Fatal("one is to be inside")
+		}
+		for range 100 {
+			if time.Sleep(time.Second); b.poll().State == StateCalled {
+				break
+			}
+		}
+		loosen(g.room.worker)
+		if !b.in() {
+			t.Error("the called visitor is not let in")
+		}
+	})
+}
