@@ -30,14 +30,8 @@ func (b *balancer) RoundTrip(r *http.Request) (*http.Response, error) {
 		if n.stands() != up {
 			continue
 		}
-		out := r.Clone(r.Context())
-		if out.Host == "" {
-			out.Host = r.URL.Host
-		}
-		out.URL.Host = n.gate.visitors
-		out.Header[nodeHeader] = []string{n.name}
 		var resp *http.Response
-		if resp, err = n.transport.RoundTrip(out); err == nil {
+		if resp, err = n.RoundTrip(r); err == nil {
 			return resp, nil
 		}
 		op, ok := errors.AsType[*net.OpError](err)

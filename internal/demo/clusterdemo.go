@@ -180,11 +180,7 @@ func (d *demo) clusterScene(s *scene) {
 		s.Nodes = append(s.Nodes, nodeScene{Name: n.name, Stands: is, Hosts: n == host,
 			Leads: n.name == leader, For: s.Now.Sub(since), LetIn: s.Shop.By[n.name]})
 	}
-	s.Open = !d.opened.IsZero()
-	s.State = state{Active: s.Shop.Here, AtOnce: d.cfg.Limits.AtOnce, PerMin: d.cfg.Limits.PerMinute}
-	s.Up = host != nil && d.cluster.quorate()
-	s.News = d.news
-	d.news = nil
+	d.severalScene(s, host != nil && d.cluster.quorate())
 }
 
 // String returns the node as part of a log line.

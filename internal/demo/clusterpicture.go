@@ -147,24 +147,30 @@ func (s *scene) drawClusterFoot(c *canvas) {
 	c.keys(keys)
 }
 
-// clusterLine returns the state as a log line: what happened, and what holds now.
-func clusterLine(s *scene, begun time.Time) string {
+// newsLines begins a log line with what happened since the last one.
+func (s *scene) newsLines(begun time.Time) *strings.Builder {
 	var b strings.Builder
 	for _, n := range s.News {
 		fmt.Fprintf(&b, "%3.0f s  %s\n", n.at.Sub(begun).Seconds(), n.text)
 	}
+	return &b
+}
+
+// clusterLine returns the state as a log line: what happened, and what holds now.
+func clusterLine(s *scene, begun time.Time) string {
+	b := s.newsLines(begun)
 	var nodes []string
 	for i := range s.Nodes {
 		nodes = append(nodes, s.Nodes[i].String())
 	}
-	fmt.Fprintf(&b, "%3.0f s  %s  ", s.Since.Seconds(), strings.Join(nodes, ", "))
+	fmt.Fprintf(b, "%3.0f s  %s  ", s.Since.Seconds(), strings.Join(nodes, ", "))
 	if !s.Open {
 		text, _ := s.truth()
 		b.WriteString(text + "\n")
 		return b.String()
 	}
 	t, f := s.Shop.Tight, s.Seen
-	fmt.Fprintf(&b, "inside %d of %d  waiting %d  let in %d a minute  most inside %d of %d  over %d  "+
+	fmt.Fprintf(b, "inside %d of %d  waiting %d  let in %d a minute  most inside %d of %d  over %d  "+
 		"overtaken %d  lost %d  kills %d\n", s.State.Active, s.State.AtOnce, f.Waiting, s.Shop.LastMinute,
 		t.n, t.of, s.Shop.Over, f.Overtaken, f.Lost+f.SentBack, len(f.Kills))
 	return b.String()

@@ -129,7 +129,7 @@ func (d *demo) openRoom(ctx context.Context, folder string) (
 		if d.world, err = newWorld(d.cfg.Program, folder, d.shop.url, d.cfg.Limits); err != nil {
 			return nil, func() error { return nil }, err
 		}
-		return via{d.world.cities[0].node}, d.world.close, d.world.launch()
+		return d.world.cities[0].node, d.world.close, d.world.launch()
 	}
 	if d.cfg.Cluster {
 		d.judge.patience, d.judge.slack = doubtFor, clusterSlack
@@ -418,4 +418,11 @@ func (d *demo) scene(tick int) *scene {
 		d.worldScene(s)
 	}
 	return s
+}
+
+// severalScene adds what is the same of several processes to a scene. Its caller holds mu.
+func (d *demo) severalScene(s *scene, up bool) {
+	s.Open, s.Up = !d.opened.IsZero(), up
+	s.State = state{Active: s.Shop.Here, AtOnce: d.cfg.Limits.AtOnce, PerMin: d.cfg.Limits.PerMinute}
+	s.News, d.news = d.news, nil
 }

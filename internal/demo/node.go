@@ -50,6 +50,17 @@ type saying struct {
 	leader string // of the records, "" unknown
 }
 
+// RoundTrip sends a visitor's request to the node, and names the node to the shop.
+func (n *node) RoundTrip(r *http.Request) (*http.Response, error) {
+	out := r.Clone(r.Context())
+	if out.Host == "" {
+		out.Host = r.URL.Host
+	}
+	out.URL.Host = n.gate.visitors
+	out.Header[nodeHeader] = []string{n.name}
+	return n.transport.RoundTrip(out)
+}
+
 // launch starts the node and does not wait for it.
 func (n *node) launch() error {
 	n.forget()

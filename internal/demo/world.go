@@ -3,7 +3,6 @@ package demo
 import (
 	"errors"
 	"maps"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -165,18 +164,4 @@ func (w *world) cutAll() {
 	for _, one := range w.wires {
 		one.setCut(w.of(one.ends[0]).isOff() || w.of(one.ends[1]).isOff())
 	}
-}
-
-// A via sends requests to the data center of a city, and names it to the shop.
-type via struct{ node *node }
-
-// RoundTrip sends the request with the name of the data center.
-func (v via) RoundTrip(r *http.Request) (*http.Response, error) {
-	out := r.Clone(r.Context())
-	if out.Host == "" {
-		out.Host = r.URL.Host
-	}
-	out.URL.Host = v.node.gate.visitors
-	out.Header[nodeHeader] = []string{v.node.name}
-	return v.node.transport.RoundTrip(out)
 }

@@ -182,7 +182,7 @@ func (d *demo) people(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for i, c := range d.world.cities {
 		most := float64(d.cfg.Visitors)
-		f := newFlock(d.front.URL, via{c.node}, int(most*(allDay+atNoon))+1, c.judge)
+		f := newFlock(d.front.URL, c.node, int(most*(allDay+atNoon))+1, c.judge)
 		f.next.Store(int64(i+1) * 1_000_000) // visitor numbers are unique across cities
 		f.failed, f.came = d.fail, c.newcomer
 		f.manners = manners{arrivals: cityPace, stayMin: 3 * time.Second, stayMax: 8 * time.Second,
@@ -250,9 +250,5 @@ func (d *demo) worldScene(s *scene) {
 		one.LetIn = s.Shop.By[c.name]
 		s.World.Cities = append(s.World.Cities, one)
 	}
-	s.Open = !d.opened.IsZero()
-	s.State = state{Active: s.Shop.Here, AtOnce: d.cfg.Limits.AtOnce, PerMin: d.cfg.Limits.PerMinute}
-	s.Up = s.Open
-	s.News = d.news
-	d.news = nil
+	d.severalScene(s, !d.opened.IsZero())
 }

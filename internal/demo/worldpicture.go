@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -344,11 +343,8 @@ func (s *scene) drawWorldFoot(c *canvas) {
 
 // worldLine returns the state as a log line: what happened, and what holds now.
 func worldLine(s *scene, begun time.Time) string {
-	var b strings.Builder
-	for _, n := range s.News {
-		fmt.Fprintf(&b, "%3.0f s  %s\n", n.at.Sub(begun).Seconds(), n.text)
-	}
-	fmt.Fprintf(&b, "%3.0f s  ", s.Since.Seconds())
+	b := s.newsLines(begun)
+	fmt.Fprintf(b, "%3.0f s  ", s.Since.Seconds())
 	text, _ := s.worldWords()
 	if !s.Open {
 		b.WriteString(text + "\n")
@@ -356,7 +352,7 @@ func worldLine(s *scene, begun time.Time) string {
 	}
 	for i := range s.World.Cities {
 		c := &s.World.Cities[i]
-		fmt.Fprintf(&b, "%s %d in, %d wait, %d held%s", c.title, c.Active, c.Waiting, c.Held,
+		fmt.Fprintf(b, "%s %d in, %d wait, %d held%s", c.title, c.Active, c.Waiting, c.Held,
 			flowText(c.Flow))
 		if c.Off > 0 {
 			b.WriteString(", cut off")
@@ -364,7 +360,7 @@ func worldLine(s *scene, begun time.Time) string {
 		b.WriteString("  ")
 	}
 	t, f := s.Shop.Tight, s.Seen
-	fmt.Fprintf(&b, "most in %d of %d  over %d  overtaken %d  lost %d\n", t.n, t.of, s.Shop.Over,
+	fmt.Fprintf(b, "most in %d of %d  over %d  overtaken %d  lost %d\n", t.n, t.of, s.Shop.Over,
 		f.Overtaken, f.Lost+f.SentBack)
 	return b.String()
 }
