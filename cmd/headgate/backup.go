@@ -6,7 +6,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
 	"strings"
+	"time"
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/doctor"
@@ -102,4 +104,87 @@ func tellBackup(stderr io.Writer, file string, b *doctor.Backup) int {
 		return exitFailed
 	}
 	return exitOK
+}
+
+const restoreHelp = `usage: headgate restore [--data DIR | --config FILE] [--aside] FILE
+
+Fills a data folder from a backup. The folder must be empty or must not exist,
+and no headgate may use it. The whole backup is checked before anything is
+written. FILE may be - for standard input.
+
+After the next start passes are valid and places are kept. Newcomers are
+admitted once all visitors that entered after the backup have left: it does not
+know them.
+
+  headgate restore --data /var/lib/headgate backup.tar.gz
+
+  --data DIR      the data folder; default ./headgate-data
+  --config FILE   the configuration that names it
+  --aside         rename an old folder to DIR.old-TIME
+`
+
+// restoreCommand fills a data folder.
+func restoreCommand(_ context.Context, args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("restore", flag.ContinueOnError)
+	var where tokenFlags
+	flags.StringVar(&where.data, "data", "", "")
+	flags.StringVar(&where.config, "config", "", "")
+	aside := flags.Bool("aside", false, "")
+	words, rest := splitWords(flags, args)
+	err := config.ParseFlags(flags, rest)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(stdout, restoreHelp)
+		return exitOK
+	}
+	var dir string
+	if err == nil {
+		dir, err = where.folder()
+	}
+	switch {
+	case err != nil:
+		return printFaults(stderr, err)
+	case len(words) != 1:
+		return usageFault(stderr, "one backup is needed",
+			"write headgate restore --data DIR backup.tar.gz, or - for standard input")
+	}
+	in := os.Stdin
+	if words[0] != "-" {
+		if in, err = os.Open(words[0]); err != nil {
+			fmt.Fprintf(stderr, "headgate: %v\nhint: name a file that headgate backup wrote\n", err)
+			return exitFailed
+		}
+		defer in.Close()
+	}
+	got, err := doctor.Restore(in, doctor.RestoreConfig{Dir: dir, Aside: *aside, Now: time.Now()})
+	if err != nil {
+		return printHinted(stderr, err)
+	}
+	tellRestored(stdout, dir, got)
+	return exitOK
+}
+
+// tellRestored prints what was done and what to do next.
+func tellRestored(w io.Writer, dir string, got *doctor.Restored) {
+	tokens := "no tokens"
+	if got.Tokens {
+		tokens = "the hashes of tokens"
+	}
+	fmt.Fprintf(w, "%s is filled from the backup of %s (headgate %s): %s, %s, %s\n", dir,
+		got.MadeAt.Format(time.RFC3339), got.Version, plural(len(got.Rooms), "room"),
+		plural(got.Keys, "sealing key"), tokens)
+	if got.Aside != "" {
+		fmt.Fprintf(w, "the old folder is %s; remove it when all is well, it holds sealing keys\n",
+			got.Aside)
+	}
+	if got.Owner != "" {
+		fmt.Fprintf(w, "all of it belongs to user %s, as the folder did\n", got.Owner)
+	}
+	if len(got.Rooms) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "At the next start:")
+	for _, r := range got.Rooms {
+		fmt.Fprintf(w, "  room %s: places are kept and passes honored until they end (%d inside); "+
+			"nobody new for %s\n", r.Name, r.Inside, r.Quiet.Round(time.Second))
+	}
 }

@@ -2,16 +2,18 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"net/url"
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/certs"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/server"
+	"github.com/headgate/headgate/limit"
 )
 
 const checkHelp = `usage: headgate check --config FILE [--format text|json]
@@ -135,13 +137,6 @@ func checkJSON(stdout, stderr io.Writer, v verdict) int {
 	return exitOK
 }
 
-func writeJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
-}
-
 func printRooms(w io.Writer, file string, cfg *config.Config, secure *tlsSummary) {
 	for i := range cfg.Warnings {
 		fmt.Fprintf(w, "warning: %v\nhint: %s\n", &cfg.Warnings[i], cfg.Warnings[i].Hint)
@@ -193,4 +188,151 @@ func standing(r *config.Room) string {
 		s += ", opens at " + r.OpensAt.Format(time.RFC3339)
 	}
 	return s
+}
+
+// A queueSummary is what check prints about a queue.
+type queueSummary struct {
+	Name         string   `json:"name"`
+	Method       string   `json:"method"`
+	Address      string   `json:"address"`
+	Limits       []string `json:"limits"`
+	TenantLimits []string `json:"tenant_limits"`
+	Rate         int64    `json:"rate"` // jobs a second; 0: no limit
+	Concurrency  int      `json:"concurrency"`
+}
+
+// A webhookSummary is what check prints about a webhook.
+type webhookSummary struct {
+	Name    string   `json:"name"`
+	Address string   `json:"address"`
+	On      []string `json:"on"`
+	Rooms   []string `json:"rooms"` // empty: all rooms and limits
+}
+
+func limitsOf(cfg *config.Config) (all []shownLimit) {
+	for i := range cfg.Limits {
+		l := &cfg.Limits[i]
+		all = append(all, shownLimit{
+			Name: l.Name, Algorithm: l.Algorithm.String(), Amount: l.Amount, Unit: l.Unit,
+			Window: windowOf(&l.Rule), Align: l.Align.String(), Burst: l.Burst, Shadow: l.Shadow,
+			Source: "file",
+		})
+	}
+	return all
+}
+
+func windowOf(r *limit.Rule) string {
+	if r.Window == 0 {
+		return ""
+	}
+	return r.Window.String()
+}
+
+func queuesOf(cfg *config.Config) (all []queueSummary) {
+	for i := range cfg.Queues {
+		q := &cfg.Queues[i]
+		all = append(all, queueSummary{
+			Name: q.Name, Method: q.Target.Method, Address: addressOf(q.Target.URL),
+			Limits: append([]string{}, q.Limits...), TenantLimits: append([]string{}, q.TenantLimits...),
+			Rate: q.Rate, Concurrency: q.Concurrency,
+		})
+	}
+	return all
+}
+
+func webhooksOf(cfg *config.Config) (all []webhookSummary) {
+	for i := range cfg.Webhooks {
+		h := &cfg.Webhooks[i]
+		all = append(all, webhookSummary{Name: h.Name, Address: addressOf(h.URL),
+			On: append([]string{}, h.On...), Rooms: append([]string{}, h.Rooms...)})
+	}
+	return all
+}
+
+// addressOf returns scheme and host of a URL. Many services have a secret in the rest.
+func addressOf(s string) string {
+	u, err := url.Parse(s)
+	if err != nil {
+		return ""
+	}
+	return u.Scheme + "://" + u.Host
+}
+
+// String returns the queue as one line.
+func (q *queueSummary) String() string {
+	s := q.Method + " to " + q.Address
+	if len(q.Limits) > 0 {
+		s += ", limits " + strings.Join(q.Limits, ", ")
+	}
+	if len(q.TenantLimits) > 0 {
+		s += ", limits of each tenant " + strings.Join(q.TenantLimits, ", ")
+	}
+	if q.Rate > 0 {
+		s += fmt.Sprintf(", %d jobs a second", q.Rate)
+	}
+	return s + fmt.Sprintf(", %d at once", q.Concurrency)
+}
+
+// String returns the webhook as one line.
+func (h *webhookSummary) String() string {
+	s := h.Address + ", on " + strings.Join(h.On, ", ")
+	if len(h.Rooms) > 0 {
+		s += ", of rooms " + strings.Join(h.Rooms, ", ")
+	}
+	return s
+}
+
+// A tlsSummary is what check prints about https.
+type tlsSummary struct {
+	Listen      string   `json:"listen"`
+	Certificate string   `json:"certificate,omitempty"` // the file
+	Directory   string   `json:"directory,omitempty"`   // of the ACME issuer
+	Names       []string `json:"names"`                 // host names
+	Expires     string   `json:"expires,omitempty"`     // of the file's certificate
+}
+
+// checkTLS reads the certificate files of the configuration, and adds its warnings to cfg. With
+// ACME there is nothing to read before the start.
+func checkTLS(cfg *config.Config) (*tlsSummary, error) {
+	t := &cfg.TLS
+	switch {
+	case !t.On():
+		return nil, nil
+	case len(t.ACME.Domains) > 0:
+		_, err := certs.ReadRoots(t.ACME.Root)
+		return &tlsSummary{Listen: t.Listen, Directory: t.ACME.Directory, Names: t.ACME.Domains},
+			tlsFault(cfg, err)
+	}
+	pair, err := certs.ReadPair(t.Certificate, t.Key, time.Now())
+	if err != nil {
+		return nil, tlsFault(cfg, err)
+	}
+	for _, w := range pair.Warnings {
+		cfg.Warnings = append(cfg.Warnings,
+			config.Fault{File: cfg.File, Key: "tls", Problem: w.Problem, Hint: w.Hint})
+	}
+	return &tlsSummary{Listen: t.Listen, Certificate: t.Certificate, Names: pair.Names,
+		Expires: pair.NotAfter.UTC().Format(time.RFC3339)}, nil
+}
+
+// tlsFault converts an error about a file to a fault.
+func tlsFault(cfg *config.Config, err error) error {
+	e, ok := errors.AsType[*certs.Error](err)
+	if !ok {
+		return err
+	}
+	return &config.Fault{File: cfg.File, Key: "tls", Problem: e.File + ": " + e.Problem, Hint: e.Hint()}
+}
+
+func (t *tlsSummary) print(w io.Writer) {
+	if t == nil {
+		return
+	}
+	names := strings.Join(t.Names, ", ")
+	switch {
+	case t.Directory != "":
+		fmt.Fprintf(w, "https at %s: certificates from %s for %s\n", t.Listen, t.Directory, names)
+	default:
+		fmt.Fprintf(w, "https at %s: %s for %s, expires %s\n", t.Listen, t.Certificate, names, t.Expires)
+	}
 }

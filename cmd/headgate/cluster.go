@@ -2,16 +2,21 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
 
+	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/join"
 )
@@ -249,4 +254,217 @@ func (s *engineSummary) print(w io.Writer) {
 		by = "credentials of the kind " + string(s.Credentials)
 	}
 	fmt.Fprintf(w, "engine %s: %s; this process is %s\n", strings.Join(s.URLs, ", "), by, who)
+}
+
+const clusterMoveHelp = `usage: headgate cluster move-anywhere DATACENTER [--home-is-off]
+       headgate cluster datacenter-off DATACENTER[,DATACENTER]
+
+When several data centers are one room, one of them is the home: it lends the
+slots to all. move-anywhere makes another data center the home, while visitors
+are inside and wait. This never happens by itself, because a home that is only
+cut off continues to lend.
+
+  headgate cluster move-anywhere lhr
+
+--home-is-off declares that the present home is off and will not come back with
+its data. Use it only if no visitor is served there. Run it at a node of the new
+home. All slots are presumed lent until each data center has reported what it
+holds; those of the lost one come back when the sessions of its visitors have
+ended. Before it comes back, clear the data folders of its store nodes.
+
+datacenter-off declares the same of a data center that is not the home: its
+slots come back when its sessions have ended, and not ten minutes later.
+
+Both need a token with the scope write: see headgate help token.
+` + operatorHelp
+
+// moveCommand moves what belongs to no single data center, or declares data centers off.
+func moveCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("cluster", flag.ContinueOnError)
+	gone := flags.Bool("home-is-off", false, "")
+	o, words, err := operatorFlags(flags, "cluster", args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, clusterMoveHelp)
+		return exitOK
+	case err != nil:
+		return printFaults(stderr, err)
+	case len(words) != 2 || words[0] == "datacenter-off" && *gone:
+		return usageFault(stderr, "cluster: name one data center",
+			"write headgate cluster move-anywhere lhr, or headgate cluster datacenter-off lhr")
+	}
+	var got api.MoveResult
+	if words[0] == "datacenter-off" {
+		err = o.do(ctx, http.MethodPost, "/v1/cluster/off", map[string]string{"datacenters": words[1]}, &got)
+	} else {
+		in := map[string]any{"to": words[1], "home_is_off": *gone}
+		err = o.do(ctx, http.MethodPost, "/v1/cluster/anywhere", in, &got)
+	}
+	if err != nil {
+		return o.fail(ctx, stderr, err, "write")
+	}
+	if words[0] == "datacenter-off" {
+		fmt.Fprintf(stdout, "%s is off: what it holds comes back when its stays have ended\n", words[1])
+	} else {
+		fmt.Fprintf(stdout, "the slots that belong to no data center live at %s\n", got.Home)
+	}
+	if len(got.Missing) > 0 {
+		fmt.Fprintf(stdout, "not heard since: %s. What may be lent there comes back when no counter can use it\n"+
+			"any more; if it is off: headgate cluster datacenter-off %s\n",
+			strings.Join(got.Missing, ", "), strings.Join(got.Missing, ","))
+	}
+	return exitOK
+}
+
+const clusterRevokeHelp = `usage: headgate cluster revoke FILE|SERIAL
+
+Revokes the certificate of a join file that others have seen, or the certificate
+with this serial number. The store nodes close its connections and accept no new
+ones at any port. It also makes a new sealing key, which the holder never gets.
+
+  headgate cluster revoke cluster/w7.join
+
+The holder still has the earlier sealing keys and can make passes with them.
+When the present visitors have gone, or may lose their places, run headgate key
+list, and headgate key forget N for each earlier key.
+
+All workers that share worker.join share its certificate. Make a file for each
+worker with headgate cluster node NAME, and revoke one at a time.
+
+A revoked store node keeps its connections to other store nodes until they have
+been restarted, one after the other.
+
+Send it to a store node. It needs a token with the scope write: see headgate
+help token.` + operatorHelp
+
+// serialNumber matches the serial number of a certificate as headgate prints it.
+const serialNumber = `^[0-9a-fA-F]{16,40}$`
+
+// revokeCommand revokes a certificate.
+func revokeCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	o, words, err := operatorFlags(flag.NewFlagSet("cluster revoke", flag.ContinueOnError), "cluster", args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, clusterRevokeHelp)
+		return exitOK
+	case err != nil:
+		return printFaults(stderr, err)
+	case len(words) != 2:
+		return usageFault(stderr, "cluster revoke: name one join file or serial number",
+			"write headgate cluster revoke w7.join")
+	}
+	serial, node := words[1], ""
+	if !regexp.MustCompile(serialNumber).MatchString(serial) {
+		f, err := join.Read(words[1])
+		if err != nil {
+			return printHinted(stderr, err)
+		}
+		if serial, node, err = f.Serial(); err != nil {
+			return printHinted(stderr, err)
+		}
+	}
+	var got api.RotateResult
+	in := map[string]string{"serial": serial, "node": node}
+	if err := o.do(ctx, http.MethodPost, "/v1/cluster/revoke", in, &got); err != nil {
+		return o.fail(ctx, stderr, err, "write")
+	}
+	fmt.Fprintf(stdout, "the certificate %s is refused\n", serial)
+	fmt.Fprintf(stdout, "key %d seals in %.0f s; its holder still has the older keys: headgate key list, "+
+		"then headgate key forget N\n", got.Key, got.SealsIn)
+	return exitOK
+}
+
+const clusterStatusHelp = `usage: headgate cluster status [--json]
+
+Shows the nodes of the cluster as one of them sees them, and which hosts what.
+A node that was not heard for two seconds counts as gone.
+
+  --json             for scripts
+` + operatorHelp
+
+// clusterStatus prints the nodes of the cluster.
+func clusterStatus(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("cluster status", flag.ContinueOnError)
+	asJSON := flags.Bool("json", false, "")
+	o, words, err := operatorFlags(flags, "cluster status", args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, clusterStatusHelp)
+		return exitOK
+	case err != nil:
+		return printFaults(stderr, err)
+	case len(words) > 0:
+		return usageFault(stderr, fmt.Sprintf("unexpected argument %q", words[0]),
+			"headgate cluster status shows all nodes")
+	}
+	var c api.Cluster
+	if err := o.do(ctx, "GET", "/v1/cluster", nil, &c); err != nil {
+		return o.fail(ctx, stderr, err, "read")
+	}
+	if *asJSON {
+		e := json.NewEncoder(stdout)
+		e.SetIndent("", "  ")
+		if err := e.Encode(&c); err != nil {
+			return printFaults(stderr, err)
+		}
+		return exitOK
+	}
+	fmt.Fprint(stdout, nodeTable(&c))
+	return exitOK
+}
+
+// nodeTable formats the nodes for people.
+func nodeTable(c *api.Cluster) string {
+	var b strings.Builder
+	leader := c.Leader
+	if leader == "" && len(c.Store) > 1 {
+		leader = "none now"
+	}
+	store := "store"
+	if c.Engine != "" {
+		store = "host"
+		fmt.Fprintf(&b, "engine %s", c.Engine)
+	} else {
+		fmt.Fprintf(&b, "data center %s, store nodes %s", c.Datacenter, strings.Join(c.Store, " "))
+	}
+	if leader != "" {
+		fmt.Fprintf(&b, ", leader %s", leader)
+	}
+	b.WriteString("\n\n")
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "NODE\tPART\tHEARD\tCLOCK\tUP\tVERSION\tHOSTS")
+	alive := 0
+	for i := range c.Nodes {
+		n := &c.Nodes[i]
+		part, heard := "worker", fmt.Sprintf("%.1f s ago", n.SilentFor)
+		if n.CanHost {
+			part = store
+		}
+		if !n.Alive {
+			heard = "gone for " + (time.Duration(n.SilentFor) * time.Second).String()
+		} else if n.CanHost {
+			alive++
+		}
+		rooms := strings.Join(n.Rooms, " ")
+		if !n.Alive || rooms == "" {
+			rooms = "-"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%+.1f s\t%s\t%s\t%s\n", n.Name, part, heard, n.Skew,
+			time.Since(n.StartedAt).Round(time.Second), n.Version, rooms)
+	}
+	t.Flush()
+	for _, r := range c.Revoked {
+		fmt.Fprintf(&b, "\nrevoked %s  %s  %s", r.At.Format(time.RFC3339), r.Serial, r.Node)
+	}
+	if len(c.Revoked) > 0 {
+		b.WriteByte('\n')
+	}
+	switch {
+	case c.Problem != "":
+		fmt.Fprintf(&b, "\n%s\n", c.Problem)
+	case alive < len(c.Store) && len(c.Store) > 1:
+		fmt.Fprintf(&b, "\n%d of %d store nodes are there: one more must not go. Start the others.\n",
+			alive, len(c.Store))
+	}
+	return b.String()
 }

@@ -7,17 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/crowd"
 	"github.com/headgate/headgate/internal/sim/simulate"
 	"github.com/headgate/headgate/internal/suggest"
-)
-
-// These are the exit codes. They are documented in help and do not change.
-const (
-	exitOK     = 0
-	exitFailed = 1
-	exitUsage  = 2
 )
 
 // A command is one word after headgate.
@@ -101,24 +93,6 @@ func unknownCommand(stderr io.Writer, name string, all []command) int {
 		hint = "a command comes first, such as headgate run " + name
 	}
 	return usageFault(stderr, fmt.Sprintf("unknown command %q", name), hint)
-}
-
-// usageFault prints an error in the arguments.
-func usageFault(stderr io.Writer, problem, hint string) int {
-	fmt.Fprintf(stderr, "headgate: %s\nhint: %s\n", problem, hint)
-	return exitUsage
-}
-
-// printFaults prints the faults that config found in arguments or a file.
-func printFaults(stderr io.Writer, err error) int {
-	config.Print(stderr, err)
-	return exitUsage
-}
-
-// printHinted prints an error and its hint.
-func printHinted(stderr io.Writer, err error) int {
-	config.Print(stderr, err)
-	return exitFailed
 }
 
 func printUsage(w io.Writer) {

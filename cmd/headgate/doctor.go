@@ -146,10 +146,3 @@ func printReport(w io.Writer, r *doctor.Report) error {
 	_, err := io.WriteString(w, b.String())
 	return err
 }
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}

@@ -8,8 +8,12 @@
 // with a capital nor ends with a period. The exit code is 0 on success, 1 on failure, and 2 when
 // the arguments or the configuration are wrong.
 //
-// Each command has its own file and a line in commands.go. The flags of run belong to package
-// config. Nothing here is for import, and nothing here makes decisions about visitors.
+// # The files
+//
+// main calls commands.go, which has a line for each command and finds its file. Commands that ask a
+// running process use operator.go; all use print.go for results, errors and exit codes. The flags of
+// run belong to package config. Nothing here is for import, and nothing here makes decisions about
+// visitors.
 package main
 
 import (

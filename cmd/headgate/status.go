@@ -9,13 +9,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/platform"
 )
 
 const statusHelp = `usage: headgate status [--watch] [--json]
@@ -127,28 +124,6 @@ func watch1s(
 	}
 }
 
-// height returns the number of lines of a terminal; ok is false if w is not a terminal.
-func height(w io.Writer) (lines int, ok bool) {
-	f, isFile := w.(*os.File)
-	if !isFile {
-		return 0, false
-	}
-	size, err := platform.TerminalSize(f)
-	if err != nil {
-		return 0, false
-	}
-	return size.Rows, true
-}
-
-// firstLines returns at most n lines of s, or all if the height is unknown.
-func firstLines(s string, n int) string {
-	lines := strings.SplitAfter(s, "\n")
-	if n < 1 || len(lines) <= n {
-		return s
-	}
-	return strings.Join(lines[:n], "")
-}
-
 // table formats the rooms in 80 columns.
 func table(rooms []headgate.Status) string {
 	var b strings.Builder
@@ -225,41 +200,3 @@ func stateWord(s *headgate.Status) string {
 
 // of formats a number and its limit.
 func of(n, limit int64) string { return count(n) + "/" + count(limit) }
-
-// count formats a number in at most six characters.
-func count(n int64) string {
-	for _, unit := range []struct {
-		size int64
-		sign string
-	}{{1e9, "G"}, {1e6, "M"}, {1e5, "k"}} {
-		if n >= unit.size {
-			if unit.sign == "k" {
-				return strconv.FormatInt(n/1000, 10) + "k"
-			}
-			return strconv.FormatFloat(float64(n/(unit.size/10))/10, 'f', 1, 64) + unit.sign
-		}
-	}
-	return strconv.FormatInt(n, 10)
-}
-
-// about formats a wait with the precision that people need.
-func about(seconds float64) string {
-	d := time.Duration(seconds * float64(time.Second)).Round(time.Second)
-	switch {
-	case seconds < 0:
-		return "unknown"
-	case d < 2*time.Minute:
-		return strconv.Itoa(int(d.Seconds())) + " s"
-	case d < 2*time.Hour:
-		return strconv.Itoa(int(d.Round(time.Minute).Minutes())) + " min"
-	}
-	return strconv.Itoa(int(d.Round(time.Hour).Hours())) + " h"
-}
-
-// cut shortens a name that does not fit.
-func cut(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return s[:most-1] + "~"
-}

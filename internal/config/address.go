@@ -304,3 +304,44 @@ func cleanHeader(s string) (string, *mistake) {
 	}
 	return name + ": " + value, nil
 }
+
+// collide reports whether a process that listens on one of two addresses could not also open the
+// other.
+func collide(a, b string) bool {
+	hostA, portA, errA := net.SplitHostPort(a)
+	hostB, portB, errB := net.SplitHostPort(b)
+	if errA != nil || errB != nil || portA != portB || portA == "0" {
+		return false
+	}
+	return anyAddress(hostA) || anyAddress(hostB) || hostA == hostB ||
+		loopback(hostA) && loopback(hostB) && (hostA == "localhost" || hostB == "localhost")
+}
+
+func anyAddress(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "" || err == nil && ip.IsUnspecified()
+}
+
+func loopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
+
+// cleanHeaderName converts the name of a header to its canonical form.
+func cleanHeaderName(s string) (string, *mistake) {
+	if !isToken(s) {
+		return "", wrong("write the header's name alone, such as x-client",
+			"%s is not the name of a header", quote(s))
+	}
+	if s = textproto.CanonicalMIMEHeaderKey(s); s == "Host" {
+		return "", wrong("name another header; a part of a key can be host", "Host is not among the headers")
+	}
+	return s, nil
+}
+
+// isToken reports whether s is a token of RFC 9110 §5.6.2 of up to 256 bytes (chosen).
+func isToken(s string) bool {
+	return s != "" && len(s) <= 256 && !strings.ContainsFunc(s, func(r rune) bool {
+		return !isWordRune(r) && !strings.ContainsRune("!#$%&'*+.^`|~", r)
+	})
+}

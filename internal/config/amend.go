@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -20,7 +21,7 @@ import (
 // are inside. The error joins one *Fault for each mistake; each has the key but no position.
 func Amend(r *Room, pairs map[string]string) (*Room, error) {
 	c := *r
-	d := newDecoder("")
+	d := newDecoder("", homeOf)
 	d.amends = true
 	all, open := roomFields(&c), amendable()
 	var readable []field
@@ -68,7 +69,7 @@ func amends(key, text string, all, readable []field) *mistake {
 	case slices.Contains(names(all), key):
 		return wrong("change the file and reload", "cannot be changed while headgate runs")
 	}
-	_, hint := suggestKeys(key, readable)
+	_, hint := suggestKeys(key, homeOf(key), readable)
 	return wrong(hint, "there is no such key")
 }
 
@@ -167,4 +168,56 @@ func ParseDuration(s string) (time.Duration, error) {
 		return 0, &Fault{Problem: m.problem, Hint: m.hint}
 	}
 	return v, nil
+}
+
+// Make builds a room from values by key, as they would be written in the file: texts, lists of
+// them, and groups by key. It does not check that the limits it names exist. The error joins one
+// *Fault for each mistake; each has the key but no position.
+func (c *Config) Make(values map[string]any) (*Room, error) {
+	r := defaultRoom()
+	d := newDecoder("", homeOf)
+	d.amends = true
+	for _, f := range roomFields(&r) {
+		if value, ok := values[f.name]; ok {
+			d.spots[f.name] = spot{}
+			f.read(d, f.name, nodeOf(value))
+		}
+	}
+	r.Limits = union(nil, r.Limits)
+	r.derive(d, "")
+	checkRoutes(d, &r, "")
+	checkSpans(d, &r, "")
+	checkLoop(d, c, &r, "")
+	if len(d.faults) > 0 {
+		return nil, joinFaults(d.faults)
+	}
+	return &r, nil
+}
+
+// nodeOf converts a value to the node that it would be in a file.
+func nodeOf(value any) *yaml.Node {
+	switch v := value.(type) {
+	case string:
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: flagTag, Value: v}
+	case []string:
+		n := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
+		for _, x := range v {
+			n.Content = append(n.Content, nodeOf(x))
+		}
+		return n
+	case []any:
+		n := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
+		for _, x := range v {
+			n.Content = append(n.Content, nodeOf(x))
+		}
+		return n
+	case map[string]any:
+		n := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			k := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: key}
+			n.Content = append(n.Content, k, nodeOf(v[key]))
+		}
+		return n
+	}
+	panic(fmt.Sprintf("a room has no value of type %T", value))
 }

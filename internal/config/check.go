@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"net"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,33 +46,6 @@ func (r *Room) derive(d *decoder, k string) {
 	}
 }
 
-// good reports whether all of the keys have valid values.
-func (d *decoder) good(keys ...string) bool {
-	return !slices.ContainsFunc(keys, func(k string) bool { return d.bad[k] })
-}
-
-// blame picks, from several keys that do not fit together, the one that is written in the file, and
-// returns it with its position.
-func (d *decoder) blame(keys ...string) (string, spot) {
-	for _, k := range keys {
-		if at, ok := d.spots[k]; ok {
-			return k, at
-		}
-	}
-	return keys[0], spot{flag: d.flags}
-}
-
-// clash records that keys do not fit together.
-func (d *decoder) clash(m *mistake, keys ...string) {
-	key, at := d.blame(keys...)
-	d.faultAt(key, at, m)
-}
-
-func (c *Config) warn(d *decoder, m *mistake, keys ...string) {
-	key, at := d.blame(keys...)
-	c.Warnings = append(c.Warnings, *d.place(key, at, m))
-}
-
 func checkListens(d *decoder, c *Config) {
 	if e := c.Envoy; e != nil && d.good("envoy.listen") {
 		for key, addr := range map[string]string{"listen": c.Listen, "admin_listen": c.AdminListen} {
@@ -87,28 +59,6 @@ func checkListens(d *decoder, c *Config) {
 		d.clash(wrong("give it another port", "listen %s and admin_listen %s are the same place",
 			c.Listen, c.AdminListen), "admin_listen", "listen")
 	}
-}
-
-// collide reports whether a process that listens on one of two addresses could not also open the
-// other.
-func collide(a, b string) bool {
-	hostA, portA, errA := net.SplitHostPort(a)
-	hostB, portB, errB := net.SplitHostPort(b)
-	if errA != nil || errB != nil || portA != portB || portA == "0" {
-		return false
-	}
-	return anyAddress(hostA) || anyAddress(hostB) || hostA == hostB ||
-		loopback(hostA) && loopback(hostB) && (hostA == "localhost" || hostB == "localhost")
-}
-
-func anyAddress(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return host == "" || err == nil && ip.IsUnspecified()
-}
-
-func loopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
 // checkTwins rejects a name, or a host and path, that an earlier room already has.

@@ -24,23 +24,30 @@
 // that they have not expired, for engine it checks the files, and for limits it reads the time
 // zones of the machine. It does not replace environment variables in values, and it does not watch
 // the file. The environment supplies only what traces leaves out.
+//
+// # The files
+//
+// From the top down; a file uses only those below it.
+//
+//	load, amend, limitjson    entry: a file, flags, a change of one room, one limit as JSON
+//	check                     values against each other, after all are read
+//	fields                    every key and its reader
+//	clusterkeys, engine, ...  sections: how a group of keys is read and checked
+//	decode                    the walk of the nodes; it collects the mistakes
+//	address, scalar           how a single value is read
+//	config, room, cluster     the types of the result
+//	fault                     mistakes
 package config
 
 import (
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"net/netip"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate/internal/cors"
-	"github.com/headgate/headgate/internal/exclude"
-	"github.com/headgate/headgate/internal/route"
 	"github.com/headgate/headgate/internal/rules"
+	"github.com/headgate/headgate/limit"
 )
 
 // A Config holds everything that headgate run needs.
@@ -130,347 +137,389 @@ type Config struct {
 	lists map[string]*rules.List
 }
 
-// The values of Room.Paths.
-const (
-	PathsClean      = "clean"        // redirect the request to the clean spelling, or reject it
-	PathsAsTheyCome = "as_they_come" // let it pass; the strictest decision counts
-)
+// A flagValue is the value of a flag, with the key that the flag sets.
+type flagValue struct{ key, text string }
 
-// CookieSecure selects when the room's cookie has the Secure attribute.
-type CookieSecure string
-
-// The values of Room.CookieSecure.
-const (
-	CookieSecureAuto   CookieSecure = "auto"   // when the visitor came by HTTPS
-	CookieSecureAlways CookieSecure = "always" // also when headgate receives plain HTTP
-	CookieSecureNever  CookieSecure = "never"  // for sites that use only HTTP
-)
-
-// A Room is one waiting room in front of one origin.
-type Room struct {
-	// Name identifies the room in the cookie, metrics and the data folder:
-	// 1 to 64 of A-Z a-z 0-9 _ and -. Required and unique. The room of
-	// headgate run without a file is named "main".
-	Name string
-
-	// Title is the name shown to visitors. Default the name.
-	Title string
-
-	// Host is the host name that the room covers, in lower case, without a port and without the
-	// brackets of an IPv6 address. "" is any host.
-	Host string
-
-	// Path is the path that the room covers, with everything below it. Default "/". It begins with
-	// a slash and, except for "/", ends without one. A star in it matches any number of characters
-	// except a slash, also none.
-	Path string
-
-	// PathCaseSensitive makes /Shop and /shop different paths. Default false, as for many origins.
-	PathCaseSensitive bool
-
-	// Paths selects what happens to a request whose path has several readings that lead to
-	// different decisions: clean or as_they_come. Default clean.
-	Paths string
-
-	// AdditionalRoutes are more hosts and paths of the room, at most 100. All hosts are the same,
-	// or share a domain that browsers accept for a cookie. Default none.
-	AdditionalRoutes []route.Route
-
-	// Origin is the URL of the site behind the room: http or https, a host and perhaps a path, and
-	// nothing else. Required.
-	Origin *url.URL
-
-	// TotalActiveUsers is how many visitors may be inside at once. Required,
-	// at least 1.
-	TotalActiveUsers int64
-
-	// NewUsersPerMinute is how many visitors may enter in any minute. Required,
-	// at least 1.
-	NewUsersPerMinute int64
-
-	// SessionDuration is how long a session lasts after the last answer, or after admission when
-	// SessionRenewal is false. 1 second to 30 days, default 5 minutes.
-	SessionDuration time.Duration
-
-	// SessionRenewal restarts SessionDuration at each request of a visitor. Default true.
-	SessionRenewal bool
-
-	// HardEnd is the longest session, with or without renewal. 0, the default, is none; else at
-	// least SessionDuration.
-	HardEnd time.Duration
-
-	// Method selects the visitor to admit next: fifo, random, passthrough or reject. Default fifo.
-	Method string
-
-	// QueueAll stops the line: newcomers wait and nobody is called.
-	QueueAll bool
-
-	// Closed closes the room: newcomers get no ticket and nobody is called. Message explains why.
-	// Tickets and passes stay valid.
-	Closed bool
-
-	// Suspended switches the room off: every request passes and is not counted.
-	Suspended bool
-
-	// Shadow counts and decides as usual, but lets every request pass.
-	Shadow bool
-
-	// OpensAt stops the line until this time. The zero time is no opening time.
-	OpensAt time.Time
-
-	// Message is shown to waiting visitors: plain text, at most 500 characters.
-	Message string
-
-	// QueueingStatusCode is the status of the waiting page: 200, 202, 429 or
-	// 503. Default 503.
-	QueueingStatusCode int
-
-	// RefreshHeader adds the Refresh header to the waiting page, for clients
-	// that understand neither scripts nor HTML. Default false.
-	RefreshHeader bool
-
-	// Spread spaces the calls evenly while visitors wait, so that they do not arrive in bursts.
-	// Default true.
-	Spread bool
-
-	// MaxWaiting is the maximum length of the line. Newcomers beyond it get no ticket. Default
-	// 2,000,000.
-	MaxWaiting int64
-
-	// Hold is how long the place of a visitor who stops polling is kept. 1 second to 30 days,
-	// longer than PollMax, default 5 minutes.
-	Hold time.Duration
-
-	// HoldPhone is Hold for phones, whose browsers stop polling while the screen is off. Default 15
-	// minutes, or Hold when that is longer.
-	HoldPhone time.Duration
-
-	// CallHold is how long a slot is reserved for a visitor who was called. 0, the default, is
-	// automatic: the longer of 5 seconds and twice the visitor's polling interval.
-	CallHold time.Duration
-
-	// PollMin and PollMax bound the polling interval of waiting visitors. 100 milliseconds to 10
-	// minutes, defaults 1 and 30 seconds.
-	PollMin, PollMax time.Duration
-
-	// Rules are evaluated for each request before anything else, in this order. Default none.
-	Rules []Rule
-
-	// CrawlerBypass lets verified search engines pass without being counted. Default false.
-	CrawlerBypass bool
-
-	// Events change the room's settings for a time. Default none.
-	Events []Event
-
-	// Exclude selects the requests that pass without being counted.
-	Exclude Exclude
-
-	// CORS configures how preflights are answered; nil: the origin answers them. Default nil.
-	CORS *cors.Rules
-
-	// JoinLimit bounds how many newcomers join the line from one network.
-	JoinLimit JoinLimit
-
-	// PassSharing configures what happens to a pass that is used in many networks.
-	PassSharing PassSharing
-
-	// Bind is header:NAME. A cookie is valid only with the value of that header with which it was
-	// set. Default none.
-	Bind string
-
-	// Limits are the names of the limits that apply to each request of the room. Default none.
-	Limits []string
-
-	// FailOpenAfter is how long the room's counter must be unreachable before visitors pass
-	// uncounted. 1 second to 1 day. 0, the default, is never: visitors wait.
-	FailOpenAfter time.Duration
-
-	// CookieSuffix is appended to the name of the cookie, after "_". Required with
-	// AdditionalRoutes.
-	CookieSuffix string
-
-	// CookieSecure selects when the cookie has the Secure attribute. Default auto.
-	CookieSecure CookieSecure
-
-	// CookieSameSite is the SameSite attribute of the cookie: lax, strict or none. Browsers reject
-	// none without Secure, so a cookie without Secure gets lax instead. Default lax.
-	CookieSameSite string
-
-	// DefaultTemplateLanguage is the language for visitors who request none of the available ones:
-	// one of pages.Languages. Default en-US.
-	DefaultTemplateLanguage string
-
-	// Page is the room's own waiting page. Default none.
-	Page Page
-
-	// Checkout configures what the room does for visitors who pay. Default nothing.
-	Checkout Checkout
+// flagName returns the flag of a key: --session-duration for rooms[0].session_duration.
+func flagName(key string) string {
+	key = key[strings.LastIndexByte(key, '.')+1:]
+	return "--" + strings.ReplaceAll(key, "_", "-")
 }
 
-// Exclude selects requests that pass without being counted: one match is enough. The defaults come
-// first, unless the file sets exclude.defaults to false.
-type Exclude struct {
-	// Paths begin with a slash. A path that ends with a slash or a star matches everything that
-	// begins like it (the star itself left out); any other path matches only itself. Defaults
-	// /robots.txt, /favicon.ico and /.well-known/.
-	Paths []string
+// TLS configures HTTPS for visitors and the source of the certificate: two files, or ACME.
+type TLS struct {
+	// Listen is the address, host:port, at which visitors connect by HTTPS. "" is no HTTPS; when
+	// tls is written the default is ":8443".
+	Listen string
 
-	// Methods are in capitals. Default none: preflights and HEAD are handled separately.
-	Methods []string
+	// Certificate and Key are PEM files: the certificate of the site, followed by its
+	// intermediates, and its private key. Both or none.
+	Certificate, Key string
 
-	// CIDRs are networks of visitors.
-	CIDRs []netip.Prefix
+	// ACME obtains and renews certificates instead. It is in use if it has domains.
+	ACME ACME
 
-	// Headers are "Name", present with any value, or "Name: value", present with exactly this
-	// value. Names are in canonical form.
+	// Redirect sends visitors from HTTP to HTTPS. Default true.
+	Redirect bool
+
+	// HSTS is how long browsers must use only HTTPS for the host. 0, the default, sends no HSTS
+	// header.
+	HSTS time.Duration
+}
+
+// On reports whether visitors can connect by HTTPS.
+func (t *TLS) On() bool { return t.Listen != "" }
+
+// ACME configures the issuer of certificates and their domains.
+type ACME struct {
+	Domains   []string // host names in lower case; one certificate for each
+	Email     string   // contact address for the issuer; may be ""
+	Directory string   // https URL of the issuer; default Let's Encrypt
+	Root      string   // PEM file of the CA of Directory; "" is the system's
+}
+
+// Traces configures which requests and deliveries are traced, and where the traces are sent.
+type Traces struct {
+	// Endpoint is the full URL of a collector of OTLP over HTTP. The default is
+	// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT of the environment, else
+	// http://localhost:4318/v1/traces.
+	Endpoint string
+
+	// Headers are sent with each batch: "Name: value". The default is
+	// OTEL_EXPORTER_OTLP_TRACES_HEADERS or OTEL_EXPORTER_OTLP_HEADERS of the environment.
 	Headers []string
 
-	// Upgrade lets an excluded request open a WebSocket. Default false, because the traffic inside
-	// a WebSocket is not counted.
-	Upgrade bool
+	// Sample is the fraction of requests and deliveries without a trusted parent that is recorded:
+	// 0 to 1. The default is OTEL_TRACES_SAMPLER_ARG of the environment, else 0.01.
+	Sample float64
 
-	// MaxInFlight is how many excluded requests may be in flight at the same time. MaxPerAddr is
-	// the same for one IPv4 address or 64 bits of an IPv6 address. Defaults 1,000 and 100.
-	MaxInFlight, MaxPerAddr int64
+	// Parents are the peers whose traceparent header is trusted. Default none.
+	Parents []netip.Prefix
+
+	// Service is the service name of this process. "" is the name in the environment, else
+	// headgate.
+	Service string
+
+	// Paths allows the recording of URL paths. Default true.
+	Paths bool
 }
 
-// JoinLimit bounds how many newcomers one network sends in a window while others wait. The next
-// wider network may send twice as many.
-type JoinLimit struct {
-	Amount   int64         // newcomers in a window, default 60; 0 is no limit
-	Window   time.Duration // 1 second to 1 day, default 1 minute
-	PrefixV4 int           // bits that make an IPv4 network, default 32
-	PrefixV6 int           // bits that make an IPv6 network, default 64
-	Action   string        // for newcomers above it: lane, the default, or refuse
+// Analytics configures how long statistics are kept in the data folder.
+type Analytics struct {
+	// Enabled stores statistics on disk. Default true.
+	Enabled bool
+
+	// Keep is how long per-minute statistics are kept. A day to a year, in whole days, default 30.
+	Keep time.Duration
+
+	// KeepHours is how long hourly statistics are kept. A day to ten years, in whole days, default
+	// 365.
+	KeepHours time.Duration
+
+	// MaxBytes is how much disk space the statistics may take. 10 MB to 1 TB, default 1 GB.
+	MaxBytes int64
 }
 
-// PassSharing configures what happens to a pass that is used in more than Networks networks.
-type PassSharing struct {
-	Networks int    // 1 to 8, default 3
-	Action   string // "mark", the default, "wait" or "end"
+func defaultAnalytics() Analytics {
+	return Analytics{Enabled: true, Keep: 30 * day, KeepHours: 365 * day, MaxBytes: 1 << 30}
 }
 
-// BindHeader returns the name of the header in Bind, or "".
-func (r *Room) BindHeader() string { return strings.TrimPrefix(r.Bind, bindHeader) }
+// A Webhook receives messages about rooms and limits by HTTP.
+type Webhook struct {
+	// Name identifies the webhook in the API and in metrics: 1 to 56 of A-Z a-z 0-9 _ and -.
+	// Required and unique.
+	Name string
 
-const bindHeader = "header:"
+	// URL is where messages are posted: http or https. The part after the host is never shown,
+	// because many services put a secret there. Required.
+	URL string
 
-// maxFile is the size of the largest file that is read. Chosen: 1,000 rooms with all keys written
-// out are about half of it.
-const maxFile = 1 << 20
+	// SecretFiles are files that each hold a secret for signatures, whsec_ and base64. At least one
+	// is required, and more than one while a secret is rotated.
+	SecretFiles []string
 
-// Load reads and checks the file at path. See [Parse] for its errors. A file that cannot be read is
-// a *Fault too, which unwraps to the reason.
-func Load(path string) (*Config, error) {
-	return load(path, nil)
+	// On lists the kinds of messages to send. Default all of webhook.Kinds.
+	On []string
+
+	// Rooms lists the rooms whose messages are sent. Default none: messages of all rooms and
+	// limits.
+	Rooms []string
+
+	// Dashboard is the address of the dashboard, for links in messages. Default none.
+	Dashboard string
 }
 
-// Parse checks b and returns the configuration in it. Messages refer to the file by name. The error
-// joins one *Fault for each mistake; [Faults] takes it apart.
-func Parse(name string, b []byte) (*Config, error) {
-	return parse(name, b, nil)
+// WebhookQueue is the prefix of the names of webhook queues.
+const WebhookQueue = "webhook_"
+
+// An Engine configures the operator's own NATS, which keeps the records of all processes that share
+// it. Its files existed when the configuration was read; they are read again for each connection.
+type Engine struct {
+	// URLs are nats://host:port or tls://host:port, at least one.
+	URLs []string
+
+	// Credentials is the path of a file that only its owner may read; "" is none.
+	Credentials string
+
+	// Kind is the kind of Credentials, "" for none.
+	Kind CredentialKind
+
+	// CA is a PEM file with the trusted authorities; "" uses those of the system.
+	CA string
+
+	// Cert and Key are PEM files with which this process authenticates itself. Both or none.
+	Cert, Key string
+
+	// Replicas is the number of servers that keep each record: 1 or 3. 0, the default, is three in
+	// a NATS cluster and one on a single server.
+	Replicas int
+
+	// Name is the name of this process among those that share the engine. "" is a random name,
+	// chosen when it starts.
+	Name string
 }
 
-// load is Load with flags that override keys of the file.
-func load(path string, over []flagValue) (*Config, error) {
-	b, err := readFile(path)
-	if err != nil {
-		return nil, unreadable(path, err)
+// CredentialKind is the kind of a file of credentials.
+type CredentialKind string
+
+// An Envoy configures the rate limit service for Envoy and its rules.
+type Envoy struct {
+	// Listen is the address, host:port, of the gRPC service. Required. It serves plain HTTP/2: keep
+	// it private.
+	Listen string
+
+	// Rules are files in the format of envoyproxy/ratelimit, one for each domain. Required. A
+	// relative path starts at the folder of the configuration file.
+	Rules []string
+
+	// Headers makes Envoy add RateLimit-Limit, -Remaining and -Reset to its answers.
+	Headers bool
+}
+
+// A Zone is a domain whose rooms are created by the management API.
+type Zone struct {
+	// Name is the domain: the zone contains the rooms of this name and of all names below it.
+	// Required.
+	Name string
+
+	// ID identifies the zone in the paths of the API: 1 to 64 of A-Z a-z 0-9 _ and -, such as the
+	// 32 digits of a Cloudflare zone ID. "" is an ID derived from the name.
+	ID string
+
+	// Origin is the origin of rooms that do not set their own. nil is none.
+	Origin *url.URL
+}
+
+// A Limit bounds how often each key may do something.
+type Limit struct {
+	// Name is the name by which rooms and the API refer to it: 1 to 64 of A-Z a-z 0-9 _ and -.
+	// Required and unique.
+	Name string
+
+	// Rule is the arithmetic. Its algorithm and amount are required, and so is its window, unless
+	// the algorithm or the calendar determines it. Parts, Lease and Zone are filled in; Burst 0 is
+	// the amount.
+	limit.Rule
+
+	// Unit is the unit of the amount: requests, units, request_bytes or response_bytes. Default
+	// requests.
+	Unit string
+
+	// Key lists the parts of a request that are counted separately. An empty Key is one key for all
+	// requests.
+	Key []KeyPart
+
+	// Cost is the cost of a call, at least 1. Default 1. For the units in bytes the size of the
+	// body is the cost.
+	Cost int64
+
+	// CostHeader is the request header that contains the cost of a call; "" is none. A call without
+	// the header costs 1.
+	CostHeader string
+
+	// Overrides are amounts for particular keys.
+	Overrides map[string]int64
+
+	// Shadow counts but never denies.
+	Shadow bool
+
+	// Scope is the set of processes that share the limit: worker (each process has its own),
+	// datacenter, or global (all). Default global.
+	Scope string
+
+	// OnUnreachable is what happens when the host of the key's shard cannot be reached: local, deny
+	// or allow. Default local.
+	OnUnreachable string
+
+	// MaxKeys bounds how many keys are held at once. Default 1,000,000.
+	MaxKeys int
+
+	// Headers is the style of the limit headers in answers: ietf, draft06, draft03, legacy or none.
+	// Default ietf.
+	Headers string
+}
+
+// A KeyPart is one property of a request that distinguishes callers.
+type KeyPart struct {
+	// Kind is one of the kinds below.
+	Kind string
+
+	// Name is the name of the header, in canonical form, or of the cookie.
+	Name string
+
+	// Prefix4 and Prefix6 are how many bits of an address count: 1 to 32, default 32, and 1 to 128,
+	// default 64, which is what one caller usually has (RFC 7421 §1).
+	Prefix4, Prefix6 int
+}
+
+// String returns the part in the notation of the file.
+func (p KeyPart) String() string {
+	switch p.Kind {
+	case KeyAddress:
+		return fmt.Sprintf("%s/%d/%d", p.Kind, p.Prefix4, p.Prefix6)
+	case KeyHeader, KeyCookie:
+		return p.Kind + ":" + p.Name
 	}
-	return parse(path, b, over)
+	return p.Kind
 }
 
-// parse is Parse with flags that override keys of the file.
-func parse(name string, b []byte, over []flagValue) (*Config, error) {
-	d := newDecoder(name)
-	c := defaultConfig()
-	c.File, c.over = name, over
-	if root := d.tree(b); root != nil {
-		d.mapping("", root, configFields(&c))
-		d.override(configFields(&c), "", over)
+// The kinds of key parts.
+const (
+	KeyAddress = "client_address" // of the visitor, resolved through trusted proxies
+	KeyHeader  = "header"
+	KeyCookie  = "cookie"
+	KeyPath    = "path"
+	KeyMethod  = "method"
+	KeyHost    = "host"
+	KeySession = "session" // the room's session; without one the visitor's address
+)
+
+// A Queue keeps jobs and delivers them to a target at the pace that limits allow.
+type Queue struct {
+	// Name identifies the queue in the API, metrics and the data folder: 1 to 64 of A-Z
+	// a-z 0-9 _ and -. Required and unique.
+	Name string
+
+	// Target is where the jobs are delivered. Its URL is required.
+	Target QueueTarget
+
+	// Limits are the names of the limits that each job needs: a job takes from all of them or from
+	// none. Default none.
+	Limits []string
+
+	// TenantLimits are like Limits, but each tenant has a key of its own. Default none.
+	TenantLimits []string
+
+	// Weight is the weight of this queue among those that share a limit. 1 to 1,000, default 1.
+	Weight int
+
+	// Reserved is the part of each of its Limits, in the limit's unit and window, that only this
+	// queue may take. 0, the default, is nothing.
+	Reserved int64
+
+	// Tenants maps tenants to weights, 1 to 1,000. Default 1 each.
+	Tenants map[string]int64
+
+	// Spread sends jobs evenly over the window of a limit, not all at its beginning. Default true.
+	Spread bool
+
+	// Rate is the maximum number of jobs per second, in addition to the limits. 0, the default, is
+	// no bound.
+	Rate int64
+
+	// Concurrency is the maximum number of deliveries in progress. Default 64.
+	Concurrency int
+
+	// MaxAttempts is how often a job is tried before it counts as dead. Default 20.
+	MaxAttempts int
+
+	// MinBackoff and MaxBackoff bound the delay before the next attempt. Defaults 1 second and 5
+	// minutes.
+	MinBackoff, MaxBackoff time.Duration
+
+	// MaxAge is the maximum age of a job that does not set its own. 0, the default, is no bound.
+	MaxAge time.Duration
+
+	// KeyWindow is how long the idempotency key of a job is remembered. 0 is not at all, default 1
+	// hour.
+	KeyWindow time.Duration
+
+	// MaxWaiting is the maximum number of jobs. Default 5,000,000.
+	MaxWaiting int64
+
+	// MaxBytes is the maximum disk space of the jobs. Default 16 GB.
+	MaxBytes int64
+}
+
+// A QueueTarget is the HTTP endpoint that jobs are delivered to.
+type QueueTarget struct {
+	URL         string   // http or https
+	Method      string   // default POST
+	Headers     []string // "Name: value"
+	SecretFiles []string // each holds a secret for signatures
+	Timeout     time.Duration
+	CA          string // PEM files
+	Certificate string
+	Key         string
+	Shared      bool // other senders use it too
+}
+
+// A List is a list of addresses or of texts that expressions refer to as $name.
+type List struct {
+	Name      string
+	Addresses []string // addresses, networks and ranges
+	Texts     []string
+}
+
+func (l *List) compile() (*rules.List, error) {
+	if l.Texts != nil {
+		return rules.NewTextList(l.Texts)
 	}
-	return d.finish(&c)
+	return rules.NewAddressList(l.Addresses)
 }
 
-// readFile reads at most one byte more than maxFile, which parse then rejects: path may be a pipe
-// or a device without an end.
-func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
+// A Crawler is a search engine whose identity is verified by the DNS names of its addresses.
+type Crawler struct {
+	Name    string
+	Agents  []string // parts of its User-Agent; one match is enough
+	Domains []string // its addresses have names in one of these domains
+}
+
+// RuleLists returns the compiled lists that expressions refer to. They are shared and never change.
+func (c *Config) RuleLists() map[string]*rules.List { return c.lists }
+
+// NewCrawlers returns a verifier for the built-in crawlers and those of the file.
+func (c *Config) NewCrawlers() (*rules.Crawlers, error) {
+	all := rules.KnownCrawlers()
+	for _, x := range c.Crawlers {
+		all = append(all, rules.Crawler{Name: x.Name, Agents: x.Agents, Domains: x.Domains})
 	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxFile+1))
+	return rules.NewCrawlers(all, nil)
 }
 
-// unreadable explains why a file could not be read.
-func unreadable(path string, err error) *Fault {
-	f := &Fault{File: path, cause: err}
-	switch {
-	case path == "":
-		f.Key = "--config"
-		f.Problem, f.Hint = "names no file", "write --config headgate.yaml"
-	case errors.Is(err, fs.ErrNotExist):
-		f.Problem = "there is no such file"
-		f.Hint = "name the configuration with --config FILE"
-	case errors.Is(err, fs.ErrPermission):
-		f.Problem = "may not be read by this user"
-		f.Hint = "run headgate as a user who may read it, or change its permissions"
-	default:
-		// The path is in f.File already: do not repeat it.
-		if p, ok := errors.AsType[*fs.PathError](err); ok {
-			err = p.Err
+// paced returns the first limit of a queue that is a rate of jobs, or nil if there is none.
+func (q *Queue) paced(known map[string]*Limit) *Limit {
+	for _, name := range q.Limits {
+		if l := known[name]; l != nil && l.Window > 0 && l.Unit == "requests" && l.Amount > 0 &&
+			l.Algorithm != limit.Concurrency {
+			return l
 		}
-		f.Problem = fmt.Sprintf("cannot be read: %v", err)
-		f.Hint = "name a plain file with --config FILE"
 	}
-	return f
+	return nil
 }
 
-func defaultConfig() Config {
-	return Config{
-		Listen:      ":8080",
-		AdminListen: "127.0.0.1:8081",
-		Data:        "./headgate-data",
-		Analytics:   defaultAnalytics(),
-
-		MaxConnections: 256,
-		BodyTimeout:    30 * time.Second,
-		BodyRate:       1024,
-		WriteTimeout:   time.Minute,
+// Pace returns the rate of jobs that a queue's limits allow, or nil if none of them is a rate.
+func (c *Config) Pace(q *Queue) *Limit {
+	known := map[string]*Limit{}
+	for i := range c.Limits {
+		known[c.Limits[i].Name] = &c.Limits[i]
 	}
+	return q.paced(known)
 }
 
-func defaultRoom() Room {
-	return Room{
-		Path:               "/",
-		Paths:              PathsClean,
-		Method:             "fifo",
-		SessionDuration:    5 * time.Minute,
-		SessionRenewal:     true,
-		QueueingStatusCode: 503,
-		Spread:             true,
-		MaxWaiting:         2_000_000,
-		Hold:               5 * time.Minute,
-		HoldPhone:          15 * time.Minute,
-		PollMin:            time.Second,
-		PollMax:            30 * time.Second,
-		Exclude:            defaultExclude(),
-		JoinLimit: JoinLimit{Amount: 60, Window: time.Minute, PrefixV4: 32, PrefixV6: 64,
-			Action: "lane"},
-		PassSharing:    PassSharing{Networks: 3, Action: "mark"},
-		CookieSecure:   CookieSecureAuto,
-		CookieSameSite: "lax",
-
-		DefaultTemplateLanguage: "en-US",
-	}
-}
-
-// defaultExclude returns the paths of files that robots and browsers fetch on their own and that no
-// visitor opens on purpose.
-func defaultExclude() Exclude {
-	return Exclude{
-		Paths:       []string{"/robots.txt", "/favicon.ico", "/.well-known/"},
-		MaxInFlight: exclude.MaxInFlight, MaxPerAddr: exclude.MaxPerAddr,
-	}
-}
+// The kinds of credentials.
+const (
+	CredentialJWT      CredentialKind = "jwt"      // a user's JWT and seed, as nsc writes them
+	CredentialSeed     CredentialKind = "nkey"     // a user's seed alone
+	CredentialPassword CredentialKind = "password" // one line, user:password
+)

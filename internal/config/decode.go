@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,15 +16,6 @@ import (
 	"go.yaml.in/yaml/v4/plugin/loaderlimits"
 
 	"github.com/headgate/headgate/internal/suggest"
-)
-
-const (
-	maxDepth  = 32      // chosen: a room needs 8
-	maxValues = 100_000 // chosen: an alias may name a list that names aliases
-	maxFaults = 50      // chosen: nobody corrects more at one time
-
-	// flagTag marks a value that came from a flag and so has no YAML type.
-	flagTag = "flag"
 )
 
 // A decoder walks the nodes of a file, or the flags, and collects all mistakes.
@@ -37,6 +29,8 @@ type decoder struct {
 	bad     map[string]bool // keys with invalid values
 	values  int             // nodes visited; aliased nodes count each time
 	stopped bool            // maxValues is reached
+
+	homeOf func(key string) string // returns the group that a misplaced key belongs to, or ""
 }
 
 // A spot is the position of a value.
@@ -45,8 +39,8 @@ type spot struct {
 	flag         bool
 }
 
-func newDecoder(file string) *decoder {
-	return &decoder{file: file, spots: map[string]spot{}, bad: map[string]bool{}}
+func newDecoder(file string, homeOf func(key string) string) *decoder {
+	return &decoder{file: file, spots: map[string]spot{}, bad: map[string]bool{}, homeOf: homeOf}
 }
 
 // tree parses the file and returns its root node. It returns nil after a fault.
@@ -181,7 +175,7 @@ func (d *decoder) mapping(key string, n *yaml.Node, fields []field) {
 		line, twice := seen[k.Value]
 		switch {
 		case at < 0:
-			near, hint := suggestKeys(k.Value, fields)
+			near, hint := suggestKeys(k.Value, d.homeOf(k.Value), fields)
 			meant[near], d.bad[under(key, near)] = true, true
 			d.fault(full, k, wrong(hint, "there is no such key"))
 			continue
@@ -227,12 +221,13 @@ func (d *decoder) missing(f field, key string, n *yaml.Node) {
 	d.fault(full, n, wrong(hint, "is missing"))
 }
 
-// suggestKeys returns the key that a misspelled one probably stands for, or "", and a hint.
-func suggestKeys(word string, fields []field) (meant, hint string) {
+// suggestKeys returns the key that a misspelled one probably stands for, or "", and a hint. Home is the
+// group that the word belongs to, or "".
+func suggestKeys(word, home string, fields []field) (meant, hint string) {
 	if word == "disable_session_renewal" { // Cloudflare's key, with the opposite meaning
 		return "session_renewal", "write session_renewal: false"
 	}
-	near, home := suggest.Nearest(word, names(fields)), homeOf(word)
+	near := suggest.Nearest(word, names(fields))
 	switch {
 	case near != "" && home != "":
 		return near, "did you mean " + near + "? " + word + " belongs " + home
@@ -289,17 +284,6 @@ func (d *decoder) override(fields []field, key string, over []flagValue) {
 			f.read(d, full, &yaml.Node{Kind: yaml.ScalarNode, Tag: flagTag, Value: v.text})
 		}
 	}
-}
-
-// finish checks the values against each other and returns the result.
-func (d *decoder) finish(c *Config) (*Config, error) {
-	if !d.stopped {
-		check(d, c)
-	}
-	if err := d.err(); err != nil {
-		return nil, err
-	}
-	return c, nil
 }
 
 // err joins the faults in their order, at most maxFaults of them. It returns nil if there are none.
@@ -368,23 +352,104 @@ func sample(fields []field) string {
 	return fields[0].name + ": …"
 }
 
-// kind describes what kind of value a node is.
-func kind(n *yaml.Node) string {
-	switch {
-	case n.Kind == yaml.MappingNode:
-		return "a group of keys"
-	case n.Kind == yaml.SequenceNode:
-		return "a list"
+// A field connects a key to the function that reads its value.
+type field struct {
+	name string
+	read func(d *decoder, key string, n *yaml.Node)
+
+	// example is a valid value of a required key, for the hint; "" makes the key optional.
+	example string
+
+	without func() bool // reports when a required key may be missing; nil: never
+}
+
+// one makes the field of a single value.
+func one(name string, read scalar) field {
+	return field{name: name, read: func(d *decoder, key string, n *yaml.Node) {
+		d.scalar(key, n, read)
+	}}
+}
+
+// required makes the field of a single required value, with an example for the hint.
+func required(name, example string, read scalar) field {
+	f := one(name, read)
+	f.example = example
+	return f
+}
+
+// list makes the field of a list of single values. Duplicates are dropped.
+func list[T comparable](name string, dst *[]T, clean func(string) (T, *mistake)) field {
+	return field{name: name, read: func(d *decoder, key string, n *yaml.Node) {
+		all := []T{}
+		for key, item := range d.items(key, n) {
+			var v T
+			if d.scalar(key, item, raw(&v, clean)) && !slices.Contains(all, v) {
+				all = append(all, v)
+			}
+		}
+		*dst = all
+	}}
+}
+
+// group makes the field of a group of keys.
+func group(name string, fields []field) field {
+	return field{name: name, read: func(d *decoder, key string, n *yaml.Node) {
+		d.mapping(key, n, fields)
+	}}
+}
+
+func names(fields []field) []string {
+	all := make([]string, len(fields))
+	for i, f := range fields {
+		all[i] = f.name
 	}
-	switch n.Tag {
-	case "!!int", "!!float":
-		return "a number"
-	case "!!bool":
-		return "a truth value"
-	case "!!timestamp":
-		return "a date"
-	case "!!null":
-		return "empty"
+	return all
+}
+
+// maxFile is the size of the largest file that is read. Chosen: 1,000 rooms with all keys written
+// out are about half of it.
+const maxFile = 1 << 20
+
+// good reports whether all of the keys have valid values.
+func (d *decoder) good(keys ...string) bool {
+	return !slices.ContainsFunc(keys, func(k string) bool { return d.bad[k] })
+}
+
+// blame picks, from several keys that do not fit together, the one that is written in the file, and
+// returns it with its position.
+func (d *decoder) blame(keys ...string) (string, spot) {
+	for _, k := range keys {
+		if at, ok := d.spots[k]; ok {
+			return k, at
+		}
 	}
-	return "text"
+	return keys[0], spot{flag: d.flags}
+}
+
+// clash records that keys do not fit together.
+func (d *decoder) clash(m *mistake, keys ...string) {
+	key, at := d.blame(keys...)
+	d.faultAt(key, at, m)
+}
+
+// beside resolves a path relative to the folder of the configuration file.
+func (d *decoder) beside(path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(filepath.Dir(d.file), path)
+}
+
+func (c *Config) warn(d *decoder, m *mistake, keys ...string) {
+	key, at := d.blame(keys...)
+	c.Warnings = append(c.Warnings, *d.place(key, at, m))
+}
+
+func readFileName(dst *string) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		var name string
+		if d.scalar(key, n, text(&name, cleanFileName)) {
+			*dst = d.beside(name)
+		}
+	}
 }

@@ -16,43 +16,6 @@ import (
 	"github.com/headgate/headgate/internal/smallfile"
 )
 
-// An Engine configures the operator's own NATS, which keeps the records of all processes that share
-// it. Its files existed when the configuration was read; they are read again for each connection.
-type Engine struct {
-	// URLs are nats://host:port or tls://host:port, at least one.
-	URLs []string
-
-	// Credentials is the path of a file that only its owner may read; "" is none.
-	Credentials string
-
-	// Kind is the kind of Credentials, "" for none.
-	Kind CredentialKind
-
-	// CA is a PEM file with the trusted authorities; "" uses those of the system.
-	CA string
-
-	// Cert and Key are PEM files with which this process authenticates itself. Both or none.
-	Cert, Key string
-
-	// Replicas is the number of servers that keep each record: 1 or 3. 0, the default, is three in
-	// a NATS cluster and one on a single server.
-	Replicas int
-
-	// Name is the name of this process among those that share the engine. "" is a random name,
-	// chosen when it starts.
-	Name string
-}
-
-// CredentialKind is the kind of a file of credentials.
-type CredentialKind string
-
-// The kinds of credentials.
-const (
-	CredentialJWT      CredentialKind = "jwt"      // a user's JWT and seed, as nsc writes them
-	CredentialSeed     CredentialKind = "nkey"     // a user's seed alone
-	CredentialPassword CredentialKind = "password" // one line, user:password
-)
-
 // ReadPassword reads the user and the password from a file of the kind password.
 func ReadPassword(file string) (user, password string, err error) {
 	b, err := smallfile.ReadSecret(file)

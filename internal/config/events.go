@@ -5,41 +5,7 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v4"
-
-	"github.com/headgate/headgate/internal/events"
 )
-
-// An Event changes a room for a time: its settings apply from its prequeue until its end.
-type Event struct {
-	// Name identifies the event within its room. Required.
-	Name string
-
-	// Start and End are required; Start is before End.
-	Start, End time.Time
-
-	// PrequeueStart is the time from which all newcomers are queued. It is before Start; the zero
-	// time is no prequeue.
-	PrequeueStart time.Time
-
-	// Every is the interval at which the event repeats. 0, the default, is once.
-	Every time.Duration
-
-	// Shuffle draws a random order of the visitors in the prequeue when the event starts.
-	Shuffle bool
-
-	// Suspended cancels the event.
-	Suspended bool
-
-	// The settings that differ from the room. A zero value keeps the room's.
-	TotalActiveUsers, NewUsersPerMinute int64 // both or none
-	SessionDuration                     time.Duration
-	SessionRenewal                      *bool
-	Method, Message                     string
-
-	// HTMLFile is the page of the event, a mustache template that replaces the page of the room.
-	// Its path is resolved like that of Page.HTMLFile. "" is the page of the room.
-	HTMLFile string
-}
 
 // maxEvents bounds the events of a room, so that checking them stays cheap. Chosen.
 const maxEvents = 100
@@ -134,41 +100,4 @@ func checkEvents(d *decoder, r *Room, k string) {
 				short(e.SessionDuration), short(r.HardEnd)), key)
 		}
 	}
-}
-
-// EventList returns the events of a room, with only their times.
-func (r *Room) EventList() []events.Event {
-	list := make([]events.Event, len(r.Events))
-	for i := range r.Events {
-		e := &r.Events[i]
-		list[i] = events.Event{Name: e.Name, Prequeue: e.PrequeueStart, Start: e.Start, End: e.End,
-			Every: e.Every, Shuffle: e.Shuffle, Suspended: e.Suspended}
-	}
-	return list
-}
-
-// At returns the room with the settings that its events give it at a time, and the state of the
-// events.
-func (r *Room) At(now time.Time) (Room, events.State) {
-	c, m := *r, events.At(r.EventList(), now)
-	if m.Active == nil {
-		return c, m
-	}
-	e := &r.Events[m.Active.Index]
-	if e.TotalActiveUsers > 0 {
-		c.TotalActiveUsers, c.NewUsersPerMinute = e.TotalActiveUsers, e.NewUsersPerMinute
-	}
-	if e.SessionDuration > 0 {
-		c.SessionDuration = e.SessionDuration
-	}
-	if e.SessionRenewal != nil {
-		c.SessionRenewal = *e.SessionRenewal
-	}
-	if e.Method != "" {
-		c.Method = e.Method
-	}
-	if e.Message != "" {
-		c.Message = e.Message
-	}
-	return c, m
 }

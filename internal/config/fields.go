@@ -4,59 +4,15 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"go.yaml.in/yaml/v4"
 
 	"github.com/headgate/headgate/internal/cors"
 	"github.com/headgate/headgate/internal/exclude"
+	"github.com/headgate/headgate/internal/pages"
 	"github.com/headgate/headgate/internal/route"
 )
-
-// A field connects a key to the function that reads its value.
-type field struct {
-	name string
-	read func(d *decoder, key string, n *yaml.Node)
-
-	// example is a valid value of a required key, for the hint; "" makes the key optional.
-	example string
-
-	without func() bool // reports when a required key may be missing; nil: never
-}
-
-// one makes the field of a single value.
-func one(name string, read scalar) field {
-	return field{name: name, read: func(d *decoder, key string, n *yaml.Node) {
-		d.scalar(key, n, read)
-	}}
-}
-
-// required makes the field of a single required value, with an example for the hint.
-func required(name, example string, read scalar) field {
-	f := one(name, read)
-	f.example = example
-	return f
-}
-
-// list makes the field of a list of single values. Duplicates are dropped.
-func list[T comparable](name string, dst *[]T, clean func(string) (T, *mistake)) field {
-	return field{name: name, read: func(d *decoder, key string, n *yaml.Node) {
-		all := []T{}
-		for key, item := range d.items(key, n) {
-			var v T
-			if d.scalar(key, item, raw(&v, clean)) && !slices.Contains(all, v) {
-				all = append(all, v)
-			}
-		}
-		*dst = all
-	}}
-}
-
-// group makes the field of a group of keys.
-func group(name string, fields []field) field {
-	return field{name: name, read: func(d *decoder, key string, n *yaml.Node) {
-		d.mapping(key, n, fields)
-	}}
-}
 
 func configFields(c *Config) []field {
 	return []field{
@@ -164,13 +120,6 @@ func readExclude(dst *Exclude) func(*decoder, string, *yaml.Node) {
 	}
 }
 
-// WithDefaults returns e with the default exclusions added.
-func (e Exclude) WithDefaults() Exclude {
-	std := defaultExclude()
-	e.Paths, e.Methods = union(std.Paths, e.Paths), union(std.Methods, e.Methods)
-	return e
-}
-
 func excludeFields(e *Exclude, defaults *bool) []field {
 	return []field{
 		list("paths", &e.Paths, cleanExcludedPath),
@@ -214,24 +163,6 @@ func cleanBind(s string) (string, *mistake) {
 	return bindHeader + name, m
 }
 
-// union returns a, followed by the elements of b that are not in a.
-func union(a, b []string) []string {
-	for _, s := range b {
-		if !slices.Contains(a, s) {
-			a = append(a, s)
-		}
-	}
-	return a
-}
-
-func names(fields []field) []string {
-	all := make([]string, len(fields))
-	for i, f := range fields {
-		all[i] = f.name
-	}
-	return all
-}
-
 // homeOf returns the group that a misplaced key belongs to, or "".
 func homeOf(name string) string {
 	homes := []struct {
@@ -268,4 +199,169 @@ func homeOf(name string) string {
 		}
 	}
 	return ""
+}
+
+func readZones(c *Config) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		for key, item := range d.items(key, n) {
+			var z Zone
+			d.mapping(key, item, zoneFields(&z))
+			for _, twin := range []struct {
+				key  string
+				same func(Zone) bool
+			}{
+				{"name", func(x Zone) bool { return z.Name != "" && x.Name == z.Name }},
+				{"id", func(x Zone) bool { return z.ID != "" && x.ID == z.ID }},
+			} {
+				if i := slices.IndexFunc(c.Zones, twin.same); i >= 0 {
+					d.fault(key+"."+twin.key, item, wrong("give each zone a name and an id of its own",
+						"is that of zones[%d] already", i))
+				}
+			}
+			c.Zones = append(c.Zones, z)
+		}
+	}
+}
+
+func zoneFields(z *Zone) []field {
+	return []field{
+		required("name", "example.com", raw(&z.Name, cleanHost)),
+		one("id", text(&z.ID, cleanName)),
+		one("origin", raw(&z.Origin, cleanOrigin)),
+	}
+}
+
+func analyticsFields(a *Analytics) []field {
+	const year = 366 * day
+	return []field{
+		one("enabled", truth(&a.Enabled)),
+		one("keep", span(&a.Keep, day, year, false)),
+		one("keep_hours", span(&a.KeepHours, day, 10*year, false)),
+		one("max_bytes", whole(&a.MaxBytes, 10<<20, 1<<40)),
+	}
+}
+
+func readCheckout(c *Checkout) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		d.mapping(key, n, checkoutFields(c))
+		if len(c.GracePaths) > 0 && c.Grace == 0 {
+			c.Grace = DefaultGrace
+		}
+		if c.Grace > 0 && len(c.GracePaths) == 0 && d.good(key+".grace_paths", key+".grace_paths[0]") {
+			d.fault(key, n, wrong("name the paths of the checkout: grace_paths: [/checkout/]",
+				"has a grace, and no grace_paths"))
+		}
+	}
+}
+
+func checkoutFields(c *Checkout) []field {
+	return []field{
+		one("pass", truth(&c.Pass)),
+		list("grace_paths", &c.GracePaths, cleanExcludedPath),
+		one("grace", span(&c.Grace, time.Second, day, false)),
+		one("warn", span(&c.Warn, time.Second, day, true)),
+	}
+}
+
+const maxPolicy = 4000 // characters; proxies accept headers of at least 4 KB. Chosen
+
+func readPage(p *Page) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		d.mapping(key, n, pageFields(p))
+		if p.HTMLFile == "" && len(p.Translations) > 0 && d.good(key+".html_file") {
+			d.fault(key, n, wrong("name the page in the room's language with html_file",
+				"has translations of no page"))
+		}
+	}
+}
+
+func pageFields(p *Page) []field {
+	return []field{
+		{name: "html_file", read: readFileName(&p.HTMLFile)},
+		{name: "translations", read: readTranslations(&p.Translations)},
+		{name: "assets", read: readFileName(&p.Assets)},
+		one("content_security_policy", text(&p.ContentSecurityPolicy, cleanPolicy)),
+	}
+}
+
+func readTranslations(dst *map[string]string) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		files := map[string]string{}
+		var fields []field
+		for _, tag := range pages.Languages() {
+			fields = append(fields, field{name: tag, read: func(d *decoder, key string, n *yaml.Node) {
+				var name string
+				readFileName(&name)(d, key, n)
+				files[tag] = name
+			}})
+		}
+		d.mapping(key, n, fields)
+		*dst = files
+	}
+}
+
+// cleanLanguage normalizes a language tag to the form in which it is listed.
+func cleanLanguage(s string) (string, *mistake) {
+	all := pages.Languages()
+	i := slices.IndexFunc(all, func(tag string) bool { return strings.EqualFold(tag, s) })
+	if i < 0 {
+		return "", wrong("write one of "+strings.Join(all, ", "), "%s is not among the languages", quote(s))
+	}
+	return all[i], nil
+}
+
+func cleanPolicy(s string) (string, *mistake) {
+	if len(s) > maxPolicy || strings.ContainsFunc(s, func(r rune) bool {
+		return r > unicode.MaxASCII || unicode.IsControl(r)
+	}) {
+		return "", wrong("write it in one line of plain characters, of at most 4,000",
+			"is no Content-Security-Policy")
+	}
+	if err := pages.CheckPolicy(s); err != nil {
+		return "", wrong("take it out: headgate writes frame-ancestors as cookie_samesite says, and sandboxes "+
+			"previews", "%s", err.Error())
+	}
+	return s, nil
+}
+
+func readEnvoy(c *Config) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		e := &Envoy{}
+		c.Envoy = e
+		d.mapping(key, n, []field{
+			required("listen", "127.0.0.1:8082", raw(&e.Listen, cleanListen)),
+			{name: "rules", read: readRuleFiles(&e.Rules), example: "[ratelimit.yaml]"},
+			one("headers", truth(&e.Headers)),
+		})
+	}
+}
+
+// maxRuleFiles bounds the number of rule files. Chosen.
+const maxRuleFiles = 1000
+
+func readRuleFiles(dst *[]string) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		before := len(d.faults)
+		for key, item := range d.items(key, n) {
+			var name string
+			if d.scalar(key, item, text(&name, cleanRuleFile)) {
+				*dst = append(*dst, d.beside(name))
+			}
+		}
+		switch {
+		case len(d.faults) > before:
+		case len(*dst) == 0:
+			d.fault(key, n, wrong("name at least one file of rules: [ratelimit.yaml]", "has no file"))
+		case len(*dst) > maxRuleFiles:
+			d.fault(key, n, wrong("put several domains' services apart", "has %d files, more than %d",
+				len(*dst), maxRuleFiles))
+		}
+	}
+}
+
+func cleanRuleFile(s string) (string, *mistake) {
+	if strings.TrimSpace(s) == "" {
+		return "", wrong("write the path of a file, such as ratelimit.yaml", "is empty")
+	}
+	return s, nil
 }

@@ -15,7 +15,7 @@ import (
 // must not contain another. The error joins one *Fault for each mistake, with the key and the
 // position in the text.
 func ParseLimit(name string, text []byte) (*Limit, error) {
-	d := newDecoder("")
+	d := newDecoder("", homeOf)
 	d.amends = true
 	l := defaultLimit()
 	if n := d.object(text); n != nil {

@@ -13,55 +13,6 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// A Limit bounds how often each key may do something.
-type Limit struct {
-	// Name is the name by which rooms and the API refer to it: 1 to 64 of A-Z a-z 0-9 _ and -.
-	// Required and unique.
-	Name string
-
-	// Rule is the arithmetic. Its algorithm and amount are required, and so is its window, unless
-	// the algorithm or the calendar determines it. Parts, Lease and Zone are filled in; Burst 0 is
-	// the amount.
-	limit.Rule
-
-	// Unit is the unit of the amount: requests, units, request_bytes or response_bytes. Default
-	// requests.
-	Unit string
-
-	// Key lists the parts of a request that are counted separately. An empty Key is one key for all
-	// requests.
-	Key []KeyPart
-
-	// Cost is the cost of a call, at least 1. Default 1. For the units in bytes the size of the
-	// body is the cost.
-	Cost int64
-
-	// CostHeader is the request header that contains the cost of a call; "" is none. A call without
-	// the header costs 1.
-	CostHeader string
-
-	// Overrides are amounts for particular keys.
-	Overrides map[string]int64
-
-	// Shadow counts but never denies.
-	Shadow bool
-
-	// Scope is the set of processes that share the limit: worker (each process has its own),
-	// datacenter, or global (all). Default global.
-	Scope string
-
-	// OnUnreachable is what happens when the host of the key's shard cannot be reached: local, deny
-	// or allow. Default local.
-	OnUnreachable string
-
-	// MaxKeys bounds how many keys are held at once. Default 1,000,000.
-	MaxKeys int
-
-	// Headers is the style of the limit headers in answers: ietf, draft06, draft03, legacy or none.
-	// Default ietf.
-	Headers string
-}
-
 // Bounds of limits. Chosen; each override counts as two of the values that a file may have.
 const (
 	maxLimits    = 1000
@@ -360,22 +311,6 @@ func overrideKey(k *yaml.Node) *mistake {
 	return nil
 }
 
-// word reads one of a fixed set of words.
-func word(dst *string, allowed ...string) scalar {
-	return raw(dst, func(s string) (string, *mistake) { return s, oneWord(s, allowed) })
-}
-
-func oneWord(s string, allowed []string) *mistake {
-	if slices.Contains(allowed, s) {
-		return nil
-	}
-	hint := "write one of " + strings.Join(allowed, ", ")
-	if near := suggest.Nearest(s, allowed); near != "" {
-		hint = "did you mean " + near + "?"
-	}
-	return wrong(hint, "%s is not allowed here", quote(s))
-}
-
 // stretch reads a duration that a rule accepts.
 func stretch(dst *time.Duration) scalar {
 	read := span(dst, limit.MinWindow, limit.MaxWindow, false)
@@ -432,4 +367,111 @@ func cleanZone(s string) (*time.Location, *mistake) {
 			"%s is a time zone that this machine does not know", quote(s))
 	}
 	return zone, nil
+}
+
+// maxKeyParts bounds the number of parts of a key. Chosen.
+const maxKeyParts = 16
+
+// readKey reads the parts of a key. Duplicates are dropped.
+func readKey(dst *[]KeyPart) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		if n.Kind == yaml.SequenceNode && len(n.Content) > maxKeyParts {
+			d.fault(key, n, wrong("name what tells callers apart, and no more",
+				"has %d parts, more than %d", len(n.Content), maxKeyParts))
+			return
+		}
+		if n.Kind != yaml.SequenceNode {
+			d.fault(key, n, wrong(`write a list, such as ["header:x-client"]`,
+				"is %s, not a list", kind(n)))
+			return
+		}
+		for key, item := range d.items(key, n) {
+			if item.Kind == yaml.MappingNode { // YAML reads "header: x-client", with a space, as a group
+				d.fault(key, item, wrong(`put it in quotes, without a space: "header:x-client"`,
+					"is a group of keys, not a part of a key"))
+				continue
+			}
+			var p KeyPart
+			if d.scalar(key, item, raw(&p, cleanKeyPart)) && !slices.Contains(*dst, p) {
+				*dst = append(*dst, p)
+			}
+		}
+	}
+}
+
+// cleanKeyPart parses client_address, client_address/24, client_address/24/64, header:NAME,
+// cookie:NAME, path, method, host or session.
+func cleanKeyPart(s string) (KeyPart, *mistake) {
+	kinds := []string{KeyAddress, KeyHeader, KeyCookie, KeyPath, KeyMethod, KeyHost, KeySession}
+	end := strings.IndexAny(s, ":/")
+	if end < 0 {
+		end = len(s)
+	}
+	what, rest := s[:end], s[end:]
+	named := what == KeyHeader || what == KeyCookie
+	switch {
+	case !slices.Contains(kinds, what):
+		hint := "write client_address, header:NAME, cookie:NAME, path, method, host or session"
+		if near := suggest.Nearest(what, kinds); near != "" {
+			hint = "did you mean " + clip(near+rest) + "?"
+		}
+		if what == "visit" {
+			hint = "write session, the new name of visit"
+		}
+		return KeyPart{}, wrong(hint, "%s is no part of a key", quote(s))
+	case what == KeyAddress:
+		return cleanKeyAddress(s, rest)
+	case named && (rest == "" || rest[0] != ':' || rest == ":"):
+		example := "header:x-client"
+		if what == KeyCookie {
+			example = "cookie:session"
+		}
+		return KeyPart{}, wrong("write "+what+":NAME, such as "+example,
+			"%s does not say which %s", quote(s), what)
+	case named:
+		return cleanKeyName(what, rest[1:])
+	case rest != "":
+		return KeyPart{}, wrong("write "+what+" alone", "%s says more than %s", quote(s), what)
+	}
+	return KeyPart{Kind: what}, nil
+}
+
+func cleanKeyName(what, name string) (KeyPart, *mistake) {
+	if what == KeyCookie {
+		if !isToken(name) {
+			return KeyPart{}, wrong("write the cookie's name alone, such as cookie:session",
+				"%s is not the name of a cookie", quote(name))
+		}
+		return KeyPart{Kind: what, Name: name}, nil
+	}
+	name, m := cleanHeaderName(name)
+	if m != nil {
+		return KeyPart{}, m
+	}
+	return KeyPart{Kind: what, Name: name}, nil
+}
+
+// cleanKeyAddress parses the prefix lengths after client_address, such as /24/64.
+func cleanKeyAddress(s, prefixes string) (KeyPart, *mistake) {
+	p := KeyPart{Kind: KeyAddress, Prefix4: 32, Prefix6: 64}
+	if prefixes == "" {
+		return p, nil
+	}
+	const hint = "write client_address/24 or client_address/24/64: 1 to 32 bits of IPv4, 1 to 128 of IPv6"
+	bits := strings.Split(prefixes[1:], "/")
+	if prefixes[0] != '/' || len(bits) > 2 {
+		return p, wrong(hint, "%s is no part of a key", quote(s))
+	}
+	for i, of := range []struct {
+		name string
+		dst  *int
+		most int
+	}{{"IPv4", &p.Prefix4, 32}, {"IPv6", &p.Prefix6, 128}}[:len(bits)] {
+		n, err := strconv.Atoi(bits[i])
+		if err != nil || !allDigits(bits[i]) || n < 1 || n > of.most {
+			return p, wrong(hint, "%s is not a prefix of %s", quote(bits[i]), of.name)
+		}
+		*of.dst = n
+	}
+	return p, nil
 }

@@ -173,7 +173,7 @@ func TestLimitsAreSharedUnlessTheyAreAWorkers(t *testing.T) {
 
 // Faults that only the rule itself finds are reported too, at the limit.
 func TestTheRuleHasTheLastWord(t *testing.T) {
-	d := newDecoder("f")
+	d := newDecoder("f", homeOf)
 	d.spots["limits[0]"] = spot{line: 3, column: 5}
 	l := Limit{Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: -1, Window: time.Minute, Parts: 2}}
 	l.checkRule(d, "limits[0].")

@@ -11,76 +11,6 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// A Queue keeps jobs and delivers them to a target at the pace that limits allow.
-type Queue struct {
-	// Name identifies the queue in the API, metrics and the data folder: 1 to 64 of A-Z
-	// a-z 0-9 _ and -. Required and unique.
-	Name string
-
-	// Target is where the jobs are delivered. Its URL is required.
-	Target QueueTarget
-
-	// Limits are the names of the limits that each job needs: a job takes from all of them or from
-	// none. Default none.
-	Limits []string
-
-	// TenantLimits are like Limits, but each tenant has a key of its own. Default none.
-	TenantLimits []string
-
-	// Weight is the weight of this queue among those that share a limit. 1 to 1,000, default 1.
-	Weight int
-
-	// Reserved is the part of each of its Limits, in the limit's unit and window, that only this
-	// queue may take. 0, the default, is nothing.
-	Reserved int64
-
-	// Tenants maps tenants to weights, 1 to 1,000. Default 1 each.
-	Tenants map[string]int64
-
-	// Spread sends jobs evenly over the window of a limit, not all at its beginning. Default true.
-	Spread bool
-
-	// Rate is the maximum number of jobs per second, in addition to the limits. 0, the default, is
-	// no bound.
-	Rate int64
-
-	// Concurrency is the maximum number of deliveries in progress. Default 64.
-	Concurrency int
-
-	// MaxAttempts is how often a job is tried before it counts as dead. Default 20.
-	MaxAttempts int
-
-	// MinBackoff and MaxBackoff bound the delay before the next attempt. Defaults 1 second and 5
-	// minutes.
-	MinBackoff, MaxBackoff time.Duration
-
-	// MaxAge is the maximum age of a job that does not set its own. 0, the default, is no bound.
-	MaxAge time.Duration
-
-	// KeyWindow is how long the idempotency key of a job is remembered. 0 is not at all, default 1
-	// hour.
-	KeyWindow time.Duration
-
-	// MaxWaiting is the maximum number of jobs. Default 5,000,000.
-	MaxWaiting int64
-
-	// MaxBytes is the maximum disk space of the jobs. Default 16 GB.
-	MaxBytes int64
-}
-
-// A QueueTarget is the HTTP endpoint that jobs are delivered to.
-type QueueTarget struct {
-	URL         string   // http or https
-	Method      string   // default POST
-	Headers     []string // "Name: value"
-	SecretFiles []string // each holds a secret for signatures
-	Timeout     time.Duration
-	CA          string // PEM files
-	Certificate string
-	Key         string
-	Shared      bool // other senders use it too
-}
-
 // Bounds of queues. Chosen: each queue is two streams of the engine.
 const (
 	maxQueues = 100
@@ -214,26 +144,6 @@ func (q *Queue) checkReserved(d *decoder, k string, known map[string]*Limit, sum
 				sum[name], amount, quote(name)), k)
 		}
 	}
-}
-
-// paced returns the first limit of a queue that is a rate of jobs, or nil if there is none.
-func (q *Queue) paced(known map[string]*Limit) *Limit {
-	for _, name := range q.Limits {
-		if l := known[name]; l != nil && l.Window > 0 && l.Unit == "requests" && l.Amount > 0 &&
-			l.Algorithm != limit.Concurrency {
-			return l
-		}
-	}
-	return nil
-}
-
-// Pace returns the rate of jobs that a queue's limits allow, or nil if none of them is a rate.
-func (c *Config) Pace(q *Queue) *Limit {
-	known := map[string]*Limit{}
-	for i := range c.Limits {
-		known[c.Limits[i].Name] = &c.Limits[i]
-	}
-	return q.paced(known)
 }
 
 // cross checks the keys of a target against each other.

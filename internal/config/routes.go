@@ -12,21 +12,6 @@ import (
 	"github.com/headgate/headgate/internal/route"
 )
 
-// Bounds of the routes of a room. Chosen: each request is compared with all routes of all rooms.
-const (
-	mostRoutes = 100 // in addition to the first
-	mostStars  = 4   // in one path
-)
-
-// Places returns all routes of a room, with the main one first.
-func (r *Room) Places() *route.Set {
-	return route.New(r.routes(), !r.PathCaseSensitive)
-}
-
-func (r *Room) routes() []route.Route {
-	return append([]route.Route{{Host: r.Host, Path: r.Path}}, r.AdditionalRoutes...)
-}
-
 // CookieDomain returns the domain that the hosts of a room have in common, or "" if there is only
 // one host.
 func (r *Room) CookieDomain() string {
@@ -154,3 +139,9 @@ func (r *Room) Taken(x *Room) (at route.Route, place, cookie bool) {
 	b, _ := route.CookieNames(x.Name, x.CookieSuffix, false)
 	return at, place, r.Name != x.Name && a[0] == b[0]
 }
+
+// Bounds of the routes of a room. Chosen: each request is compared with all routes of all rooms.
+const (
+	mostRoutes = 100 // in addition to the first
+	mostStars  = 4   // in one path
+)

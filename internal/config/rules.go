@@ -10,62 +10,6 @@ import (
 	"github.com/headgate/headgate/internal/rules"
 )
 
-// A Rule decides what happens to the requests of a room that match its expression.
-type Rule struct {
-	// Action is bypass, deny or lane. Required.
-	Action string
-
-	// Expression is written in the language of docs/rules.md. Required.
-	Expression string
-
-	// Description is a note for readers of the file: at most 500 bytes.
-	Description string
-
-	// Lane is the lane in which matching visitors wait, with the action lane: at most 32 of A-Z,
-	// a-z, 0-9, _ and -. At most three lanes.
-	Lane string
-
-	// Share is the maximum percentage of calls that go to the lane while others wait: 1 to 89, and
-	// at most 89 for all lanes together. Only with the action lane.
-	Share int
-
-	// Enabled switches the rule on. Default true.
-	Enabled bool
-}
-
-// A List is a list of addresses or of texts that expressions refer to as $name.
-type List struct {
-	Name      string
-	Addresses []string // addresses, networks and ranges
-	Texts     []string
-}
-
-// A Crawler is a search engine whose identity is verified by the DNS names of its addresses.
-type Crawler struct {
-	Name    string
-	Agents  []string // parts of its User-Agent; one match is enough
-	Domains []string // its addresses have names in one of these domains
-}
-
-// Rule converts the rule to the type of package rules.
-func (r *Rule) Rule() (rules.Rule, error) {
-	a, err := rules.ParseAction(r.Action)
-	return rules.Rule{Action: a, Expression: r.Expression, Description: r.Description,
-		Lane: r.Lane, Share: r.Share, Disabled: !r.Enabled}, err
-}
-
-// RuleLists returns the compiled lists that expressions refer to. They are shared and never change.
-func (c *Config) RuleLists() map[string]*rules.List { return c.lists }
-
-// NewCrawlers returns a verifier for the built-in crawlers and those of the file.
-func (c *Config) NewCrawlers() (*rules.Crawlers, error) {
-	all := rules.KnownCrawlers()
-	for _, x := range c.Crawlers {
-		all = append(all, rules.Crawler{Name: x.Name, Agents: x.Agents, Domains: x.Domains})
-	}
-	return rules.NewCrawlers(all, nil)
-}
-
 func readRules(dst *[]Rule) func(*decoder, string, *yaml.Node) {
 	return func(d *decoder, key string, n *yaml.Node) {
 		for key, item := range d.items(key, n) {
@@ -170,13 +114,6 @@ func checkRules(d *decoder, c *Config) {
 	for i := range c.Rooms {
 		checkRoomRules(d, &c.Rooms[i], fmt.Sprintf("rooms[%d].rules", i), env)
 	}
-}
-
-func (l *List) compile() (*rules.List, error) {
-	if l.Texts != nil {
-		return rules.NewTextList(l.Texts)
-	}
-	return rules.NewAddressList(l.Addresses)
 }
 
 // checkRoomRules compiles each rule by itself, and then all rules together.

@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/headgate/headgate/internal/suggest"
 )
 
 const (
@@ -306,3 +308,70 @@ func cleanData(s string) (string, *mistake) {
 	}
 	return s, nil
 }
+
+// kind describes what kind of value a node is.
+func kind(n *yaml.Node) string {
+	switch {
+	case n.Kind == yaml.MappingNode:
+		return "a group of keys"
+	case n.Kind == yaml.SequenceNode:
+		return "a list"
+	}
+	switch n.Tag {
+	case "!!int", "!!float":
+		return "a number"
+	case "!!bool":
+		return "a truth value"
+	case "!!timestamp":
+		return "a date"
+	case "!!null":
+		return "empty"
+	}
+	return "text"
+}
+
+// word reads one of a fixed set of words.
+func word(dst *string, allowed ...string) scalar {
+	return raw(dst, func(s string) (string, *mistake) { return s, oneWord(s, allowed) })
+}
+
+func oneWord(s string, allowed []string) *mistake {
+	if slices.Contains(allowed, s) {
+		return nil
+	}
+	hint := "write one of " + strings.Join(allowed, ", ")
+	if near := suggest.Nearest(s, allowed); near != "" {
+		hint = "did you mean " + near + "?"
+	}
+	return wrong(hint, "%s is not allowed here", quote(s))
+}
+
+// cleanFile checks the name of a file; whether the file exists is checked later.
+func cleanFile(s string) (string, *mistake) {
+	const hint = "name a file, such as /etc/headgate/fullchain.pem"
+	switch {
+	case strings.TrimSpace(s) == "":
+		return "", wrong(hint, "is empty")
+	case strings.Contains(s, "-----BEGIN"):
+		return "", wrong(hint, "holds the text itself")
+	case strings.ContainsFunc(s, unicode.IsControl):
+		return "", wrong(hint, "%s contains a control character", quote(s))
+	}
+	return s, nil
+}
+
+func cleanFileName(s string) (string, *mistake) {
+	if strings.TrimSpace(s) == "" {
+		return "", wrong("write the path of a file, such as waiting.html", "is empty")
+	}
+	return s, nil
+}
+
+const (
+	maxDepth  = 32      // chosen: a room needs 8
+	maxValues = 100_000 // chosen: an alias may name a list that names aliases
+	maxFaults = 50      // chosen: nobody corrects more at one time
+
+	// flagTag marks a value that came from a flag and so has no YAML type.
+	flagTag = "flag"
+)

@@ -6,42 +6,9 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"go.yaml.in/yaml/v4"
 )
-
-// TLS configures HTTPS for visitors and the source of the certificate: two files, or ACME.
-type TLS struct {
-	// Listen is the address, host:port, at which visitors connect by HTTPS. "" is no HTTPS; when
-	// tls is written the default is ":8443".
-	Listen string
-
-	// Certificate and Key are PEM files: the certificate of the site, followed by its
-	// intermediates, and its private key. Both or none.
-	Certificate, Key string
-
-	// ACME obtains and renews certificates instead. It is in use if it has domains.
-	ACME ACME
-
-	// Redirect sends visitors from HTTP to HTTPS. Default true.
-	Redirect bool
-
-	// HSTS is how long browsers must use only HTTPS for the host. 0, the default, sends no HSTS
-	// header.
-	HSTS time.Duration
-}
-
-// ACME configures the issuer of certificates and their domains.
-type ACME struct {
-	Domains   []string // host names in lower case; one certificate for each
-	Email     string   // contact address for the issuer; may be ""
-	Directory string   // https URL of the issuer; default Let's Encrypt
-	Root      string   // PEM file of the CA of Directory; "" is the system's
-}
-
-// On reports whether visitors can connect by HTTPS.
-func (t *TLS) On() bool { return t.Listen != "" }
 
 const (
 	letsEncrypt = "https://acme-v02.api.letsencrypt.org/directory"
@@ -140,20 +107,6 @@ func (c *Config) checkDomains(d *decoder) {
 				"no room has the host %s", name), "tls.acme.domains")
 		}
 	}
-}
-
-// cleanFile checks the name of a file; whether the file exists is checked later.
-func cleanFile(s string) (string, *mistake) {
-	const hint = "name a file, such as /etc/headgate/fullchain.pem"
-	switch {
-	case strings.TrimSpace(s) == "":
-		return "", wrong(hint, "is empty")
-	case strings.Contains(s, "-----BEGIN"):
-		return "", wrong(hint, "holds the text itself")
-	case strings.ContainsFunc(s, unicode.IsControl):
-		return "", wrong(hint, "%s contains a control character", quote(s))
-	}
-	return s, nil
 }
 
 // cleanDomain accepts only what an issuer can verify by a request to this server: a full name, no

@@ -2,7 +2,6 @@ package config
 
 import (
 	"maps"
-	"net/netip"
 	"net/url"
 	"os"
 	"slices"
@@ -11,32 +10,6 @@ import (
 
 	"go.yaml.in/yaml/v4"
 )
-
-// Traces configures which requests and deliveries are traced, and where the traces are sent.
-type Traces struct {
-	// Endpoint is the full URL of a collector of OTLP over HTTP. The default is
-	// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT of the environment, else
-	// http://localhost:4318/v1/traces.
-	Endpoint string
-
-	// Headers are sent with each batch: "Name: value". The default is
-	// OTEL_EXPORTER_OTLP_TRACES_HEADERS or OTEL_EXPORTER_OTLP_HEADERS of the environment.
-	Headers []string
-
-	// Sample is the fraction of requests and deliveries without a trusted parent that is recorded:
-	// 0 to 1. The default is OTEL_TRACES_SAMPLER_ARG of the environment, else 0.01.
-	Sample float64
-
-	// Parents are the peers whose traceparent header is trusted. Default none.
-	Parents []netip.Prefix
-
-	// Service is the service name of this process. "" is the name in the environment, else
-	// headgate.
-	Service string
-
-	// Paths allows the recording of URL paths. Default true.
-	Paths bool
-}
 
 const (
 	defaultSample   = 0.01

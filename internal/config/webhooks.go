@@ -11,31 +11,6 @@ import (
 	"github.com/headgate/headgate/internal/webhook"
 )
 
-// A Webhook receives messages about rooms and limits by HTTP.
-type Webhook struct {
-	// Name identifies the webhook in the API and in metrics: 1 to 56 of A-Z a-z 0-9 _ and -.
-	// Required and unique.
-	Name string
-
-	// URL is where messages are posted: http or https. The part after the host is never shown,
-	// because many services put a secret there. Required.
-	URL string
-
-	// SecretFiles are files that each hold a secret for signatures, whsec_ and base64. At least one
-	// is required, and more than one while a secret is rotated.
-	SecretFiles []string
-
-	// On lists the kinds of messages to send. Default all of webhook.Kinds.
-	On []string
-
-	// Rooms lists the rooms whose messages are sent. Default none: messages of all rooms and
-	// limits.
-	Rooms []string
-
-	// Dashboard is the address of the dashboard, for links in messages. Default none.
-	Dashboard string
-}
-
 // Bounds of webhooks. Chosen: each webhook is two streams of the engine, and one delivery at a
 // time.
 const (
@@ -44,9 +19,6 @@ const (
 	maxWebhookRooms = 1000
 	maxSigners      = 4 // the same as for a target
 )
-
-// WebhookQueue is the prefix of the names of webhook queues.
-const WebhookQueue = "webhook_"
 
 func webhookFields(w *Webhook) []field {
 	secrets := some(list("secret_files", &w.SecretFiles, cleanFile),

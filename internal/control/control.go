@@ -15,10 +15,23 @@
 // # Limits
 //
 // The package does not serve visitors and does not open rooms: the process does that.
+//
+// # The files
+//
+// From the top down, of limits: limitschange changes one and follows what others changed; limitsmake
+// makes and removes one; limitsserve answers other nodes and data centers; limitstake puts into force
+// what the records say; limitshome asks the home; limits has the records, limitsdynamic and
+// definitions their types. datacenters shares limits and the changes of rooms (roomchanges) with
+// other data centers. rooms stores dynamic rooms; it uses none of these.
 package control
 
-import "time"
+import (
+	"time"
+)
 
 // FollowEvery is how often a process checks for changes: it finds a change whose message was lost
 // this late.
 const FollowEvery = 5 * time.Second
+
+// ChangeWait limits a live change; the record and the store take milliseconds.
+const ChangeWait = 15 * time.Second

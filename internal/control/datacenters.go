@@ -21,21 +21,6 @@ import (
 // of rooms. Each data center repeatedly requests everything from each other one. So it also gets
 // what was lost on the way or changed while it was down.
 
-// Parameters of the exchange between data centers. Chosen: a key is known everywhere well before it
-// is used for sealing (sealsAfter), and a share stays far below the megabyte that NATS carries.
-const (
-	complainEvery = 10 * time.Second // between log lines about an unresponsive data center
-
-	shareEvery  = 5 * time.Second
-	shareAgain  = time.Second     // after a failed request
-	shareWait   = 3 * time.Second // for an answer, and for the store
-	shareSeldom = 6               // nodes other than the first send one request in this many turns
-	shareLate   = time.Second     // and wait this long when there are changes
-	mostShare   = 512 << 10
-	mostPairs   = 64 << 10 // of one room; the API accepts no more (api: maxBody)
-	mostVersion = 1 << 53  // one change per millisecond for 285,000 years
-)
-
 // Names of the messages on a link. A name begins with the data center that should receive it,
 // because both ends of a link receive every message on it.
 const (
@@ -52,17 +37,6 @@ type share struct {
 	Limits []sharedLimit `json:"limits,omitempty"`
 	// Made are the dynamic limits of all data centers. Only the home sends them.
 	Made *dynamicSet `json:"made,omitempty"`
-}
-
-// A sharedRoom is the live changes of a room, from any data center, or the fact that it has none
-// any more. It has no fingerprint, because each data center has its own configuration file.
-type sharedRoom struct {
-	Room       string            `json:"room"`
-	Version    uint64            `json:"version"`
-	Datacenter string            `json:"site"`
-	Pairs      map[string]string `json:"pairs"`
-	At         time.Time         `json:"at"`
-	By         string            `json:"by"`
 }
 
 // A link is the connection of one store node to another data center.

@@ -4,9 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -101,29 +101,6 @@ func (x limitChange) next(f Definition, pairs map[string]string) limitChange {
 	return y
 }
 
-// taken identifies the state of a record that is in force here.
-type taken struct {
-	revision uint64
-	newest   uint64                 // version of the newest change
-	defined  *map[string]Definition // the definitions it was applied to
-}
-
-// isAfter reports whether the state in force is newer than a record that was read. A suspended
-// former leader of the store may return an old record, and an old amount would be in force again. A
-// recreated store counts its revisions from the beginning, but changes made in it have a newer
-// version.
-func (t *taken) isAfter(revision, newest uint64) bool {
-	return revision < t.revision && newest <= t.newest
-}
-
-// newestOf returns the greatest version of some changes.
-func newestOf(live map[string]limitChange) (newest uint64) {
-	for _, x := range live {
-		newest = max(newest, x.Version)
-	}
-	return newest
-}
-
 // changes returns the record with the live changes of limits.
 func (s *Limits) changes() *store.Doc[map[string]limitChange] {
 	return &store.Doc[map[string]limitChange]{Store: s.node.Records, Key: limitsKey, Try: editTry,
@@ -171,138 +148,107 @@ func notWritten(err error) error {
 	}
 }
 
-// Change stores a live change of a limit and puts it into force: first where the limit is decided,
-// then here.
-func (s *Limits) Change(ctx context.Context, name string, pairs map[string]string) error {
-	keys := []string{}
-	for key := range pairs {
-		key, _, _ = strings.Cut(key, ".") // overrides.bob
-		keys = append(keys, key)
+// Source returns where a limit comes from: the file, the rules for Envoy or the API.
+func (s *Limits) Source(limit string) string {
+	if IsEnvoys(limit) {
+		return api.FromEnvoy
 	}
-	s.note(ctx, "", name, keys, api.Actor(ctx))
-	if _, made := (*s.dynamic.Load())[name]; made {
-		return s.changeDynamic(ctx, name, pairs)
+	if (*s.defined.Load())[limit].hash != "" {
+		return api.FromFile
 	}
-	s.turn.Lock()
-	defer s.turn.Unlock()
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), ChangeWait)
-	defer stop()
-	f, ok := (*s.defined.Load())[name]
-	if !ok { // a call defined it, so only this process has it
-		return s.Rules.Update(name, func(l *ratelimit.Limit) error {
-			return api.SetLimit(l, pairs)
-		})
-	}
-	var err error
-	if home := s.home(f); home != "" {
-		err = s.changeAtHome(ctx, home, f, pairs)
-	} else {
-		err = s.editChanges(ctx, func(live map[string]limitChange) bool {
-			live[name] = live[name].next(f, pairs)
-			return true
-		})
-	}
-	if errors.Is(err, errChanges) {
-		return &api.NotPersistedError{
-			Err:    err,
-			Reason: "the change is not kept, and not in force: there are too many",
-			Do:     "write overrides into the configuration, and reload: that drops the changes of a limit",
-		}
-	}
-	if _, ok := errors.AsType[*api.NotPersistedError](err); err != nil && !ok {
-		err = notWritten(err)
-	}
-	if err != nil {
-		return err
-	}
-	if err = s.Take(ctx); err != nil {
-		s.log.Warn("change of a limit is kept, and not in force here yet", "limit", name, "error", err)
-	}
-	return nil
+	return api.FromAPI
 }
 
-// TakeNews puts the changes of other nodes into force here.
-func (s *Limits) TakeNews(ctx context.Context) {
-	s.turn.Lock()
-	defer s.turn.Unlock()
-	if err := s.Take(ctx); err != nil && ctx.Err() == nil {
-		s.log.Warn("changes of limits by another node not taken yet", "error", err)
-	}
-}
-
-// Take puts the dynamic limits and the live changes into force here. The caller holds the turn or
-// is the only goroutine.
-func (s *Limits) Take(ctx context.Context) error {
-	ctx, stop := context.WithTimeout(ctx, ChangeWait)
-	defer stop()
-	if err := s.takeDynamic(ctx); err != nil {
-		return err
-	}
-	defined := s.defined.Load()
-	if s.taken.defined != defined {
-		if err := s.dropLimits(ctx, *defined); err != nil {
-			return err
+// SetFile puts the limits of a checked configuration into force. The usage of their keys stays. A
+// limit that has the same definition as before keeps its live changes. SetFile calls before ahead
+// of removing limits that are not in the file any more.
+func (s *Limits) SetFile(cfg *config.Config, before func()) {
+	was, kept := *s.defined.Load(), map[string]Definition{}
+	for name, x := range was {
+		if IsEnvoys(name) {
+			kept[name] = x
 		}
 	}
-	live, revision, err := s.changes().Load(ctx)
-	now := taken{revision, newestOf(live), defined}
-	if err != nil || now == s.taken || s.taken.isAfter(revision, now.newest) {
-		return err
-	}
-	for name, x := range live {
-		f := (*defined)[name]
-		if f.hash == "" || x.Of != f.hash {
+	for _, c := range LimitConfigs(cfg) {
+		if kept[c.Name] = define(c); kept[c.Name].hash == was[c.Name].hash {
 			continue
 		}
-		if err := s.Rules.Update(name, func(l *ratelimit.Limit) error {
-			*l = f.Limit
-			return api.SetLimit(l, x.Pairs)
-		}); err != nil {
-			s.log.Warn("change of a limit not taken", "limit", name, "error", err)
+		if err := s.Rules.SetLimit(c); err != nil {
+			panic(fmt.Sprintf("limit %q was checked: %v", c.Name, err))
 		}
 	}
-	s.taken = now
+	s.defined.Store(&kept)
+	before() // requests would otherwise use removed limits
+	dynamic := *s.dynamic.Load()
+	for _, c := range s.Rules.Limits() {
+		if _, stays := dynamic[c.Name]; !stays && kept[c.Name].hash == "" && !IsEnvoys(c.Name) {
+			_ = s.Rules.Remove(c.Name) // it exists: it was listed
+		}
+	}
+}
+
+// Define defines limits of the rules for Envoy. It stops at the first error. Limits with an
+// unchanged definition stay as they are.
+func (s *Limits) Define(limits []ratelimit.Limit) error {
+	defined := maps.Clone(*s.defined.Load())
+	for _, c := range limits {
+		x := define(c)
+		if defined[c.Name].hash == x.hash {
+			continue
+		}
+		if err := s.Rules.SetLimit(c); err != nil {
+			return err
+		}
+		defined[c.Name] = x
+	}
+	s.defined.Store(&defined)
 	return nil
 }
 
-// dropLimits removes the live changes that were made under another definition than the one in force
-// here. Nodes that still have the old file keep their state until they read the new one.
-func (s *Limits) dropLimits(ctx context.Context, defined map[string]Definition) error {
-	var dropped []string
-	err := s.editChanges(ctx, func(live map[string]limitChange) (news bool) {
-		dropped = nil
-		for name, x := range live {
-			f := defined[name]
-			if f.hash == x.Of || f.hash == "" && IsEnvoys(name) { // not every node serves Envoy
-				continue
-			}
-			if len(x.Pairs) > 0 {
-				dropped = append(dropped, name)
-			}
-			y := limitChange{Of: f.hash, Pairs: map[string]string{}, Version: x.Version}
-			if s.home(f) == "" {
-				y = x.next(f, nil)
-			}
-			live[name], news = y, true
-		}
-		return news
-	})
-	if err == nil && len(dropped) > 0 {
-		s.log.Info("live changes dropped: the file says something else of these limits now", "limits",
-			dropped)
-	}
-	return err
+// Undefine removes a limit of the rules for Envoy.
+func (s *Limits) Undefine(limit string) {
+	_ = s.Rules.Remove(limit) // an error would mean that it is already gone
+	defined := maps.Clone(*s.defined.Load())
+	delete(defined, limit)
+	s.defined.Store(&defined)
 }
 
-// Follow puts the changes of other nodes into force here, until ctx ends.
-func (s *Limits) Follow(ctx context.Context) error {
-	if s.node.Bus == nil {
-		return nil
+// Style returns the style of the response headers of a dynamic limit.
+func (s *Limits) Style(limit string) ratelimit.HeaderStyle { return (*s.dynamic.Load())[limit].style }
+
+// Covered returns the dynamic limits that are not in force because a file has limits of the same
+// names. The caller holds the turn.
+func (s *Limits) Covered() []string { return s.covered }
+
+// dynamicDoc returns the record with the dynamic limits.
+func (s *Limits) dynamicDoc() *store.Doc[dynamicRecord] {
+	return &store.Doc[dynamicRecord]{Store: s.node.Records, Key: dynamicKey, Try: editTry,
+		Lost: func(err error) {
+			s.log.Error("limits that were made are lost: make them again", "error", err)
+		},
+		Bus: s.node.Bus, Topic: LimitsTopic, Log: s.log,
 	}
-	stop, err := s.node.Bus.Serve(knowName+s.node.Config.Node, s.answerKnown)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	return store.Follow(ctx, s.node.Bus, LimitsTopic, FollowEvery, func([]byte) { s.TakeNews(ctx) })
 }
+
+// editDynamic changes the record by calling edit, which reports whether there is anything to write.
+// It publishes the change to the other nodes and data centers.
+func (s *Limits) editDynamic(ctx context.Context, edit func(r *dynamicRecord) (bool, error)) error {
+	var refused error // the error of edit
+	written := false
+	_, err := s.dynamicDoc().Edit(ctx, func(r *dynamicRecord) (bool, error) {
+		written, refused = edit(r)
+		return written && refused == nil, nil
+	})
+	switch {
+	case err != nil:
+		return notWritten(err)
+	case refused == nil && written:
+		s.node.PublishToDatacenters()
+	}
+	return refused
+}
+
+// dynamicKey is the key of the record with the dynamic limits: those that were made with the API
+// while headgate runs. All nodes of a data center follow it. If a file has a limit of the same
+// name, the one of the file is in force.
+const dynamicKey = "limits-made"

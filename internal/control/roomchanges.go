@@ -16,9 +16,6 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// ChangeWait limits a live change; the record and the store take milliseconds.
-const ChangeWait = 15 * time.Second
-
 // RoomChangesTopic is the topic of a message with the name of a room whose live changes are new.
 const RoomChangesTopic = "live"
 
@@ -262,4 +259,15 @@ func (s *RoomChanges) adopt(ctx context.Context, file *config.Room, x *sharedRoo
 			"room", x.Room, "datacenter", x.Datacenter, "error", err)
 	}
 	return nil
+}
+
+// A sharedRoom is the live changes of a room, from any data center, or the fact that it has none
+// any more. It has no fingerprint, because each data center has its own configuration file.
+type sharedRoom struct {
+	Room       string            `json:"room"`
+	Version    uint64            `json:"version"`
+	Datacenter string            `json:"site"`
+	Pairs      map[string]string `json:"pairs"`
+	At         time.Time         `json:"at"`
+	By         string            `json:"by"`
 }

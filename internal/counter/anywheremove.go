@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/headgate/headgate/internal/slot"
@@ -305,4 +306,115 @@ func (s *Datacenters) MarkDown(
 		return nil, errNotHere
 	}
 	return slices.DeleteFunc(strings.Split(rest, ","), func(x string) bool { return x == "" }), nil
+}
+
+// errElsewhere reports that Anywhere of a room was already sent to another data center and may
+// still arrive there.
+var errElsewhere = errors.New("it was sent elsewhere before, and may arrive there")
+
+// movedTo returns the destination to which a record was sent, or "" if it was not sent.
+func movedTo(b []byte) string {
+	var r slot.Record
+	if r.UnmarshalBinary(b) != nil {
+		return ""
+	}
+	return r.MovedTo
+}
+
+// stuck notes that Anywhere of a room has left this data center but has not arrived at its
+// destination.
+func (s *Datacenters) stuck(ctx context.Context, room string) (to string) {
+	to = movedTo(s.answerLeft(ctx, []byte(room)))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left = to
+	return to
+}
+
+// FinishMove completes an interrupted move from this data center for all rooms. It returns the
+// destination, or "" if there is nothing to complete.
+func (s *Datacenters) FinishMove(ctx context.Context, rooms []string) (to string, err error) {
+	s.mu.Lock()
+	to = s.left
+	if s.home.Datacenter != s.cfg.Own { // the move is complete
+		s.left, to = "", ""
+	}
+	s.mu.Unlock()
+	if to == "" {
+		return "", nil
+	}
+	ctx, stop := context.WithTimeout(ctx, 2*moveWait)
+	defer stop()
+	if err := s.allAgree(ctx); err != nil {
+		return to, err
+	}
+	for _, room := range rooms {
+		if err := s.Move(ctx, room, to); err != nil {
+			return to, fmt.Errorf("room %s: %w", room, err)
+		}
+	}
+	return to, s.AnnounceAnywhere(ctx, to)
+}
+
+// allAgree asks every other data center where Anywhere lives. It returns an error unless all of
+// them answer that Anywhere lives here.
+func (s *Datacenters) allAgree(ctx context.Context) error {
+	errs := make([]error, len(s.cfg.Names))
+	var wg sync.WaitGroup
+	for i, site := range s.cfg.Names {
+		wg.Go(func() { errs[i] = s.agrees(ctx, site) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (s *Datacenters) agrees(ctx context.Context, site string) error {
+	b, err := s.Request(ctx, site, "where", nil)
+	var h AnywhereHome
+	if err == nil {
+		err = json.Unmarshal(b, &h)
+	}
+	if err == nil && s.learnHome(h) {
+		err = s.keepHome(ctx, h)
+	}
+	if err == nil && h.Datacenter != s.cfg.Own {
+		err = fmt.Errorf("it says that Anywhere lives at %s", h.Datacenter)
+	}
+	if err != nil {
+		return fmt.Errorf("data center %s must agree: %w", site, err)
+	}
+	return nil
+}
+
+// Run keeps the home of Anywhere up to date until ctx ends.
+func (s *Datacenters) Run(ctx context.Context) error {
+	stop, err := s.Subscribe("home", func(msg []byte) { s.hearHome(ctx, msg) })
+	if err != nil {
+		return err
+	}
+	defer stop()
+	stopMoves := func() {}
+	if len(s.cfg.Links) > 0 {
+		if stopMoves, err = s.serveMoves(); err != nil {
+			return err
+		}
+	}
+	defer stopMoves()
+	tick := time.NewTicker(homeEvery)
+	defer tick.Stop()
+	for {
+		if h, err := s.readHome(ctx); err == nil {
+			s.learnHome(h)
+		}
+		if s.IsLinked() && s.Home() == s.cfg.Own { // repeated until another data center has answered
+			if err := s.ConfirmHome(ctx, false); err != nil {
+				s.cfg.Log.Debug("home not confirmed by another data center", "error", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
 }

@@ -1,65 +1,11 @@
 package counter
 
 import (
-	"maps"
-	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/headgate/headgate/internal/slot"
 )
-
-// A desk makes the decisions of a host: it has the pool and the line, and it decides who is called
-// and when the next call is due. It receives the time as an argument, has no lock and does no I/O.
-// A Counter locks it and stores its writes; the simulator runs it in virtual time.
-type desk struct {
-	cfg         Config
-	again       func() // called when a write or a look is due; never blocks
-	pool        *slot.Pool
-	line        *slot.Lines
-	limitRev    uint64
-	called      calls
-	pace        pace
-	struck      map[uint64]int          // how often an invited visitor did not come in, by ticket
-	nobody      bool                    // the last call found only absent visitors: the next poll calls
-	held        bool                    // no calls and no admissions: queue_all, origin down, not open
-	joins       [1 + slot.MaxLanes]rate // by line, for the size of a block
-	polls       rate
-	left        rate                             // calls per second, for the expected wait
-	claimed     rate                             // calls that were claimed
-	lapsed      rate                             // calls that were not claimed
-	linedUp     time.Duration                    // since when somebody has been waiting
-	joinedAt    time.Duration                    // when the last ticket was issued
-	backAt      [1 + slot.MaxLanes]time.Duration // the first poll of the latest newcomer, by line
-	doorUntil   time.Duration                    // until then a called visitor waits for its second
-	tookAt      time.Duration
-	issueAt     time.Duration // until then the previous host may issue numbers
-	settle      slot.Time     // the borrowers were asked to report about ends up to this one
-	settleAt    time.Duration // when they were last asked; settleTries: how often for this end
-	settleTries int
-	heads       [1 + slot.MaxLanes][]byte // how long the heads of each line may be silent, from the record
-	hideAt      time.Duration             // end of the grace after a takeover; 0: it is over
-	lastGone    time.Duration
-	awakeAt     time.Duration // when this process last ran for certain
-	stood       bool          // the process was suspended and another hosts the room
-	stats       Totals
-	fore        forecast
-	up          upward
-
-	laned        [1 + slot.MaxLanes]laneCounts
-	laneless     int           // lanes of the settings without a line yet
-	crowdedUntil time.Duration // the built-in lane is kept until then
-	crowded      bool
-	moved        []slot.Moved // places moved to another device, as in the next write
-	movedAt      time.Duration
-
-	draws  []slot.Draw // as in the next write
-	plan   Plan
-	planAt time.Duration // since when this plan is valid
-
-	roamers   roamers
-	elsewhere Others // the other data centers, as last received
-}
 
 // begin starts to serve from rec, the record as it was read. The takeover has confirmed it with the
 // next epoch at clk. It returns an error if the record is inconsistent.
@@ -307,18 +253,6 @@ func (c *desk) firstPoll(lane int, suits, clk time.Duration) time.Duration {
 	return d
 }
 
-// copyPoll is the poll interval for a request whose ticket is used up: by then the browser that
-// sent it may have the pass. Chosen.
-const copyPoll = 5 * time.Second
-
-// usedUp marks the place of a ticket whose pass has come back.
-func (c *desk) usedUp(p *PlaceInfo, clk time.Duration) {
-	left, ok := c.pool.UsedUp(clk, slot.SessionID(p.Number))
-	if p.UsedUp = ok; ok {
-		p.PollAfter = max(c.cfg.Line.PollMin, min(copyPoll, left))
-	}
-}
-
 // rolledBack handles a sealed ticket of this life whose number the record has not issued. The
 // record is then older than what visitors were told. The visitor keeps its place. No newcomer is
 // admitted until all unknown sessions have reported or ended.
@@ -367,47 +301,6 @@ func (c *desk) tell(p *PlaceInfo, clk time.Duration) {
 	}
 }
 
-// interval returns the poll interval for an expected wait: clamp(ETA/8, PollMin, PollMax). Away
-// from the head it grows up to 120 s while this host receives more than 5,000 polls a second.
-func (c *desk) interval(eta, clk time.Duration) time.Duration {
-	d := min(max(eta/8, c.cfg.Line.PollMin), c.cfg.Line.PollMax)
-	const busy, most = 5000, 120 * time.Second
-	if load := c.polls.perSecond(clk); load > busy && eta > 30*time.Second {
-		d = min(time.Duration(float64(d)*load/busy), max(most, d))
-	}
-	return d
-}
-
-// pollAfter returns the interval before the next poll. Close to the head it is the moment at which
-// the call is due, so that the slot is not empty for long and admissions stay evenly spread.
-// Elsewhere jitter spreads the polls of many visitors.
-func (c *desk) pollAfter(eta ETA, lane int, pos int64, clk time.Duration) time.Duration {
-	// The turn may come sooner than expected.
-	d := c.interval(max(eta.Low, min(eta.Expect, c.fore.soon(lane, pos, clk))/2), clk)
-	if c.below() {
-		d = min(d, max(c.cfg.Line.PollMin, c.soonest(pos)))
-	}
-	if eta.Exact && eta.Expect < 2*c.cfg.Line.PollMin+d {
-		return max(eta.Expect, 20*time.Millisecond) + 10*time.Millisecond
-	}
-	if !eta.Known {
-		d = c.cfg.Line.PollMin
-		if c.line.Len() > 100 { // no forecast: a crowd must not poll every second
-			d = max(d, 5*time.Second, c.drawInterval())
-		}
-	}
-	return c.spreadPoll(d)
-}
-
-// spreadPoll adds jitter, so that many visitors do not poll at the same moment.
-func (c *desk) spreadPoll(d time.Duration) time.Duration {
-	jitter := time.Duration(float64(d) * 0.2 * (2*c.random() - 1))
-	if d <= c.cfg.Line.PollMin || d == c.cfg.Line.PollMax {
-		jitter = -time.Duration(float64(d) * 0.2 * c.random()) // near the head: early rather than late
-	}
-	return d + jitter
-}
-
 // soonest returns the earliest time at which a position could be called: when every new user that
 // the limit allows comes from this line, as after a long interruption of a link. A visitor that
 // polls again by then is present when called. The cost in polls per second is that limit times the
@@ -415,135 +308,6 @@ func (c *desk) spreadPoll(d time.Duration) time.Duration {
 func (c *desk) soonest(pos int64) time.Duration {
 	return time.Duration(float64(pos) / float64(max(1, c.cfg.New.N)) * float64(c.cfg.New.Per))
 }
-
-// call calls the next visitors while slots are free and due.
-func (c *desk) call(clk time.Duration) {
-	for c.mayCall(clk) && c.pool.FreeNow(clk) > 0 && clk >= c.callAt(clk) {
-		if c.callRoamer(clk) {
-			continue
-		}
-		number, ok := c.upNext(clk)
-		if c.nobody = !ok; !ok {
-			break
-		}
-		if !c.pool.Call(clk) {
-			c.line.Lapse(number, c.pool.CounterTime(clk))
-			break
-		}
-		c.stats.Called++
-		lane := &c.laned[slot.LaneIndex(number)]
-		lane.called++
-		lane.calls.add(clk, 1)
-		c.left.add(clk, 1)
-		c.pace.called(clk)
-		c.called.add(number, clk, clk+c.callHold(number, clk))
-	}
-	c.tellWaiting(clk)
-}
-
-// upNext takes the next ticket out of the line, in order or at random.
-func (c *desk) upNext(clk time.Duration) (number uint64, ok bool) {
-	if c.cfg.RandomOrder {
-		return c.line.Draw(c.pool.CounterTime(clk),
-			func(n int) int { return min(n-1, int(c.random()*float64(n))) })
-	}
-	var skipped [1 + slot.MaxLanes]int
-	for i := range skipped {
-		skipped[i] = c.line.SkippedCount(i)
-	}
-	if now := c.pool.CounterTime(clk); clk < c.pace.at && !c.pool.RecalledByParent(clk) {
-		number, ok = c.line.CallKept(now, c.spare(clk))
-	} else {
-		number, ok = c.line.CallOf(now, c.spare(clk))
-	}
-	for i, before := range skipped {
-		c.laned[i].skips.add(clk, float64(c.line.SkippedCount(i)-before))
-	}
-	return number, ok
-}
-
-// burst is how far calls may run ahead of their pace while Anywhere lends to the visitors that are
-// first. Chosen: it makes up for half a second, and one Sync brings a quarter.
-const burst = time.Second
-
-// callAt returns when the next call is due. What Anywhere lends is already spaced. If it were
-// spaced again, whole bursts would be called after later visitors elsewhere and would never catch
-// up.
-func (c *desk) callAt(clk time.Duration) time.Duration {
-	switch {
-	case c.pool.RecalledByParent(clk):
-		return max(0, c.pace.at-burst)
-	case c.line.KeptBack(): // the previous turn was its own, had it polled
-		return max(0, c.pace.at-c.pace.step)
-	}
-	return c.pace.at
-}
-
-// random returns a number in [0, 1), for jitter and random order.
-func (c *desk) random() float64 {
-	if c.cfg.Random != nil {
-		return c.cfg.Random()
-	}
-	return rand.Float64()
-}
-
-// callHold returns how long a called slot stays reserved: long enough for a visitor that polls on
-// time and then comes. An overdue visitor gets no extra time.
-func (c *desk) callHold(number uint64, clk time.Duration) time.Duration {
-	if c.cfg.Line.CallHold > 0 {
-		return c.cfg.Line.CallHold
-	}
-	silent, _, _ := c.line.SilentFor(number, c.pool.CounterTime(clk))
-	return max(leastHold, 2*c.line.PollInterval(number)-silent+onTheWay)
-}
-
-// onTheWay is how late a poll may arrive though the visitor sent it on time. Chosen: a phone on a
-// slow network. Without it, a visitor that polls at the very end of twice its interval would lose
-// its turn.
-const onTheWay = 2 * time.Second
-
-// leastHold is the least time for which a slot is reserved for a visitor that may come in. Chosen:
-// one poll may be lost, and the next one arrives.
-const leastHold = 5 * time.Second
-
-// noShows returns the share of recent calls that nobody claimed, 0 if there were too few to tell.
-func (c *desk) noShows(clk time.Duration) float64 {
-	const while = 30 // seconds. Chosen, as for the rate of calls
-	lapsed, seconds := c.lapsed.over(clk, while)
-	claimed, _ := c.claimed.over(clk, while)
-	if lapsed*float64(seconds) < fewEvents {
-		return 0
-	}
-	return lapsed / (lapsed + claimed)
-}
-
-// mostStrikes is how often an invited visitor may fail to come in before it loses its place.
-// Chosen: an answer may be lost, and a page that fails to load is loaded again. But a slot reserved
-// for a visitor that only polls stays empty, and a crowd of such visitors would block the room.
-const mostStrikes = 3
-
-// strikes notes that an invited visitor did not come in, and reports whether it has lost its place.
-func (c *desk) strikes(number uint64) bool {
-	if len(c.struck) > struckMost { // forget tickets that have left
-		maps.DeleteFunc(c.struck, func(n uint64, _ int) bool {
-			s := c.line.Status(n)
-			return s != slot.TicketWaiting && s != slot.TicketLate && s != slot.TicketCalled
-		})
-	}
-	if c.struck == nil {
-		c.struck = map[uint64]int{}
-	}
-	c.struck[number]++
-	if c.struck[number] < mostStrikes {
-		return false
-	}
-	delete(c.struck, number)
-	return true
-}
-
-// struckMost is the size from which the map of strikes is cleared of tickets that have left.
-// Chosen.
-const struckMost = 10_000
 
 // lapse takes back calls that nobody claimed, and removes places whose hold has expired.
 func (c *desk) lapse(clk time.Duration) {
@@ -576,15 +340,6 @@ func (c *desk) lapse(clk time.Duration) {
 	}
 }
 
-// tellWaiting tells the pool whether somebody waits or might wait. Shortly after a takeover,
-// visitors may wait that have not polled yet. Shortly after a join, nobody must overtake its
-// visitor before its page polls for the first time.
-func (c *desk) tellWaiting(clk time.Duration) {
-	waits := c.lineWaits(clk) || c.line.Unconfirmed() > 0 && clk < c.tookAt+headPoll ||
-		c.newcomersFirst(clk)
-	c.pool.Waiting(c.held || waits && !c.cfg.AdmitAll)
-}
-
 // lineWaits reports whether somebody waits whom newcomers must not pass. Called visitors have their
 // slots. While more slots are free and due, and no called visitor waits for its second, a newcomer
 // takes nobody's slot.
@@ -614,4 +369,131 @@ func (c *desk) setLimits(active, fresh slot.Limit) uint64 {
 	c.limitRev = max(c.limitRev, c.pool.Record().LimitRev) + 1
 	c.pool.SetLimits(c.limitRev, active, fresh)
 	return c.limitRev
+}
+
+// mostExtend limits how many places a ticket from beyond the record can create.
+const mostExtend = 1 << 24
+
+// putLine adds the line's part of the record to the next write. It reserves numbers ahead.
+func (c *desk) putLine(clk time.Duration) {
+	if len(c.cfg.Lanes) > 0 || len(c.pool.Record().Lanes) > 0 { // a lane may be empty now
+		c.setLanes()
+	}
+	next, r, line := c.reserve(0, clk), c.pool.Record(), c.line.Ordinary()
+	if next == r.Next && line.End() == r.Issued && line.Frontier() == r.Frontier &&
+		line.Late() == 0 && len(r.Skipped) == 0 && line.Unconfirmed() == 0 && len(r.Unconfirmed) == 0 &&
+		line.Len() == 0 && line.Provisional() == 0 && len(r.Heads) == 0 &&
+		!c.drawing() && c.line.Line(1) == nil && c.line.Line(slot.MaxLanes) == nil &&
+		len(r.Moved) == 0 && len(c.moved) == 0 {
+		return
+	}
+	part := c.linePart(clk)
+	part.Next = next
+	for i := range part.Lanes {
+		if part.Lanes[i].Name != "" {
+			part.Lanes[i].Next = c.reserve(i+1, clk)
+		}
+	}
+	c.pool.PutLine(part)
+}
+
+// linePart returns the line's part of a record, with no number reserved ahead.
+func (c *desk) linePart(clk time.Duration) slot.LinePart {
+	line, now := c.line.Ordinary(), c.pool.CounterTime(clk)
+	own, lane := c.skipped()
+	return slot.LinePart{
+		Heads: line.AppendHeads(nil, now),
+		Next:  line.End(), Issued: line.End(), Frontier: line.Frontier(),
+		Skipped:     line.AppendSkipped(nil, own),
+		Unconfirmed: line.AppendUnconfirmed(nil, unsureRuns),
+		Draws:       slices.Clone(c.draws),
+		Lanes:       c.line.LaneParts(now, lane, unsureRuns),
+		Moved:       c.moved,
+	}
+}
+
+// mustWrite reports whether a write is due. asked means that something needs one.
+func (c *desk) mustWrite(clk time.Duration, asked bool) bool {
+	r := c.pool.Record()
+	switch {
+	case (c.pool.Held() || c.pool.RecalledByParent(clk)) && c.endsDue(clk), c.pool.OwesParent(clk):
+		return true
+	case c.drawing():
+		return true
+	case asked, c.short(), c.pool.Evictable(clk), r.Quiet != (c.pool.Quiet(clk) > 0):
+		return true
+	case c.waiting() > 0 && !c.pool.Fresh(clk, fresh/2):
+		return true
+	case c.unwritten() && !c.pool.Fresh(clk, issuedSoon):
+		return true
+	case len(r.Loans) > 0 && !c.pool.Fresh(clk, min(idleEnds, c.pool.Params().Term/3)):
+		return true
+	case (r.Limits[0].Ends.Len() > 0 || r.Limits[1].Ends.Len() > 0) && !c.pool.Fresh(clk, idleEnds):
+		return true
+	}
+	return false
+}
+
+// endsDue reports whether a session has ended that is still in the record.
+func (c *desk) endsDue(clk time.Duration) bool {
+	return c.pool.NextEnd(0) <= c.pool.CounterTime(clk)
+}
+
+// settleDue reports whether a call that is due, here or elsewhere, waits for an end that only a
+// report of the borrowers can free. They are asked once for each end, and again while no report
+// arrives, at growing intervals: one of them may be in another data center.
+func (c *desk) settleDue(clk time.Duration) bool {
+	here := c.mayCall(clk) && clk >= c.callAt(clk) && c.pool.FreeNow(clk) <= 0
+	if !here && !c.pool.RecalledByParent(clk) {
+		return false
+	}
+	end := c.pool.Unsettled(clk)
+	again := settleAgain << min(c.settleTries, 5)
+	if end == 0 || end <= c.settle && clk-c.settleAt < again {
+		return false
+	}
+	if c.settleTries++; end > c.settle {
+		c.settleTries = 0
+	}
+	c.settle, c.settleAt = end, clk
+	return true
+}
+
+func (c *desk) nextDue(clk time.Duration) time.Duration {
+	next := time.Second
+	if c.pool.Held() {
+		next = settleGap
+	}
+	if held, ok := c.pool.RecallDue(clk); ok {
+		next = min(next, max(time.Millisecond, held))
+	}
+	if c.pool.RecalledByParent(clk) {
+		now := c.pool.CounterTime(clk)
+		next = min(next, max(settleGap, c.pool.NextEnd(now).Sub(now)))
+	}
+	if at := c.pool.LendAt(clk); at > 0 {
+		next = min(next, max(time.Millisecond, at-clk))
+	}
+	if c.waiting() == 0 {
+		return next
+	}
+	if len(c.roamers.line) > 0 {
+		next = min(next, lookAgain)
+	}
+	if c.unwritten() {
+		next = min(next, max(time.Millisecond, issuedSoon-c.pool.Age(clk)))
+	}
+	next = min(next, max(time.Millisecond, c.called.next()-clk))
+	switch {
+	case c.pool.FreeNow(clk) > 0 && c.nobody: // a poll calls; but the grace may end without one
+		next = min(next, max(lookAgain, c.callAt(clk)-clk))
+	case c.pool.FreeNow(clk) > 0:
+		next = min(next, max(time.Millisecond, c.callAt(clk)-clk))
+	case c.pool.Unsettled(clk) > 0: // the requested report is under way
+		next = min(next, max(settleGap, c.callAt(clk)-clk))
+	default:
+		now := c.pool.CounterTime(clk)
+		next = min(next, max(settleGap, c.pool.NextEnd(now).Sub(now)))
+	}
+	return next
 }

@@ -20,97 +20,38 @@
 // # Limits
 //
 // The package does not speak HTTP and knows a visitor only by its number.
+//
+// # The files
+//
+// From the top down; the files of one line call each other.
+//
+//	handle, remote            every process: finds or becomes the host, and asks it
+//	remotecounter             the same across data centers
+//	anywheremove, state       moves Anywhere, the top counter; what operators see
+//	host                      the loop of the host: takes over, writes, answers
+//	line, snapshot, joinlimit requests of visitors; pictures and slots between data centers
+//	counter                   the mutex, the record and the writes in flight
+//	core, calls               under the mutex: who is called, and when
+//	forecast, outlook, parent expected waits; slots from Anywhere
+//	plan, lanes, placemove    draws, lanes, and places that change devices
+//	desk, pace                the state under the mutex, and its rates
+//	wire, datacenters         messages, and who hosts Anywhere
+//	types, members            configuration and the types that all use; who lives
+//
+// open has the core alone, without goroutine and store, for simulations.
 package counter
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
 )
-
-// The errors of a Counter.
-var (
-	// ErrFenced reports that another host has taken over; send the request there.
-	ErrFenced = errors.New("another host serves this room")
-	// ErrFull reports that max_waiting visitors already wait.
-	ErrFull = errors.New("the line is full")
-	// ErrSlow reports that the record was not written in time; retry.
-	ErrSlow = errors.New("the record is not written in time")
-	// ErrNotCalled reports that the ticket is not called yet.
-	ErrNotCalled = errors.New("the ticket is not called")
-)
-
-// Parameters of the host (docs/protocol.md §5, §8, §12).
-const (
-	groupGap    = 2 * time.Millisecond // between writes
-	fresh       = 2 * time.Second      // issuing a number needs a write no older than this
-	idleEnds    = 5 * time.Second      // between writes while sessions are open
-	settleGap   = 20 * time.Millisecond
-	settleAgain = 50 * time.Millisecond  // before asking again: a report was lost or came a moment too early
-	lookAgain   = 100 * time.Millisecond // while all who wait are absent: for the end of a grace
-	blockLeast  = 4                      // numbers reserved ahead, at least
-	blockMost   = 256                    // at most: after a crash, unused ones delay later tickets
-	headPoll    = 2 * time.Second        // two head-poll intervals: no calls after a takeover
-	// after a takeover: from then on unpolled numbers count in no position
-	hideAfter = 5 * time.Second
-	lineSweep = 4096 // holds checked in one pass
-	// provisionalSweep limits how many tickets without a cookie lapse in one pass: 200,000 a
-	// second.
-	provisionalSweep = 20_000
-	skipBytes        = 64 << 10        // of the record: late tickets below the frontier
-	drawnBytes       = 480 << 10       // the same with random order: half of the most that NATS carries
-	storeWait        = 2 * time.Second // timeout of one store operation
-	storeRetry       = 250 * time.Millisecond
-	issuedSoon       = 250 * time.Millisecond // an issued number is in the record after this time
-	lastWrite        = 3 * time.Second        // limit of the last write at a clean stop
-	unsureRuns       = 4096                   // of the record: reserved numbers that nobody has polled with
-)
-
-// Config describes the counter of one room.
-type Config struct {
-	Room   string
-	Host   string // name of this process
-	Store  store.Store
-	Params slot.Params
-	Settings
-	Plan        Plan         // for the draw of an event
-	After       uint64       // 1 + revision of the limits in Settings; 0: newer than any
-	Datacenters *Datacenters // the data centers that share this room; nil: one data center
-
-	Anywhere *Handle              // of this room, if this node may host it
-	Estimate func() slot.Estimate // of the counter time, from this process's worker; nil: none
-	Previous PreviousHost         // what this process knows of the previous host; set by a Handle
-	Boot     func() time.Duration // own clock, which includes suspend
-	Log      *slog.Logger
-
-	Random func() float64 // for jitter and random order, in [0, 1); nil: math/rand
-}
-
-// Settings can change while visitors are inside or wait.
-type Settings struct {
-	Active      slot.Limit // sessions at once
-	New         slot.Limit // new users per window
-	Spread      bool       // space calls evenly while anyone waits
-	RandomOrder bool       // the next visitor is chosen at random
-	AdmitAll    bool       // everybody is admitted: the line delays nobody
-	Line        LineConfig
-	Lanes       []slot.Lane // beside the ordinary line, at most slot.MaxLanes
-}
-
-// LineConfig describes the waiting line.
-type LineConfig struct {
-	MaxWaiting int64
-	PollMin    time.Duration
-	PollMax    time.Duration
-	CallHold   time.Duration // 0: computed from the poll interval, at least 5 s
-	Hold       time.Duration // the longest hold of any ticket
-}
 
 // A Counter is the host of one room.
 type Counter struct {
@@ -133,39 +74,6 @@ type Counter struct {
 	damaged   error         // the record is unreadable: this host serves nobody
 	broken    time.Duration // since when the store rejects writes; 0: it accepts them
 	latency   time.Duration // of a write, smoothed
-}
-
-// Totals are counted since this host started.
-type Totals struct {
-	Joined, Called, Claimed, Lapsed, Writes int64
-	Expired                                 int64         // places whose hold has expired
-	WriteTime                               time.Duration // all writes together
-	CallEmpty                               time.Duration // total time that called slots stayed empty
-}
-
-// Open takes over the record of the room, or makes the first one, and returns the room's host. It
-// answers nothing until Run is called. It calls recall, with no lock held, when the borrowers
-// should Sync now; recall must not block.
-func Open(ctx context.Context, cfg Config, recall func()) (*Counter, error) {
-	c := &Counter{
-		wake: make(chan struct{}, 1), upWake: make(chan struct{}, 1), recall: recall,
-		syncs:  map[*slot.Sync]chan slot.Answer{},
-		claims: map[slot.SessionID][]chan slot.ClaimReply{},
-	}
-	c.cfg, c.desk.again = cfg, c.kick
-	rec, first, err := c.takeOver(ctx)
-	if errors.Is(err, slot.ErrRecord) || errors.Is(err, store.ErrDamaged) {
-		c.refuse(err)
-		return c, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("take over room %q: %w", cfg.Room, err)
-	}
-	c.sites.began = cfg.Boot()
-	if err := c.begin(rec, first, cfg.Boot()); err != nil { // it decodes but is inconsistent
-		c.refuse(fmt.Errorf("%w: %w", slot.ErrRecord, err))
-	}
-	return c, nil
 }
 
 func (c *Counter) key() string { return recordOf(c.cfg.Room) }
@@ -323,123 +231,11 @@ func (c *Counter) tryLoad(ctx context.Context) ([]byte, uint64, error) {
 	return c.cfg.Store.Load(ctx, c.key())
 }
 
-// Run writes, answers and calls until ctx ends or the host is fenced.
-func (c *Counter) Run(ctx context.Context) error {
-	if c.damaged != nil {
-		<-ctx.Done()
-		return nil
-	}
-	var above sync.WaitGroup
-	up, stop := context.WithCancel(ctx)
-	above.Go(func() { c.borrow(up) })
-	above.Go(func() { c.show(up) })
-	err := c.rounds(ctx)
-	// Not deferred: a panic leaves the lock held. Waiting for the lock would keep a process alive
-	// that hosts the room and answers nobody.
-	stop()
-	above.Wait()
-	c.drop()
-	return err
-}
-
-// rounds is the loop of Run.
-func (c *Counter) rounds(ctx context.Context) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	// A write in flight is completed even if ctx ends.
-	writing, giveUp := context.WithCancel(context.WithoutCancel(ctx))
-	defer giveUp()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastWrite, giveUp) })()
-	for {
-		select {
-		case <-ctx.Done():
-			c.farewell(writing)
-			return nil
-		case <-c.wake:
-		case <-timer.C:
-		}
-		next, err := c.round(writing)
-		if err != nil {
-			return fmt.Errorf("room %q: %w", c.cfg.Room, err)
-		}
-		timer.Reset(next)
-	}
-}
-
 // kick makes Run start its next round now.
 func (c *Counter) kick() {
 	select {
 	case c.wake <- struct{}{}:
 	default: // the next round is already due
-	}
-}
-
-// round builds and stores one write, delivers the answers and calls the visitors that may be
-// called. It returns how long until the next round is due.
-func (c *Counter) round(ctx context.Context) (time.Duration, error) {
-	c.mu.Lock()
-	clk := c.cfg.Boot()
-	if wait := c.lastTry + groupGap - clk; wait > 0 && c.lastTry > 0 {
-		c.mu.Unlock()
-		return wait, nil
-	}
-	c.lastTry = clk
-	if c.gone() {
-		c.mu.Unlock()
-		c.drop()
-		return 0, ErrFenced
-	}
-	c.goOn(clk)
-	rolled := c.pool.RolledBack()
-	now, wr := c.build(clk, c.written != nil || rolled)
-	c.deliver(now, nil)
-	if c.pool.IsCold(clk) {
-		c.dropSyncs()
-	}
-	c.mu.Unlock()
-
-	began := clk
-	if wr != nil {
-		if err := c.store(ctx, wr); err != nil {
-			c.drop()
-			if ctx.Err() != nil {
-				return 0, nil
-			}
-			return 0, err
-		}
-	}
-
-	c.mu.Lock()
-	clk = c.cfg.Boot()
-	c.awake(clk) // the process may have been suspended during the write
-	if wr != nil {
-		c.noteWrite(clk - began)
-		c.deliver(c.pool.Confirm(clk))
-		c.leftFor(wr.MovedTo)
-		if rolled { // no other host wrote: confirmed writes are lost
-			c.quarantine(clk)
-		}
-		c.wroteLocked()
-		c.fore.update(&c.desk, clk)
-	}
-	recall, next := c.look(clk)
-	if c.pool.IsCold(clk) && c.cfg.Previous.Term != nil {
-		next = min(next, lookEvery)
-	}
-	c.mu.Unlock()
-	c.kickUp()
-	if recall && c.recall != nil {
-		c.recall()
-	}
-	return next, nil
-}
-
-// leftFor ends this host when its record has moved to another data center: no write can follow.
-func (c *Counter) leftFor(site string) {
-	if site != "" {
-		c.fenced = true
-		c.dropSyncs()
-		c.kick()
 	}
 }
 
@@ -514,57 +310,6 @@ func (c *Counter) wroteLocked() {
 	}
 }
 
-// Sync answers one Sync of a borrower. It blocks until the record with the answer is written.
-func (c *Counter) Sync(ctx context.Context, x *slot.Sync) (slot.Answer, error) {
-	ch := make(chan slot.Answer, 1)
-	c.mu.Lock()
-	if c.gone() {
-		c.mu.Unlock()
-		return slot.Answer{}, ErrFenced
-	}
-	c.syncs[x] = ch
-	c.put(x, c.cfg.Boot())
-	c.mu.Unlock()
-	c.kick()
-	select {
-	case a, ok := <-ch:
-		if !ok {
-			return a, ErrFenced
-		}
-		return a, nil
-	case <-ctx.Done():
-		c.mu.Lock()
-		delete(c.syncs, x)
-		c.mu.Unlock()
-		return slot.Answer{}, ctx.Err()
-	}
-}
-
-// Reconfigure applies new settings while visitors are inside or wait. It blocks until the limits
-// are in the record. On an error nothing has changed.
-func (c *Counter) Reconfigure(ctx context.Context, s Settings) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	old := c.cfg.Settings
-	if s.Active != old.Active || s.New != old.New {
-		rev := c.setLimits(s.Active, s.New)
-		for c.pool.Record().LimitRev < rev {
-			if err := c.awaitWrite(ctx); err != nil {
-				c.setLimits(old.Active, old.New)
-				return err
-			}
-		}
-	} else if c.fenced { // settings that are not in the record need no write: a message, queue_all
-		return ErrFenced
-	}
-	c.cfg.Settings = s
-	c.spread()
-	c.setLanes()
-	c.fore.update(&c.desk, c.cfg.Boot())
-	c.kick()
-	return nil
-}
-
 // limits returns the limits that are in force or are being written, and their revision.
 func (c *Counter) limits() (active, fresh slot.Limit, rev uint64) {
 	c.mu.Lock()
@@ -572,11 +317,110 @@ func (c *Counter) limits() (active, fresh slot.Limit, rev uint64) {
 	return c.cfg.Active, c.cfg.New, c.limitRev
 }
 
-// Hold stops or resumes calls and admissions: for queue_all, for a room that is not open yet, or
-// while the origin does not answer. Open sessions continue.
-func (c *Counter) Hold(yes bool) {
-	c.mu.Lock()
-	c.hold(yes, c.cfg.Boot())
-	c.mu.Unlock()
-	c.kick()
+// waitWrite waits, without the lock, for the next confirmed write, and at most until writeWait
+// after began.
+func (c *Counter) waitWrite(ctx context.Context, began time.Duration) error {
+	left := began + writeWait - c.cfg.Boot()
+	if left <= 0 {
+		return ErrSlow
+	}
+	ctx, stop := context.WithTimeoutCause(ctx, left, ErrSlow)
+	defer stop()
+	return c.awaitWrite(ctx)
 }
+
+// awaitWrite waits, without the lock, for the next confirmed write.
+func (c *Counter) awaitWrite(ctx context.Context) error {
+	if c.fenced {
+		return ErrFenced
+	}
+	if c.broken > 0 {
+		return ErrSlow
+	}
+	if c.written == nil {
+		c.written = make(chan struct{})
+	}
+	ch := c.written
+	c.mu.Unlock()
+	defer c.mu.Lock()
+	c.kick()
+	select {
+	case <-ch:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// writeWait is how long a visitor waits for writes at most: for one, or under load for several. A
+// store that takes longer is electing a leader, and the visitor must not see a blank page for that
+// long.
+const writeWait = 2 * time.Second
+
+// firstRecord makes the first record of a room. If the room has already admitted visitors in the
+// home of Anywhere, the record of Anywhere begins with all slots presumed lent.
+func (c *Counter) firstRecord(ctx context.Context) (*slot.Record, error) {
+	r := slot.NewRecord(rand.Uint64()|1, nil, c.cfg.Active, c.cfg.New)
+	switch {
+	case c.cfg.Datacenters == nil:
+		return r, nil
+	case !c.isAnywhere():
+		r.Parent = &slot.ParentLoan{Loan: slot.LoanID(rand.Uint64() | 1)}
+		return r, nil
+	}
+	of, err := c.recordOfRoom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	alone := of != nil && (of.Parent == nil || of.WasRoot) // until now, so nobody can have moved it
+	if err := c.cfg.Datacenters.ConfirmHome(ctx, !alone); err != nil {
+		return nil, err
+	}
+	if of != nil && (alone || of.Parent.Granted > 0) {
+		for i := range r.Limits { // the configuration may have changed them
+			r.Limits[i].Longest = max(r.Limits[i].Longest, of.Limits[i].Longest)
+		}
+		r.Presume(c.cfg.Params, slot.WriteName{Life: r.Name.Life, Epoch: 1}, 1)
+	}
+	return r, nil
+}
+
+// fitRecord adapts a record to this counter: a room that was independent borrows from now on.
+func (c *Counter) fitRecord(ctx context.Context, r *slot.Record) error {
+	switch below := c.cfg.Datacenters != nil && !c.isAnywhere(); {
+	case r.MovedTo != "":
+		return fmt.Errorf("%w: to %s", ErrMoved, r.MovedTo)
+	case c.isAnywhere():
+		return c.cfg.Datacenters.ConfirmHome(ctx, false)
+	case below && r.Parent == nil:
+		r.JoinParent(slot.LoanID(rand.Uint64()|1), c.cfg.Datacenters.Home() == c.cfg.Datacenters.Own())
+		c.cfg.Log.Info("room is shared with other data centers from now on", "room", c.cfg.Room)
+	case !below && r.Parent != nil:
+		return fmt.Errorf("%w: its slots are lent by Anywhere of several data centers: "+
+			"set cluster.datacenters and cluster.home as they were", slot.ErrRecord)
+	}
+	return nil
+}
+
+// recordOfRoom returns the record of the room to which this Anywhere belongs, nil if there is none
+// here.
+func (c *Counter) recordOfRoom(ctx context.Context) (*slot.Record, error) {
+	b, _, err := c.cfg.Store.Load(ctx, recordOf(c.cfg.Room[1:]))
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil
+	}
+	r := &slot.Record{}
+	if err == nil {
+		err = r.UnmarshalBinary(b)
+	}
+	if err == nil && len(r.Limits) != slot.MaxLimits {
+		err = slot.ErrRecord
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read how many the room has admitted before: %w", err)
+	}
+	return r, nil
+}
+
+// isAnywhere reports whether this counter lends to counters.
+func (c *Counter) isAnywhere() bool { return c.cfg.Params.Counters }

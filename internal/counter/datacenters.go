@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -15,37 +14,6 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
 )
-
-// Datacenters holds what one process knows of the data centers that share its rooms: the links to
-// them and the home of Anywhere. It may be used by many goroutines at once. Run owns the only
-// goroutine.
-type Datacenters struct {
-	cfg  DatacentersConfig
-	said map[string]*atomic.Int64 // messages sent to each
-	mu   sync.Mutex
-	home AnywhereHome
-	sure bool   // another data center has confirmed this home
-	left string // destination of an Anywhere that left here and did not arrive
-	news []chan struct{}
-}
-
-// DatacentersConfig describes the data centers.
-type DatacentersConfig struct {
-	Own   string
-	Home  string                // home of Anywhere, until it moves
-	Links map[string]*store.Bus // to each other data center; nil on a worker, which has none
-	Names []string              // of the others
-	Bus   *store.Bus            // between the nodes of the own data center
-	Store store.Store
-	Log   *slog.Logger
-}
-
-// AnywhereHome is the data center in which Anywhere lives, and the number of its moves. Of two
-// values, the one with more moves is valid.
-type AnywhereHome struct {
-	Datacenter string `json:"site"`
-	Moves      uint64 `json:"moves"`
-}
 
 // homeKey is the key of the record that says where Anywhere lives. homeEvery is how often a process
 // reads it: one that misses the message learns the new home this late. Chosen.
@@ -86,39 +54,6 @@ func (s *Datacenters) HomeNow() AnywhereHome {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.home
-}
-
-// Run keeps the home of Anywhere up to date until ctx ends.
-func (s *Datacenters) Run(ctx context.Context) error {
-	stop, err := s.Subscribe("home", func(msg []byte) { s.hearHome(ctx, msg) })
-	if err != nil {
-		return err
-	}
-	defer stop()
-	stopMoves := func() {}
-	if len(s.cfg.Links) > 0 {
-		if stopMoves, err = s.serveMoves(); err != nil {
-			return err
-		}
-	}
-	defer stopMoves()
-	tick := time.NewTicker(homeEvery)
-	defer tick.Stop()
-	for {
-		if h, err := s.readHome(ctx); err == nil {
-			s.learnHome(h)
-		}
-		if s.IsLinked() && s.Home() == s.cfg.Own { // repeated until another data center has answered
-			if err := s.ConfirmHome(ctx, false); err != nil {
-				s.cfg.Log.Debug("home not confirmed by another data center", "error", err)
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
 }
 
 // at returns the name under which messages to a data center are sent. Both ends of a link receive

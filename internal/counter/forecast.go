@@ -7,43 +7,6 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// ETA is the expected wait of one position, from now.
-type ETA struct {
-	Known     bool
-	Exact     bool // decided by slots that return at a known time
-	Expect    time.Duration
-	Low, High time.Duration // the likely range
-}
-
-// A forecast computes when the k-th next call is due. Slots per window return at times that are in
-// the record. For slots at once, an outlook computes the times. Below Anywhere slots come from
-// Anywhere, and only their rate is known.
-type forecast struct {
-	clk    time.Duration // when the forecast was made
-	free   [2]int64      // free slots, less those reserved by calls
-	cum    []release     // releases of the window
-	total  int64         // slots in cum
-	window time.Duration
-	step   time.Duration
-	out    outlook // for slots at once
-	callAt time.Duration
-	from   time.Duration              // no calls before this time
-	leave  float64                    // slots at once that become free per second, measured or assumed
-	sure   bool                       // leave was measured over several seconds
-	gone   [1 + slot.MaxLanes]float64 // by line: share of the tickets ahead that turn out to be absent
-	held   bool
-	below  bool    // slots come from Anywhere, in the order of all data centers
-	ahead  float64 // below: places in the order per waiting visitor here; 0: unknown
-}
-
-// A release is the slots that become free at one moment. Calls are spaced, so the k-th call is due
-// at the latest of several times: for each earlier release, its time and one step for each slot
-// since its first. lead is the greatest of these times so far, less k steps.
-type release struct {
-	sum  int64 // slots free by then, including those free now
-	lead time.Duration
-}
-
 // lapLag is how much longer than a window a slot of the window is in use: its end is rounded up to
 // a bucket, and its call is claimed a moment later. Measured.
 const lapLag = 500 * time.Millisecond
@@ -73,9 +36,6 @@ func (f *forecast) update(c *desk, clk time.Duration) {
 		f.out.update(c, clk, f.free[0], f.step)
 	}
 }
-
-// Others is the number of visitors that wait, are inside and are new in the other data centers.
-type Others struct{ Waiting, Active, New int64 }
 
 // scale treats a counter below Anywhere as a room of its own. Its record contains only the ends of
 // the sessions in this data center; the sessions elsewhere are assumed to end alike. So scale
@@ -267,80 +227,4 @@ func (f *forecast) activeAt(k int64) time.Duration {
 		return 0
 	}
 	return time.Duration(float64(k-max(0, f.free[0])) / f.leave * float64(time.Second))
-}
-
-// State is the state of a room, for operators.
-type State struct {
-	Active  int64 // slots at once in use, without calls
-	Waiting int64
-	Called  int64
-	// Provisional counts the tickets whose cookie has not come back. It is 0 for a room that
-	// another process hosts.
-	Provisional int64
-	New         int64 // slots of the window in use
-	Served      uint64
-	Held        bool
-	Hosted      bool    // this process hosts the room and counts its totals
-	Rate        float64 // calls per second
-	Totals      Totals
-	Life        uint64
-	Head        ETA               // of the last position
-	Age         time.Duration     // since the newest confirmed write was built
-	Refused     time.Duration     // how long the store has rejected writes; 0: it accepts them
-	Quiet       time.Duration     // how long newcomers are not admitted
-	Latency     time.Duration     // of a write, smoothed
-	Datacenters *DatacentersState // nil with one data center
-	Lends       *AnywhereTotals   // only of Anywhere
-	Draw        *DrawState        // nil: no draw is planned
-	Lanes       []LaneState       // nil: no lanes
-	Lent        *LentState        // nil for Anywhere and for a damaged record
-	Bound       Bound             // of Active, and of New
-	LastHeard   time.Duration     // age of the host's report; 0 at the host, below 0: none received
-	Term        *slot.ParentTerm  // of the loan from Anywhere; nil: none, or it has expired
-	Leave       float64           // slots that become free per second, as measured; 0: unknown
-}
-
-// Bound is how many slots may be in use now. It is the limits, or earlier and higher limits until
-// enough slots have returned; with several data centers it is what this one holds. It belongs to
-// the same moment as the usage beside it.
-type Bound struct {
-	Active int64 `json:"total_active_users"`
-	New    int64 `json:"new_users_per_minute"`
-}
-
-// State returns the state of the room. of is the loan of the calling worker, and opened is how many
-// of its slots the worker has used, reported or not.
-func (c *Counter) State(of slot.LoanID, opened int64) State {
-	sites := c.sitesState()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	clk := c.cfg.Boot()
-	r := c.pool.Record()
-	rate, _ := c.left.over(clk, 30)
-	n := c.waiting()
-	var refused time.Duration
-	if c.broken > 0 {
-		refused = max(1, clk-c.broken)
-	}
-	stats := c.stats
-	stats.Expired = int64(c.line.Expired())
-	return State{
-		Active: c.pool.UsedAt(0, clk, of, opened), Waiting: n, Called: c.pool.Called(),
-		Provisional: int64(c.line.Provisional()),
-		New:         c.pool.UsedAt(1, clk, of, opened),
-		Served:      c.served(0), Held: c.held, Hosted: true, Rate: rate, Totals: stats,
-		Life: r.Name.Life, Head: c.fore.eta(0, max(1, n), clk),
-		Age: c.pool.Age(clk), Refused: refused, Quiet: c.pool.Quiet(clk), Latency: c.latency,
-		Datacenters: sites, Lends: c.lends(), Draw: c.drawState(),
-		Lanes: c.laneStates(), Lent: c.lent(),
-		Bound: Bound{Active: c.pool.Bound(0), New: c.pool.Bound(1)}, Term: c.term(clk),
-		Leave: c.fore.measured(),
-	}
-}
-
-// epoch returns the epoch of the takeover.
-func (c *Counter) epoch() uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.pool.Record().Name.Epoch
 }

@@ -7,53 +7,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
 )
-
-// Parameters of a Handle. Chosen: a host releases a room within milliseconds, a takeover needs one
-// or two writes, and no visitor waits for either longer than for a page.
-const (
-	lookEvery   = 250 * time.Millisecond
-	stateEvery  = time.Second
-	takeWait    = 5 * time.Second
-	repeatEvery = 250 * time.Millisecond
-	askAgain    = 30 * time.Millisecond
-	serveWait   = 5 * time.Second
-	retakeAfter = 250 * time.Millisecond
-)
-
-// A Handle is the counter of a room as one of many processes uses it. The counter runs in this
-// process or in another one. The host may change at any time; a request that meets such a change is
-// sent again. A Handle may be used by many goroutines at once.
-type Handle struct {
-	ticketDesk
-	cfg     Config // Host is the name of this process
-	bus     *store.Bus
-	members *Members
-	recall  func()
-	out     outbox
-
-	host atomic.Pointer[Counter] // nil: another process hosts the room
-	told atomic.Pointer[toldState]
-
-	leftAt time.Duration // used by Run only: see leftSince
-
-	mu   sync.Mutex
-	set  Settings
-	rev  uint64 // revision of the record's limits when set was learned
-	held bool
-	plan Plan
-}
-
-// toldState is the last state that the host published, and when it was received.
-type toldState struct {
-	state State
-	at    time.Duration
-}
 
 // NewHandle returns the handle of a room. It answers nothing until Run is called. It calls recall,
 // with no lock held, when this process should Sync now; recall must not block.
@@ -64,8 +22,6 @@ func NewHandle(cfg Config, bus *store.Bus, m *Members, recall func()) *Handle {
 	s.out.init()
 	return s
 }
-
-func (s *Handle) name(kind string) string { return kind + "." + s.cfg.Room }
 
 // Run hosts the room while this process is its host, and carries requests to the host, until ctx
 // ends.
@@ -117,9 +73,6 @@ func (s *Handle) Run(ctx context.Context) error {
 	}
 	return nil
 }
-
-// isAnywhere reports whether this is the handle of a room's Anywhere.
-func (s *Handle) isAnywhere() bool { return s.cfg.Params.Counters }
 
 // part returns the part of this process in hosting the room. Anywhere is hosted only in its home.
 func (s *Handle) part() part {
@@ -305,23 +258,6 @@ func (s *Handle) hearState(msg []byte) {
 	}
 }
 
-// State returns the state of the room: from the host if it is this process, otherwise as last
-// published.
-func (s *Handle) State(of slot.LoanID, opened int64) State {
-	if c := s.host.Load(); c != nil {
-		return c.State(of, opened)
-	}
-	t := s.told.Load()
-	if t == nil {
-		return State{LastHeard: -time.Second}
-	}
-	x := t.state
-	x.Hosted, x.LastHeard = false, s.cfg.Boot()-t.at
-	x.Age += s.cfg.Boot() - t.at
-	x.Datacenters = x.Datacenters.aged(s.cfg.Boot() - t.at)
-	return x
-}
-
 // Hold stops or resumes calls and admissions; see Counter.Hold.
 func (s *Handle) Hold(yes bool) {
 	s.mu.Lock()
@@ -405,14 +341,27 @@ func (s *Handle) askSettings(ctx context.Context) ([]byte, error) {
 	return s.bus.Request(ctx, s.name("settings"), nil)
 }
 
-// wait waits for d. It reports whether ctx has not ended.
-func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
+// SetPlan sets the plan, for the room if it is hosted here and for later takeovers by this process.
+func (s *Handle) SetPlan(ctx context.Context, p Plan) error {
+	s.mu.Lock()
+	s.plan = p
+	c := s.host.Load()
+	s.mu.Unlock()
+	if c == nil {
+		return nil
 	}
+	err := c.SetPlan(ctx, p)
+	if errors.Is(err, ErrFenced) { // the next host has its own plan
+		return nil
+	}
+	s.tellState()
+	return err
+}
+
+// NewAnywhere returns the handle of a room's Anywhere, from the configuration of the room. Run must
+// be called.
+func NewAnywhere(cfg Config, bus *store.Bus, m *Members) *Handle {
+	cfg.Room = anywhere(cfg.Room)
+	cfg.Params = slot.Params{Counters: true, Drift: cfg.Params.Drift, Sigma: cfg.Params.Sigma}
+	return NewHandle(cfg, bus, m, func() {})
 }

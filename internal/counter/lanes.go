@@ -2,6 +2,7 @@ package counter
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -10,23 +11,6 @@ import (
 
 // Lanes are lines beside the ordinary one that get a share of the calls (ADR 0042). Messages
 // between machines identify a lane by its id. Only the host and the record know which line it has.
-
-// laneCounts has the counts of a lane since this host took over.
-type laneCounts struct {
-	joined, called int64
-	calls, skips   rate // visitors called, and visitors skipped
-}
-
-// LaneState is the state of a lane, for operators.
-type LaneState struct {
-	Name    string `json:"name"`
-	Share   int    `json:"share"` // percent of the calls while the ordinary line has somebody to call
-	Gone    bool   `json:"gone"`  // no rule leads into the lane any more
-	Waiting int64  `json:"waiting"`
-	Called  int64  `json:"called"`
-	Joined  int64  `json:"joined_total"` // since the takeover
-	Calls   int64  `json:"called_total"`
-}
 
 // setLanes gives each lane of the settings a line. Anywhere has no lanes.
 func (c *desk) setLanes() {
@@ -160,14 +144,52 @@ func (c *desk) laneStates() (all []LaneState) {
 	return all
 }
 
-// WasCalled reports whether a ticket of the data center had been called at the last snapshot.
-func (t *RemoteTime) WasCalled(number uint64) bool {
-	lane := slot.LaneIndex(number)
-	switch {
-	case slices.Contains(t.Passed, number):
-		return false
-	case lane == 0:
-		return number < t.Served
+// awake checks whether the process was suspended. During a suspension no poll arrived, so the host
+// continues as after a takeover. If there are other hosts, it releases the room: another host has
+// certainly taken over, and the places known here would be wrong.
+func (c *desk) awake(clk time.Duration) {
+	if c.awakeAt > 0 && clk-c.awakeAt > frozenAfter {
+		c.cfg.Log.Warn("process stood still", "room", c.cfg.Room,
+			"for", (clk - c.awakeAt).Round(time.Millisecond))
+		c.unhear(clk)
+		c.stood = !c.cfg.Params.Alone
 	}
-	return lane <= len(t.Lanes) && number < t.Lanes[lane-1]
+	c.awakeAt = clk
 }
+
+// unhear gives all visitors time to poll again before the next call.
+func (c *desk) unhear(clk time.Duration) {
+	c.tookAt = clk
+	for lane := range c.heads {
+		if x := c.line.Line(lane); x != nil {
+			c.heads[lane] = x.AppendHeads(nil, c.pool.CounterTime(clk))
+		}
+	}
+	c.line.ForgetPolls(c.pool.CounterTime(clk), c.graceOf)
+	c.hideAt = clk + hideAfter
+}
+
+// grace returns how long an unpolled ticket at a distance from the frontier delays those behind it
+// after a takeover: as long as it could have been silent if nothing had happened. If that is not
+// recorded for the ticket, grace is two polls of the longest interval, with jitter and some slack.
+func (c *desk) grace(lane int, distance uint64) time.Duration {
+	if d, ok := slot.HeadGrace(c.heads[lane], distance); ok {
+		return d
+	}
+	return 3 * c.cfg.Line.PollMax
+}
+
+// spare returns how many slots may be called, or kept for tickets that have not polled since a
+// takeover so that others can be called past them (ADR 0051). Below Anywhere none is kept: a slot
+// there is lent to the visitor that has waited longest in any data center, and an unused one is
+// returned.
+func (c *desk) spare(clk time.Duration) int {
+	if c.below() {
+		return 1
+	}
+	return int(min(c.pool.FreeNow(clk), math.MaxInt32))
+}
+
+// frozenAfter is the pause after which the process counts as suspended. Chosen: Run looks each
+// second.
+const frozenAfter = 3 * time.Second

@@ -2,56 +2,11 @@ package counter
 
 import (
 	"cmp"
-	"container/heap"
 	"context"
-	"errors"
-	"iter"
 	"time"
 
 	"github.com/headgate/headgate/internal/slot"
-	"github.com/headgate/headgate/internal/ticket"
 )
-
-// PlaceInfo is the answer to a join or a poll.
-type PlaceInfo struct {
-	Status    slot.TicketStatus
-	Number    uint64
-	Life      uint64 // of the line that issued the number
-	Now       uint64 // life of the counter; 0: the same as Life
-	Position  int64  // 1 is next
-	Ahead     int64
-	Waiting   int64
-	Served    uint64 // every lower ticket was called
-	PollAfter time.Duration
-	ETA       ETA
-	Held      bool
-	Called    bool // its slot is reserved, but it may have to wait for its second
-
-	ArrivedAt slot.Time // of a join: in Anywhere's time; 0 with one data center
-
-	Moved bool // to another device: the caller's ticket is not valid any more
-
-	// UsedUp means that the ticket was claimed a moment ago and its pass has come back. Another
-	// request with the ticket then comes from a copy, or from before the browser had the pass. The
-	// answer sets no cookie, because the cookie would replace the pass. The visitor polls again
-	// after PollAfter.
-	UsedUp bool
-}
-
-// Notice returns why a visitor with a ticket or a pass has lost its position: a word for apps, and
-// a sentence. over is what the visitor had when it joined just now: a ticket, a pass or nothing.
-func (p *PlaceInfo) Notice(over ticket.Kind) (word, sentence string) {
-	switch {
-	case p.UsedUp:
-		return "ticket_used", "This ticket has just been used. If that was in another browser, you will join the end of the line."
-	case over == ticket.Pass:
-		return "session_over", "Your visit has ended. You have joined the end of the line."
-	case over == ticket.Ticket:
-		return "ticket_over", "The ticket of this browser is over: it was used, perhaps in another browser, or " +
-			"nothing was heard from here for too long. You have joined the end of the line."
-	}
-	return "", ""
-}
 
 // turnSoon is the longest time for which a called visitor is held until its second has room.
 // Chosen: one second, and some time in the next. Few visitors are called in one second.
@@ -119,46 +74,6 @@ func (c *Counter) waitIssue(ctx context.Context, left time.Duration) error {
 // 50,000 joins a second, in 5 MB.
 const mostProvisional = 500_000
 
-// writeWait is how long a visitor waits for writes at most: for one, or under load for several. A
-// store that takes longer is electing a leader, and the visitor must not see a blank page for that
-// long.
-const writeWait = 2 * time.Second
-
-// waitWrite waits, without the lock, for the next confirmed write, and at most until writeWait
-// after began.
-func (c *Counter) waitWrite(ctx context.Context, began time.Duration) error {
-	left := began + writeWait - c.cfg.Boot()
-	if left <= 0 {
-		return ErrSlow
-	}
-	ctx, stop := context.WithTimeoutCause(ctx, left, ErrSlow)
-	defer stop()
-	return c.awaitWrite(ctx)
-}
-
-// awaitWrite waits, without the lock, for the next confirmed write.
-func (c *Counter) awaitWrite(ctx context.Context) error {
-	if c.fenced {
-		return ErrFenced
-	}
-	if c.broken > 0 {
-		return ErrSlow
-	}
-	if c.written == nil {
-		c.written = make(chan struct{})
-	}
-	ch := c.written
-	c.mu.Unlock()
-	defer c.mu.Lock()
-	c.kick()
-	select {
-	case <-ch:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // Poll notes that the visitor of a ticket is present, and returns its place. It never claims. A
 // ticket of another life than the record's is unknown. key is the key of the device, 0 for the
 // device that joined.
@@ -206,21 +121,6 @@ func (c *Counter) claimed(p *PlaceInfo) bool {
 	return ok || len(c.claims[id]) > 0 // the write of the claim is in flight
 }
 
-// ofLine reports whether tickets of a life belong to this line. The line outlives the loans of its
-// counter.
-func (c *desk) ofLine(life uint64) bool { return life == c.lineLife() }
-
-// lineLife returns the life that tickets carry. nowLife returns the life of the passes that they
-// become, 0 if it is the same.
-func (c *desk) lineLife() uint64 { return cmp.Or(c.pool.Record().Before, c.pool.Record().Name.Life) }
-
-func (c *desk) nowLife() uint64 {
-	if r := c.pool.Record(); r.Before != 0 {
-		return r.Name.Life
-	}
-	return 0
-}
-
 // spoke notes that the visitor of a ticket is present, although its place cannot be told now: an
 // outage of the store must not make visitors late.
 func (c *Counter) spoke(number uint64, clk time.Duration) {
@@ -249,24 +149,6 @@ func (c *Counter) ReportSuspectPass(context.Context) {
 	c.quarantine(c.cfg.Boot())
 	c.kick()
 }
-
-// mostExtend limits how many places a ticket from beyond the record can create.
-const mostExtend = 1 << 24
-
-// TicketTrace is the state of a ticket, for operators.
-type TicketTrace struct {
-	Status   slot.TicketStatus
-	Place    bool // it holds a place: Silent and Kept are known
-	Position int64
-	Silent   time.Duration // since its last poll
-	Kept     time.Duration // how much longer it keeps its place without a poll
-	Left     time.Duration // of its session, at least
-	ETA      ETA
-	Lane     string // lane in which it waits, "" for the ordinary line
-}
-
-// ErrNoTicket reports that no such number was issued.
-var ErrNoTicket = errors.New("no such ticket")
 
 // Trace finds a ticket and changes nothing. find returns the number of the ticket in a life.
 func (c *Counter) Trace(
@@ -355,127 +237,47 @@ func (c *Counter) Leave(_ context.Context, life, number, key uint64) error {
 	return nil
 }
 
-// calls holds the called tickets: a heap by the time when they lapse, and the latest ones in the
-// order of their calls.
-type calls struct {
-	heap   []call // the first to lapse is at the top; may contain taken calls
-	at     map[uint64]call
-	recent []call
-}
-
-type call struct {
-	number    uint64
-	at, until time.Duration
-	told      bool          // the visitor has polled since the call
-	due       time.Duration // when it may come in
-	invited   bool          // it has polled since due, so it knows that it may come in
-}
-
-// Len, Less, Swap, Push and Pop make calls a heap.Interface.
-func (c *calls) Len() int           { return len(c.heap) }
-func (c *calls) Less(i, j int) bool { return c.heap[i].until < c.heap[j].until }
-func (c *calls) Swap(i, j int)      { c.heap[i], c.heap[j] = c.heap[j], c.heap[i] }
-
-// Push appends a call.
-func (c *calls) Push(x any) { c.heap = append(c.heap, x.(call)) }
-
-// Pop removes the last call.
-func (c *calls) Pop() any {
-	x := c.heap[len(c.heap)-1]
-	c.heap = c.heap[:len(c.heap)-1]
-	return x
-}
-
-func (c *calls) add(number uint64, at, until time.Duration) {
-	if c.at == nil {
-		c.at = map[uint64]call{}
-	}
-	x := call{number: number, at: at, until: until}
-	c.at[number] = x
-	heap.Push(c, x)
-	if len(c.recent) >= 2*aheadMost {
-		c.recent = append(c.recent[:0], c.recent[aheadMost:]...)
-	}
-	c.recent = append(c.recent, x)
-}
-
-// aheadWithin and aheadMost limit which earlier calls a second keeps room for: calls whose visitors
-// are likely to poll at any moment. Chosen: one interval and a bit, and a bound for the cost of a
-// poll.
-const (
-	aheadWithin = 1200 * time.Millisecond
-	aheadMost   = 32
-)
-
-// change sets a new time at which a call lapses.
-func (c *calls) change(x call) {
-	c.at[x.number] = x
-	heap.Push(c, x) // the old entry is skipped later
-}
-
-// ahead returns how many lower tickets were called a moment ago and have not polled since. They
-// come in first, even when the second is nearly full.
-func (c *calls) ahead(x call, clk time.Duration) (n int) {
-	for i := len(c.recent) - 1; i >= max(0, len(c.recent)-aheadMost); i-- {
-		y := c.recent[i]
-		if clk-y.at > aheadWithin {
-			break
+// Move moves a place. It blocks until the move is in the record, and a repeated call has the same
+// result. It returns ErrNoTicket if the place has moved meanwhile or does not exist any more.
+func (c *Counter) Move(ctx context.Context, m Move) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for began := c.cfg.Boot(); ; {
+		if c.gone() {
+			return ErrFenced
 		}
-		if live, ok := c.at[y.number]; ok && !live.told && y.before(x) {
-			n++
-		}
-	}
-	return n
-}
-
-// before reports whether a call comes first: in one line the lower ticket, between two lines the
-// earlier call.
-func (c call) before(x call) bool {
-	if slot.LaneIndex(c.number) != slot.LaneIndex(x.number) {
-		return c.at < x.at
-	}
-	return c.number < x.number
-}
-
-// take removes a call and returns when it was made.
-func (c *calls) take(number uint64) time.Duration {
-	x := c.at[number]
-	delete(c.at, number)
-	return x.at
-}
-
-// lapsed removes and returns a call that has expired.
-func (c *calls) lapsed(clk time.Duration) (call, bool) {
-	for len(c.heap) > 0 {
-		x := c.heap[0]
-		now, live := c.at[x.number]
-		live = live && now.at == x.at && now.until == x.until
-		if live && clk < x.until {
-			return call{}, false
-		}
-		heap.Pop(c)
-		if live {
-			delete(c.at, x.number)
-			return now, true
-		}
-	}
-	return call{}, false
-}
-
-// next returns when the next call may lapse, a time far away if there is none.
-func (c *calls) next() time.Duration {
-	if len(c.heap) == 0 {
-		return 1 << 62
-	}
-	return c.heap[0].until
-}
-
-func (c *calls) all() iter.Seq[uint64] {
-	return func(yield func(uint64) bool) {
-		for n := range c.at {
-			if !yield(n) {
-				return
+		if clk := c.cfg.Boot(); c.pool.Fresh(clk, fresh) { // otherwise another host may know better
+			written, err := c.desk.move(m, clk)
+			if written || err != nil {
+				return err
 			}
+		}
+		if err := c.waitWrite(ctx, began); err != nil {
+			return err
+		}
+	}
+}
+
+// Roam notes the presence of a visitor of another data center whose counter is out of reach, and
+// returns its place here. id is the number of its session. came is when it arrived, in Anywhere's
+// time; 0 means that it was inside.
+func (c *Counter) Roam(ctx context.Context, id uint64, came slot.Time) (PlaceInfo, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	began := c.cfg.Boot()
+	for {
+		if c.gone() {
+			return PlaceInfo{}, ErrFenced
+		}
+		if clk := c.cfg.Boot(); c.pool.Fresh(clk, fresh) {
+			p := c.roam(id|RoamerBit, came, clk)
+			if p.Status == slot.TicketUnknown && c.claimed(&p) { // from another tab
+				p.Status = slot.TicketUsed
+			}
+			return p, nil
+		}
+		if err := c.waitWrite(ctx, began); err != nil {
+			return PlaceInfo{PollAfter: c.cfg.Line.PollMin}, err
 		}
 	}
 }

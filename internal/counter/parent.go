@@ -1,6 +1,7 @@
 package counter
 
 import (
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate/internal/slot"
@@ -26,64 +27,6 @@ const (
 // center can answer. In this time Anywhere recalls slots from the others. Chosen: three quarters of
 // the 2 s for which the request of a newcomer is held at most.
 const RecallWaitBelow = 1500 * time.Millisecond
-
-// upward is the state of a desk's borrowing. Anywhere and a counter without other data centers
-// borrow nothing.
-type upward struct {
-	at       time.Duration // own clock at the last new Sync
-	told     slot.PerLimit // what had been returned at that Sync
-	idle     int64         // what was unused at that Sync
-	askedAt  time.Duration // own clock at the last recall by Anywhere
-	tokens   float64       // Syncs that may be sent at once
-	tokensAt time.Duration
-	arrived  float64 // new users since the last beat
-	ahead    float64 // new users per second, smoothed
-	beatAt   time.Duration
-	plenty   time.Duration // since when more than enough slots are free; 0: they are not
-	traffic  traffic
-}
-
-// traffic counts new users over the last minutes, in bins of ten seconds.
-type traffic struct {
-	bins [trafficBins]int64
-	head int64
-}
-
-const (
-	trafficBin  = 10 * time.Second
-	trafficBins = 12 // "the traffic of the last 2 minutes" (Cloudflare Japan, 2022)
-)
-
-func (t *traffic) roll(clk time.Duration) {
-	now := int64(clk / trafficBin)
-	if t.head == 0 || now-t.head > trafficBins {
-		t.bins, t.head = [trafficBins]int64{}, now
-	}
-	for t.head < now {
-		t.head++
-		t.bins[t.head%trafficBins] = 0
-	}
-}
-
-func (t *traffic) add(clk time.Duration, n int64) {
-	t.roll(clk)
-	t.bins[t.head%trafficBins] += n
-}
-
-// in returns how many new users come in a window, from the last minutes. It rounds up, so that one
-// visitor counts.
-func (t *traffic) in(clk, window time.Duration) int64 {
-	t.roll(clk)
-	sum := int64(0)
-	for _, n := range t.bins {
-		sum += n
-	}
-	all := int64(trafficBins * trafficBin / time.Millisecond)
-	return (sum*int64(window/time.Millisecond) + all - 1) / all
-}
-
-// below reports whether this counter borrows from Anywhere.
-func (c *desk) below() bool { return c.pool.Record().Parent != nil }
 
 // put takes a borrower's Sync, and counts the new users in it.
 func (c *desk) put(x *slot.Sync, clk time.Duration) {
@@ -220,4 +163,31 @@ func (c *desk) upRecall(clk time.Duration) {
 	c.up.askedAt = clk
 	c.pool.RecallByParent(clk)
 	c.again()
+}
+
+// arrivals returns the arrival times of the first k visitors that are present and not called, in
+// this counter's time.
+func (c *desk) arrivals(clk time.Duration, k int) []slot.Time {
+	all := c.line.Arrivals(c.pool.CounterTime(clk), k)
+	if len(c.roamers.line) == 0 {
+		return all
+	}
+	for _, x := range c.roamers.there(clk, k) {
+		all = append(all, x.arrival)
+	}
+	slices.Sort(all)
+	return all[:min(k, len(all))]
+}
+
+// cameAt returns the arrival time, in Anywhere's time, of a visitor that arrives now; 0 if it is
+// unknown.
+func (c *desk) cameAt(clk time.Duration) slot.Time {
+	if !c.below() {
+		return 0
+	}
+	_, lo, hi, ok := c.pool.ParentTime(clk)
+	if !ok {
+		return 0
+	}
+	return lo + (hi-lo)/2
 }

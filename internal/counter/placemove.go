@@ -1,7 +1,6 @@
 package counter
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -12,13 +11,6 @@ import (
 // only with the newest key, so that one of several devices that try at once gets the place, and the
 // previous device learns that it has lost it. The key is in the record before any device gets it.
 
-// A Move gives a place to another device. The ticket was valid with the key From and becomes valid
-// with the key To.
-type Move struct {
-	Life, Number uint64
-	From, To     uint64 // From is 0 for a place that never moved; To is never 0
-}
-
 // Parameters of moved places. Chosen: a device that slept for less than movedKept still learns of
 // the move.
 const (
@@ -26,27 +18,6 @@ const (
 	movedSweep = time.Minute
 	movedLeast = 2 * time.Minute // when the list is full: longer than a claim may be repeated
 )
-
-// Move moves a place. It blocks until the move is in the record, and a repeated call has the same
-// result. It returns ErrNoTicket if the place has moved meanwhile or does not exist any more.
-func (c *Counter) Move(ctx context.Context, m Move) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for began := c.cfg.Boot(); ; {
-		if c.gone() {
-			return ErrFenced
-		}
-		if clk := c.cfg.Boot(); c.pool.Fresh(clk, fresh) { // otherwise another host may know better
-			written, err := c.desk.move(m, clk)
-			if written || err != nil {
-				return err
-			}
-		}
-		if err := c.waitWrite(ctx, began); err != nil {
-			return err
-		}
-	}
-}
 
 // move adds a move to the next write. It reports whether the move is already in the record.
 func (c *desk) move(m Move, clk time.Duration) (written bool, err error) {

@@ -1,26 +1,14 @@
 package counter
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
-	"fmt"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/headgate/headgate/internal/slot"
 )
-
-// A Plan is the next or current event with a draw. The zero Plan means none.
-type Plan struct {
-	Event string // distinguishes this draw from all others
-	Start int64  // seconds of Unix time
-	Phase Phase
-}
-
-// A Phase is the phase of an event.
-type Phase uint8
 
 // The phases of an event with a draw.
 const (
@@ -28,34 +16,6 @@ const (
 	Prequeuing              // visitors that join from now on take part
 	Started                 // the order is drawn; visitors that join are behind it
 )
-
-// A DrawState is what may be published about a draw.
-type DrawState struct {
-	Event    string `json:"event"`
-	Hash     string `json:"hash"`            // the SHA-256 of the seed
-	Seed     string `json:"seed,omitempty"`  // from when the order is drawn
-	From     uint64 `json:"from,omitempty"`  // the first ticket that took part
-	To       uint64 `json:"to,omitempty"`    // the first ticket after From that did not
-	Finished bool   `json:"drawn,omitempty"` // the order is drawn
-	// Last is the previous draw, if visitors of it still wait to be called; nil: none.
-	Last *DrawState `json:"last,omitempty"`
-}
-
-// Text returns the hash, or after the draw all that is needed to check the order.
-func (d *DrawState) Text() string {
-	if d == nil {
-		return ""
-	}
-	if d.Finished {
-		return fmt.Sprintf("%s/%d/%d", d.Seed, d.From, d.To)
-	}
-	return d.Hash
-}
-
-// drawn returns the draws that have put places in order.
-func drawn(all []slot.Draw) []slot.Draw {
-	return slices.DeleteFunc(slices.Clone(all), func(d slot.Draw) bool { return d.To == 0 })
-}
 
 // drawing reports whether a draw has made a step that no write has confirmed. Joins and polls wait
 // for that write.
@@ -183,44 +143,66 @@ func told(d *slot.Draw) *DrawState {
 	return s
 }
 
-// SetPlan sets the plan. It blocks until the required step is in the record.
-func (c *Counter) SetPlan(ctx context.Context, p Plan) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	clk := c.cfg.Boot()
-	c.desk.take(p, clk)
-	if c.fenced {
-		return ErrFenced
-	}
-	c.desk.follow(clk)
-	for c.drawing() {
-		if err := c.awaitWrite(ctx); err != nil {
-			return err
+// drawPolls is how many polls a second a crowd makes in random order, until each visitor polls once
+// per PollMax. Chosen: a called slot stays empty until its visitor polls.
+const drawPolls = 2000
+
+// drawInterval returns the poll interval of each visitor in random order.
+func (c *desk) drawInterval() time.Duration {
+	d := time.Duration(c.line.Len()) * (time.Second / drawPolls)
+	return min(max(d, c.cfg.Line.PollMin), c.cfg.Line.PollMax)
+}
+
+// drawETA returns the wait of any visitor in random order: half of them wait less than Expect, a
+// quarter less than Low and a quarter more than High. Let n visitors wait, and let 1+a newcomers
+// join per call. Then a visitor still waits after k calls with the probability (1+k·a/n)^(-1/a).
+func (c *desk) drawETA(number uint64, clk time.Duration) ETA {
+	lane := slot.LaneIndex(number)
+	own := max(1, int64(c.line.Line(lane).Drawable()))
+	n := float64(own + c.line.Beside(lane, own)) // approximate in a lane
+	a := -1.0                                    // no newcomers
+	if calls, _ := c.left.over(clk, 60); calls > 0 {
+		joins := 0.0
+		for i := range c.joins {
+			in, _ := c.joins[i].over(clk, 60)
+			joins += in
 		}
+		a = min(joins/calls-1, 1)
 	}
-	return nil
+	after := func(share float64) ETA {
+		k := -n * math.Log(1-share)
+		if math.Abs(a) > 0.01 {
+			k = n / a * (math.Pow(1-share, -a) - 1)
+		}
+		return c.fore.eta(lane, c.pool.Called()+int64(k)+1, clk)
+	}
+	e := after(0.5)
+	if e.Known {
+		e.Exact, e.Low, e.High = false, after(0.25).Expect, after(0.75).Expect
+	}
+	return e
 }
 
-// setPlan sets the plan and does not wait.
-func (c *Counter) setPlan(p Plan) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.desk.take(p, c.cfg.Boot())
+// served returns the number below which no ticket of a line waits for its first call.
+func (c *desk) served(lane int) uint64 {
+	line := c.line.Line(lane)
+	switch {
+	case line == nil:
+		return 0
+	case c.cfg.RandomOrder:
+		return line.First()
+	}
+	return line.Served()
 }
 
-// SetPlan sets the plan, for the room if it is hosted here and for later takeovers by this process.
-func (s *Handle) SetPlan(ctx context.Context, p Plan) error {
-	s.mu.Lock()
-	s.plan = p
-	c := s.host.Load()
-	s.mu.Unlock()
-	if c == nil {
-		return nil
+// skipped returns how many bytes of a record the places below the frontier may take: those of the
+// ordinary line, and those of each lane.
+func (c *desk) skipped() (own, lane int) {
+	switch {
+	case !c.cfg.RandomOrder:
+		return skipBytes, skipBytes
+	case c.line.Line(1) == nil && c.line.Line(slot.MaxLanes) == nil:
+		return drawnBytes, 0
 	}
-	err := c.SetPlan(ctx, p)
-	if errors.Is(err, ErrFenced) { // the next host has its own plan
-		return nil
-	}
-	s.tellState()
-	return err
+	return drawnBytes / 2, drawnBytes / (2 * slot.MaxLanes)
 }

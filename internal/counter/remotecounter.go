@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
@@ -182,4 +183,16 @@ func (s *Handle) RemoteTime(ctx context.Context, site string) (t RemoteTime, err
 	}
 	t.Hi = t.Hi.Add(s.cfg.Params.WithDefaults().Drift.Stretch(s.cfg.Boot() - sent))
 	return t, err
+}
+
+// WasCalled reports whether a ticket of the data center had been called at the last snapshot.
+func (t *RemoteTime) WasCalled(number uint64) bool {
+	lane := slot.LaneIndex(number)
+	switch {
+	case slices.Contains(t.Passed, number):
+		return false
+	case lane == 0:
+		return number < t.Served
+	}
+	return lane <= len(t.Lanes) && number < t.Lanes[lane-1]
 }

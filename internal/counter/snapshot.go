@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -27,80 +28,6 @@ const (
 	siteLate     = 2*pictureEvery + 500*time.Millisecond
 	siteMinutes  = 5 // minutes of traffic in a snapshot
 )
-
-// A Snapshot is what a data center shows the others of a room.
-type Snapshot struct {
-	Datacenter  string          `json:"site"`
-	Home        AnywhereHome    `json:"home"`
-	Life        uint64          `json:"life"`  // of its counter
-	Epoch       uint64          `json:"epoch"` // of its time
-	Time        slot.Time       `json:"time"`
-	Active      int64           `json:"active"` // sessions that were reported
-	Waiting     int64           `json:"waiting"`
-	Called      int64           `json:"called"`
-	Served      uint64          `json:"served"`           // all lower tickets were called
-	Lanes       []uint64        `json:"lanes,omitempty"`  // the same for each lane, by line
-	Passed      []uint64        `json:"passed,omitempty"` // exceptions: lower tickets that still wait
-	New         int64           `json:"new"`              // slots of the window in use
-	Held        int64           `json:"held"`             // slots of the first limit that Anywhere has lent to it
-	Unused      int64           `json:"unused"`           // of Held: used by nobody
-	Workers     int             `json:"workers"`          // workers that borrow there
-	Rate        float64         `json:"rate"`             // calls a second
-	Minutes     []int64         `json:"minutes"`          // new users by minute, the newest first
-	Oldest      time.Duration   `json:"oldest"`           // how long the first visitor has waited
-	Uncertainty time.Duration   `json:"unsure"`           // uncertainty of arrivals, in Anywhere's time
-	Seen        slot.WriteName  `json:"seen"`             // newest write of Anywhere that it knows
-	Lends       *AnywhereTotals `json:"lends,omitempty"`
-}
-
-// AnywhereTotals is the state of Anywhere.
-type AnywhereTotals struct {
-	Limit    int64 `json:"limit"` // of the first limit
-	Free     int64 `json:"free"`
-	Presumed int64 `json:"presumed"` // lent to counters that do not answer
-	Lent     int64 `json:"lent"`     // lent to all counters, including what is presumed
-	Bound    int64 `json:"bound"`    // upper limit of Lent, at the same moment
-}
-
-// A greeting is a snapshot as it is sent. It also has what its receiver needs to estimate the
-// sender's time: when the previous snapshot arrived.
-type greeting struct {
-	Snapshot Snapshot  `json:"picture"`
-	Stamp    uint64    `json:"stamp"`         // of an answer: to be sent back
-	Of       uint64    `json:"of,omitempty"`  // the stamp of the last answer
-	Got      slot.Time `json:"got,omitempty"` // the sender's time when that answer arrived
-}
-
-// seen is what is known of another data center.
-type seen struct {
-	Snapshot
-	at  time.Duration // own clock at its arrival; 0: never
-	est slot.Estimate // of its counter's time
-	rtt time.Duration // smoothed; 0: not measured
-
-	stamp uint64 // stamp and time of the last answer that we sent
-	told  time.Duration
-	of    uint64 // stamp of the last answer we received, and our time then
-	got   slot.Time
-}
-
-// A gallery holds the snapshots of the other data centers.
-type gallery struct {
-	mu    sync.Mutex
-	sites map[string]*seen
-	began time.Duration // own clock: snapshots can arrive since then
-}
-
-// of returns what is known of a data center. The caller holds the gallery's lock.
-func (g *gallery) of(site string) *seen {
-	if g.sites == nil {
-		g.sites = map[string]*seen{}
-	}
-	if g.sites[site] == nil {
-		g.sites[site] = &seen{Snapshot: Snapshot{Datacenter: site}}
-	}
-	return g.sites[site]
-}
 
 // picture returns the current snapshot of this data center.
 func (c *Counter) picture() Snapshot {
@@ -358,3 +285,93 @@ func (t *traffic) minutes(clk time.Duration) []int64 {
 	}
 	return out[:min(len(out), siteMinutes)]
 }
+
+// DatacentersReport is the state of a room that several data centers share, as the data center that
+// answers knows it.
+type DatacentersReport struct {
+	Own         string             `json:"own"`
+	Home        string             `json:"home"`                // data center of the unassigned slots
+	Moves       uint64             `json:"moves"`               // how often Anywhere has moved
+	Uncertainty float64            `json:"uncertainty_seconds"` // of the order between data centers
+	Anywhere    AnywhereState      `json:"anywhere"`
+	Datacenters []DatacenterReport `json:"datacenters"` // by name
+}
+
+// AnywhereState is the part of the limit of users at once that is lent to no data center.
+type AnywhereState struct {
+	Age float64 `json:"age_seconds"` // -1: never received
+	AnywhereTotals
+}
+
+// DatacenterReport is the state of one data center.
+type DatacenterReport struct {
+	Name       string  `json:"name"`
+	Age        float64 `json:"age_seconds"` // of its snapshot; -1: none received
+	Active     int64   `json:"active"`
+	Waiting    int64   `json:"waiting"`
+	Called     int64   `json:"called"`
+	Held       int64   `json:"held"`   // slots of users at once lent to it
+	Unused     int64   `json:"unused"` // of Held: used by nobody
+	New        int64   `json:"new_last_minute"`
+	Traffic    []int64 `json:"traffic_by_minute"` // new users, the newest minute first
+	Workers    int     `json:"workers"`
+	Calls      float64 `json:"calls_per_second"`
+	OldestWait float64 `json:"oldest_wait_seconds"`
+	RoundTrip  float64 `json:"round_trip_seconds"` // to it; 0: not measured
+}
+
+// Report returns the report of the data centers, nil with only one.
+func (s *DatacentersState) Report() *DatacentersReport {
+	if s == nil {
+		return nil
+	}
+	d := &DatacentersReport{
+		Own: s.Own, Home: s.Home.Datacenter, Moves: s.Home.Moves,
+		Uncertainty: millis(s.Unsure), Anywhere: AnywhereState{Age: -1},
+	}
+	if l := s.Lends; l != nil {
+		d.Anywhere = AnywhereState{Age: RoundTenths(s.Heard), AnywhereTotals: *l}
+	}
+	for i := range s.All {
+		x := &s.All[i]
+		y := DatacenterReport{
+			Name: x.Datacenter, Age: -1, Active: x.Active, Waiting: x.Waiting, Called: x.Called, Held: x.Held,
+			Unused: x.Unused, New: x.New, Traffic: append([]int64{}, x.Minutes...), Workers: x.Workers,
+			Calls: x.Rate, OldestWait: RoundTenths(x.Oldest), RoundTrip: millis(x.RoundTrip),
+		}
+		if x.Age >= 0 {
+			y.Age = RoundTenths(x.Age)
+		}
+		d.Datacenters = append(d.Datacenters, y)
+	}
+	return d
+}
+
+// millis returns d in seconds, rounded to a tenth of a millisecond.
+func millis(d time.Duration) float64 { return d.Round(100 * time.Microsecond).Seconds() }
+
+// RoundTenths returns d in seconds, rounded to a tenth of a second.
+func RoundTenths(d time.Duration) float64 { return math.Round(d.Seconds()*10) / 10 }
+
+// passed fills a snapshot with, for each line, the number below which no ticket waits except those
+// that it names.
+func (c *desk) passed(p *Snapshot) {
+	for lane := 0; lane <= slot.MaxLanes && c.line.Line(lane) != nil; lane++ {
+		line := c.line.Line(lane)
+		below, but := line.Served(), []uint64(nil)
+		if some, all := line.Passed(mostPassed); all {
+			but = some
+		} else {
+			below = line.First()
+		}
+		if p.Passed = append(p.Passed, but...); lane == 0 {
+			p.Served = below
+		} else {
+			p.Lanes = append(p.Lanes, below)
+		}
+	}
+}
+
+// mostPassed limits the tickets of a line that a snapshot names. Chosen: all four lines take 2 KB
+// at most.
+const mostPassed = 32

@@ -1,6 +1,7 @@
 package counter
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -328,4 +329,144 @@ func parseSettings(b []byte) (s Settings, err error) {
 		return Settings{}, fmt.Errorf("%w: %w", slot.ErrMessage, err)
 	}
 	return s, nil
+}
+
+func flag(yes bool, bit uint64) uint64 {
+	if yes {
+		return bit
+	}
+	return 0
+}
+
+func errDamaged() error { return fmt.Errorf("%w: damaged", slot.ErrMessage) }
+
+// A reader reads the parts of messages.
+type reader struct{ codec.Reader }
+
+// newReader reads the format number at the beginning of a message.
+func newReader(b []byte) (reader, error) {
+	d := reader{codec.NewReader(b)}
+	v := d.Uint()
+	if d.Bad() {
+		return d, errDamaged()
+	}
+	if v != wireFormat {
+		return d, fmt.Errorf("%w: format %d, this program reads %d: "+
+			"upgrade the older program first", slot.ErrMessage, v, wireFormat)
+	}
+	return d, nil
+}
+
+// end returns an error if the message was invalid or was not read completely.
+func (d *reader) end() error {
+	if !d.Done() {
+		return errDamaged()
+	}
+	return nil
+}
+
+// A request is one request of a worker about one visitor, as it is sent. The meaning of its numbers
+// depends on the op: the type of each operation below encodes and decodes them.
+type request struct {
+	op   op
+	id   uint64 // a ticket's number, a lane's id or a roamer's id
+	life uint64 // of the ticket; 0: any
+	more [3]int64
+}
+
+// A joinRequest asks for a place at the end of the line.
+type joinRequest struct {
+	lane   uint64        // its id; 0 is the ordinary line
+	hold   time.Duration // how long the place is kept without a poll
+	waited time.Duration // how long the visitor has already waited
+	left   time.Duration // how long the worker waits for the answer; 0: no limit
+}
+
+func (x joinRequest) request() request {
+	return request{op: opJoin, id: x.lane, more: [3]int64{int64(x.hold), int64(x.left), int64(x.waited)}}
+}
+
+func (q *request) join() joinRequest {
+	return joinRequest{lane: q.id, hold: time.Duration(q.more[0]), left: time.Duration(q.more[1]),
+		waited: time.Duration(q.more[2])}
+}
+
+// A ticketRequest is a poll of a ticket, its end, or (without a key) an inspection.
+type ticketRequest struct {
+	life, number uint64
+	key          uint64 // of the ticket's device
+}
+
+func (x ticketRequest) request(op op) request {
+	return request{op: op, id: x.number, life: x.life, more: [3]int64{1: int64(x.key)}}
+}
+
+func (q *request) ticket() ticketRequest { return ticketRequest{q.life, q.id, uint64(q.more[1])} }
+
+// A claimRequest claims the session of a called ticket.
+type claimRequest struct {
+	ticketRequest
+	hard time.Duration // longest duration of the session; 0: no limit
+}
+
+func (x claimRequest) request() request {
+	q := x.ticketRequest.request(opClaim)
+	q.more[2] = int64(x.hard)
+	return q
+}
+
+func (q *request) claim() claimRequest { return claimRequest{q.ticket(), time.Duration(q.more[2])} }
+
+// A roamRequest reports that a visitor of another data center is present here.
+type roamRequest struct {
+	id   uint64
+	came slot.Time
+}
+
+func (x roamRequest) request() request {
+	return request{op: opRoam, id: x.id, more: [3]int64{int64(x.came)}}
+}
+
+func (q *request) roam() roamRequest { return roamRequest{q.id, slot.Time(q.more[0])} }
+
+func (m Move) request() request {
+	q := ticketRequest{m.Life, m.Number, m.From}.request(opMove)
+	q.more[0] = int64(m.To)
+	return q
+}
+
+func (q *request) move() Move {
+	t := q.ticket()
+	return Move{Life: t.life, Number: t.number, From: t.key, To: uint64(q.more[0])}
+}
+
+// A ticketDesk sends requests about tickets to the host of a room, wherever it is.
+type ticketDesk struct {
+	askHost func(ctx context.Context, q request) (reply, error)
+}
+
+// Poll notes that the visitor of a ticket is present, and returns its place.
+func (d ticketDesk) Poll(ctx context.Context, life, number, key uint64) (PlaceInfo, error) {
+	r, err := d.askHost(ctx, ticketRequest{life, number, key}.request(opPoll))
+	return r.place, err
+}
+
+// Claim turns a called ticket into a session; see Counter.Claim.
+func (d ticketDesk) Claim(
+	ctx context.Context, life, number, key uint64, hard time.Duration,
+) (slot.ClaimReply, error) {
+	r, err := d.askHost(ctx, claimRequest{ticketRequest{life, number, key}, hard}.request())
+	return r.claim, err
+}
+
+// Leave gives up a place.
+func (d ticketDesk) Leave(ctx context.Context, life, number, key uint64) error {
+	_, err := d.askHost(ctx, ticketRequest{life, number, key}.request(opLeave))
+	return err
+}
+
+// Move moves a place to another device; see Counter.Move.
+func (d ticketDesk) Move(ctx context.Context, m Move) error {
+	_, err := d.askHost(ctx, m.request())
+	return err
 }

@@ -190,32 +190,3 @@ func (k *Node) Describe(ctx context.Context) (api.Cluster, error) {
 	}
 	return c, nil
 }
-
-// DatacentersTopic carries a message when keys or live changes are new in this data center.
-const DatacentersTopic = "made"
-
-// Linked reports whether the rooms are shared with other data centers.
-func (k *Node) Linked() bool { return k.Config.Datacenters != nil }
-
-// IsFirst reports whether this node is the one in its data center that sends requests to the
-// others: the living store node whose name sorts first. While nodes disagree, two nodes send
-// requests, which does no harm.
-func (k *Node) IsFirst() bool {
-	for _, n := range k.Rooms.Nodes() {
-		if n.CanHost && n.Alive {
-			return n.Name == k.Config.Node
-		}
-	}
-	return true
-}
-
-// PublishToDatacenters publishes to the other data centers, through the store nodes, that keys or live
-// changes are new here.
-func (k *Node) PublishToDatacenters() {
-	if k.Bus == nil || !k.Linked() {
-		return
-	}
-	if err := k.Bus.Publish(DatacentersTopic, nil); err != nil {
-		k.log.Warn("other data centers not informed of new keys or changes: they ask by themselves", "error", err)
-	}
-}

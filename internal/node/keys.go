@@ -12,17 +12,11 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/checkout"
 	"github.com/headgate/headgate/internal/datadir"
 	"github.com/headgate/headgate/internal/store"
 )
-
-// A keyring stores sealing keys: in the folder of a single process, or in the store of a cluster.
-type keyring interface {
-	Keys() ([]datadir.SealingKey, error)
-	Rotate(now time.Time) ([]datadir.SealingKey, error)
-	Forget(id byte) ([]datadir.SealingKey, error)
-}
 
 // Parameters of the keys of a cluster. Chosen: every node has read a key well before the first
 // cookie that the key seals, even a node whose clock is some seconds ahead.
@@ -205,12 +199,6 @@ func ringOf(keys []datadir.SealingKey, others []siteKeys) headgate.SealingKeys {
 	return k
 }
 
-// siteKeys are copies of the keys of another data center.
-type siteKeys struct {
-	site string
-	keys []KeyRecord
-}
-
 // keysOfOthers reads the copies of the keys of the other data centers. Keys that cannot be read now
 // stay as they were. The caller holds ring, or no other goroutine runs yet.
 func (k *Node) keysOfOthers() []siteKeys {
@@ -271,3 +259,143 @@ func (k *Node) signWith(keys []datadir.SealingKey, others []siteKeys) error {
 	}
 	return k.Signing.Set(own, far)
 }
+
+// RotateKeys makes a new sealing key now. What the old keys sealed stays valid.
+func (k *Node) RotateKeys(now time.Time) (got api.RotateResult, err error) {
+	if k.Worker {
+		return got, AtStoreNode("a worker makes no sealing keys")
+	}
+	keys, err := k.UseKeys(func() ([]datadir.SealingKey, error) { return k.keys.Rotate(now) })
+	if err != nil {
+		return got, err
+	}
+	k.PublishToDatacenters()
+	key := newest(keys)
+	if got.Key = int(key.ID); keys[0].ID != key.ID {
+		got.SealsIn = sealsAfter.Seconds()
+	}
+	return got, nil
+}
+
+// ListKeys returns the keys, the sealing one first, then those of other data centers.
+func (k *Node) ListKeys() ([]api.Key, error) {
+	k.ring.Lock()
+	defer k.ring.Unlock()
+	keys, err := k.keys.Keys()
+	if err != nil {
+		return nil, err
+	}
+	list, own := []api.Key{}, ""
+	if k.Linked() {
+		own = k.Config.Datacenters.Own
+	}
+	for i, x := range keys {
+		list = append(list, api.Key{Key: int(x.ID), Datacenter: own, MadeAt: x.Made, Seals: i == 0})
+	}
+	for _, other := range k.keysOfOthers() {
+		for _, x := range slices.Backward(other.keys) { // newest first, as our own
+			list = append(list, api.Key{Key: int(x.ID), Datacenter: other.site, MadeAt: x.Made})
+		}
+	}
+	return list, nil
+}
+
+// ForgetKey deletes a key. A visitor with a cookie that it sealed is a newcomer from then on.
+func (k *Node) ForgetKey(id int) error {
+	if id < 1 || id > 255 {
+		return api.ErrNoKey
+	}
+	if k.Worker {
+		return AtStoreNode("a worker forgets no sealing keys")
+	}
+	_, err := k.UseKeys(func() ([]datadir.SealingKey, error) { return k.keys.Forget(byte(id)) })
+	switch {
+	case errors.Is(err, datadir.ErrNoKey):
+		return api.ErrNoKey
+	case errors.Is(err, datadir.ErrKeySeals):
+		return api.ErrKeySeals
+	case err == nil:
+		k.PublishToDatacenters()
+	}
+	return err
+}
+
+// RereadKeys loads keys that were added or removed by hand.
+func (k *Node) RereadKeys() error {
+	_, err := k.UseKeys(k.keys.Keys)
+	return err
+}
+
+// UseKeys puts the keys that get returns into force. Only one call runs at a time: otherwise the
+// call that read first could finish last, and the key of the other call, which has sealed cookies
+// by then, would be unknown.
+func (k *Node) UseKeys(
+	get func() ([]datadir.SealingKey, error),
+) ([]datadir.SealingKey, error) {
+	k.ring.Lock()
+	defer k.ring.Unlock()
+	keys, err := get()
+	if err != nil {
+		return nil, err
+	}
+	others := k.keysOfOthers()
+	return keys, errors.Join(k.Rooms.SetKeys(ringOf(keys, others)), k.signWith(keys, others))
+}
+
+// rotateOld makes a new sealing key when the newest is too old.
+func (k *Node) rotateOld(now time.Time) error {
+	_, err := k.UseKeys(func() ([]datadir.SealingKey, error) {
+		keys, err := k.keys.Keys()
+		if err != nil {
+			return nil, err
+		}
+		return k.rotate(keys, now)
+	})
+	return err
+}
+
+// rotate makes a new sealing key when the newest is too old.
+func (k *Node) rotate(keys []datadir.SealingKey, now time.Time) ([]datadir.SealingKey, error) {
+	if k.Worker || now.Sub(newest(keys).Made) < rotateEvery {
+		return keys, nil
+	}
+	return k.keys.Rotate(now)
+}
+
+// rotateEvery is the maximum age of the sealing key. Chosen: AES-GCM with random nonces is safe for
+// 2^32 cookies a key (NIST SP 800-38D, section 8.3). A room that seals 5,000 a second reaches that
+// after ten days.
+const rotateEvery = 7 * 24 * time.Hour
+
+// newest returns the key that was made last: it seals, or will when all nodes know it.
+func newest(keys []datadir.SealingKey) datadir.SealingKey {
+	return slices.MaxFunc(keys, func(a, b datadir.SealingKey) int { return a.Made.Compare(b.Made) })
+}
+
+// askedKeys replaces the records of sealing keys in a worker: it requests the keys from the store
+// nodes. It implements store.Store.
+type askedKeys struct{ bus *store.Bus }
+
+// Load implements store.Store.
+func (a askedKeys) Load(ctx context.Context, key string) ([]byte, uint64, error) {
+	b, err := a.bus.Request(ctx, sealingName, []byte(key))
+	return b, 0, err
+}
+
+// keysFrom returns the store from which this process reads sealing keys.
+func (k *Node) keysFrom() store.Store {
+	if k.Worker {
+		return askedKeys{k.Bus}
+	}
+	return k.store
+}
+
+// AtStoreNode returns the error of a command that a worker must not carry out.
+func AtStoreNode(why string) error {
+	return &api.RejectedError{Reason: why, Do: "say the same at a store node: headgate cluster status names them",
+		Err: store.ErrDenied}
+}
+
+// sealingName is the name under which workers request the sealing keys, because they may not read
+// the record.
+const sealingName = "sealing"

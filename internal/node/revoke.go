@@ -173,10 +173,6 @@ func (k *Node) serveWorkers() (stop func(), err error) {
 	return func() { silent(); closed(); deaf() }, nil
 }
 
-// sealingName is the name under which workers request the sealing keys, because they may not read
-// the record.
-const sealingName = "sealing"
-
 // answerSealing sends a worker the keys with which it seals and opens: those of this data center,
 // or the copies of another one. It sends nothing if they cannot be read.
 func (k *Node) answerSealing(ctx context.Context, name []byte) []byte {
@@ -197,31 +193,7 @@ func (k *Node) answerSealing(ctx context.Context, name []byte) []byte {
 	return b
 }
 
-// askedKeys replaces the records of sealing keys in a worker: it requests the keys from the store
-// nodes. It implements store.Store.
-type askedKeys struct{ bus *store.Bus }
-
-// Load implements store.Store.
-func (a askedKeys) Load(ctx context.Context, key string) ([]byte, uint64, error) {
-	b, err := a.bus.Request(ctx, sealingName, []byte(key))
-	return b, 0, err
-}
-
 // CompareAndSwap implements store.Store. It always fails: a worker makes no keys.
 func (askedKeys) CompareAndSwap(context.Context, string, uint64, []byte) (uint64, error) {
 	return 0, store.ErrDenied
-}
-
-// keysFrom returns the store from which this process reads sealing keys.
-func (k *Node) keysFrom() store.Store {
-	if k.Worker {
-		return askedKeys{k.Bus}
-	}
-	return k.store
-}
-
-// AtStoreNode returns the error of a command that a worker must not carry out.
-func AtStoreNode(why string) error {
-	return &api.RejectedError{Reason: why, Do: "say the same at a store node: headgate cluster status names them",
-		Err: store.ErrDenied}
 }

@@ -6,49 +6,13 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate/internal/analytics"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/histogram"
 	"github.com/headgate/headgate/internal/node"
-	"github.com/headgate/headgate/internal/proxy"
 )
-
-// originCounts counts the results of the requests to a room's origin.
-type originCounts struct {
-	c2xx, c3xx, c4xx, c5xx, none, gone atomic.Int64
-	took                               histogram.Histogram // until the headers of the answer
-	nanos                              atomic.Int64        // sum of all durations
-}
-
-// answers returns how many requests the origin answered.
-func (o *originCounts) answers() int64 {
-	return o.c2xx.Load() + o.c3xx.Load() + o.c4xx.Load() + o.c5xx.Load()
-}
-
-// add counts one request; see proxy.Config.OnAnswer for status.
-func (o *originCounts) add(status int, took time.Duration) {
-	switch {
-	case status == 0:
-		o.none.Add(1)
-		return
-	case status == proxy.StatusClientGone:
-		o.gone.Add(1)
-		return
-	case status < 300:
-		o.c2xx.Add(1)
-	case status < 400:
-		o.c3xx.Add(1)
-	case status < 500:
-		o.c4xx.Add(1)
-	default:
-		o.c5xx.Add(1)
-	}
-	o.took.Add(took)
-	o.nanos.Add(int64(took))
-}
 
 // Parameters of the analytics. Chosen.
 const (

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/api"
-	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/control"
 	"github.com/headgate/headgate/internal/store"
 )
@@ -68,15 +67,6 @@ func (s *Server) Change(
 	got := api.ChangeResult{Before: texts(&g.now, pairs), After: texts(now, pairs)}
 	got.Status = g.room.Status()
 	return got, nil
-}
-
-// texts returns the current values of the keys in pairs.
-func texts(r *config.Room, pairs map[string]string) map[string]string {
-	m := map[string]string{}
-	for k := range pairs {
-		m[k] = r.Text(k)
-	}
-	return m
 }
 
 // followChanges takes over the live changes that other nodes make to rooms, until ctx ends.

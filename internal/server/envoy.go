@@ -11,13 +11,6 @@ import (
 	"github.com/headgate/headgate/internal/envoy"
 )
 
-// envoyGate serves Envoy's rate limit service; nil is none.
-type envoyGate struct {
-	listener net.Listener
-	service  *envoy.Service
-	rules    *envoy.Rules // in force; guarded by turn
-}
-
 // maxRuleFile bounds the size of a file of rules. Package envoy has the same limit.
 const maxRuleFile = 4 << 20
 

@@ -3,9 +3,6 @@ package server
 import (
 	"context"
 	"time"
-
-	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/events"
 )
 
 // Parameters of following events. Chosen: nobody notices a start that is a quarter of a second
@@ -15,24 +12,6 @@ const (
 	eventWait  = 3 * time.Second // for the record of one room
 	eventAgain = 2 * time.Second // after a failed attempt
 )
-
-// eventOf converts the current event to the type that a room takes.
-func eventOf(m *events.State) headgate.Event {
-	if m.Active == nil {
-		return headgate.Event{}
-	}
-	return headgate.Event{Name: m.Active.Name, Active: true, Prequeue: m.Prequeue,
-		Shuffle: m.Active.Shuffle, StartsAt: m.Active.Start, EndsAt: m.Active.End}
-}
-
-// drawOf returns the plan of the next draw.
-func drawOf(m *events.State, now time.Time) headgate.DrawPlan {
-	if m.Draw == nil {
-		return headgate.DrawPlan{}
-	}
-	return headgate.DrawPlan{Event: m.Draw.Key, StartsAt: m.Draw.Start,
-		Begun: !m.Draw.Announced(now), Started: m.Draw.Started(now)}
-}
 
 // followEvents applies the events to the rooms, by the wall clock, until ctx ends. It reads the
 // clock repeatedly instead of sleeping until the next event, so that it notices a clock that was

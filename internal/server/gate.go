@@ -4,101 +4,15 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/cors"
+	"github.com/headgate/headgate/internal/events"
 	"github.com/headgate/headgate/internal/proxy"
-	"github.com/headgate/headgate/internal/route"
 )
-
-// A roomSet is one snapshot of all rooms, as requests see them. It never changes.
-type roomSet struct {
-	cfg   *config.Config // from the last read of the file
-	gates []*gate        // in the order of cfg
-}
-
-func (s *roomSet) find(name string) *gate {
-	for _, g := range s.gates {
-		if g.file.Name == name {
-			return g
-		}
-	}
-	return nil
-}
-
-// with returns a copy of the set in which g replaces the gate of the same name.
-func (s *roomSet) with(g *gate) *roomSet {
-	next := &roomSet{cfg: s.cfg}
-	for _, old := range s.gates {
-		if old.file.Name == g.file.Name {
-			old = g
-		}
-		next.gates = append(next.gates, old)
-	}
-	return next
-}
-
-// gate is one room with the connection to its origin. It never changes: a change makes another gate
-// around the same room.
-type gate struct {
-	file config.Room  // as in the file
-	now  config.Room  // with the live changes
-	live *api.Live    // nil: none
-	made *dynamicRoom // nil: the room is in the file
-
-	room      *headgate.Room
-	places    *route.Set
-	look      *look
-	proxy     *proxy.Proxy
-	handler   http.Handler
-	preflight http.Handler // nil without cors
-	cors      *cors.Policy // nil: preflights go to the origin
-	ended     *endings
-	origin    *originCounts
-	broken    *brokenAnswers
-
-	runs, probes *task // Run of the room and of the proxy
-}
-
-// damaged reports whether the room's record cannot be read. Such a room cannot change until the
-// record is restored.
-func (g *gate) damaged() bool { return g.room.Status().Record.Damaged != "" }
-
-// A crew starts tasks while Run serves.
-type crew struct {
-	ctx  context.Context
-	wg   *sync.WaitGroup
-	fail func(error)
-}
-
-// A task runs until it is ended or Run ends.
-type task struct {
-	stop context.CancelFunc
-	done chan struct{}
-}
-
-// start runs f in a goroutine. An error of f ends Run, unless the task was ended.
-func (c *crew) start(f func(context.Context) error) *task {
-	ctx, stop := context.WithCancel(c.ctx)
-	t := &task{stop: stop, done: make(chan struct{})}
-	c.wg.Go(func() {
-		defer close(t.done)
-		if err := f(ctx); err != nil && ctx.Err() == nil {
-			c.fail(err)
-		}
-	})
-	return t
-}
-
-// end stops the task and waits for it.
-func (t *task) end() {
-	t.stop()
-	<-t.done
-}
 
 // openRooms opens the rooms of the configuration, with their live changes, and the rooms of the
 // management API. A room of the API that cannot be opened is retried.
@@ -296,4 +210,22 @@ func (s *Server) fileRooms() (all []*config.Room) {
 		all = append(all, &g.file)
 	}
 	return all
+}
+
+// eventOf converts the current event to the type that a room takes.
+func eventOf(m *events.State) headgate.Event {
+	if m.Active == nil {
+		return headgate.Event{}
+	}
+	return headgate.Event{Name: m.Active.Name, Active: true, Prequeue: m.Prequeue,
+		Shuffle: m.Active.Shuffle, StartsAt: m.Active.Start, EndsAt: m.Active.End}
+}
+
+// drawOf returns the plan of the next draw.
+func drawOf(m *events.State, now time.Time) headgate.DrawPlan {
+	if m.Draw == nil {
+		return headgate.DrawPlan{}
+	}
+	return headgate.DrawPlan{Event: m.Draw.Key, StartsAt: m.Draw.Start,
+		Begun: !m.Draw.Announced(now), Started: m.Draw.Started(now)}
 }

@@ -9,28 +9,12 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/control"
 	"github.com/headgate/headgate/internal/envoy"
-	"github.com/headgate/headgate/internal/traces"
 	"github.com/headgate/headgate/ratelimit"
 )
-
-// callLimits holds the rate limits of the process, and which of them apply to the requests of each
-// room.
-type callLimits struct {
-	*control.Limits
-	traces *traces.Tracer // nil: nothing is recorded
-	met    atomic.Pointer[metLimits]
-}
-
-// metLimits is one snapshot of the limits of the file that can apply to requests of rooms, by name.
-type metLimits struct {
-	known map[string]ratelimit.RequestLimit
-}
 
 func (s *Server) newLimits(cfg *config.Config) (*callLimits, error) {
 	rules, err := ratelimit.New(ratelimit.Config{Limits: control.LimitConfigs(cfg),
@@ -160,33 +144,4 @@ func (h *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.built.Store(b)
 	}
 	b.ServeHTTP(w, r)
-}
-
-// limits collects what each limit has decided, and what this process counts for others.
-func (c *collector) limits(ch chan<- prometheus.Metric) {
-	hosted, standby := c.s.node.Rooms.LimitShards()
-	shards := prometheus.NewDesc("headgate_limit_shards",
-		"Shards of the keys of shared limits that this node hosts, or stands by for.", []string{"role"}, nil)
-	ch <- prometheus.MustNewConstMetric(shards, prometheus.GaugeValue, float64(hosted), "host")
-	ch <- prometheus.MustNewConstMetric(shards, prometheus.GaugeValue, float64(standby), "standby")
-	for _, cfg := range c.s.limits.Rules.Limits() {
-		t, err := c.s.limits.Rules.Totals(cfg.Name)
-		if err != nil { // removed in the meantime
-			continue
-		}
-		send := func(kind prometheus.ValueType, name, help string, v float64) {
-			d := prometheus.NewDesc(name, help, []string{"limit"}, nil)
-			ch <- prometheus.MustNewConstMetric(d, kind, v, cfg.Name)
-		}
-		send(prometheus.CounterValue, "headgate_limit_passed_total", "Calls that a limit let pass.",
-			float64(t.Passed))
-		send(prometheus.CounterValue, "headgate_limit_refused_total", "Calls that a limit refused.",
-			float64(t.Refused))
-		send(prometheus.CounterValue, "headgate_limit_shadowed_total",
-			"Calls that a limit in shadow mode would have refused.", float64(t.Shadowed))
-		send(prometheus.CounterValue, "headgate_limit_unreachable_total",
-			"Calls decided while the host of their key was out of reach.", float64(t.Unreachable))
-		send(prometheus.GaugeValue, "headgate_limit_keys", "Keys that a limit holds in this process.",
-			float64(t.Keys))
-	}
 }

@@ -15,15 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/manage"
 	"github.com/headgate/headgate/internal/pages"
-	"github.com/headgate/headgate/internal/route"
 )
-
-// A look holds the content of a room's pages, as read from its files.
-type look struct {
-	page   *pages.Page
-	assets *pages.Assets // nil: none
-	places *route.Set    // the routes of the room
-}
 
 // checkPages reports faults in the files of the rooms' own pages.
 func checkPages(cfg *config.Config) error {

@@ -3,10 +3,7 @@ package server
 import (
 	"context"
 	"errors"
-	"net"
 	"path/filepath"
-	"runtime/debug"
-	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -68,58 +65,6 @@ func (s *Server) dataFolder() string {
 	}
 	return s.cfg.Data
 }
-
-// A build describes the origin of the binary.
-type build struct{ version, revision, golang string }
-
-func readBuild() build {
-	b := build{version: "unknown"}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return b
-	}
-	b.golang = info.GoVersion
-	if info.Main.Version != "" {
-		b.version = info.Main.Version
-	}
-	for _, set := range info.Settings {
-		if set.Key == "vcs.revision" {
-			b.revision = set.Value
-		}
-	}
-	return b
-}
-
-type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
-
-// A Machine is the environment of a process. A nil field uses the real machine. Tests provide
-// others, to run many nodes in one process and to simulate failures of each.
-type Machine struct {
-	// Listen opens the addresses of visitors, operators and Envoy.
-	Listen func(network, addr string) (net.Listener, error)
-	// Dial opens the connections to origins and to the targets of queues and webhooks.
-	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// Engine opens a connection to an account of the engine, in place of an engine that headgate
-	// starts or finds by its address.
-	Engine func(account string) (net.Conn, error)
-	// Boot is the clock that decisions are based on.
-	Boot func() time.Duration
-}
-
-func (m *Machine) listen(addr, key string) (l net.Listener, err error) {
-	if m.Listen != nil {
-		l, err = m.Listen("tcp", addr)
-	} else {
-		l, err = net.Listen("tcp", addr)
-	}
-	if err != nil {
-		return nil, addressError(key, addr, err)
-	}
-	return l, nil
-}
-
-// endings counts the sessions of a room that backends have ended since the start.
-type endings struct{ completed, abandoned atomic.Int64 }
 
 // checkoutDesk returns the handler of the checkout features of a room.
 func (s *Server) checkoutDesk(g *gate) *checkout.Handler {

@@ -11,54 +11,14 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/control"
 	"github.com/headgate/headgate/internal/deliver"
-	"github.com/headgate/headgate/internal/platform"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/queue"
 )
-
-// jobQueues holds the queues of the process. A reload makes another set of them.
-type jobQueues struct {
-	capacity *queue.Capacity
-	room     *diskRoom
-	set      atomic.Pointer[[]*openQueue]
-
-	throttles map[string]*deliver.Throttle // by scheme and host of the target; guarded by turn
-	leaving   map[string]*task             // removed, but not ended yet, by name; guarded by turn
-}
-
-// An openQueue is a queue of the configuration.
-type openQueue struct {
-	*queue.Queue
-	file   config.Queue
-	pace   string // the limit that is the full rate of a target with other users
-	target *target
-	config queue.Config
-	runs   *task // guarded by turn
-}
-
-// all returns the current queues.
-func (j *jobQueues) all() (all []*queue.Queue) {
-	for _, q := range *j.set.Load() {
-		all = append(all, q.Queue)
-	}
-	return all
-}
-
-func (j *jobQueues) find(name string) *openQueue {
-	for _, q := range *j.set.Load() {
-		if q.file.Name == name {
-			return q
-		}
-	}
-	return nil
-}
 
 // openQueues finds or creates the queues of the configuration.
 func (s *Server) openQueues(ctx context.Context) error {
@@ -353,48 +313,4 @@ func (s *Server) trim(ctx context.Context) {
 		}
 		last = moved
 	}
-}
-
-// Parameters of diskRoom. Chosen: docs/operations.md says that 100 MB of free space is enough for
-// everything but jobs. A small disk has less. Jobs that are written between two checks are counted.
-const (
-	keptFree     = 100 << 20
-	keptFreePart = 20 // of the disk, if that is less
-	lookAgain    = 100 * time.Millisecond
-)
-
-// A diskRoom keeps jobs from filling the disk of the data folder. On a full disk no room admits
-// anyone, and no job can be marked as done or removed, so the disk would stay full. It may be used
-// by many goroutines at once.
-type diskRoom struct {
-	dir  string
-	look func(dir string) (free, size uint64, err error)
-
-	mu   sync.Mutex
-	at   time.Time // time of the last check
-	left int64     // bytes that may still be written
-	kept int64
-}
-
-func newDiskRoom(dir string) *diskRoom { return &diskRoom{dir: dir, look: platform.Space} }
-
-// take reserves space for that many bytes of jobs, or returns an error that explains why they may
-// not be written.
-func (d *diskRoom) take(bytes int64) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if now := time.Now(); now.Sub(d.at) >= lookAgain {
-		free, size, err := d.look(d.dir)
-		if err != nil { // free space unknown: the engine rejects what does not fit
-			return nil
-		}
-		d.kept = int64(min(keptFree, size/keptFreePart))
-		d.at, d.left = now, int64(free)-d.kept
-	}
-	if bytes > d.left {
-		return fmt.Errorf("the disk of the data folder has too little room: %d MB are kept free for all else",
-			max(1, d.kept>>20))
-	}
-	d.left -= bytes
-	return nil
 }

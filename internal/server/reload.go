@@ -12,18 +12,12 @@ import (
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/control"
-	"github.com/headgate/headgate/internal/envoy"
+	"github.com/headgate/headgate/internal/manage"
+	"github.com/headgate/headgate/internal/rules"
 )
 
 // reloadWait bounds a reload, however many rooms it changes.
 const reloadWait = time.Minute
-
-// A reading is the result of the last read of the configuration.
-type reading struct {
-	at   time.Time
-	good time.Time // the last successful read; the first is the one at the start
-	err  error
-}
 
 // Reload implements api.Process: it reads the configuration file again and puts it into force as
 // one snapshot. On an error nothing has changed. Visitors notice only the new values: sessions go
@@ -81,23 +75,6 @@ func (s *Server) ReloadOn(ctx context.Context, signals <-chan os.Signal) {
 			s.log.Error("configuration not reloaded, nothing has changed", "error", err)
 		}
 	}
-}
-
-// A swap is a reload in progress. undo takes back the steps done so far, most recent first.
-type swap struct {
-	s        *Server
-	old, new *roomSet
-	trust    bool // trusted_proxies have changed
-	lists    bool // lists have changed
-	made     bool // only rooms of the store may be new
-	got      api.ReloadResult
-
-	wants          []want
-	added, changed []*gate // parts of new
-	rules          *envoy.Rules
-	jobs           []*openQueue
-	hooks          []*openWebhook
-	undo           []func() error
 }
 
 func (s *Server) reload(ctx context.Context) (api.ReloadResult, error) {
@@ -405,4 +382,92 @@ func (w *swap) commitRooms() {
 	for _, g := range left { // requests in flight keep their connections until they end
 		g.proxy.CloseIdleConnections()
 	}
+}
+
+// wantsOf returns all rooms that should be open with a configuration. When the rooms in the store
+// cannot be read, those that are open now stay.
+func (s *Server) wantsOf(ctx context.Context, cfg *config.Config, old *roomSet) ([]want, error) {
+	looks, err := readLooks(cfg, s.book)
+	if err != nil {
+		return nil, err
+	}
+	var all []want
+	for i := range cfg.Rooms {
+		c := &cfg.Rooms[i]
+		all = append(all, want{room: *c, look: looks[c.Name]})
+	}
+	book, revision, err := s.rooms.Read(ctx, s.reading(cfg))
+	if err == nil {
+		err = s.rooms.Accept(book, revision)
+	}
+	if err != nil {
+		s.log.Error("the rooms of the management API cannot be read, and stay as they are", "error", err)
+		for _, g := range old.gates {
+			if g.made != nil && old.find(g.file.Name) == g && !names(cfg, g.file.Name) {
+				all = append(all, want{g.file, g.look, g.made})
+			}
+		}
+		s.rooms.Retry()
+		return all, nil
+	}
+	return append(all, s.madeWants(book)...), nil
+}
+
+func names(cfg *config.Config, room string) bool {
+	for i := range cfg.Rooms {
+		if cfg.Rooms[i].Name == room {
+			return true
+		}
+	}
+	return false
+}
+
+// madeWants returns the rooms of the store that can be opened, and records why the others cannot.
+func (s *Server) madeWants(book *manage.Catalog) (all []want) {
+	problems := map[string]string{}
+	for _, w := range book.Wanted() {
+		if w.Problem != "" {
+			problems[w.ID] = w.Problem
+			s.log.Warn("room of the management API not in force", "room", w.Room.Name, "why", w.Problem)
+			continue
+		}
+		l, err := madeLook(&w, s.book)
+		if err != nil {
+			problems[w.ID] = err.Error()
+			continue
+		}
+		all = append(all, want{w.Room, l, &dynamicRoom{id: w.ID, revokes: w.Revokes}})
+	}
+	s.rooms.SetProblems(problems)
+	return all
+}
+
+// without drops the new values of one room of the store that cannot be put into force, for example
+// because a rule refers to a list that is no longer in the file. The other rooms must not wait for
+// it. The room stays as it is and is retried. A reload is rejected instead, because the operator
+// can correct the file.
+func (w *swap) without(ctx context.Context, room string, made *dynamicRoom, err error) error {
+	_, rule := errors.AsType[*rules.Error](err)
+	switch {
+	case made != nil && w.made && ctx.Err() == nil:
+		w.s.rooms.Fail(made.id, err)
+		w.s.log.Warn("room of the management API not in force", "room", room, "why", err)
+	case made != nil && rule:
+		return &api.RejectedError{Err: err, Reason: err.Error() + "; the room was made by the management API",
+			Do: "put back what the rule asks for, or change the rule first"}
+	default:
+		return err
+	}
+	here := func(g *gate) bool { return g.file.Name == room }
+	w.new.gates, w.changed = slices.DeleteFunc(w.new.gates, here), slices.DeleteFunc(w.changed, here)
+	w.got.Rooms.Changed = slices.DeleteFunc(w.got.Rooms.Changed, func(s string) bool { return s == room })
+	if was := w.old.find(room); was != nil {
+		w.new.gates = append(w.new.gates, was)
+	}
+	return nil
+}
+
+// reading returns the settings with which the dynamic rooms are read for a configuration.
+func (s *Server) reading(cfg *config.Config) control.Reading {
+	return control.Reading{Config: cfg, At: s.read.Load().good}
 }

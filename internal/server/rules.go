@@ -1,24 +1,13 @@
 package server
 
 import (
-	"net/http"
 	"slices"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/decide"
 	"github.com/headgate/headgate/internal/rules"
 )
-
-// roomRules are the compiled rules of a room. They never change.
-type roomRules struct {
-	set      *rules.Set
-	secure   func(*http.Request) bool
-	crawlers *rules.Crawlers // nil: crawlers are treated like other visitors
-	anyCase  bool            // the origin may ignore the case of paths
-}
 
 // rulesOf compiles the rules of a room, nil if it has none, and returns the lanes that they use.
 func (s *Server) rulesOf(all *config.Config, c *config.Room) (headgate.Rules, []headgate.Lane, error) {
@@ -81,31 +70,4 @@ func sameLists(a, b *config.Config) bool {
 	return slices.EqualFunc(a.Lists, b.Lists, func(x, y config.List) bool {
 		return x.Name == y.Name && slices.Equal(x.Addresses, y.Addresses) && slices.Equal(x.Texts, y.Texts)
 	})
-}
-
-// rules collects the decisions of the rules of a room.
-func (c *collector) rules(ch chan<- prometheus.Metric, st *headgate.Status) {
-	d := prometheus.NewDesc("headgate_rules_total", "Requests that rules have decided on.",
-		[]string{"room", "action"}, nil)
-	t := &st.Totals
-	for action, n := range map[string]int64{
-		"bypass": t.Bypassed, "crawler": t.Crawlers, "deny": t.Denied, "lane": t.SentToLane,
-	} {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), st.Name, action)
-	}
-}
-
-// lanes collects the metrics of the lanes of a room.
-func (c *collector) lanes(ch chan<- prometheus.Metric, st *headgate.Status) {
-	labels := []string{"room", "lane"}
-	say := func(name, help string, kind prometheus.ValueType, n int64, lane string) {
-		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, labels, nil), kind, float64(n),
-			st.Name, lane)
-	}
-	for _, x := range st.Lanes {
-		say("headgate_lane_waiting", "Visitors in a lane, those called included.", prometheus.GaugeValue,
-			x.Waiting, x.Name)
-		say("headgate_lane_calls_total", "Calls of a lane since the host took over.",
-			prometheus.CounterValue, x.Calls, x.Name)
-	}
 }

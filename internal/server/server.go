@@ -15,33 +15,64 @@
 // # What it does not do
 //
 // It decides nothing about a visitor: the Room of the root package does.
+//
+// # The files
+//
+// From the top down:
+//
+//	open                      entry: opens the parts, runs them, drains
+//	change, events, admin     what operators and the calendar change
+//	dynamicrooms, reload      rooms made at run time; a new configuration, prepared and committed
+//	gate                      opens, starts and ends one room
+//	metrics                   what each part counts
+//	webhookevents, webhooks, webhookpost, target
+//	                          notices: what happened, for whom, how it is delivered
+//	queues, limits, rules, ...
+//	                          the parts: each opens, reloads and closes its own
+//	server                    the types of all parts, and Server, which has them
 package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/analytics"
+	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/certs"
 	"github.com/headgate/headgate/internal/chanmutex"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/control"
+	"github.com/headgate/headgate/internal/cors"
 	"github.com/headgate/headgate/internal/dashboard"
+	"github.com/headgate/headgate/internal/deliver"
+	"github.com/headgate/headgate/internal/envoy"
 	"github.com/headgate/headgate/internal/guard"
 	"github.com/headgate/headgate/internal/hint"
+	"github.com/headgate/headgate/internal/histogram"
 	"github.com/headgate/headgate/internal/node"
 	"github.com/headgate/headgate/internal/pages"
 	"github.com/headgate/headgate/internal/platform"
+	"github.com/headgate/headgate/internal/proxy"
+	"github.com/headgate/headgate/internal/route"
 	"github.com/headgate/headgate/internal/rules"
+	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/internal/traces"
+	"github.com/headgate/headgate/internal/webhook"
+	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 // Timeouts and sizes against slow and greedy clients. Chosen: a browser needs far less, and
@@ -91,119 +122,6 @@ type Server struct {
 	running chan struct{} // closed when Run has begun
 }
 
-// Open builds the rooms and binds both addresses. The caller must then call Run or Close.
-func Open(ctx context.Context, cfg *config.Config, log *slog.Logger) (*Server, error) {
-	return OpenOn(ctx, Machine{}, cfg, log)
-}
-
-// OpenOn is Open on a machine that the caller provides.
-func OpenOn(
-	ctx context.Context, m Machine, cfg *config.Config, log *slog.Logger,
-) (*Server, error) {
-	for _, limit := range platform.Limits() {
-		log.Warn("limit of this operating system", "limit", limit)
-	}
-	if err := raiseFiles(log); err != nil {
-		return nil, err
-	}
-	s := &Server{cfg: cfg, log: log, machine: m, began: time.Now(), running: make(chan struct{})}
-	s.conns.Max, s.conns.Log = s.mostConnections, log
-	err := CheckFiles(cfg)
-	if err != nil {
-		return nil, err
-	}
-	if err = checkLimits(cfg); err != nil {
-		return nil, err
-	}
-	if s.book, err = pages.NewDefaultPages(errorRetry); err != nil {
-		return nil, err
-	}
-	if s.crawlers, err = cfg.NewCrawlers(); err != nil {
-		return nil, err
-	}
-	options := node.Options{Dial: m.Engine, Boot: m.Boot, Version: readBuild().version, Log: log}
-	if s.node, err = node.Open(ctx, options, cfg); err != nil {
-		return nil, err
-	}
-	s.changes, s.rooms = control.NewRoomChanges(s.node, log), control.NewRooms(s.node, log)
-	s.analytics = s.newAnalytics()
-	if err := s.open(ctx, cfg); err != nil {
-		s.node.Close()
-		return nil, err
-	}
-	return s, nil
-}
-
-// CheckFiles reads the files that the configuration names and reports faults in them before an
-// address is bound: rules for Envoy, pages, secrets and certificates of targets and webhooks, and
-// the certificates of HTTPS. Those of cluster and engine are read with the configuration.
-func CheckFiles(cfg *config.Config) (err error) {
-	if cfg.Envoy != nil {
-		_, err = readRules(cfg.Envoy.Rules)
-	}
-	if err == nil {
-		err = checkPages(cfg)
-	}
-	if err == nil {
-		err = checkTargets(cfg)
-	}
-	switch t := &cfg.TLS; {
-	case err != nil || !t.On():
-	case len(t.ACME.Domains) > 0:
-		_, err = certs.ReadRoots(t.ACME.Root)
-	default:
-		_, err = certs.ReadPair(t.Certificate, t.Key, time.Now())
-	}
-	return err
-}
-
-// open builds the rooms and binds the addresses.
-func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
-	if s.traces, err = newTraces(cfg.Traces, s.node.Config.Node, s.log); err != nil {
-		return err
-	}
-	if s.limits, err = s.newLimits(cfg); err != nil {
-		return err
-	}
-	opening, stop := context.WithTimeout(ctx, node.OpenWait)
-	defer stop()
-	err = s.openRooms(opening)
-	if err == nil {
-		err = s.openQueues(opening)
-	}
-	if err == nil {
-		err = s.openWebhooks(opening)
-	}
-	if err != nil && ctx.Err() == nil && opening.Err() != nil {
-		return s.node.Folder.Fault("the records cannot be written", err)
-	}
-	if err != nil {
-		return err
-	}
-	if s.public, err = s.machine.listen(cfg.Listen, "listen"); err != nil {
-		return err
-	}
-	if s.admin, err = s.machine.listen(cfg.AdminListen, "admin_listen"); err != nil {
-		s.public.Close()
-		return err
-	}
-	if err = s.openEnvoy(cfg); err == nil {
-		err = s.limits.Take(opening)
-	}
-	if err == nil {
-		err = s.openTLS(ctx, cfg)
-	}
-	if err == nil {
-		s.board, err = s.openDashboard()
-	}
-	if err != nil {
-		s.public.Close()
-		s.admin.Close()
-		s.envoy.close()
-	}
-	return err
-}
-
 // addressError reports an address that could not be bound. The key is listen, admin_listen,
 // envoy.listen or tls.listen.
 func addressError(key, addr string, err error) error {
@@ -233,106 +151,6 @@ func (s *Server) Addr() net.Addr { return s.public.Addr() }
 // AdminAddr returns the address of the operators' listener.
 func (s *Server) AdminAddr() net.Addr { return s.admin.Addr() }
 
-// Run serves until ctx ends, then drains.
-func (s *Server) Run(ctx context.Context) error {
-	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer stop(nil)
-	var wg sync.WaitGroup
-	fail := func(err error) {
-		if err != nil {
-			stop(err)
-		}
-	}
-	s.begin(&crew{ctx: work, wg: &wg, fail: fail})
-	rooms := guard.Handler(http.HandlerFunc(s.route), s.pace)
-	public := s.httpServer(s.plainHTTP(rooms))
-	admin := s.httpServer(guard.Handler(s.board.Handler(), s.pace))
-	secure := s.secureServer(rooms) // nil without tls
-	engine, stopEngine := context.WithCancel(context.WithoutCancel(work))
-	var state sync.WaitGroup
-	state.Go(func() { fail(s.node.Run(engine)) })
-	state.Go(func() { s.traces.Run(engine) }) // until the last request has ended
-	follow, unfollow := context.WithCancel(work)
-	defer unfollow()
-	wg.Go(func() { fail(s.followChanges(follow)) })
-	wg.Go(func() { fail(s.limits.Follow(follow)) })
-	sharing := control.NewSharing(s.node, s.changes, s.limits.Limits, s.fileRooms, s.log)
-	wg.Go(func() { fail(sharing.Run(work)) })
-	wg.Go(func() { fail(s.followRooms(follow)) })
-	wg.Go(func() { fail(s.keepAnalytics(work)) })
-	wg.Go(func() { s.trim(work) })
-	wg.Go(func() { s.followEvents(follow) })
-	wg.Go(func() { _ = s.crawlers.Run(work) }) // ends when work ends
-	wg.Go(func() { s.watchTargets(work) })
-	wg.Go(func() { s.watchHappenings(work) })
-	wg.Go(func() { fail(s.board.Run(work)) })
-	s.startTLS(work, secure, &wg, fail)
-	wg.Go(func() { fail(serveOn(public, s.conns.Listen(s.public))) })
-	wg.Go(func() { fail(serveOn(admin, s.admin)) })
-	wg.Go(func() { fail(s.envoy.serve(work)) })
-	wg.Go(func() { s.knowTime(work); s.ready.Store(true) })
-
-	select {
-	case <-ctx.Done():
-	case <-work.Done():
-	}
-	s.ending.Store(true)
-	s.node.Rooms.Leave()
-	var ended sync.WaitGroup
-	ended.Go(s.end) // a change in progress takes as long as the store does
-	s.log.Info("draining", "delay", s.cfg.DrainDelay)
-	s.delay(work)
-	drain, cancel := context.WithTimeout(context.Background(), drainFor)
-	defer cancel()
-	drainAll(drain, public, secure) // cuts off downloads that are still running then
-	err := context.Cause(work)
-	unfollow() // a follower holds the turn for as long as the store does not answer
-	ended.Wait()
-	stop(nil)
-	closeAdmin(admin)
-	wg.Wait() // the rooms have written their last records
-	if s.analytics != nil {
-		s.analytics.Close()
-	}
-	stopEngine()
-	state.Wait()
-	s.node.Close()
-	return err
-}
-
-// timeWait bounds how long a node of a cluster is not ready because a host is missing. After that
-// it serves what it can. Chosen: three elections of the store.
-const timeWait = 30 * time.Second
-
-// knowTime waits, in a cluster, until each room knows the time of its counter and the hosts of
-// limits answer. Without the time a room cannot tell whether a visitor's pass has expired.
-func (s *Server) knowTime(ctx context.Context) {
-	if s.node.Bus == nil {
-		return
-	}
-	ctx, stop := context.WithTimeout(ctx, timeWait)
-	defer stop()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	await := func(what string, known func() bool) {
-		s.awaits.Store(&what)
-		for !known() && ctx.Err() == nil {
-			select {
-			case <-ctx.Done():
-			case <-tick.C:
-			}
-		}
-	}
-	for _, g := range s.set.Load().gates {
-		await("no node counts room "+g.file.Name+" yet",
-			func() bool { return g.room.HasCounterTime() || g.damaged() })
-	}
-	if len(s.limits.Rules.Limits()) > 0 {
-		await("nodes that count keys of limits do not answer yet",
-			func() bool { return s.node.Rooms.CheckLimitHosts(ctx) })
-	}
-}
-
 // unready returns why the process takes no visitors, or "" if it does.
 func (s *Server) unready() string {
 	what := s.awaits.Load()
@@ -347,32 +165,6 @@ func (s *Server) unready() string {
 	return "starting"
 }
 
-// delay waits until load balancers have noticed that the process takes no more visitors.
-func (s *Server) delay(work context.Context) {
-	select {
-	case <-time.After(s.cfg.DrainDelay):
-	case <-work.Done():
-	}
-}
-
-// adminPatience is how long an answer to an operator may still take during shutdown.
-const adminPatience = time.Second
-
-func closeAdmin(h *http.Server) {
-	ctx, stop := context.WithTimeout(context.Background(), adminPatience)
-	defer stop()
-	if h.Shutdown(ctx) != nil {
-		h.Close()
-	}
-}
-
-func serveOn(h *http.Server, l net.Listener) error {
-	if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
-}
-
 func (s *Server) httpServer(h http.Handler) *http.Server {
 	p := &http.Protocols{}
 	p.SetHTTP1(true)
@@ -381,7 +173,470 @@ func (s *Server) httpServer(h http.Handler) *http.Server {
 		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeader, Protocols: p,
 		DisableGeneralOptionsHandler: true, // it would wait for a body without end
-		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: idleTimeout},
-		ErrorLog:                     slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxStreams, WriteByteTimeout: idleTimeout,
+		},
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 }
+
+// collectWait bounds how long a scrape waits for the host of a queue. Chosen.
+const collectWait = time.Second
+
+// A roomSet is one snapshot of all rooms, as requests see them. It never changes.
+type roomSet struct {
+	cfg   *config.Config // from the last read of the file
+	gates []*gate        // in the order of cfg
+}
+
+func (s *roomSet) find(name string) *gate {
+	for _, g := range s.gates {
+		if g.file.Name == name {
+			return g
+		}
+	}
+	return nil
+}
+
+// with returns a copy of the set in which g replaces the gate of the same name.
+func (s *roomSet) with(g *gate) *roomSet {
+	next := &roomSet{cfg: s.cfg}
+	for _, old := range s.gates {
+		if old.file.Name == g.file.Name {
+			old = g
+		}
+		next.gates = append(next.gates, old)
+	}
+	return next
+}
+
+// gate is one room with the connection to its origin. It never changes: a change makes another gate
+// around the same room.
+type gate struct {
+	file config.Room  // as in the file
+	now  config.Room  // with the live changes
+	live *api.Live    // nil: none
+	made *dynamicRoom // nil: the room is in the file
+
+	room      *headgate.Room
+	places    *route.Set
+	look      *look
+	proxy     *proxy.Proxy
+	handler   http.Handler
+	preflight http.Handler // nil without cors
+	cors      *cors.Policy // nil: preflights go to the origin
+	ended     *endings
+	origin    *originCounts
+	broken    *brokenAnswers
+
+	runs, probes *task // Run of the room and of the proxy
+}
+
+// damaged reports whether the room's record cannot be read. Such a room cannot change until the
+// record is restored.
+func (g *gate) damaged() bool { return g.room.Status().Record.Damaged != "" }
+
+// A crew starts tasks while Run serves.
+type crew struct {
+	ctx  context.Context
+	wg   *sync.WaitGroup
+	fail func(error)
+}
+
+// start runs f in a goroutine. An error of f ends Run, unless the task was ended.
+func (c *crew) start(f func(context.Context) error) *task {
+	ctx, stop := context.WithCancel(c.ctx)
+	t := &task{stop: stop, done: make(chan struct{})}
+	c.wg.Go(func() {
+		defer close(t.done)
+		if err := f(ctx); err != nil && ctx.Err() == nil {
+			c.fail(err)
+		}
+	})
+	return t
+}
+
+// A task runs until it is ended or Run ends.
+type task struct {
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+// end stops the task and waits for it.
+func (t *task) end() {
+	t.stop()
+	<-t.done
+}
+
+// A Machine is the environment of a process. A nil field uses the real machine. Tests provide
+// others, to run many nodes in one process and to simulate failures of each.
+type Machine struct {
+	// Listen opens the addresses of visitors, operators and Envoy.
+	Listen func(network, addr string) (net.Listener, error)
+	// Dial opens the connections to origins and to the targets of queues and webhooks.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Engine opens a connection to an account of the engine, in place of an engine that headgate
+	// starts or finds by its address.
+	Engine func(account string) (net.Conn, error)
+	// Boot is the clock that decisions are based on.
+	Boot func() time.Duration
+}
+
+func (m *Machine) listen(addr, key string) (l net.Listener, err error) {
+	if m.Listen != nil {
+		l, err = m.Listen("tcp", addr)
+	} else {
+		l, err = net.Listen("tcp", addr)
+	}
+	if err != nil {
+		return nil, addressError(key, addr, err)
+	}
+	return l, nil
+}
+
+type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// A build describes the origin of the binary.
+type build struct{ version, revision, golang string }
+
+func readBuild() build {
+	b := build{version: "unknown"}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	b.golang = info.GoVersion
+	if info.Main.Version != "" {
+		b.version = info.Main.Version
+	}
+	for _, set := range info.Settings {
+		if set.Key == "vcs.revision" {
+			b.revision = set.Value
+		}
+	}
+	return b
+}
+
+// jobQueues holds the queues of the process. A reload makes another set of them.
+type jobQueues struct {
+	capacity *queue.Capacity
+	room     *diskRoom
+	set      atomic.Pointer[[]*openQueue]
+
+	throttles map[string]*deliver.Throttle // by scheme and host of the target; guarded by turn
+	leaving   map[string]*task             // removed, but not ended yet, by name; guarded by turn
+}
+
+// all returns the current queues.
+func (j *jobQueues) all() (all []*queue.Queue) {
+	for _, q := range *j.set.Load() {
+		all = append(all, q.Queue)
+	}
+	return all
+}
+
+func (j *jobQueues) find(name string) *openQueue {
+	for _, q := range *j.set.Load() {
+		if q.file.Name == name {
+			return q
+		}
+	}
+	return nil
+}
+
+// An openQueue is a queue of the configuration.
+type openQueue struct {
+	*queue.Queue
+	file   config.Queue
+	pace   string // the limit that is the full rate of a target with other users
+	target *target
+	config queue.Config
+	runs   *task // guarded by turn
+}
+
+// callLimits holds the rate limits of the process, and which of them apply to the requests of each
+// room.
+type callLimits struct {
+	*control.Limits
+	traces *traces.Tracer // nil: nothing is recorded
+	met    atomic.Pointer[metLimits]
+}
+
+// metLimits is one snapshot of the limits of the file that can apply to requests of rooms, by name.
+type metLimits struct {
+	known map[string]ratelimit.RequestLimit
+}
+
+// A look holds the content of a room's pages, as read from its files.
+type look struct {
+	page   *pages.Page
+	assets *pages.Assets // nil: none
+	places *route.Set    // the routes of the room
+}
+
+// webhooks holds the webhooks of the process. A reload makes another set of them.
+type webhooks struct {
+	set     atomic.Pointer[[]*openWebhook]
+	leaving map[string]*task    // removed, but not ended yet, by name; guarded by turn
+	watched map[string]*watched // rooms with their counter here, and the limits; used by one goroutine
+}
+
+func (h *webhooks) all() []*openWebhook { return *h.set.Load() }
+
+func (h *webhooks) find(name string) *openWebhook {
+	for _, w := range h.all() {
+		if w.file.Name == name {
+			return w
+		}
+	}
+	return nil
+}
+
+// wants reports whether any webhook wants messages of this kind about the room.
+func (h *webhooks) wants(kind, room string) bool {
+	return slices.ContainsFunc(h.all(), func(w *openWebhook) bool { return w.choice.Wants(kind, room) })
+}
+
+// An openWebhook is a webhook of the configuration. When a webhook is changed, its queue and its
+// post stay the same.
+type openWebhook struct {
+	*queue.Queue
+	file   config.Webhook
+	choice webhook.Filter
+	target *target
+	post   *webhookPost
+	runs   *task // guarded by turn
+}
+
+// A reading is the result of the last read of the configuration.
+type reading struct {
+	at   time.Time
+	good time.Time // the last successful read; the first is the one at the start
+	err  error
+}
+
+// A swap is a reload in progress. undo takes back the steps done so far, most recent first.
+type swap struct {
+	s        *Server
+	old, new *roomSet
+	trust    bool // trusted_proxies have changed
+	lists    bool // lists have changed
+	made     bool // only rooms of the store may be new
+	got      api.ReloadResult
+
+	wants          []want
+	added, changed []*gate // parts of new
+	rules          *envoy.Rules
+	jobs           []*openQueue
+	hooks          []*openWebhook
+	undo           []func() error
+}
+
+// https serves visitors by HTTPS. A Server without HTTPS has nil.
+type https struct {
+	listener net.Listener
+	keeper   keeper
+	set      atomic.Pointer[config.TLS] // in force; a reload changes it
+}
+
+// A keeper holds the certificates of the HTTPS listener. Certificate, Ready and Token never block;
+// Run does, until its context ends.
+type keeper interface {
+	Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	Ready(host string) bool
+	Token(path string) (string, bool)
+	States() ([]certs.State, bool)
+	Run(context.Context) error
+}
+
+// A dynamicRoom holds what a gate knows of a room that is not in the file.
+type dynamicRoom struct {
+	id      string
+	revokes bool
+}
+
+// A want is a room that should be open.
+type want struct {
+	room config.Room
+	look *look
+	made *dynamicRoom
+}
+
+// originCounts counts the results of the requests to a room's origin.
+type originCounts struct {
+	c2xx, c3xx, c4xx, c5xx, none, gone atomic.Int64
+	took                               histogram.Histogram // until the headers of the answer
+	nanos                              atomic.Int64        // sum of all durations
+}
+
+// answers returns how many requests the origin answered.
+func (o *originCounts) answers() int64 {
+	return o.c2xx.Load() + o.c3xx.Load() + o.c4xx.Load() + o.c5xx.Load()
+}
+
+// add counts one request; see proxy.Config.OnAnswer for status.
+func (o *originCounts) add(status int, took time.Duration) {
+	switch {
+	case status == 0:
+		o.none.Add(1)
+		return
+	case status == proxy.StatusClientGone:
+		o.gone.Add(1)
+		return
+	case status < 300:
+		o.c2xx.Add(1)
+	case status < 400:
+		o.c3xx.Add(1)
+	case status < 500:
+		o.c4xx.Add(1)
+	default:
+		o.c5xx.Add(1)
+	}
+	o.took.Add(took)
+	o.nanos.Add(int64(took))
+}
+
+// brokenAnswers decides which of a room's unanswered requests are logged.
+type brokenAnswers struct {
+	mu      sync.Mutex
+	gateway brokenSince // 502
+	timeout brokenSince // 504
+}
+
+type brokenSince struct {
+	told time.Time
+	more int // since then
+}
+
+// endings counts the sessions of a room that backends have ended since the start.
+type endings struct{ completed, abandoned atomic.Int64 }
+
+// roomRules are the compiled rules of a room. They never change.
+type roomRules struct {
+	set      *rules.Set
+	secure   func(*http.Request) bool
+	crawlers *rules.Crawlers // nil: crawlers are treated like other visitors
+	anyCase  bool            // the origin may ignore the case of paths
+}
+
+// A target delivers jobs as configured, with the current content of its files.
+type target struct {
+	queue   string
+	file    config.QueueTarget
+	keyIsID bool // see deliver.Target
+	log     *slog.Logger
+	around  func(http.RoundTripper) http.RoundTripper
+	dial    dialFunc
+	current atomic.Pointer[deliver.HTTP]
+
+	mu   sync.Mutex // guards the fields below
+	seen certs.Stamps
+	told string // the last logged error, to log each only once
+}
+
+// throttle is the throttle of a target with other users. Its full rate is the amount of a limit,
+// which may change while it runs.
+type throttle struct {
+	*deliver.Throttle
+	rules ratelimit.Checker
+	limit string
+
+	mu     sync.Mutex
+	looked time.Time
+	pace   deliver.Pace
+}
+
+// envoyGate serves Envoy's rate limit service; nil is none.
+type envoyGate struct {
+	listener net.Listener
+	service  *envoy.Service
+	rules    *envoy.Rules // in force; guarded by turn
+}
+
+// A watched is the state of a room, or of the limits, while this process detects what happens to
+// it.
+type watched struct {
+	since    time.Time
+	loaded   bool
+	rec      webhook.Record
+	revision uint64
+	watch    webhook.Watch
+}
+
+// A postState is the record of a webhook's deliveries, for all nodes and across restarts.
+type postState struct {
+	Gone    string              `json:"gone,omitempty"` // digest of the URL that answered 410
+	GoneAt  time.Time           `json:"gone_at,omitzero"`
+	Sent    int64               `json:"sent"`
+	Failed  int64               `json:"failed"`
+	Dropped int64               `json:"dropped"`
+	Success *api.WebhookSuccess `json:"last_success,omitempty"`
+	Failure *api.WebhookFailure `json:"last_failure,omitempty"`
+}
+
+// A webhookPost delivers the messages of one webhook to its receiver. It is the queue.Handler of
+// the webhook's queue. The host of the queue calls it for one message at a time.
+type webhookPost struct {
+	name  string
+	store store.Store
+	log   *slog.Logger
+	set   atomic.Pointer[openWebhook] // the current configuration
+
+	sent, failed, dropped atomic.Int64 // by this process
+
+	keeping sync.Mutex // serializes writes of the record
+
+	mu  sync.Mutex // guards the fields below
+	was postState  // as last read or written
+	due postState  // not in the record yet: counts are to be added
+}
+
+// A diskRoom keeps jobs from filling the disk of the data folder. On a full disk no room admits
+// anyone, and no job can be marked as done or removed, so the disk would stay full. It may be used
+// by many goroutines at once.
+type diskRoom struct {
+	dir  string
+	look func(dir string) (free, size uint64, err error)
+
+	mu   sync.Mutex
+	at   time.Time // time of the last check
+	left int64     // bytes that may still be written
+	kept int64
+}
+
+// take reserves space for that many bytes of jobs, or returns an error that explains why they may
+// not be written.
+func (d *diskRoom) take(bytes int64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if now := time.Now(); now.Sub(d.at) >= lookAgain {
+		free, size, err := d.look(d.dir)
+		if err != nil { // free space unknown: the engine rejects what does not fit
+			return nil
+		}
+		d.kept = int64(min(keptFree, size/keptFreePart))
+		d.at, d.left = now, int64(free)-d.kept
+	}
+	if bytes > d.left {
+		return fmt.Errorf("the disk of the data folder has too little room: %d MB are kept free for all else",
+			max(1, d.kept>>20))
+	}
+	d.left -= bytes
+	return nil
+}
+
+func newDiskRoom(dir string) *diskRoom { return &diskRoom{dir: dir, look: platform.Space} }
+
+func (m *dynamicRoom) same(x *dynamicRoom) bool { return m == x || m != nil && x != nil && *m == *x }
+
+// obeys reports whether the origin may end a visitor's session. In a room of the file it always
+// may.
+func (m *dynamicRoom) obeys() bool { return m == nil || m.revokes }
+
+// Parameters of diskRoom. Chosen: docs/operations.md says that 100 MB of free space is enough for
+// everything but jobs. A small disk has less. Jobs that are written between two checks are counted.
+const (
+	keptFree     = 100 << 20
+	keptFreePart = 20 // of the disk, if that is less
+	lookAgain    = 100 * time.Millisecond
+)

@@ -5,13 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate/internal/certs"
@@ -21,21 +17,6 @@ import (
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/ratelimit"
 )
-
-// A target delivers jobs as configured, with the current content of its files.
-type target struct {
-	queue   string
-	file    config.QueueTarget
-	keyIsID bool // see deliver.Target
-	log     *slog.Logger
-	around  func(http.RoundTripper) http.RoundTripper
-	dial    dialFunc
-	current atomic.Pointer[deliver.HTTP]
-
-	mu   sync.Mutex // guards the fields below
-	seen certs.Stamps
-	told string // the last logged error, to log each only once
-}
 
 // openTarget reads the files of a target.
 func openTarget(queue string, c *config.QueueTarget, s *Server) (*target, error) {
@@ -172,18 +153,6 @@ func (s *Server) watchTargets(ctx context.Context) {
 	}
 }
 
-// throttle is the throttle of a target with other users. Its full rate is the amount of a limit,
-// which may change while it runs.
-type throttle struct {
-	*deliver.Throttle
-	rules ratelimit.Checker
-	limit string
-
-	mu     sync.Mutex
-	looked time.Time
-	pace   deliver.Pace
-}
-
 // lookAtPace is how often the limit is read. Chosen: as often as queues read theirs.
 const lookAtPace = 250 * time.Millisecond
 
@@ -217,4 +186,10 @@ func (t *throttle) follow(now time.Time) {
 	if pace != t.pace && l.Amount > 0 && t.Throttle.Change(now, pace) == nil {
 		t.pace = pace
 	}
+}
+
+// targetOf returns the target that a webhook posts to.
+func targetOf(c *config.Webhook) *config.QueueTarget {
+	return &config.QueueTarget{URL: c.URL, Method: "POST", SecretFiles: c.SecretFiles,
+		Timeout: webhookTimeout}
 }

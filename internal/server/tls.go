@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -11,31 +10,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headgate/headgate/internal/certs"
 	"github.com/headgate/headgate/internal/config"
 )
-
-// A keeper holds the certificates of the HTTPS listener. Certificate, Ready and Token never block;
-// Run does, until its context ends.
-type keeper interface {
-	Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	Ready(host string) bool
-	Token(path string) (string, bool)
-	States() ([]certs.State, bool)
-	Run(context.Context) error
-}
-
-// https serves visitors by HTTPS. A Server without HTTPS has nil.
-type https struct {
-	listener net.Listener
-	keeper   keeper
-	set      atomic.Pointer[config.TLS] // in force; a reload changes it
-}
 
 // openTLS reads the certificates and binds the address, if HTTPS is on.
 func (s *Server) openTLS(ctx context.Context, cfg *config.Config) error {
@@ -212,27 +191,4 @@ func drainAll(ctx context.Context, servers ...*http.Server) {
 		})
 	}
 	wg.Wait()
-}
-
-// collectTLS sends the metrics of the certificates.
-func (s *Server) collectTLS(ch chan<- prometheus.Metric) {
-	if s.https == nil {
-		return
-	}
-	states, good := s.https.keeper.States()
-	expires := prometheus.NewDesc("headgate_tls_certificate_expires_timestamp_seconds",
-		"When the certificate expires; 0 while there is none.", []string{"name"}, nil)
-	for _, st := range states {
-		at := 0.0
-		if !st.NotAfter.IsZero() {
-			at = float64(st.NotAfter.Unix())
-		}
-		ch <- prometheus.MustNewConstMetric(expires, prometheus.GaugeValue, at, st.Name)
-	}
-	up := 0.0
-	if good {
-		up = 1
-	}
-	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("headgate_tls_reload_successful",
-		"1 if the last look for a newer certificate was good.", nil, nil), prometheus.GaugeValue, up)
 }

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/traces"
@@ -131,19 +129,4 @@ func limitAnswer(asks []ratelimit.Check, vs []ratelimit.Result, err error) *trac
 		a.Wait = max(a.Wait, v.Wait)
 	}
 	return a
-}
-
-// traces collects what happened to recorded traces. Without tracing it sends nothing.
-func (c *collector) traces(ch chan<- prometheus.Metric) {
-	n, on := c.s.traces.Totals()
-	if !on {
-		return
-	}
-	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("headgate_traces_sent_total",
-		"Spans that the collector has taken.", nil, nil), prometheus.CounterValue, float64(n.Sent))
-	dropped := prometheus.NewDesc("headgate_traces_dropped_total", "Spans that were dropped, and why.",
-		[]string{"why"}, nil)
-	for why, n := range map[string]uint64{"full": n.Full, "refused": n.Refused, "ended": n.Ended} {
-		ch <- prometheus.MustNewConstMetric(dropped, prometheus.CounterValue, float64(n), why)
-	}
 }

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -22,18 +21,6 @@ const brokenEach = time.Minute
 
 // mostReason is how many bytes of an error are logged: the text may come from the origin.
 const mostReason = 300
-
-// brokenAnswers decides which of a room's unanswered requests are logged.
-type brokenAnswers struct {
-	mu      sync.Mutex
-	gateway brokenSince // 502
-	timeout brokenSince // 504
-}
-
-type brokenSince struct {
-	told time.Time
-	more int // since then
-}
 
 // due reports whether to log an unanswered request, and returns how many of the same code were not
 // logged since the last line. Only a silent or broken origin is logged: requests that ended because

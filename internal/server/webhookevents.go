@@ -5,12 +5,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
@@ -35,16 +32,6 @@ const (
 // limitsWatched is the name that stands for the limits among the watched things. No room has this
 // name.
 const limitsWatched = ""
-
-// A watched is the state of a room, or of the limits, while this process detects what happens to
-// it.
-type watched struct {
-	since    time.Time
-	loaded   bool
-	rec      webhook.Record
-	revision uint64
-	watch    webhook.Watch
-}
 
 // happeningKey returns the key of the record of what was sent about a room, or about the limits.
 func happeningKey(room string) string {
@@ -266,42 +253,5 @@ func (s *Server) noteChange(ctx context.Context, room, limit string, keys []stri
 			s.log.Debug("not noted who changes a limit", "room", room, "limit", limit, "error", err)
 			return
 		}
-	}
-}
-
-// webhooks collects the metrics of the webhooks: what this process has sent, and what waits in the
-// queues that it hosts.
-func (c *collector) webhooks(ch chan<- prometheus.Metric) {
-	ctx, stop := context.WithTimeout(context.Background(), collectWait)
-	defer stop()
-	for _, w := range slices.Clone(c.s.hooks.all()) {
-		send := func(kind prometheus.ValueType, name, help string, v float64) {
-			d := prometheus.NewDesc(name, help, []string{"webhook"}, nil)
-			ch <- prometheus.MustNewConstMetric(d, kind, v, w.file.Name)
-		}
-		send(prometheus.CounterValue, "headgate_webhook_sent_total", "Messages that the receiver has taken.",
-			float64(w.post.sent.Load()))
-		send(prometheus.CounterValue, "headgate_webhook_failed_total", "Attempts to send that have failed.",
-			float64(w.post.failed.Load()))
-		send(prometheus.CounterValue, "headgate_webhook_dropped_total", "Messages given up.",
-			float64(w.post.dropped.Load()))
-		if !w.Hosted() {
-			continue
-		}
-		if st, err := w.Status(ctx); err == nil {
-			send(prometheus.GaugeValue, "headgate_webhook_waiting_messages", "Messages not yet taken.",
-				float64(st.Depth))
-			send(prometheus.GaugeValue, "headgate_webhook_oldest_seconds",
-				"Since the oldest of them was put.", st.OldestAge)
-		}
-		st, err := w.post.state(ctx)
-		if err != nil {
-			continue
-		}
-		off := 0.0
-		if st.off(w.file.URL) {
-			off = 1
-		}
-		send(prometheus.GaugeValue, "headgate_webhook_off", "1 if the receiver has answered 410 Gone.", off)
 	}
 }

@@ -7,11 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate/internal/api"
@@ -19,34 +16,6 @@ import (
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/queue"
 )
-
-// A webhookPost delivers the messages of one webhook to its receiver. It is the queue.Handler of
-// the webhook's queue. The host of the queue calls it for one message at a time.
-type webhookPost struct {
-	name  string
-	store store.Store
-	log   *slog.Logger
-	set   atomic.Pointer[openWebhook] // the current configuration
-
-	sent, failed, dropped atomic.Int64 // by this process
-
-	keeping sync.Mutex // serializes writes of the record
-
-	mu  sync.Mutex // guards the fields below
-	was postState  // as last read or written
-	due postState  // not in the record yet: counts are to be added
-}
-
-// A postState is the record of a webhook's deliveries, for all nodes and across restarts.
-type postState struct {
-	Gone    string              `json:"gone,omitempty"` // digest of the URL that answered 410
-	GoneAt  time.Time           `json:"gone_at,omitzero"`
-	Sent    int64               `json:"sent"`
-	Failed  int64               `json:"failed"`
-	Dropped int64               `json:"dropped"`
-	Success *api.WebhookSuccess `json:"last_success,omitempty"`
-	Failure *api.WebhookFailure `json:"last_failure,omitempty"`
-}
 
 // Parameters of deliveries. Chosen.
 const (
@@ -216,18 +185,5 @@ func (p *webhookPost) keep(ctx context.Context, news postState) {
 	}
 }
 
-// put puts jobs into the queue of a webhook. If the queue is full they are dropped.
-func (w *openWebhook) put(ctx context.Context, jobs []queue.Job) error {
-	if len(jobs) == 0 {
-		return nil
-	}
-	_, err := w.Put(ctx, jobs)
-	if errors.Is(err, queue.ErrFull) {
-		w.post.dropped.Add(int64(len(jobs)))
-		w.post.keep(ctx, postState{Dropped: int64(len(jobs))})
-		w.post.log.Error("messages of a webhook given up: too many wait for its receiver",
-			"webhook", w.file.Name, "messages", len(jobs))
-		return nil
-	}
-	return err
-}
+// testPrefix is the prefix of the IDs of test messages.
+const testPrefix = "test-"

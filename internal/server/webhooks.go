@@ -3,13 +3,12 @@ package server
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"maps"
 	"net/url"
 	"reflect"
-	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate/internal/api"
@@ -32,43 +31,6 @@ const (
 	webhookPut      = 5 * time.Second
 )
 
-// testPrefix is the prefix of the IDs of test messages.
-const testPrefix = "test-"
-
-// webhooks holds the webhooks of the process. A reload makes another set of them.
-type webhooks struct {
-	set     atomic.Pointer[[]*openWebhook]
-	leaving map[string]*task    // removed, but not ended yet, by name; guarded by turn
-	watched map[string]*watched // rooms with their counter here, and the limits; used by one goroutine
-}
-
-// An openWebhook is a webhook of the configuration. When a webhook is changed, its queue and its
-// post stay the same.
-type openWebhook struct {
-	*queue.Queue
-	file   config.Webhook
-	choice webhook.Filter
-	target *target
-	post   *webhookPost
-	runs   *task // guarded by turn
-}
-
-func (h *webhooks) all() []*openWebhook { return *h.set.Load() }
-
-func (h *webhooks) find(name string) *openWebhook {
-	for _, w := range h.all() {
-		if w.file.Name == name {
-			return w
-		}
-	}
-	return nil
-}
-
-// wants reports whether any webhook wants messages of this kind about the room.
-func (h *webhooks) wants(kind, room string) bool {
-	return slices.ContainsFunc(h.all(), func(w *openWebhook) bool { return w.choice.Wants(kind, room) })
-}
-
 // openWebhooks finds or creates the queues of the webhooks.
 func (s *Server) openWebhooks(ctx context.Context) error {
 	s.hooks = &webhooks{leaving: map[string]*task{}, watched: map[string]*watched{}}
@@ -82,12 +44,6 @@ func (s *Server) openWebhooks(ctx context.Context) error {
 	}
 	s.hooks.set.Store(&set)
 	return nil
-}
-
-// targetOf returns the target that a webhook posts to.
-func targetOf(c *config.Webhook) *config.QueueTarget {
-	return &config.QueueTarget{URL: c.URL, Method: "POST", SecretFiles: c.SecretFiles,
-		Timeout: webhookTimeout}
 }
 
 // openWebhook prepares what a webhook needs. was is the former webhook of this name, or nil.
@@ -287,4 +243,20 @@ func addressOf(text string) string {
 		return ""
 	}
 	return u.Scheme + "://" + u.Host
+}
+
+// put puts jobs into the queue of a webhook. If the queue is full they are dropped.
+func (w *openWebhook) put(ctx context.Context, jobs []queue.Job) error {
+	if len(jobs) == 0 {
+		return nil
+	}
+	_, err := w.Put(ctx, jobs)
+	if errors.Is(err, queue.ErrFull) {
+		w.post.dropped.Add(int64(len(jobs)))
+		w.post.keep(ctx, postState{Dropped: int64(len(jobs))})
+		w.post.log.Error("messages of a webhook given up: too many wait for its receiver",
+			"webhook", w.file.Name, "messages", len(jobs))
+		return nil
+	}
+	return err
 }

@@ -27,11 +27,11 @@ func scenarios() []mutant {
 			"jetstream.WithExpectLastSequencePerSubject(revision), jetstream.WithRetryAttempts(0))",
 			"jetstream.WithRetryAttempts(0))"}},
 			[]string{"-run", "^(TestFreeze|TestCutLinks)$"}, nil, "", false},
-		{"take over without a write", "internal/counter/takeover.go", [][2]string{{
+		{"take over without a write", "internal/counter/host.go", [][2]string{{
 			"err = c.store(ctx, c.pool.Takeover(c.cfg.Boot()))",
 			"_ = c.pool.Takeover(c.cfg.Boot())"}},
 			[]string{"-run", "^(TestFreeze|TestCutLinks|TestKillHost)$"}, nil, "", false},
-		{"a claim is told before it is written", "internal/counter/counter.go", [][2]string{
+		{"a claim is told before it is written", "internal/counter/host.go", [][2]string{
 			{"	c.deliver(now, nil)\n	if c.pool.IsCold(clk) {",
 				"	c.deliver(now, nil)\n	if wr != nil {\n		c.deliver(c.pool.Confirm(clk))\n	}\n" +
 					"	if c.pool.IsCold(clk) {"},
@@ -58,10 +58,10 @@ func scenarios() []mutant {
 		{"no fence between hosts of a queue", "queue/host.go", [][2]string{{
 			"h.q.notes.Append(try, b, h.last)", "h.q.notes.Append(try, b, store.Anywhere)"}},
 			[]string{"-run", "^(TestQueuesFreeze|TestQueuesCut|TestQueuesKillHost)$"}, nil, "", false},
-		{"the line is not in the record", "internal/counter/corewrite.go", [][2]string{{
+		{"the line is not in the record", "internal/counter/core.go", [][2]string{{
 			"	c.pool.PutLine(part)\n", "	_ = part\n"}},
 			[]string{"-run", "^TestKillHost$"}, nil, "tickets lost", false},
-		{"calls by chance", "internal/counter/core.go", [][2]string{{
+		{"calls by chance", "internal/counter/calls.go", [][2]string{{
 			"	if c.cfg.RandomOrder {\n		return c.line.Draw(", "	if true {\n		return c.line.Draw("}},
 			[]string{"-run", "^TestThree$"}, nil, "overtaken by more than", false},
 		{"a takeover forgets what was done", "queue/host.go", [][2]string{{

@@ -1,0 +1,168 @@
+package counter
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate/internal/slot"
+)
+
+// State is the state of a room, for operators.
+type State struct {
+	Active  int64 // slots at once in use, without calls
+	Waiting int64
+	Called  int64
+	// Provisional counts the tickets whose cookie has not come back. It is 0 for a room that
+	// another process hosts.
+	Provisional int64
+	New         int64 // slots of the window in use
+	Served      uint64
+	Held        bool
+	Hosted      bool    // this process hosts the room and counts its totals
+	Rate        float64 // calls per second
+	Totals      Totals
+	Life        uint64
+	Head        ETA               // of the last position
+	Age         time.Duration     // since the newest confirmed write was built
+	Refused     time.Duration     // how long the store has rejected writes; 0: it accepts them
+	Quiet       time.Duration     // how long newcomers are not admitted
+	Latency     time.Duration     // of a write, smoothed
+	Datacenters *DatacentersState // nil with one data center
+	Lends       *AnywhereTotals   // only of Anywhere
+	Draw        *DrawState        // nil: no draw is planned
+	Lanes       []LaneState       // nil: no lanes
+	Lent        *LentState        // nil for Anywhere and for a damaged record
+	Bound       Bound             // of Active, and of New
+	LastHeard   time.Duration     // age of the host's report; 0 at the host, below 0: none received
+	Term        *slot.ParentTerm  // of the loan from Anywhere; nil: none, or it has expired
+	Leave       float64           // slots that become free per second, as measured; 0: unknown
+}
+
+// Bound is how many slots may be in use now. It is the limits, or earlier and higher limits until
+// enough slots have returned; with several data centers it is what this one holds. It belongs to
+// the same moment as the usage beside it.
+type Bound struct {
+	Active int64 `json:"total_active_users"`
+	New    int64 `json:"new_users_per_minute"`
+}
+
+// State returns the state of the room. of is the loan of the calling worker, and opened is how many
+// of its slots the worker has used, reported or not.
+func (c *Counter) State(of slot.LoanID, opened int64) State {
+	sites := c.sitesState()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clk := c.cfg.Boot()
+	r := c.pool.Record()
+	rate, _ := c.left.over(clk, 30)
+	n := c.waiting()
+	var refused time.Duration
+	if c.broken > 0 {
+		refused = max(1, clk-c.broken)
+	}
+	stats := c.stats
+	stats.Expired = int64(c.line.Expired())
+	return State{
+		Active: c.pool.UsedAt(0, clk, of, opened), Waiting: n, Called: c.pool.Called(),
+		Provisional: int64(c.line.Provisional()),
+		New:         c.pool.UsedAt(1, clk, of, opened),
+		Served:      c.served(0), Held: c.held, Hosted: true, Rate: rate, Totals: stats,
+		Life: r.Name.Life, Head: c.fore.eta(0, max(1, n), clk),
+		Age: c.pool.Age(clk), Refused: refused, Quiet: c.pool.Quiet(clk), Latency: c.latency,
+		Datacenters: sites, Lends: c.lends(), Draw: c.drawState(),
+		Lanes: c.laneStates(), Lent: c.lent(),
+		Bound: Bound{Active: c.pool.Bound(0), New: c.pool.Bound(1)}, Term: c.term(clk),
+		Leave: c.fore.measured(),
+	}
+}
+
+// epoch returns the epoch of the takeover.
+func (c *Counter) epoch() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pool.Record().Name.Epoch
+}
+
+// LentState shows where the slots of users at once are, for operators. Its parts and the called
+// visitors add up to the limit once all presumed loans have returned.
+type LentState struct {
+	Inside  int64         `json:"inside"` // sessions that workers have reported
+	Called  int64         `json:"called"`
+	Free    int64         `json:"free"`    // at the counter
+	Workers []WorkerState `json:"workers"` // those that hold most
+	More    int           `json:"more"`    // workers that are not in the list
+}
+
+// WorkerState is what one worker holds.
+type WorkerState struct {
+	Name string `json:"name"`
+	Held int64  `json:"held"` // slots of users at once: unused, or used and not reported yet
+	New  int64  `json:"new"`  // the same for new users
+	Gone bool   `json:"gone"` // taken back from it: presumed used for a while
+}
+
+// mostWorkers is how many workers are listed. Chosen: the host publishes the list to each node
+// every second.
+const mostWorkers = 64
+
+// lent returns where the slots of users at once are, nil for Anywhere and for a damaged record. The
+// caller holds the lock.
+func (c *Counter) lent() *LentState {
+	if c.isAnywhere() || c.damaged != nil {
+		return nil
+	}
+	s := workersOf(c.pool.Record())
+	s.Inside = c.pool.Record().Limits[0].Ends.After(c.pool.CounterTime(c.cfg.Boot()))
+	s.Called = c.pool.Called()
+	s.Free = max(0, c.pool.FreeOf(0)-s.Called)
+	return s
+}
+
+// workersOf returns the workers in a record. A worker that restarted is listed once for each life
+// that still holds something. A worker of another data center that reports here for its visitors
+// has a loan too, and may have the name of a worker here.
+func workersOf(r *slot.Record) *LentState {
+	s := &LentState{Workers: []WorkerState{}}
+	at := map[WorkerState]int{}
+	for i := range r.Loans {
+		l := &r.Loans[i]
+		w := WorkerState{Name: l.Borrower, Gone: l.Over != 0}
+		k, ok := at[w]
+		if !ok {
+			k = len(s.Workers)
+			at[w] = k
+			s.Workers = append(s.Workers, w)
+		}
+		for i, n := range []*int64{&s.Workers[k].Held, &s.Workers[k].New} {
+			if l.Over == 0 || r.Time < l.Back[i] {
+				*n += l.Lent(i)
+			}
+		}
+	}
+	s.Workers = slices.DeleteFunc(s.Workers, func(w WorkerState) bool { return w.Gone && w.Held+w.New == 0 })
+	slices.SortFunc(s.Workers, func(a, b WorkerState) int {
+		return cmp.Or(cmp.Compare(b.Held, a.Held), cmp.Compare(a.Name, b.Name))
+	})
+	if n := len(s.Workers); n > mostWorkers {
+		s.Workers, s.More = s.Workers[:mostWorkers], n-mostWorkers
+	}
+	return s
+}
+
+// State returns the state of the room: from the host if it is this process, otherwise as last
+// published.
+func (s *Handle) State(of slot.LoanID, opened int64) State {
+	if c := s.host.Load(); c != nil {
+		return c.State(of, opened)
+	}
+	t := s.told.Load()
+	if t == nil {
+		return State{LastHeard: -time.Second}
+	}
+	x := t.state
+	x.Hosted, x.LastHeard = false, s.cfg.Boot()-t.at
+	x.Age += s.cfg.Boot() - t.at
+	x.Datacenters = x.Datacenters.aged(s.cfg.Boot() - t.at)
+	return x
+}
