@@ -52,7 +52,7 @@ func mutants() []mutant {
 			"		default:\n		}\n		for k, i"}},
 			[]string{"-run", "^TestQueuesSilentTarget$"}, nil, "answered and not delivered"},
 		{"no fence between hosts of a queue", "queue/host.go", [][2]string{{
-			"h.q.notes.Append(try, b, h.last)", "h.q.notes.Append(try, b, store.Anywhere)"}},
+			"h.q.notes.Append(try, b, h.last)", "h.q.notes.Append(try, b, store.AnySequence)"}},
 			[]string{"-run", "^(TestQueuesFreeze|TestQueuesCut|TestQueuesKillHost)$"}, nil, ""},
 		{"the line is not in the record", "internal/counter/corewrite.go", [][2]string{{
 			"	c.pool.PutLine(part)\n", "	_ = part\n"}},
