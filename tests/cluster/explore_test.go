@@ -194,6 +194,11 @@ func TestSeedsFound(t *testing.T) {
 		{200028, "a later newcomer asked again first, and was called before an earlier one"},
 		{200031, "the same"},
 		{200067, "claims that nobody was told of were forgotten in an outage longer than their stays"},
+		{66, "a node that had been frozen did not know the time, and the host could not write"},
+		{84, "by a late answer a session seemed over that had just begun"},
+		{200061, "a node that was started again did not know the time, and the host could not write"},
+		{200088, "a claim was judged by the time of an earlier host"},
+		{10, "a node that was stopped while it started ended with an error"},
 	} {
 		t.Run(fmt.Sprint(found.seed), func(t *testing.T) {
 			before := *seed
