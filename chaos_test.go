@@ -17,7 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/headgate/headgate/embedded"
-	"github.com/headgate/headgate/internal/counter"
+	"github.com/headgate/headgate/internal/cluster"
 	"github.com/headgate/headgate/internal/events"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/internal/ticket"
@@ -202,7 +202,7 @@ func (n *chaosNode) open(boot func() time.Duration) {
 	}
 	e.bus = store.NewBus(n.way("", c.buses[n.site]))
 	log := slog.New(slog.DiscardHandler)
-	e.members = counter.NewMembers(e.bus, counter.Member{Name: n.name, Life: rand.Uint64(), CanHost: true,
+	e.members = cluster.NewMembers(e.bus, cluster.Member{Name: n.name, Life: rand.Uint64(), CanHost: true,
 		StartedAt: time.Now()}, boot, log)
 	if len(c.sites) == 1 {
 		return

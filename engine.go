@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/headgate/headgate/internal/boot"
+	"github.com/headgate/headgate/internal/cluster"
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/quota"
 	"github.com/headgate/headgate/internal/store"
@@ -88,7 +89,7 @@ type Engine struct {
 	nats    *store.NATS
 	alone   bool
 	bus     *store.Bus
-	members *counter.Members     // nil: no other processes
+	members *cluster.Members     // nil: no other processes
 	sites   *counter.Datacenters // nil: one data center
 	keys    atomic.Pointer[ticket.Ring]
 
@@ -144,7 +145,7 @@ func OpenEngine(ctx context.Context, cfg EngineConfig) (*Engine, error) {
 			cfg.Boot = boot.New().Read
 		}
 		e.bus = store.NewBus(cfg.NATS)
-		e.members = counter.NewMembers(e.bus, counter.Member{
+		e.members = cluster.NewMembers(e.bus, cluster.Member{
 			Name: cfg.Node, Life: rand.Uint64(), CanHost: cfg.CanHost,
 			Version: cfg.Version, StartedAt: time.Now(),
 		}, cfg.Boot, cfg.Log)
@@ -210,6 +211,15 @@ func (e *Engine) Leave() {
 	if e.members != nil {
 		e.members.Leave()
 	}
+}
+
+// Term waits until this process should host what is named, such as a queue, and returns a context that
+// ends when another process should. Call end when hosting has ended.
+func (e *Engine) Term(ctx context.Context, name string) (term context.Context, end func()) {
+	if e.members == nil {
+		return ctx, func() {}
+	}
+	return e.members.Term(ctx, name)
 }
 
 // A Node is a process that shares the engine with other processes.

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -374,6 +375,64 @@ func testOneNodeHostsAndAnotherTakesOver(t *testing.T) {
 	}
 	until(t, "one more", func() bool { return b.target.count() == 102 })
 	b.stop = func() {}
+}
+
+// A queue moves to the process that should host it, in less time than a silent host is waited for,
+// and each job is delivered once.
+func TestAQueueMovesWhenItsTermEnds(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, testAQueueMovesWhenItsTermEnds)
+}
+
+func testAQueueMovesWhenItsTermEnds(t *testing.T) {
+	turns := map[string]chan struct{}{"n1": make(chan struct{}, 2), "n2": make(chan struct{}, 2)}
+	ends := map[string]chan struct{}{"n1": make(chan struct{}), "n2": make(chan struct{})}
+	b := newBench(t, func(c *Config) {
+		if c.Node == "" {
+			c.Node = "n1"
+		}
+		node := c.Node
+		c.Term = func(ctx context.Context, name string) (context.Context, func()) {
+			term, end := context.WithCancel(ctx)
+			if name != "queue.orders" {
+				t.Errorf("the term of %q", name)
+			}
+			select {
+			case <-turns[node]:
+			case <-ctx.Done():
+				return term, end
+			}
+			go func() {
+				select {
+				case <-ends[node]:
+					end()
+				case <-term.Done():
+				}
+			}()
+			return term, end
+		}
+	})
+	turns["n1"] <- struct{}{}
+	b.hosts()
+	other, stop := b.open("n2")
+	defer stop()
+	b.put(many(50)...)
+	until(t, "the first half", func() bool { return b.target.count() == 50 })
+	ends["n1"] <- struct{}{}
+	turns["n2"] <- struct{}{}
+	begin := time.Now()
+	until(t, "another host", func() bool { return other.Hosted() && !b.q.Hosted() })
+	if d := time.Since(begin); d > silent/2 {
+		t.Errorf("a handover took %v", d)
+	}
+	b.put(many(50)...)
+	until(t, "the second half", func() bool { return b.target.count() == 100 })
+	ends["n2"] <- struct{}{}
+	turns["n1"] <- struct{}{}
+	until(t, "back again", func() bool { return b.q.Hosted() && !other.Hosted() })
+	if n := b.target.count(); n != 100 {
+		t.Errorf("%d deliveries of 100 jobs", n)
+	}
 }
 
 func TestAHostThatIsFencedDeliversNothing(t *testing.T) {

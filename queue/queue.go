@@ -52,6 +52,11 @@ type Config struct {
 	OnWriteFailure func(error) // called when the engine refuses to write; must not block
 	Log            *slog.Logger
 
+	// Term waits until this process should host what is named, and returns a context that ends when
+	// another one should: headgate.Engine.Term. Nil means that the first process that finds no host
+	// becomes the host. Either way, an earlier host that continues cannot note an outcome any more.
+	Term func(ctx context.Context, name string) (term context.Context, end func())
+
 	// Boot is a clock that nobody can set and that runs while the machine sleeps. Only differences
 	// of it have a meaning. Default: CLOCK_BOOTTIME.
 	Boot func() time.Duration
@@ -129,6 +134,9 @@ func (c *Config) check() error {
 	if c.Boot == nil {
 		c.Boot = boot.Now
 	}
+	if c.Term == nil {
+		c.Term = func(ctx context.Context, _ string) (context.Context, func()) { return ctx, func() {} }
+	}
 	c.Weight = cmp.Or(c.Weight, 1)
 	c.Concurrency = cmp.Or(c.Concurrency, DefaultConcurrency)
 	c.MaxAttempts = cmp.Or(c.MaxAttempts, DefaultMaxAttempts)
@@ -204,13 +212,15 @@ func (q *Queue) Run(ctx context.Context) error {
 	defer wg.Wait()
 	wg.Go(func() { q.writePuts(ctx) })
 	for ctx.Err() == nil {
-		err := q.host(ctx)
+		term, end := q.cfg.Term(ctx, q.hostName())
+		err := q.host(term)
+		level := slog.LevelWarn
+		if errors.Is(err, errFenced) || term.Err() != nil {
+			level = slog.LevelInfo // another node takes over
+		}
+		end()
 		if ctx.Err() != nil {
 			break
-		}
-		level := slog.LevelWarn
-		if errors.Is(err, errFenced) {
-			level = slog.LevelInfo // another node has taken over
 		}
 		q.cfg.Log.Log(ctx, level, "queue is not delivered by this node", "queue", q.cfg.Name, "error", err)
 		select {

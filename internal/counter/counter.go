@@ -36,7 +36,7 @@
 //	plan, lanes, placemove    draws, lanes, and places that change devices
 //	desk, pace                the state under the mutex, and its rates
 //	wire, datacenters         messages, and who hosts Anywhere
-//	types, members            configuration and the types that all use; who lives
+//	types                     configuration and the types that all use
 //
 // open has the core alone, without goroutine and store, for simulations.
 package counter

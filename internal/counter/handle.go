@@ -9,13 +9,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate/internal/cluster"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
 )
 
 // NewHandle returns the handle of a room. It answers nothing until Run is called. It calls recall,
 // with no lock held, when this process should Sync now; recall must not block.
-func NewHandle(cfg Config, bus *store.Bus, m *Members, recall func()) *Handle {
+func NewHandle(cfg Config, bus *store.Bus, m *cluster.Members, recall func()) *Handle {
 	s := &Handle{cfg: cfg, bus: bus, members: m, recall: recall, set: cfg.Settings,
 		plan: cfg.Plan}
 	s.ticketDesk = ticketDesk{s.ask}
@@ -53,7 +54,7 @@ func (s *Handle) Run(ctx context.Context) error {
 		wg.Go(func() { s.send(ctx) })
 	}
 	for s.knowLimits(ctx) != nil && wait(ctx, retakeAfter) { // a damaged record is found at the takeover
-		if s.part() == holder {
+		if s.role() == cluster.Holder {
 			break
 		}
 	}
@@ -62,7 +63,7 @@ func (s *Handle) Run(ctx context.Context) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		if s.part() == holder {
+		if s.role() == cluster.Holder {
 			s.serve(ctx)
 		}
 		select {
@@ -74,17 +75,17 @@ func (s *Handle) Run(ctx context.Context) error {
 	return nil
 }
 
-// part returns the part of this process in hosting the room. Anywhere is hosted only in its home.
-func (s *Handle) part() part {
+// role returns the role of this process for the room. Anywhere is hosted only in its home.
+func (s *Handle) role() cluster.Role {
 	if s.isAnywhere() && s.cfg.Datacenters.Home() != s.cfg.Datacenters.Own() {
-		return guest
+		return cluster.Guest
 	}
-	return s.members.part(s.cfg.Room)
+	return s.members.Role(s.cfg.Room)
 }
 
 // watch returns a channel that receives when the host of the room may have to change.
 func (s *Handle) watch() (chan struct{}, func()) {
-	ch, stop := s.members.watch()
+	ch, stop := s.members.Watch()
 	if !s.isAnywhere() {
 		return ch, stop
 	}
@@ -118,7 +119,7 @@ func (s *Handle) serve(ctx context.Context) {
 		return
 	}
 	s.seat(c)
-	s.members.claim(s.cfg.Room, true)
+	s.members.Announce(s.cfg.Room, true)
 	s.cfg.Log.Info("this node hosts the room", "room", s.cfg.Room, "epoch", c.epoch())
 	s.recall()
 	running, end := context.WithCancel(ctx)
@@ -134,7 +135,7 @@ func (s *Handle) serve(ctx context.Context) {
 	wg.Wait() // the last write is done, or another host's came first
 	s.host.Store(nil)
 	stop()
-	s.members.claim(s.cfg.Room, false)
+	s.members.Announce(s.cfg.Room, false)
 	s.cfg.Log.Info("this node does not host the room any more", "room", s.cfg.Room)
 }
 
@@ -155,7 +156,7 @@ func (s *Handle) watchHosting(ctx context.Context) {
 	defer stop()
 	tick := time.NewTicker(stateEvery)
 	defer tick.Stop()
-	for s.part() != guest {
+	for s.role() != cluster.Guest {
 		s.tellState()
 		select {
 		case <-ctx.Done():
@@ -360,7 +361,7 @@ func (s *Handle) SetPlan(ctx context.Context, p Plan) error {
 
 // NewAnywhere returns the handle of a room's Anywhere, from the configuration of the room. Run must
 // be called.
-func NewAnywhere(cfg Config, bus *store.Bus, m *Members) *Handle {
+func NewAnywhere(cfg Config, bus *store.Bus, m *cluster.Members) *Handle {
 	cfg.Room = anywhere(cfg.Room)
 	cfg.Params = slot.Params{Counters: true, Drift: cfg.Params.Drift, Sigma: cfg.Params.Sigma}
 	return NewHandle(cfg, bus, m, func() {})

@@ -3,7 +3,6 @@ package counter
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/headgate/headgate/embedded"
+	"github.com/headgate/headgate/internal/cluster"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
 )
@@ -23,30 +23,30 @@ import (
 // A node is one process of a cluster with a real engine, without HTTP.
 type node struct {
 	name    string
-	members *Members
+	members *cluster.Members
 	seat    *Handle
 	share   *slot.Share
 	stop    func()
 }
 
-type cluster struct {
+type testCluster struct {
 	t      *testing.T
 	engine *embedded.Server
 	began  time.Time
 }
 
-func newCluster(t *testing.T) *cluster {
+func newCluster(t *testing.T) *testCluster {
 	e, err := embedded.Open(t.Context(), embedded.Config{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(e.Close)
-	return &cluster{t, e, time.Now()}
+	return &testCluster{t, e, time.Now()}
 }
 
-func (c *cluster) boot() time.Duration { return time.Since(c.began) + time.Hour }
+func (c *testCluster) boot() time.Duration { return time.Since(c.began) + time.Hour }
 
-func (c *cluster) settings() Settings {
+func (c *testCluster) settings() Settings {
 	return Settings{
 		Active: slot.Limit{Kind: slot.AtOnce, N: 10, Per: 5 * time.Second},
 		New:    slot.Limit{Kind: slot.PerWindow, N: 1000, Per: time.Minute},
@@ -56,7 +56,7 @@ func (c *cluster) settings() Settings {
 	}
 }
 
-func (c *cluster) start(name string) *node {
+func (c *testCluster) start(name string) *node {
 	conn, err := nats.Connect("", nats.InProcessServer(c.engine))
 	if err != nil {
 		c.t.Fatal(err)
@@ -67,7 +67,8 @@ func (c *cluster) start(name string) *node {
 	}
 	log, bus := slog.New(slog.DiscardHandler), store.NewBus(conn)
 	n := &node{name: name}
-	n.members = NewMembers(bus, Member{Name: name, Life: rand.Uint64(), CanHost: true}, c.boot, log)
+	self := cluster.Member{Name: name, Life: rand.Uint64(), CanHost: true}
+	n.members = cluster.NewMembers(bus, self, c.boot, log)
 	set := c.settings()
 	n.share = slot.NewShare(slot.Params{}, name, slot.LoanID(rand.Uint64()|1), set.Active, set.New)
 	n.seat = NewHandle(Config{
@@ -98,7 +99,7 @@ func (c *cluster) start(name string) *node {
 	return n
 }
 
-func (c *cluster) hosts(nodes ...*node) (names []string) {
+func (c *testCluster) hosts(nodes ...*node) (names []string) {
 	for _, n := range nodes {
 		if n.seat.host.Load() != nil {
 			names = append(names, n.name)
@@ -107,7 +108,7 @@ func (c *cluster) hosts(nodes ...*node) (names []string) {
 	return names
 }
 
-func (c *cluster) await(what string, d time.Duration, ok func() bool) time.Duration {
+func (c *testCluster) await(what string, d time.Duration, ok func() bool) time.Duration {
 	c.t.Helper()
 	began := time.Now()
 	for !ok() {
@@ -120,7 +121,7 @@ func (c *cluster) await(what string, d time.Duration, ok func() bool) time.Durat
 }
 
 // join joins at any node, and retries like a visitor.
-func (c *cluster) join(n *node) (p PlaceInfo) {
+func (c *testCluster) join(n *node) (p PlaceInfo) {
 	c.t.Helper()
 	c.await("join at "+n.name, 8*time.Second, func() bool {
 		var err error
@@ -237,35 +238,6 @@ func testAHostThatIsReplacedSaysNothing(t *testing.T) {
 	_ = rival
 }
 
-func TestRendezvousMovesFewRooms(t *testing.T) {
-	first := func(room string, nodes []string) (best string) {
-		for _, n := range nodes {
-			if best == "" || score(room, n) > score(room, best) {
-				best = n
-			}
-		}
-		return best
-	}
-	four := []string{"n1", "n2", "n3", "n4"}
-	count, moved := map[string]int{}, 0
-	for i := range 4000 {
-		room := fmt.Sprint("room-", i)
-		was := first(room, four)
-		count[was]++
-		if now := first(room, four[:3]); was != "n4" && now != was {
-			moved++
-		}
-	}
-	if moved > 0 {
-		t.Errorf("%d rooms moved that did not have to", moved)
-	}
-	for n, k := range count {
-		if k < 850 || k > 1150 {
-			t.Errorf("%s hosts %d of 4000", n, k)
-		}
-	}
-}
-
 // The prequeue began at one node, which then stops. Another node makes the draw, with the announced
 // seed and the visitors that the first node counted.
 func TestTheNextHostDrawsTheSame(t *testing.T) { virtual.Test(t, testTheNextHostDrawsTheSame) }
@@ -327,7 +299,7 @@ func testANewcomerKnowsTheOthersAtOnce(t *testing.T) {
 	for _, name := range []string{"b", "c", "d", "e", "f"} {
 		all = append(all, c.start(name))
 		n := all[len(all)-1]
-		took := c.await(name+" knows all", beatEvery*4/5, func() bool {
+		took := c.await(name+" knows all", cluster.HeartbeatInterval*4/5, func() bool {
 			return len(n.members.All()) == len(all)
 		})
 		t.Logf("%s knows all after %v", name, took)

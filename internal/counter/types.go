@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headgate/headgate/internal/cluster"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
 )
@@ -109,7 +110,7 @@ type Handle struct {
 	ticketDesk
 	cfg     Config // Host is the name of this process
 	bus     *store.Bus
-	members *Members
+	members *cluster.Members
 	recall  func()
 	out     outbox
 

@@ -14,8 +14,8 @@ import (
 	"github.com/headgate/headgate/internal/config"
 )
 
-// A cluster is what one examination finds about the nodes.
-type cluster struct {
+// A finding is what one examination finds about the nodes.
+type finding struct {
 	*config.Cluster
 	tls    *tls.Config
 	domain string // suffix of all names in certificates
@@ -40,7 +40,7 @@ func (x *examiner) cluster(ctx context.Context) {
 	case x.cfg.Config.Cluster == nil:
 		return
 	}
-	c := &cluster{Cluster: x.cfg.Config.Cluster}
+	c := &finding{Cluster: x.cfg.Config.Cluster}
 	t, err := c.TLSConfig()
 	if err != nil {
 		x.name = "cluster"
@@ -69,7 +69,7 @@ const anyStore = "store"
 
 // ports checks whether this node has the ports it needs: free while it is stopped, in use by itself
 // while it runs.
-func (x *examiner) ports(ctx context.Context, c *cluster) {
+func (x *examiner) ports(ctx context.Context, c *finding) {
 	if !c.IsStore() {
 		x.ok("a worker needs none but those of visitors and operators")
 		return
@@ -126,7 +126,7 @@ func (x *examiner) free(addr string, err error) {
 }
 
 // ownPort reports who answers at a port of this node that is in use.
-func (x *examiner) ownPort(c *cluster, d *door) {
+func (x *examiner) ownPort(c *finding, d *door) {
 	_, port, _ := net.SplitHostPort(d.addr) // the configuration has been checked
 	find := "see who has the port (ss -ltnp 'sport = :" + port + "') and stop it, or give " +
 		"cluster.listen another"
@@ -176,7 +176,7 @@ func dialable(listen string) string {
 
 // list collects the doors of the store nodes as seen from this node. Workers use no routes. This
 // node itself is checked only while it answers here.
-func (c *cluster) list() {
+func (c *finding) list() {
 	for _, name := range c.Store {
 		if name == c.Node && c.server == "" {
 			continue
@@ -189,7 +189,7 @@ func (c *cluster) list() {
 }
 
 // of returns the doors of a store node: the one for workers, and the one for store nodes or nil.
-func (c *cluster) of(node string) (front, route *door) {
+func (c *finding) of(node string) (front, route *door) {
 	for _, d := range c.doors {
 		switch {
 		case d.node == node && d.route:
@@ -202,7 +202,7 @@ func (c *cluster) of(node string) (front, route *door) {
 }
 
 // peers reports which of the store nodes can be reached from here.
-func (x *examiner) peers(c *cluster) {
+func (x *examiner) peers(c *finding) {
 	for _, name := range c.Store {
 		front, route := c.of(name)
 		switch {
@@ -233,7 +233,7 @@ func (x *examiner) peers(c *cluster) {
 
 // shut reports why a door does not open, and what to do. The check quorum decides whether one
 // missing node of three matters.
-func (x *examiner) shut(c *cluster, d *door, at string) {
+func (x *examiner) shut(c *finding, d *door, at string) {
 	what := fmt.Sprintf("%s at %s: %s", d.node, at, d.why)
 	if d.node == c.Node {
 		x.say(Warning, what+", though it runs here", "the others use this address: see that it leads "+
@@ -265,7 +265,7 @@ func (x *examiner) shut(c *cluster, d *door, at string) {
 }
 
 // onlyHere warns of addresses of other nodes that lead back to this machine.
-func (x *examiner) onlyHere(c *cluster) {
+func (x *examiner) onlyHere(c *finding) {
 	var back []string
 	for _, name := range c.Store {
 		front, _ := c.of(name)
@@ -287,7 +287,7 @@ func onLoopback(addr string) bool {
 }
 
 // twice finds addresses that lead to the same process, or to another node than expected.
-func (x *examiner) twice(c *cluster) {
+func (x *examiner) twice(c *finding) {
 	seen := map[string]string{}
 	for _, d := range c.doors {
 		if d.server == "" || d.route {

@@ -20,8 +20,8 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/embedded"
 	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/cluster"
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/datadir"
 	"github.com/headgate/headgate/internal/join"
 	"github.com/headgate/headgate/internal/loopback"
@@ -128,7 +128,7 @@ func (c *town) records(from string) {
 }
 
 // beats lets a process be heard, as a headgate is, until the test ends.
-func (c *town) beats(conn *embedded.Server, m counter.Member, off time.Duration) {
+func (c *town) beats(conn *embedded.Server, m cluster.Member, off time.Duration) {
 	c.t.Helper()
 	bus := store.NewBus(conn.Conn())
 	done, tick := make(chan struct{}), time.NewTicker(100*time.Millisecond)
@@ -224,7 +224,7 @@ func TestAClusterOfThreeLosesOneNodeAfterAnother(t *testing.T) {
 	c.start("n1", "n2", "n3")
 	c.records("n1")
 	for i, name := range []string{"n1", "n2", "n3"} {
-		m := counter.Member{Name: name, Life: uint64(i + 1), CanHost: true, Version: "v1"}
+		m := cluster.Member{Name: name, Life: uint64(i + 1), CanHost: true, Version: "v1"}
 		c.beats(c.engines[name], m, 0)
 	}
 	dir := filepath.Join(t.TempDir(), "data")
@@ -278,7 +278,7 @@ func TestAClusterOfThreeLosesOneNodeAfterAnother(t *testing.T) {
 
 // Who is late is told with the reason that helps.
 func TestWhatTheStoreSaysOfCopies(t *testing.T) {
-	c := &cluster{Cluster: &config.Cluster{Store: []string{"n1", "n2", "n3"}},
+	c := &finding{Cluster: &config.Cluster{Store: []string{"n1", "n2", "n3"}},
 		doors: []*door{{node: "n1"}, {node: "n2"}, {node: "n3", why: refused}}}
 	for _, x := range []struct {
 		kept  store.Placement
@@ -457,14 +457,14 @@ func TestNodesAreHeld(t *testing.T) {
 	c.start("n1")
 	c.records("n1")
 	e := c.engines["n1"]
-	c.beats(e, counter.Member{Name: "n1", Life: 1, CanHost: true, Version: "v1"}, 0)
-	c.beats(e, counter.Member{Name: "w1", Life: 2, Version: "v1"}, 50*time.Millisecond)
-	c.beats(e, counter.Member{Name: "w2", Life: 3, Version: "v2"}, -time.Second)
-	c.beats(e, counter.Member{Name: "w3", Life: 4, Version: "v1"}, time.Minute)
-	c.beats(e, counter.Member{Name: "w4", Life: 5, Version: "v1"}, 0)
-	c.beats(e, counter.Member{Name: "w4", Life: 6, Version: "v1"}, 0)
-	c.beats(e, counter.Member{Name: "w5", Life: 7, Version: "v1", Leaving: true}, 0)
-	c.beats(e, counter.Member{Name: "w5", Life: 8, Version: "v1"}, 0) // a restart
+	c.beats(e, cluster.Member{Name: "n1", Life: 1, CanHost: true, Version: "v1"}, 0)
+	c.beats(e, cluster.Member{Name: "w1", Life: 2, Version: "v1"}, 50*time.Millisecond)
+	c.beats(e, cluster.Member{Name: "w2", Life: 3, Version: "v2"}, -time.Second)
+	c.beats(e, cluster.Member{Name: "w3", Life: 4, Version: "v1"}, time.Minute)
+	c.beats(e, cluster.Member{Name: "w4", Life: 5, Version: "v1"}, 0)
+	c.beats(e, cluster.Member{Name: "w4", Life: 6, Version: "v1"}, 0)
+	c.beats(e, cluster.Member{Name: "w5", Life: 7, Version: "v1", Leaving: true}, 0)
+	c.beats(e, cluster.Member{Name: "w5", Life: 8, Version: "v1"}, 0) // a restart
 	r := c.examine("worker")
 	r.wants(t, "nodes", Fault, "two processes are called w4")
 	if strings.Contains(r.text(), "called w5") {

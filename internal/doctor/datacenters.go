@@ -9,7 +9,7 @@ import (
 )
 
 // isDialed reports whether another data center connects to this store node.
-func (c *cluster) isDialed() bool {
+func (c *finding) isDialed() bool {
 	if c.Leaf() == "" {
 		return false
 	}
@@ -23,7 +23,7 @@ func (c *cluster) isDialed() bool {
 
 // datacenters reports which of the other data centers can be reached from here. It cannot check the
 // ones that connect to this one.
-func (x *examiner) datacenters(ctx context.Context, c *cluster) {
+func (x *examiner) datacenters(ctx context.Context, c *finding) {
 	if !c.IsStore() {
 		x.ok("a worker connects to none")
 		return
@@ -43,7 +43,7 @@ func (x *examiner) datacenters(ctx context.Context, c *cluster) {
 }
 
 // datacenter tries all addresses of another data center.
-func (x *examiner) datacenter(ctx context.Context, c *cluster, name string) {
+func (x *examiner) datacenter(ctx context.Context, c *finding, name string) {
 	t, err := c.LinkTLS(name)
 	if err != nil {
 		x.err(err, "make another join file with headgate cluster node")

@@ -18,7 +18,7 @@ import (
 const endsSoon = 30 * 24 * time.Hour
 
 // proofs reports which certificates this node and the others have, and when they expire.
-func (x *examiner) proofs(c *cluster) {
+func (x *examiner) proofs(c *finding) {
 	x.authority(c)
 	own := c.tls.Certificates[0].Leaf
 	x.lasts(own, "ours, of "+whose(own, c.domain), renewal(c, own))
@@ -43,7 +43,7 @@ func (x *examiner) proofs(c *cluster) {
 }
 
 // authority checks the CA itself.
-func (x *examiner) authority(c *cluster) {
+func (x *examiner) authority(c *finding) {
 	const do = "make a new cluster in another folder (headgate cluster init), stop all nodes, " +
 		"bring each its new file, start all; the data folders stay"
 	for rest := c.TLS.CA; ; {
@@ -75,7 +75,7 @@ func (x *examiner) lasts(cert *x509.Certificate, what, do string) {
 
 // shown reports the certificate of a store node, and the store node's answer to this node's
 // certificate.
-func (x *examiner) shown(c *cluster, d *door) {
+func (x *examiner) shown(c *finding, d *door) {
 	const files = "bring both nodes files of one headgate cluster init: they trust what its ca.key " +
 		"has signed"
 	own := c.tls.Certificates[0].Leaf
@@ -113,7 +113,7 @@ func (x *examiner) shown(c *cluster, d *door) {
 }
 
 // renewal returns how to renew the certificate of this node.
-func renewal(c *cluster, own *x509.Certificate) string {
+func renewal(c *finding, own *x509.Certificate) string {
 	switch {
 	case own == nil:
 		return "headgate cluster node NAME makes a file for NAME"

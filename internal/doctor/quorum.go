@@ -14,20 +14,20 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/embedded"
-	"github.com/headgate/headgate/internal/counter"
+	"github.com/headgate/headgate/internal/cluster"
 	"github.com/headgate/headgate/internal/rights"
 	"github.com/headgate/headgate/internal/store"
 )
 
 const (
 	// listenFor is three heartbeats and a little: two may be lost or late.
-	listenFor = 3*counter.HeartbeatInterval + 100*time.Millisecond
+	listenFor = 3*cluster.HeartbeatInterval + 100*time.Millisecond
 	lookWait  = 2 * time.Second // for the store's answer about the records; chosen
 )
 
 // A heard is a process of the cluster, known from its heartbeats.
 type heard struct {
-	counter.Member
+	cluster.Member
 	first, last time.Time
 }
 
@@ -39,7 +39,7 @@ type kept struct {
 }
 
 // up returns the store nodes that answer here, and those that do not.
-func (c *cluster) up() (up, down []string) {
+func (c *finding) up() (up, down []string) {
 	for _, name := range c.Store {
 		front, _ := c.of(name)
 		if name == c.Node && c.server != "" || front != nil && front.why == "" {
@@ -53,7 +53,7 @@ func (c *cluster) up() (up, down []string) {
 
 // listen receives heartbeats for a short time and requests where the records are, over a connection
 // like a worker's. It does not act as a node and writes nothing.
-func (c *cluster) listen(ctx context.Context) {
+func (c *finding) listen(ctx context.Context) {
 	var servers []string
 	for _, d := range slices.Concat(c.doors, c.here) {
 		if !d.route && d.why == "" && d.server != "" {
@@ -72,7 +72,7 @@ func (c *cluster) listen(ctx context.Context) {
 	defer conn.Close()
 	var mu sync.Mutex
 	lives := map[uint64]heard{}
-	stop, err := counter.ListenHeartbeats(store.NewBus(conn), func(m counter.Member) {
+	stop, err := cluster.ListenHeartbeats(store.NewBus(conn), func(m cluster.Member) {
 		mu.Lock()
 		defer mu.Unlock()
 		h, ok := lives[m.Life]
@@ -108,7 +108,7 @@ func (c *cluster) listen(ctx context.Context) {
 }
 
 // quorum reports whether enough store nodes answer to admit anybody.
-func (x *examiner) quorum(c *cluster) {
+func (x *examiner) quorum(c *finding) {
 	up, down := c.up()
 	n := len(c.Store)
 	what := fmt.Sprintf("%d of %d store nodes answer", len(up), n)
@@ -144,7 +144,7 @@ func (x *examiner) quorum(c *cluster) {
 }
 
 // leads reports which node orders the writes.
-func (x *examiner) leads(c *cluster) {
+func (x *examiner) leads(c *finding) {
 	const do = "an election takes up to 10 s: look again; if it stays so, see the logs of the store nodes"
 	switch {
 	case errors.Is(c.kept.err, store.ErrNotFound):
@@ -159,7 +159,7 @@ func (x *examiner) leads(c *cluster) {
 }
 
 // keptWhere reports whether each record is on as many store nodes as there are.
-func (x *examiner) keptWhere(c *cluster) {
+func (x *examiner) keptWhere(c *finding) {
 	k, n := &c.kept, len(c.Store)
 	// A leader that has just lost the others may not have noticed it yet.
 	if up, _ := c.up(); !k.asked || k.err != nil || len(up)*2 <= n {
@@ -183,7 +183,7 @@ func (x *examiner) keptWhere(c *cluster) {
 }
 
 // late returns, for each store node that lacks records, the reason.
-func (c *cluster) late() (all []string) {
+func (c *finding) late() (all []string) {
 	up, _ := c.up()
 	for _, name := range c.Store {
 		behind, late := c.kept.Behind[name]
@@ -200,7 +200,7 @@ func (c *cluster) late() (all []string) {
 }
 
 // nodes reports which nodes are there, and compares their versions and names.
-func (x *examiner) nodes(c *cluster) {
+func (x *examiner) nodes(c *finding) {
 	x.asHeardHere(c)
 	versions := map[string][]string{}
 	var last heard
@@ -245,7 +245,7 @@ func few(names []string) string {
 }
 
 // asHeardHere reports what the running headgate knows of the others.
-func (x *examiner) asHeardHere(c *cluster) {
+func (x *examiner) asHeardHere(c *finding) {
 	r := x.heard
 	switch {
 	case r == nil:
@@ -288,7 +288,7 @@ type skew struct {
 
 // skews returns the clock differences from heartbeats. Without heartbeats it returns those that the
 // running headgate reports, in tenths of a second.
-func (x *examiner) skews(c *cluster) (all []skew) {
+func (x *examiner) skews(c *finding) (all []skew) {
 	for _, h := range c.heard {
 		if h.Name != c.Node {
 			all = append(all, skew{h.Name, h.Skew})
@@ -306,7 +306,7 @@ func (x *examiner) skews(c *cluster) (all []skew) {
 
 // clocks compares the clocks of the nodes. With three or more, it takes the median as correct. With
 // two, it cannot decide which is wrong.
-func (x *examiner) clocks(c *cluster) {
+func (x *examiner) clocks(c *finding) {
 	all := x.skews(c)
 	if len(all) == 0 {
 		x.say(Skipped, "no other node was heard", "")

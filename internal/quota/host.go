@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headgate/headgate/internal/cluster"
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/store"
 )
@@ -33,7 +34,7 @@ type HostConfig struct {
 	Prefix      string // of records and messages
 	Store       store.Store
 	Bus         *store.Bus
-	Members     *counter.Members
+	Members     *cluster.Members
 	Datacenters *counter.Datacenters // the home hosts; nil: a single data center
 	Boot        func() time.Duration
 	Log         *slog.Logger

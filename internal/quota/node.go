@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headgate/headgate/internal/cluster"
 	"github.com/headgate/headgate/internal/codec"
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/store"
@@ -23,7 +24,7 @@ type Config struct {
 	Prefix  string // of records and messages; one per group of processes
 	Store   store.Store
 	Bus     *store.Bus
-	Members *counter.Members
+	Members *cluster.Members
 	Boot    func() time.Duration // own clock, including suspend
 	Log     *slog.Logger
 	Rules   func(name string) *Definition

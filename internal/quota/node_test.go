@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/headgate/headgate/embedded"
-	"github.com/headgate/headgate/internal/counter"
+	"github.com/headgate/headgate/internal/cluster"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/limit"
 )
@@ -93,8 +93,8 @@ func (g *group) start(name string, hosts bool) *member {
 	}
 	bus := store.NewBus(conn)
 	boot := func() time.Duration { return time.Since(g.began) + time.Hour }
-	self := counter.Member{Name: name, Life: rand.Uint64(), CanHost: hosts}
-	members := counter.NewMembers(bus, self, boot, log)
+	self := cluster.Member{Name: name, Life: rand.Uint64(), CanHost: hosts}
+	members := cluster.NewMembers(bus, self, boot, log)
 	m := &member{name: name, conn: conn}
 	m.Node = NewNode(Config{Prefix: "limits.", Store: s, Bus: bus, Members: members, Boot: boot, Log: log,
 		Rules: g.rules})

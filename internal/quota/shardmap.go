@@ -1,16 +1,18 @@
 package quota
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/cluster"
 	"github.com/headgate/headgate/internal/store"
 )
 
@@ -112,23 +114,12 @@ func heardChart(b []byte) *ShardMap {
 	return &c.ShardMap
 }
 
-// ranked returns the processes in their order of preference as host of a shard (highest random
-// weight hashing, Thaler and Ravishankar 1998). If a process leaves, only its own shards move.
+// ranked returns the processes in their order of preference as host of a shard: see cluster.Score.
 func ranked(shard int, processes []string) []string {
-	score := func(p string) uint64 {
-		h := fnv.New64a()
-		fmt.Fprintf(h, "%d\x00%s", shard, nameOf(p))
-		x := h.Sum64() // mixed as in MurmurHash3
-		x = (x ^ x>>33) * 0xff51afd7ed558ccd
-		x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
-		return x ^ x>>33
-	}
+	score := func(p string) uint64 { return cluster.Score(strconv.Itoa(shard), nameOf(p)) }
 	all := slices.Clone(processes)
 	slices.SortFunc(all, func(a, b string) int {
-		if x, y := score(a), score(b); x > y || x == y && a > b {
-			return -1
-		}
-		return 1
+		return cmp.Or(cmp.Compare(score(b), score(a)), cmp.Compare(b, a))
 	})
 	return all
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/headgate/headgate/embedded"
-	"github.com/headgate/headgate/internal/counter"
+	"github.com/headgate/headgate/internal/cluster"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/limit"
 )
@@ -184,8 +184,8 @@ func (g *group) launch(name string, o launch) *rig {
 	boot := func() time.Duration {
 		return time.Since(g.began) + time.Hour + time.Duration(r.ahead.Load())
 	}
-	self := counter.Member{Name: name, Life: rand.Uint64(), CanHost: !o.worker}
-	members := counter.NewMembers(store.NewBus(beats), self, boot, log)
+	self := cluster.Member{Name: name, Life: rand.Uint64(), CanHost: !o.worker}
+	members := cluster.NewMembers(store.NewBus(beats), self, boot, log)
 	r.member = &member{name: name, conn: conn}
 	r.Node = NewNode(Config{Prefix: "limits.", Store: r.store, Bus: store.NewBus(conn), Members: members,
 		Boot: boot, Log: log, Rules: g.rules, Lease: o.lease, SoleHost: o.only})
@@ -294,8 +294,8 @@ func (b *bench) boot() time.Duration { return time.Duration(b.clock.Load()) }
 func (b *bench) host(name string) (*Host, *cutStore) {
 	log := slog.New(slog.DiscardHandler)
 	s := &cutStore{Store: b.store}
-	self := counter.Member{Name: name, Life: rand.Uint64(), CanHost: true}
-	members := counter.NewMembers(b.bus, self, b.boot, log)
+	self := cluster.Member{Name: name, Life: rand.Uint64(), CanHost: true}
+	members := cluster.NewMembers(b.bus, self, b.boot, log)
 	h := NewHost(HostConfig{Prefix: "l.", Store: s, Bus: b.bus, Members: members, Boot: b.boot, Log: log,
 		Rules: func(string) *Definition { return b.rules }, Recall: func(uint64, []byte) {}})
 	return h, s

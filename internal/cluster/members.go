@@ -1,11 +1,20 @@
-package counter
+// Package cluster knows which processes share a store, which of them live, and which one should host
+// a room, a queue or whatever else has a name: the first by rendezvous hashing of those that may.
+//
+//	Members  heartbeats of all processes, twice a second
+//	Role     what this process should do for a name, by Score
+//	Term     waits until this process should host, and ends when another one should
+//
+// All of it is a preference, and two processes may have different ones for a while. Whoever hosts
+// has a fence of its own against a host that does not know of its successor (docs/architecture.md,
+// "Who hosts what").
+package cluster
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"log/slog"
 	"maps"
 	"slices"
@@ -194,8 +203,9 @@ func (m *Members) wakeLocked() {
 	}
 }
 
-// watch returns a channel that receives when a member joins, leaves or hosts another room.
-func (m *Members) watch() (ch chan struct{}, stop func()) {
+// Watch returns a channel that receives when a member joins, leaves or hosts another room, until stop
+// is called.
+func (m *Members) Watch() (ch chan struct{}, stop func()) {
 	ch = make(chan struct{}, 1)
 	m.mu.Lock()
 	m.waiting = append(m.waiting, ch)
@@ -297,8 +307,8 @@ func (m *Members) IsSettled() bool {
 	return m.boot()-m.began >= silentFor && !m.self.Leaving
 }
 
-// claim notes that this process hosts a room, or stopped hosting it, and publishes that at once.
-func (m *Members) claim(room string, hosts bool) {
+// Announce publishes that this process hosts a room, or stopped hosting it.
+func (m *Members) Announce(room string, hosts bool) {
 	m.mu.Lock()
 	m.self.Rooms = slices.DeleteFunc(slices.Clone(m.self.Rooms), func(x string) bool { return x == room })
 	if hosts {
@@ -307,96 +317,4 @@ func (m *Members) claim(room string, hosts bool) {
 	}
 	m.mu.Unlock()
 	m.say()
-}
-
-// A part is what one process does for a room.
-type part uint8
-
-const (
-	guest  part = iota // another process hosts it, or should host it
-	heir               // this process should host it once the current host has released it
-	holder             // this process should host it now
-)
-
-// part returns the part of this process for a room. The host is the first, by rendezvous hashing,
-// of the live nodes that may host it. A new node takes over from nobody.
-func (m *Members) part(room string) part {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	clk := m.boot()
-	if !m.self.CanHost || m.self.Leaving || clk-m.began < silentFor {
-		return guest
-	}
-	best, taken := score(room, m.self.Name), false
-	for _, x := range m.others {
-		if clk-x.heard >= silentFor || x.Leaving && !slices.Contains(x.Rooms, room) {
-			continue
-		}
-		taken = taken || slices.Contains(x.Rooms, room)
-		settled := clk-x.first >= settledFor ||
-			x.first-m.began < settledFor // or it was there when we started
-		if x.CanHost && !x.Leaving && settled && score(room, x.Name) > best {
-			return guest
-		}
-	}
-	if taken {
-		return heir
-	}
-	return holder
-}
-
-// score ranks a node for a room (highest random weight hashing, Thaler and Ravishankar 1998). Each
-// node computes the ranking alone, and a node that leaves moves only its own rooms.
-func score(room, node string) uint64 {
-	h := fnv.New64a()
-	fmt.Fprintf(h, "%s\x00%s", room, node)
-	x := h.Sum64() // FNV alone spreads its last bytes badly: mix as in MurmurHash3
-	x = (x ^ x>>33) * 0xff51afd7ed558ccd
-	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
-	return x ^ x>>33
-}
-
-// HeartbeatInterval is the longest time between two heartbeats of a node.
-const HeartbeatInterval = beatEvery
-
-// ListenHeartbeats calls f with each heartbeat of every node, one after the other, until stop is
-// called. It is for processes that watch the nodes and are not nodes themselves.
-func ListenHeartbeats(bus *store.Bus, f func(Member)) (stop func(), err error) {
-	return hearAll(bus, func(x *Member) {
-		x.Skew = time.Until(x.Wall)
-		f(*x)
-	})
-}
-
-// hearAll calls f with each heartbeat until stop is called. Two goroutines may call f at once.
-func hearAll(bus *store.Bus, f func(*Member)) (stop func(), err error) {
-	one, err := bus.Subscribe(beatName, func(msg []byte) { parseMember(msg, true, f) })
-	if err != nil {
-		return nil, err
-	}
-	two, err := bus.Subscribe(workersName, func(msg []byte) { parseMember(msg, false, f) })
-	if err != nil {
-		one()
-		return nil, err
-	}
-	return func() { one(); two() }, nil
-}
-
-// Limits of a heartbeat. Chosen: the names of 1,000 rooms fit.
-const (
-	mostBeat       = 128 << 10
-	mostMemberName = 64
-)
-
-// parseMember calls f with a heartbeat if it is plausible. A heartbeat of a worker hosts nothing.
-func parseMember(msg []byte, hosts bool, f func(*Member)) {
-	x := &Member{}
-	if len(msg) > mostBeat || json.Unmarshal(msg, x) != nil || x.Name == "" || len(x.Name) > mostMemberName {
-		return
-	}
-	if !hosts {
-		x.CanHost, x.Rooms = false, nil
-		x.Version = x.Version[:min(len(x.Version), mostMemberName)]
-	}
-	f(x)
 }
