@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/config"
 )
 
 func TestDynamicLimitsAreBounded(t *testing.T) {
@@ -34,5 +36,20 @@ func TestARecordOfANewStoreIsTaken(t *testing.T) {
 		if got := newest.isAfter(c.revision, c.newest); got != c.want {
 			t.Errorf("revision %d, version %d: older %v, want %v", c.revision, c.newest, got, c.want)
 		}
+	}
+}
+
+// A limit that was made before the key visit was called session is still in force.
+func TestARecordWithTheKeyVisitIsRead(t *testing.T) {
+	var set dynamicSet
+	err := json.Unmarshal([]byte(`{"limits":{"l":{"rule":{"algorithm":"sliding_log","amount":7,"window":"60s",`+
+		`"key":["header:visit","visit"]}}}}`), &set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.ParseLimit("l", set.Limits["l"].Rule)
+	want := []config.KeyPart{{Kind: config.KeyHeader, Name: "Visit"}, {Kind: config.KeySession}}
+	if err != nil || c.Amount != 7 || !slices.Equal(c.Key, want) {
+		t.Errorf("%+v, %v", c, err)
 	}
 }

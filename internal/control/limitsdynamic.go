@@ -25,6 +25,30 @@ type dynamicLimit struct {
 	Pairs map[string]string `json:"pairs,omitempty"`
 }
 
+// UnmarshalJSON implements json.Unmarshaler. Records from before the key visit was called session stay
+// valid.
+func (x *dynamicLimit) UnmarshalJSON(b []byte) error {
+	type plain dynamicLimit
+	if err := json.Unmarshal(b, (*plain)(x)); err != nil {
+		return err
+	}
+	var fields map[string]json.RawMessage
+	var key []string
+	if json.Unmarshal(x.Rule, &fields) != nil || json.Unmarshal(fields["key"], &key) != nil {
+		return nil // limit reports what is wrong
+	}
+	i := slices.Index(key, "visit")
+	if i < 0 {
+		return nil
+	}
+	key[i] = ratelimit.KeySession
+	var err error
+	if fields["key"], err = json.Marshal(key); err == nil {
+		x.Rule, err = json.Marshal(fields)
+	}
+	return err
+}
+
 // limit returns the configuration of the limit, and the style of its response headers.
 func (x *dynamicLimit) limit(name string) (l ratelimit.Limit, style ratelimit.HeaderStyle, err error) {
 	c, err := config.ParseLimit(name, x.Rule)
