@@ -143,7 +143,7 @@ func rules() []mutant {
 			"	return p.rec.Parent != nil && clk >= p.up.until\n",
 			"	return false\n"}},
 			walk("two_levels,_drift")},
-		{"time stands still for too long", "continueterm.go", [][2]string{{
+		{"time stands still for too long", "pool.go", [][2]string{{
 			"paused > p.par.Sigma || ",
 			""}},
 			walk("two_levels,_going_on")},
