@@ -31,6 +31,13 @@
 // A request with a pass costs less than a microsecond and no message. A waiting visitor costs ten
 // bytes and one poll every 1 to 30 seconds.
 //
+// # The files
+//
+// From the top down: room opens a Room, and handler decides each request; roam moves a place to
+// another data center, and rules applies expressions and grace. answer and view write what visitors
+// and apps get. worker has the slots lent to this process; session, status and config have types.
+// engine stores rooms, with datacenters for several of them.
+//
 // # Limitations
 //
 // Without RoomConfig.Engine the state is in memory only, and a restart begins a new line.

@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/headgate/headgate/internal/codec"
@@ -163,4 +166,62 @@ func parseChunk(b []byte) ([][]byte, error) {
 		return nil, errChunk
 	}
 	return jobs, nil
+}
+
+// A chunkCache holds the chunks that were read most recently.
+type chunkCache struct {
+	mu    sync.Mutex
+	all   map[uint64]*readChunk
+	order []uint64
+	bytes int
+}
+
+// CheckHeaders returns an error if the headers of a job are invalid. With fixed it checks the
+// headers that an operator adds to all jobs, which may include Host. An error names the header but
+// never its value.
+func CheckHeaders(headers map[string]string, fixed bool) error {
+	if len(headers) > MaxHeaders {
+		return fmt.Errorf("%d headers, want at most %d", len(headers), MaxHeaders)
+	}
+	var all []error
+	size, seen := 0, []string(nil)
+	for name, value := range headers {
+		size += len(name) + len(value)
+		canonical := HeaderName(name)
+		switch {
+		case !token(name):
+			all = append(all, fmt.Errorf("%.64q is not a header name", name))
+		case ours(canonical) || canonical == "Host" && !fixed:
+			all = append(all, fmt.Errorf("header %.64q must not be set: remove it", name))
+		case strings.Contains(name, "_") && !fixed: // many servers treat _ like -: Webhook_Id
+			all = append(all, fmt.Errorf("header %.64q: write - instead of _", name))
+		case slices.Contains(seen, canonical):
+			all = append(all, fmt.Errorf("header %.64q is there twice", name))
+		case !printable(value):
+			all = append(all, fmt.Errorf("header %.64q has characters that no header may have, such as "+
+				"the end of a line", name))
+		}
+		seen = append(seen, canonical)
+	}
+	if size > MaxHeader {
+		all = append(all, fmt.Errorf("headers of %d bytes, want at most %d", size, MaxHeader))
+	}
+	slices.SortFunc(all, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(all...)
+}
+
+// printable reports whether s is a valid header value (RFC 9110 §5.5).
+func printable(s string) bool {
+	for _, c := range []byte(s) {
+		if c < ' ' && c != '\t' || c == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+type readChunk struct {
+	jobs  [][]byte
+	at    time.Time
+	bytes int
 }

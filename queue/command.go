@@ -137,8 +137,6 @@ func (q *Queue) do(ctx context.Context, c command) (result, error) {
 	return r, nil
 }
 
-func (q *Queue) hostName() string { return "queue." + q.cfg.Name }
-
 // serve answers commands of other nodes until silence is called.
 func (h *host) serve() (silence func(), err error) {
 	if h.q.bus == nil {

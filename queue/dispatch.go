@@ -489,20 +489,6 @@ func (d *dispatcher) backoff(attempt int) time.Duration {
 	return b/2 + rand.N(b/2+1)
 }
 
-// A chunkCache holds the chunks that were read most recently.
-type chunkCache struct {
-	mu    sync.Mutex
-	all   map[uint64]*readChunk
-	order []uint64
-	bytes int
-}
-
-type readChunk struct {
-	jobs  [][]byte
-	at    time.Time
-	bytes int
-}
-
 // cacheBytes bounds the chunks in memory. Chosen: enough for the chunks of some hundred tenants and
 // priorities at once.
 const cacheBytes = 24 << 20

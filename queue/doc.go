@@ -20,6 +20,19 @@
 // that are put at the same time, and one write for all outcomes that arrive during the write
 // before.
 //
+// # The files
+//
+// From the top down:
+//
+//	run                        opens a queue and runs it
+//	export, reconfigure, json  jobs in and out of files; new settings of a running queue
+//	command, dead, duplicates  what other nodes ask the host; dead jobs; keys
+//	put, status                jobs of any node; totals
+//	host, dispatch             the host's loop and its notes; which job goes when
+//	queue                      the types, and Config
+//	replay, index              what the notes say; jobs in memory
+//	note, chunk, job, headers, capacity  bytes of the two logs; limits
+//
 // # Limits of the package
 //
 // The queue does not keep jobs in order, and it does not deliver a job exactly once: the target

@@ -168,65 +168,26 @@ func (c *Config) check() error {
 	return nil
 }
 
-// Open opens the stored data of a queue, and creates it if there is none. Call Run next. The
-// connection remains owned by the caller.
-func Open(ctx context.Context, cfg Config) (*Queue, error) {
-	if err := cfg.check(); err != nil {
-		return nil, err
-	}
-	q := &Queue{cfg: cfg, changed: make(chan struct{}, 1), puts: make(chan *piece),
-		ended: make(chan struct{})}
-	q.set.Store(&cfg)
-	lc := store.LogConfig{
-		Conn: cfg.NATS, Replicas: cfg.Replicas, OnWriteFailure: cfg.OnWriteFailure, Log: cfg.Log,
-	}
-	var err error
-	lc.Name = cfg.Name + "_notes"
-	if q.notes, err = store.OpenLog(ctx, lc); err != nil {
-		return nil, fmt.Errorf("queue %q: %w", cfg.Name, err)
-	}
-	lc.Name, lc.MaxBytes = cfg.Name+"_jobs", cfg.MaxBytes
-	if q.jobs, err = store.OpenLog(ctx, lc); err != nil {
-		return nil, fmt.Errorf("queue %q: %w", cfg.Name, err)
-	}
-	if cfg.Node != "" {
-		q.bus = store.NewBus(cfg.NATS)
-	}
-	return q, nil
-}
-
 // Name returns the name of the queue.
 func (q *Queue) Name() string { return q.cfg.Name }
 
 // Hosted reports whether this process hosts the queue now.
 func (q *Queue) Hosted() bool { return q.lead.Load() != nil }
 
-// Run accepts jobs, and delivers them if this process hosts the queue, until ctx ends. Then it
-// waits some seconds for deliveries in flight. It returns an error if the queue is already running.
-func (q *Queue) Run(ctx context.Context) error {
-	if q.running.Swap(true) {
-		return fmt.Errorf("%w: it runs already", ErrConfig)
-	}
-	defer close(q.ended)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	wg.Go(func() { q.writePuts(ctx) })
-	for ctx.Err() == nil {
-		term, end := q.cfg.Term(ctx, q.hostName())
-		err := q.host(term)
-		level := slog.LevelWarn
-		if errors.Is(err, errFenced) || term.Err() != nil {
-			level = slog.LevelInfo // another node takes over
-		}
-		end()
-		if ctx.Err() != nil {
-			break
-		}
-		q.cfg.Log.Log(ctx, level, "queue is not delivered by this node", "queue", q.cfg.Name, "error", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(hostAgain):
-		}
-	}
-	return nil
+func (q *Queue) hostName() string { return "queue." + q.cfg.Name }
+
+// A Failure is a delivery that failed.
+type Failure struct {
+	ID     string    `json:"id"` // of the job
+	At     time.Time `json:"at"`
+	Reason string    `json:"why"` // at most one line
+}
+
+// A totals counts what a queue has done in this process.
+type totals struct {
+	put, found, delivered, retried, busy, dead, notesFailed, nanos atomic.Int64
+
+	mu      sync.Mutex
+	seconds [pastSeconds]int
+	newest  int64 // the second counted in seconds[newest%pastSeconds]
 }

@@ -2,8 +2,6 @@ package queue
 
 import (
 	"context"
-	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -34,13 +32,6 @@ type Status struct {
 	LastFailure *Failure `json:"last_failure"`
 }
 
-// A Failure is a delivery that failed.
-type Failure struct {
-	ID     string    `json:"id"` // of the job
-	At     time.Time `json:"at"`
-	Reason string    `json:"why"` // at most one line
-}
-
 // Totals counts what a queue has done since the process began.
 type Totals struct {
 	Put             int64   `json:"put"`              // jobs stored through this process
@@ -51,15 +42,6 @@ type Totals struct {
 	Dead            int64   `json:"dead"`             // jobs that died
 	DeliverySeconds float64 `json:"delivery_seconds"` // total time of deliveries
 	NotesFailed     int64   `json:"write_failures"`   // failed writes of outcomes
-}
-
-// A totals counts what a queue has done in this process.
-type totals struct {
-	put, found, delivered, retried, busy, dead, notesFailed, nanos atomic.Int64
-
-	mu      sync.Mutex
-	seconds [pastSeconds]int
-	newest  int64 // the second counted in seconds[newest%pastSeconds]
 }
 
 const pastSeconds = 11 // ten complete seconds and the present one

@@ -237,3 +237,22 @@ func (b *buckets) take(token string, now time.Time) bool {
 	}
 	return one.take(now)
 }
+
+// mayZone reports whether the sender has a scope in a zone, or for one room of it.
+func (w who) mayZone(scope, zone, room string) bool {
+	return w.may(scope, "") || w.token.Allows(scope, zoneScope+zone) ||
+		scope == scopeRead && room != "" && w.may(scope, room)
+}
+
+// holderKey is the context key of the hash of the token that a signed-in sender holds.
+type holderKey struct{}
+
+// TokenByHash returns the token with a hash. ok reports whether it is still valid.
+func (a *API) TokenByHash(hash string) (Token, bool) {
+	for _, t := range a.cfg.Tokens.current() {
+		if t.Hash == hash {
+			return t, !t.IsExpired(time.Now())
+		}
+	}
+	return Token{}, false
+}

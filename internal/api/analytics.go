@@ -16,19 +16,6 @@ import (
 	"github.com/headgate/headgate/internal/wire"
 )
 
-// Analytics provides the statistics of a process. Its methods may be called by many goroutines at
-// once.
-type Analytics interface {
-	// Rows adds up the statistics of the nodes of this data center; missing names the nodes that
-	// did not answer. It blocks for some seconds at most. It returns ErrNoAnalytics.
-	Rows(ctx context.Context, q *analytics.Query) (rows []analytics.Row, missing []string, err error)
-	// Facts returns the settings of a room; false if there is no room of that name.
-	Facts(room string) (analytics.RoomSettings, bool)
-}
-
-// ErrNoAnalytics reports that no statistics are kept.
-var ErrNoAnalytics = errors.New("analytics are off")
-
 // Bounds of one request. Chosen: a year of days, or a month of minutes, is one answer.
 const (
 	autoPoints   = 500
@@ -39,13 +26,6 @@ const (
 	usualRange   = 24 * time.Hour
 	adviceStep   = 300
 )
-
-func (a *API) analyticsRoutes() []route {
-	return []route{
-		{"GET", "/v1/analytics", scopeRead, true, a.analytics},
-		{"GET", "/v1/analytics/advice", scopeRead, true, a.advice},
-	}
-}
 
 // A pastQuery is a parsed request for statistics.
 type pastQuery struct {

@@ -16,6 +16,14 @@
 // An API may be used by many goroutines at once. A request costs a stat of the token file and a
 // hash; a change costs what the room and the disk take.
 //
+// # The files
+//
+// From the top down: routes has every route and the scope that it needs. Handlers stand by subject:
+// rooms, cluster, analytics, history, previews, managed (Cloudflare's API), limits (with limitchange
+// and limitcheck), queues, putjobs, webhooks, passes, holder (the dashboard). dispatch admits a call
+// and writes the audit line. problem turns every error into a problem document. call, access, tokens,
+// tokenfile and audit are what they use, and this file has the types.
+//
 // # What it does not do
 //
 // It does not listen, and it accesses rooms only through Process. It has no encryption of its own:
@@ -24,18 +32,19 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
-	"slices"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/analytics"
+	"github.com/headgate/headgate/internal/manage"
 	"github.com/headgate/headgate/internal/pages"
+	"github.com/headgate/headgate/limit"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 // A Process is what the API operates on. Its methods may be called by many goroutines at once.
@@ -224,37 +233,6 @@ type API struct {
 	previews previews
 }
 
-// New builds the API. It starts nothing and opens no file.
-func New(cfg Config) *API {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Queues == nil {
-		cfg.Queues = func() []*queue.Queue { return nil }
-	}
-	a := &API{cfg: cfg, mux: http.NewServeMux(), bulks: make(chan struct{}, maxBulks)}
-	paths := map[string][]route{}
-	for _, e := range a.allRoutes() {
-		paths[e.path] = append(paths[e.path], e)
-	}
-	for path, routes := range paths {
-		a.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
-			a.dispatch(w, r, routes)
-		})
-	}
-	a.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { a.dispatch(w, r, nil) })
-	return a
-}
-
-// allRoutes returns all routes; openapi.json describes each.
-func (a *API) allRoutes() []route {
-	return slices.Concat(a.routes(), a.limitRoutes(), a.queueRoutes(), a.webhookRoutes(), a.passRoutes(),
-		a.managedRoutes(), a.historyRoutes(), a.analyticsRoutes())
-}
-
-// ServeHTTP answers one request.
-func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
-
 // A route is one method of one path.
 type route struct {
 	method, path string
@@ -263,107 +241,147 @@ type route struct {
 	handle       func(*call) (any, error)
 }
 
-func (a *API) routes() []route {
-	const one = "/v1/rooms/{name}"
-	return []route{
-		{"GET", "/livez", "", false, a.livez},
-		{"GET", "/readyz", "", false, a.readyz},
-		{"GET", "/metrics", scopeRead, false, a.metrics},
-		{"GET", "/v1/status", scopeRead, false, a.about},
-		{"GET", "/v1/cluster", scopeRead, false, a.cluster},
-		{"POST", "/v1/cluster/anywhere", scopeWrite, false, a.moveAnywhere},
-		{"POST", "/v1/cluster/off", scopeWrite, false, a.off},
-		{"POST", "/v1/cluster/revoke", scopeWrite, false, a.revoke},
-		{"GET", "/v1/rooms", scopeRead, true, a.rooms},
-		{"GET", one, scopeRead, false, a.room},
-		{"PATCH", one, scopeWrite, false, a.change},
-		{"GET", one + "/preview", scopeRead, false, a.preview},
-		{"GET", one + "/tickets/{id}", scopeRead, false, a.ticket},
-		{"GET", "/v1/tickets/{id}", scopeRead, true, a.tickets},
-		{"POST", "/v1/reload", scopeWrite, false, a.reload},
-		{"GET", "/v1/keys", scopeRead, false, a.keys},
-		{"POST", "/v1/keys/rotate", scopeWrite, false, a.rotate},
-		{"DELETE", "/v1/keys/{id}", scopeWrite, false, a.forget},
-	}
+// Analytics provides the statistics of a process. Its methods may be called by many goroutines at
+// once.
+type Analytics interface {
+	// Rows adds up the statistics of the nodes of this data center; missing names the nodes that
+	// did not answer. It blocks for some seconds at most. It returns ErrNoAnalytics.
+	Rows(ctx context.Context, q *analytics.Query) (rows []analytics.Row, missing []string, err error)
+	// Facts returns the settings of a room; false if there is no room of that name.
+	Facts(room string) (analytics.RoomSettings, bool)
 }
 
-func (a *API) livez(c *call) (any, error) {
-	io.WriteString(c.w, "ok\n")
-	return nil, nil
+// Rooms manages the rooms that operators make by the API. Its methods may be called by many
+// goroutines at once.
+type Rooms interface {
+	// Book reads all rooms from the store.
+	Book(ctx context.Context) (*manage.Catalog, error)
+	// Edit makes one change. It may call edit again, on top of changes that others have made
+	// meanwhile. It returns the result of edit, ErrBusy or a NotPersistedError.
+	Edit(ctx context.Context, edit func(*manage.Catalog) (*manage.Result, error)) (*manage.Result, error)
+	// InForce reports whether a room is open in this process as it is stored, or why not.
+	InForce(r *manage.Room) (yes bool, problem string)
 }
 
-func (a *API) readyz(c *call) (any, error) {
-	if why := a.cfg.Unready(); why != "" {
-		http.Error(c.w, "not ready: "+why, http.StatusServiceUnavailable)
-		return nil, nil
-	}
-	return a.livez(c)
+// Limits gives access to the limits of a process. The zero value has none.
+type Limits struct {
+	Rules ratelimit.Checker
+	Keys  LimitKeys
+	Style func(limit string) ratelimit.HeaderStyle // style of the headers of answers; nil: the default
+	// Change stores a change and puts it into force in all processes that share the limit. It may
+	// block. Its error may be a NotPersistedError. Nil: only this process has the limit.
+	Change func(ctx context.Context, limit string, pairs map[string]string) error
+	// Make makes and stores a limit from a JSON object with the keys that it would have in the
+	// file, or replaces one that Make has made. Remove removes such a limit, and reports whether
+	// the file has one of that name, which stays. They may block. Their errors may be faults of
+	// package config, a RejectedError or a NotPersistedError. Nil: no limit can be made.
+	Make   func(ctx context.Context, limit string, rule []byte) (isNew bool, err error)
+	Remove func(ctx context.Context, limit string) (stays bool, err error)
+	// Source returns the source of a limit: FromFile, FromAPI or FromEnvoy. Nil: the source is not
+	// shown.
+	Source func(limit string) string
 }
 
-func (a *API) metrics(c *call) (any, error) {
-	a.cfg.Metrics.ServeHTTP(c.w, c.r)
-	return nil, nil
+// LimitKeys gives access to limits and to the usage of their keys. Its methods may be called by
+// many goroutines at once; Peek, Keys and Reset block for a round trip at most. For an unknown
+// limit they return ratelimit.ErrNoLimit.
+type LimitKeys interface {
+	// Limits returns all limits, by name. The caller must not change them.
+	Limits() []*ratelimit.Limit
+	// Keys returns up to count keys with usage. from is the next of the call before; "" starts at
+	// the beginning. A next of "" means that there are no more.
+	Keys(limit, from string, count int) (all []limit.Usage, next string, err error)
+	// Peek reports whether a call would pass, and if not, when. It takes nothing.
+	Peek(ctx context.Context, a ratelimit.Check) (ratelimit.Result, error)
+	// Update changes a limit by change, without another change in between, or returns what is wrong
+	// with the result. It returns an error of change unchanged.
+	Update(limit string, change func(*ratelimit.Limit) error) error
+	// Reset deletes the usage of a key.
+	Reset(limit, key string) error
 }
 
-func (a *API) about(*call) (any, error) { return a.cfg.Process.About(), nil }
-
-func (a *API) cluster(c *call) (any, error) {
-	x, err := a.cfg.Process.Cluster(c.r.Context())
-	c.quiet = errors.Is(err, ErrAlone) // being alone is a valid answer, not an error
-	return x, err
+// Webhooks gives access to the webhooks of a process. The zero value has none.
+type Webhooks struct {
+	// List returns the state of all webhooks. It may block.
+	List func(ctx context.Context) []Webhook
+	// Test sends a message of the kind test to a webhook, and returns its id when it is on the disk. It
+	// returns ErrNoWebhook, or an error of package queue.
+	Test func(ctx context.Context, name, by string) (id string, err error)
 }
 
-func (a *API) rooms(c *call) (any, error) {
-	rooms := []headgate.Status{}
-	for _, s := range a.cfg.Process.Rooms() {
-		if c.who.mayRoom(scopeRead, s.Name) {
-			rooms = append(rooms, s)
-		}
-	}
-	return map[string]any{"rooms": rooms}, nil
+// A Webhook is the state of a webhook. Its address is scheme and host: the rest may be a secret.
+type Webhook struct {
+	Name    string   `json:"name"`
+	Address string   `json:"address"`
+	On      []string `json:"on"`
+	Rooms   []string `json:"rooms"` // none: all
+	// OffSince is when its receiver answered 410 Gone. Nothing has been sent since. Null: it is on.
+	OffSince *time.Time `json:"off_since"`
+	Node     string     `json:"node,omitempty"` // the node that sends
+	Waiting  int        `json:"waiting"`        // messages not delivered yet
+	Oldest   float64    `json:"oldest_seconds"` // age of the oldest of them
+	Why      string     `json:"why"`            // why the figures of waiting messages are missing
+	Sent     int64      `json:"sent"`           // since the webhook was first configured
+	Failed   int64      `json:"failed"`         // attempts
+	Dropped  int64      `json:"dropped"`        // messages
+
+	LastSuccess *WebhookSuccess `json:"last_success"`
+	LastFailure *WebhookFailure `json:"last_failure"`
 }
 
-func (a *API) room(c *call) (any, error) {
-	for _, s := range a.cfg.Process.Rooms() {
-		if s.Name == c.room {
-			return s, nil
-		}
-	}
-	return nil, ErrNoRoom
+// A WebhookSuccess is a message that the receiver accepted.
+type WebhookSuccess struct {
+	ID string    `json:"id"`
+	At time.Time `json:"at"`
 }
 
-// preview returns the waiting page as a visitor would get it.
-func (a *API) preview(c *call) (any, error) {
-	return nil, a.render(c, func() (*pages.Preview, error) {
-		return a.cfg.Preview(c.room, c.r.URL.Query())
-	})
+// A WebhookFailure is a failed attempt.
+type WebhookFailure struct {
+	ID  string    `json:"id"`
+	At  time.Time `json:"at"`
+	Why string    `json:"why"` // without the text of the receiver's answer
 }
 
-func (a *API) ticket(c *call) (any, error) {
-	return a.cfg.Process.FindTicket(c.r.Context(), c.room, c.r.PathValue("id"))
+// Keys manages the sealing keys of a process, or of its cluster.
+type Keys struct {
+	List   func() ([]Key, error)
+	Rotate func() (RotateResult, error)
+	Forget func(id int) error // returns ErrNoKey, ErrKeySeals
 }
 
-// tickets searches all rooms that the caller may read.
-func (a *API) tickets(c *call) (any, error) {
-	for _, s := range a.cfg.Process.Rooms() {
-		if !c.who.mayRoom(scopeRead, s.Name) {
-			continue
-		}
-		w, err := a.cfg.Process.FindTicket(c.r.Context(), s.Name, c.r.PathValue("id"))
-		if err == nil {
-			return w, nil
-		}
-		if !errors.Is(err, headgate.ErrNoTicket) && !errors.Is(err, ErrNoRoom) {
-			return nil, err
-		}
-	}
-	return nil, headgate.ErrNoTicket
+// A Key is a sealing key without its secret.
+type Key struct {
+	Key        int       `json:"key"`                  // its number in its data center
+	Datacenter string    `json:"datacenter,omitempty"` // "" with only one data center
+	MadeAt     time.Time `json:"made_at"`
+	Seals      bool      `json:"seals"`
 }
 
-func writeJSON(w http.ResponseWriter, kind string, status int, v any) {
-	w.Header().Set("Content-Type", kind)
-	w.WriteHeader(status)
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(v) // an error means that the client is gone
+// RotateResult is the result of a rotation of the sealing key.
+type RotateResult struct {
+	Key     int     `json:"key"`              // number of the new key
+	SealsIn float64 `json:"seals_in_seconds"` // until it seals: all nodes must know it first
 }
+
+// A SessionRequest identifies the session of a visitor, as the backend behind the room knows it.
+type SessionRequest struct {
+	Token string // the signed pass, or
+	Pass  string // its jti
+
+	Abandoned bool // not completed
+}
+
+// ErrNoAnalytics reports that no statistics are kept.
+var ErrNoAnalytics = errors.New("analytics are off")
+
+// ErrNoWebhook reports that there is no webhook of that name.
+var ErrNoWebhook = errors.New("there is no such webhook")
+
+// ErrNoPass reports that a text is neither a signed pass of the room nor the jti of one.
+var ErrNoPass = errors.New("this is not a pass of this room")
+
+// Reasons why a key cannot be removed.
+var (
+	ErrNoKey    = errors.New("there is no such sealing key")
+	ErrKeySeals = errors.New("this key seals cookies now, or will do so soon")
+)

@@ -9,11 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/platform"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 const (
@@ -200,4 +202,20 @@ func (a *Audit) rotate() error {
 		return err
 	}
 	return platform.SyncDir(a.dir)
+}
+
+// auditLimit returns a limit in the form of the audit log. Keys under overrides may be addresses or
+// secrets, and many, so only their number is logged.
+func auditLimit(l *ratelimit.Limit) map[string]string {
+	if l == nil {
+		return nil
+	}
+	s := shown(l)
+	s.Overrides = nil
+	b, err := json.Marshal(s)
+	told := flat(b)
+	if err == nil && len(l.Overrides) > 0 {
+		told["overrides"] = strconv.Itoa(len(l.Overrides))
+	}
+	return told
 }

@@ -9,20 +9,6 @@ import (
 	"github.com/headgate/headgate/internal/manage"
 )
 
-// historyRoutes returns the routes for the history of changes.
-func (a *API) historyRoutes() []route {
-	const one = "/v1/history/{version}"
-	return []route{
-		{"GET", "/preview/{id}", "", false, a.showPreview},
-		{"GET", "/v1/openapi.json", "", false, a.openAPI},
-		{"GET", "/v1/zones", scopeRead, true, a.zones},
-		{"GET", "/v1/history", scopeRead, true, a.history},
-		{"GET", one, scopeRead, true, a.oneChange},
-		{"POST", one + "/undo", scopeWrite, true, a.undo},
-		{"GET", "/v1/audit", scopeRead, false, a.audit},
-	}
-}
-
 func (a *API) zones(c *call) (any, error) {
 	b, err := a.cfg.Rooms.Book(c.r.Context())
 	if err != nil {

@@ -6,9 +6,6 @@ import (
 	"time"
 )
 
-// holderKey is the context key of the hash of the token that a signed-in sender holds.
-type holderKey struct{}
-
 // SignIn returns the token of a text. ok reports whether it is valid now and may read anything at
 // all.
 func (a *API) SignIn(secret string) (t Token, ok bool) {
@@ -17,16 +14,6 @@ func (a *API) SignIn(secret string) (t Token, ok bool) {
 	}
 	t, ok = a.cfg.Tokens.find(secret)
 	return t, ok && !t.IsExpired(time.Now()) && t.mayAny(scopeRead)
-}
-
-// TokenByHash returns the token with a hash. ok reports whether it is still valid.
-func (a *API) TokenByHash(hash string) (Token, bool) {
-	for _, t := range a.cfg.Tokens.current() {
-		if t.Hash == hash {
-			return t, !t.IsExpired(time.Now())
-		}
-	}
-	return Token{}, false
 }
 
 // ServeAs answers a request on behalf of the holder of a token, who has signed in with it, so that

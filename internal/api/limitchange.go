@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"maps"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/limit"
 	"github.com/headgate/headgate/ratelimit"
 )
@@ -77,23 +79,6 @@ func (e *NotPersistedError) Error() string { return e.Reason + ": " + e.Err.Erro
 
 // Unwrap returns the reason.
 func (e *NotPersistedError) Unwrap() error { return e.Err }
-
-func notChanged(err error) error {
-	e, ok := errors.AsType[*NotPersistedError](err)
-	p, said := errors.AsType[*problem](err)
-	switch {
-	case ok:
-		return &problem{Status: http.StatusServiceUnavailable, Code: "not_kept", cause: err,
-			Detail: e.Reason, Hint: e.Do}
-	case said:
-		return p
-	case refusedAsItIs(err):
-		return err
-	case errors.Is(err, ratelimit.ErrNoLimit):
-		return limitProblem(err)
-	}
-	return badChange(clip(err.Error())) // another change was made at the same time
-}
 
 // SetLimit changes a limit as PATCH /v1/limits/{limit} does.
 func SetLimit(l *ratelimit.Limit, pairs map[string]string) error {
@@ -171,17 +156,6 @@ func toldOf(part string) string {
 	return ofKey + "sha256:" + hex.EncodeToString(sum[:])
 }
 
-func (a *API) limitNamed(name string) (*ratelimit.Limit, error) {
-	if a.cfg.Limits.Keys != nil {
-		for _, l := range a.cfg.Limits.Keys.Limits() {
-			if l.Name == name {
-				return l, nil
-			}
-		}
-	}
-	return nil, limitProblem(ratelimit.ErrNoLimit)
-}
-
 func badChange(detail string) *problem {
 	return &problem{Status: http.StatusUnprocessableEntity, Code: "invalid_change", Detail: detail,
 		Hint: `send, for example, {"amount": 200, "shadow": true}; the file sets the other keys`}
@@ -226,4 +200,100 @@ func limitKeysOf(l *ratelimit.Limit) map[string]limitKey {
 			},
 		},
 	}
+}
+
+// The sources of a limit.
+const (
+	FromFile  = "file"
+	FromAPI   = "made" // by the API, while headgate runs
+	FromEnvoy = "envoy"
+)
+
+// putLimit handles PUT /v1/limits/{limit}: the keys of a limit in the file, as a JSON object. It
+// answers 201 for a new limit and 200 for one that the API made before. It does not change what
+// keys have used.
+func (a *API) putLimit(c *call) (any, error) {
+	name := c.r.PathValue("limit")
+	body, err := readBody(c, maxBody, "set amounts of single keys under overrides in the configuration")
+	if p, ok := errors.AsType[*problem](err); ok && p.Code == "invalid_body" {
+		p.Hint = "send one JSON object with the keys that a limit has in the configuration file"
+	}
+	if err == nil && a.cfg.Limits.Make == nil {
+		err = limitProblem(ratelimit.ErrNoLimit)
+	}
+	if err != nil {
+		return nil, err
+	}
+	before, _ := a.limitNamed(name)
+	isNew, err := a.cfg.Limits.Make(c.by(), name, body)
+	if err != nil {
+		c.done.Asked = askedLimit(name, body)
+		return nil, notChanged(err)
+	}
+	l, err := a.limitNamed(name)
+	if err != nil {
+		return nil, err
+	}
+	c.done.After = auditLimit(l)
+	if isNew {
+		c.status = http.StatusCreated
+	} else {
+		c.done.Before = auditLimit(before)
+	}
+	return a.shown(l), nil
+}
+
+// removeLimit handles DELETE /v1/limits/{limit}.
+func (a *API) removeLimit(c *call) (any, error) {
+	name := c.r.PathValue("limit")
+	if a.cfg.Limits.Remove == nil {
+		return nil, limitProblem(ratelimit.ErrNoLimit)
+	}
+	before, _ := a.limitNamed(name)
+	stays, err := a.cfg.Limits.Remove(c.by(), name)
+	if err != nil {
+		c.done.Asked = map[string]string{"limit": clip(name)}
+		return nil, notChanged(err)
+	}
+	c.done.Before = map[string]string{"limit": name}
+	if !stays {
+		c.done.Before = auditLimit(before)
+	}
+	return struct {
+		Removed bool `json:"removed"`
+		Stays   bool `json:"in_file"` // the file has a limit of this name, which stays in force
+	}{true, stays}, nil
+}
+
+// askedLimit returns the requested limit in the form of the audit log, without values that may be
+// secret.
+func askedLimit(name string, body []byte) map[string]string {
+	told := flat(body)
+	told["limit"] = clip(name)
+	return asked(told)
+}
+
+// flat returns the plain values of a JSON object, by key.
+func flat(b []byte) map[string]string {
+	told, all := map[string]string{}, map[string]any{}
+	if json.Unmarshal(b, &all) != nil {
+		return told
+	}
+	for k, v := range all {
+		switch v := v.(type) {
+		case string:
+			told[k] = v
+		case float64:
+			told[k] = strconv.FormatFloat(v, 'f', -1, 64)
+		case bool:
+			told[k] = strconv.FormatBool(v)
+		}
+	}
+	return told
+}
+
+// refusedAsItIs reports whether an error already explains what is wrong and what to do.
+func refusedAsItIs(err error) bool {
+	_, refused := errors.AsType[*RejectedError](err)
+	return refused || config.Faults(err) != nil
 }

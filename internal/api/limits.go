@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -14,43 +13,6 @@ import (
 	"github.com/headgate/headgate/limit"
 	"github.com/headgate/headgate/ratelimit"
 )
-
-// Limits gives access to the limits of a process. The zero value has none.
-type Limits struct {
-	Rules ratelimit.Checker
-	Keys  LimitKeys
-	Style func(limit string) ratelimit.HeaderStyle // style of the headers of answers; nil: the default
-	// Change stores a change and puts it into force in all processes that share the limit. It may
-	// block. Its error may be a NotPersistedError. Nil: only this process has the limit.
-	Change func(ctx context.Context, limit string, pairs map[string]string) error
-	// Make makes and stores a limit from a JSON object with the keys that it would have in the
-	// file, or replaces one that Make has made. Remove removes such a limit, and reports whether
-	// the file has one of that name, which stays. They may block. Their errors may be faults of
-	// package config, a RejectedError or a NotPersistedError. Nil: no limit can be made.
-	Make   func(ctx context.Context, limit string, rule []byte) (isNew bool, err error)
-	Remove func(ctx context.Context, limit string) (stays bool, err error)
-	// Source returns the source of a limit: FromFile, FromAPI or FromEnvoy. Nil: the source is not
-	// shown.
-	Source func(limit string) string
-}
-
-// LimitKeys gives access to limits and to the usage of their keys. Its methods may be called by
-// many goroutines at once; Peek, Keys and Reset block for a round trip at most. For an unknown
-// limit they return ratelimit.ErrNoLimit.
-type LimitKeys interface {
-	// Limits returns all limits, by name. The caller must not change them.
-	Limits() []*ratelimit.Limit
-	// Keys returns up to count keys with usage. from is the next of the call before; "" starts at
-	// the beginning. A next of "" means that there are no more.
-	Keys(limit, from string, count int) (all []limit.Usage, next string, err error)
-	// Peek reports whether a call would pass, and if not, when. It takes nothing.
-	Peek(ctx context.Context, a ratelimit.Check) (ratelimit.Result, error)
-	// Update changes a limit by change, without another change in between, or returns what is wrong
-	// with the result. It returns an error of change unchanged.
-	Update(limit string, change func(*ratelimit.Limit) error) error
-	// Reset deletes the usage of a key.
-	Reset(limit, key string) error
-}
 
 // Bounds of one request. Chosen.
 const (
@@ -62,205 +24,6 @@ const (
 	maxReserved  = 24 * time.Hour // the same as the middleware's
 	reserved     = time.Minute    // the default
 )
-
-func (a *API) limitRoutes() []route {
-	const one = "/v1/limits/{limit}"
-	return []route{
-		{"POST", "/v1/limits/check", scopeRead, false, a.checkLimits},
-		{"POST", "/v1/limits/reserve", scopeRead, false, a.reserveLimit},
-		{"POST", "/v1/limits/settle", scopeRead, false, a.settleLimit},
-		{"POST", "/v1/limits/renew", scopeRead, false, a.renewLimit},
-		{"GET", "/v1/limits", scopeRead, false, a.limits},
-		{"GET", one, scopeRead, false, a.limit},
-		{"PUT", one, scopeWrite, false, a.putLimit},
-		{"PATCH", one, scopeWrite, false, a.changeLimit},
-		{"DELETE", one, scopeWrite, false, a.removeLimit},
-		{"GET", one + "/keys", scopeRead, false, a.limitKeys},
-		{"GET", one + "/keys/{key...}", scopeRead, false, a.limitKey},
-		{"DELETE", one + "/keys/{key...}", scopeWrite, false, a.resetLimitKey},
-	}
-}
-
-// A limitAnswer is the result of a limit check. Times are rounded up to milliseconds.
-type limitAnswer struct {
-	Allowed    bool     `json:"allowed"`
-	Limit      int64    `json:"limit"` // the most that passes at once
-	Remaining  int64    `json:"remaining"`
-	Reset      float64  `json:"reset_seconds"`
-	RetryAfter *float64 `json:"retry_after_seconds"` // null: never
-	Wait       float64  `json:"wait_seconds,omitempty"`
-	ID         string   `json:"reservation,omitempty"` // text: too long for a number in JavaScript
-	Shadowed   bool     `json:"shadowed,omitempty"`
-	Shared     bool     `json:"shared,omitempty"`      // counted together with all keys beyond max_keys
-	Alone      bool     `json:"unreachable,omitempty"` // its host did not answer: on_unreachable decided
-	Name       string   `json:"name,omitempty"`        // name of the limit, if several were checked
-}
-
-func answerOf(v *ratelimit.Result) limitAnswer {
-	a := limitAnswer{
-		Allowed: v.Allowed, Limit: v.Amount, Remaining: v.Remaining, Reset: seconds(v.Reset),
-		Wait: seconds(v.Wait), Shadowed: v.Shadowed, Shared: v.Shared, Alone: v.Local,
-	}
-	switch {
-	case v.Allowed: // in shadow mode too
-		a.RetryAfter = new(float64)
-	case v.Retry >= 0:
-		a.RetryAfter = new(seconds(v.Retry))
-	}
-	if v.ID != 0 {
-		a.ID = strconv.FormatUint(v.ID, 10)
-	}
-	return a
-}
-
-func seconds(d time.Duration) float64 {
-	return math.Ceil(float64(d)/float64(time.Millisecond)) / 1000
-}
-
-// checkLimits handles POST /v1/limits/check: {"limit": "api", "key": "bob", "cost": 1}, or an array
-// of these.
-func (a *API) checkLimits(c *call) (any, error) {
-	asks, array, err := readAsks(c, "limit", "key", "cost")
-	if err != nil {
-		return nil, err
-	}
-	all, err := flag(c, "all")
-	if err != nil {
-		return nil, err
-	}
-	rules, err := a.rules()
-	if err != nil {
-		return nil, err
-	}
-	if !array {
-		v, err := rules.Allow(c.r.Context(), asks[0].Check)
-		return a.tellLimits(c, []ratelimit.Result{v}, false, err)
-	}
-	list := make([]ratelimit.Check, len(asks))
-	for i := range asks {
-		list[i] = asks[i].Check
-	}
-	vs, err := rules.AllowAll(c.r.Context(), list, all)
-	return a.tellLimits(c, vs, true, err)
-}
-
-// reserveLimit handles POST /v1/limits/reserve: {"limit", "key", "cost", "ttl_seconds"}.
-func (a *API) reserveLimit(c *call) (any, error) {
-	ask, rules, err := a.oneAsk(c, "limit", "key", "cost", "ttl_seconds")
-	if err != nil {
-		return nil, err
-	}
-	v, err := rules.Reserve(c.r.Context(), ask.Check, ask.ttl)
-	c.reserves = true
-	return a.tellLimits(c, []ratelimit.Result{v}, false, err)
-}
-
-// settleLimit handles POST /v1/limits/settle: {"limit", "key", "reservation", "cost"}.
-func (a *API) settleLimit(c *call) (any, error) {
-	ask, rules, err := a.oneAsk(c, "limit", "key", "cost", "reservation")
-	if err != nil {
-		return nil, err
-	}
-	if !ask.settles || !ask.costs {
-		return nil, badAsk("reservation and cost are required")
-	}
-	if err := rules.Settle(c.r.Context(), ask.Check, ask.id); err != nil {
-		return nil, limitProblem(err)
-	}
-	return map[string]bool{"settled": true}, nil
-}
-
-// renewLimit handles POST /v1/limits/renew: {"limit", "key", "reservation"}.
-func (a *API) renewLimit(c *call) (any, error) {
-	ask, rules, err := a.oneAsk(c, "limit", "key", "reservation")
-	if err != nil {
-		return nil, err
-	}
-	if ask.id == 0 {
-		return nil, badAsk("the reservation of a call in progress is required")
-	}
-	if err := rules.Renew(c.r.Context(), ask.Check, ask.id); err != nil {
-		return nil, limitProblem(err)
-	}
-	return map[string]bool{"renewed": true}, nil
-}
-
-// oneAsk reads a request about one reservation.
-func (a *API) oneAsk(c *call, fields ...string) (ask limitAsk, rules ratelimit.Checker, err error) {
-	asks, array, err := readAsks(c, fields...)
-	if err == nil {
-		rules, err = a.rules()
-	}
-	switch {
-	case err != nil:
-		return ask, nil, err
-	case array:
-		return ask, nil, badAsk("send one reservation per request")
-	}
-	return asks[0], rules, nil
-}
-
-// rules returns the limits to check, or an error if there are none.
-func (a *API) rules() (ratelimit.Checker, error) {
-	if a.cfg.Limits.Rules == nil {
-		return nil, limitProblem(ratelimit.ErrNoLimit)
-	}
-	return a.cfg.Limits.Rules, nil
-}
-
-// tellLimits answers with the results: 429 if any limit denied.
-func (a *API) tellLimits(c *call, vs []ratelimit.Result, array bool, err error) (any, error) {
-	if err != nil {
-		return nil, limitProblem(err)
-	}
-	status := http.StatusOK
-	answers := make([]limitAnswer, len(vs))
-	for i := range vs {
-		answers[i] = answerOf(&vs[i])
-		if v := &vs[i]; v.Allowed && v.ID == 0 && (c.reserves || isCall(v) && (v.Shadowed || v.Local)) {
-			answers[i].ID = "0" // passed by shadow mode or on_unreachable: settling "0" does nothing
-		}
-		if array && vs[i].Limit != nil {
-			answers[i].Name = vs[i].Limit.Name
-		}
-		if !vs[i].Allowed {
-			status = http.StatusTooManyRequests
-		}
-	}
-	if len(vs) <= mostTold {
-		a.tellHeaders(c, vs)
-	}
-	if array {
-		writeJSON(c.w, "application/json", status, answers)
-	} else {
-		writeJSON(c.w, "application/json", status, answers[0])
-	}
-	return nil, nil
-}
-
-// isCall reports whether an allowed call must be settled when it ends.
-func isCall(v *ratelimit.Result) bool {
-	return v.Limit != nil && v.Limit.Algorithm == limit.Concurrency
-}
-
-// tellHeaders sets the headers that a gateway may pass on, each limit's in its own style.
-func (a *API) tellHeaders(c *call, vs []ratelimit.Result) {
-	styles := map[ratelimit.HeaderStyle][]ratelimit.Result{}
-	for _, v := range vs {
-		style := ratelimit.HeadersIETF
-		if a.cfg.Limits.Style != nil && v.Limit != nil {
-			style = a.cfg.Limits.Style(v.Limit.Name)
-		}
-		styles[style] = append(styles[style], v)
-	}
-	for style, some := range styles {
-		ratelimit.SetHeaders(c.w.Header(), style, some)
-	}
-	if len(styles) > 1 { // Retry-After must consider the limits of all styles
-		c.w.Header().Del("Retry-After")
-		ratelimit.SetHeaders(c.w.Header(), ratelimit.HeadersNone, vs)
-	}
-}
 
 // A limitShown is a limit in the form of the file.
 type limitShown struct {
@@ -448,4 +211,32 @@ func limitProblem(err error) error {
 			Detail: "the limits did not answer in time", Hint: "retry"}
 	}
 	return err
+}
+
+func (a *API) limitNamed(name string) (*ratelimit.Limit, error) {
+	if a.cfg.Limits.Keys != nil {
+		for _, l := range a.cfg.Limits.Keys.Limits() {
+			if l.Name == name {
+				return l, nil
+			}
+		}
+	}
+	return nil, limitProblem(ratelimit.ErrNoLimit)
+}
+
+func notChanged(err error) error {
+	e, ok := errors.AsType[*NotPersistedError](err)
+	p, said := errors.AsType[*problem](err)
+	switch {
+	case ok:
+		return &problem{Status: http.StatusServiceUnavailable, Code: "not_kept", cause: err,
+			Detail: e.Reason, Hint: e.Do}
+	case said:
+		return p
+	case refusedAsItIs(err):
+		return err
+	case errors.Is(err, ratelimit.ErrNoLimit):
+		return limitProblem(err)
+	}
+	return badChange(clip(err.Error())) // another change was made at the same time
 }

@@ -2,8 +2,6 @@ package api
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -15,71 +13,9 @@ import (
 	"github.com/headgate/headgate/internal/manage"
 )
 
-// Rooms manages the rooms that operators make by the API. Its methods may be called by many
-// goroutines at once.
-type Rooms interface {
-	// Book reads all rooms from the store.
-	Book(ctx context.Context) (*manage.Catalog, error)
-	// Edit makes one change. It may call edit again, on top of changes that others have made
-	// meanwhile. It returns the result of edit, ErrBusy or a NotPersistedError.
-	Edit(ctx context.Context, edit func(*manage.Catalog) (*manage.Result, error)) (*manage.Result, error)
-	// InForce reports whether a room is open in this process as it is stored, or why not.
-	InForce(r *manage.Room) (yes bool, problem string)
-}
-
 // maxManaged is the maximum size of a body with a page in it, each byte of which may be escaped.
 // Chosen.
 const maxManaged = 4 << 20
-
-// zoneScope is the prefix in the scope of a token for one zone.
-const zoneScope = "zone/"
-
-// managedRoutes returns the routes of Cloudflare's API.
-func (a *API) managedRoutes() []route {
-	const (
-		v4    = "/client/v4"
-		zone  = v4 + "/zones/{zone}"
-		rooms = zone + "/waiting_rooms"
-		one   = rooms + "/{room}"
-		event = one + "/events/{event}"
-		rule  = one + "/rules/{rule}"
-	)
-	r, w := scopeRead, scopeWrite
-	return []route{
-		{"GET", v4 + "/zones", r, true, a.listZones},
-		{"GET", zone, r, true, a.oneZone},
-		{"GET", v4 + "/accounts/{account}/waiting_rooms", r, true, a.listAll},
-		{"GET", rooms, r, true, a.listRooms},
-		{"POST", rooms, w, true, a.write(manage.Rooms, manage.Create)},
-		{"POST", rooms + "/preview", w, true, a.makePreview},
-		{"GET", rooms + "/settings", r, true, a.see(manage.ZoneSet)},
-		{"PUT", rooms + "/settings", w, true, a.write(manage.ZoneSet, manage.Replace)},
-		{"PATCH", rooms + "/settings", w, true, a.write(manage.ZoneSet, manage.Edit)},
-		{"GET", one, r, true, a.see(manage.Rooms)},
-		{"PUT", one, w, true, a.write(manage.Rooms, manage.Replace)},
-		{"PATCH", one, w, true, a.write(manage.Rooms, manage.Edit)},
-		{"DELETE", one, w, true, a.write(manage.Rooms, manage.Delete)},
-		{"GET", one + "/status", r, true, a.roomStatus},
-		{"GET", one + "/events", r, true, a.see(manage.Events)},
-		{"POST", one + "/events", w, true, a.write(manage.Events, manage.Create)},
-		{"GET", event, r, true, a.see(manage.Events)},
-		{"PUT", event, w, true, a.write(manage.Events, manage.Replace)},
-		{"PATCH", event, w, true, a.write(manage.Events, manage.Edit)},
-		{"DELETE", event, w, true, a.write(manage.Events, manage.Delete)},
-		{"GET", event + "/details", r, true, a.see(manage.QueryDetails)},
-		{"GET", one + "/rules", r, true, a.see(manage.RuleList)},
-		{"POST", one + "/rules", w, true, a.write(manage.RuleList, manage.Create)},
-		{"PUT", one + "/rules", w, true, a.write(manage.RuleList, manage.Replace)},
-		{"PATCH", rule, w, true, a.write(manage.OneRule, manage.Edit)},
-		{"DELETE", rule, w, true, a.write(manage.OneRule, manage.Delete)},
-	}
-}
-
-// mayZone reports whether the sender has a scope in a zone, or for one room of it.
-func (w who) mayZone(scope, zone, room string) bool {
-	return w.may(scope, "") || w.token.Allows(scope, zoneScope+zone) ||
-		scope == scopeRead && room != "" && w.may(scope, room)
-}
 
 // zone returns the zone of the path, or an error if the sender may not access it.
 func (a *API) zone(c *call, b *manage.Catalog, scope string) (manage.Zone, error) {
@@ -399,60 +335,4 @@ func (a *API) roomStatus(c *call) (any, error) {
 	_, why := a.cfg.Rooms.InForce(r)
 	return nil, &problem{Status: http.StatusBadRequest, Code: "not_in_force",
 		Detail: "the room is not open on this node: " + why, Hint: "read the room: headgate.problem has the reason"}
-}
-
-// refuseWrapped answers with a problem in the format of Cloudflare's API. Clients of that API retry
-// forever after 409, so it is never sent.
-func refuseWrapped(c *call, p *problem) {
-	status := p.Status
-	if status == http.StatusConflict || status == http.StatusUnprocessableEntity {
-		status = http.StatusBadRequest
-	}
-	number := numberBase + status
-	if status == http.StatusUnauthorized || status == http.StatusForbidden {
-		number = numberAuth
-	}
-	e := envelope{Errors: []told{}, Messages: []told{}}
-	for _, f := range p.Errors {
-		e.Errors = append(e.Errors, told{Code: number, Message: f.Error() + ": " + f.Hint,
-			Source: &source{f.Pointer}, Own: &toldOurs{Code: f.Code, Hint: f.Hint, RequestID: c.id}})
-	}
-	if len(p.Errors) == 0 {
-		e.Errors = []told{{Code: number, Message: p.Detail, Own: &toldOurs{p.Code, p.Hint, c.id}}}
-	}
-	writeJSON(c.w, "application/json", status, e)
-}
-
-// managedProblem converts an error of package manage to a problem. It returns nil for other errors.
-func managedProblem(err error) *problem {
-	missing := func(hint string) *problem {
-		return &problem{Status: http.StatusNotFound, Code: "not_found", Detail: err.Error(), Hint: hint}
-	}
-	if f, ok := errors.AsType[manage.Faults](err); ok {
-		return &problem{Status: http.StatusBadRequest, Code: "invalid", Detail: f.Error(), Hint: f[0].Hint,
-			Errors: f}
-	}
-	if e, ok := errors.AsType[*NotPersistedError](err); ok {
-		return &problem{Status: http.StatusServiceUnavailable, Code: "not_kept", cause: err,
-			Detail: e.Reason, Hint: e.Do}
-	}
-	switch {
-	case errors.Is(err, manage.ErrNoZone):
-		return missing("GET /v1/zones lists them; they are under zones in the configuration")
-	case errors.Is(err, manage.ErrNoRoom), errors.Is(err, manage.ErrNoEvent),
-		errors.Is(err, manage.ErrNoRule):
-		return missing("list them; it may have been deleted, or belong to another zone")
-	case errors.Is(err, manage.ErrNoChange):
-		return missing("GET /v1/history lists them; old ones are deleted")
-	case errors.Is(err, manage.ErrVersion):
-		return &problem{Status: http.StatusPreconditionFailed, Code: "changed", Detail: err.Error(),
-			Hint: "read it again, and send its ETag as If-Match"}
-	case errors.Is(err, manage.ErrSince):
-		return &problem{Status: http.StatusConflict, Code: "changed", Detail: err.Error(),
-			Hint: "GET /v1/history shows the later changes"}
-	case errors.Is(err, manage.ErrNewer):
-		return &problem{Status: http.StatusServiceUnavailable, Code: "newer_record", Detail: err.Error(),
-			Hint: "upgrade this node"}
-	}
-	return nil
 }

@@ -8,29 +8,6 @@ import (
 	"net/http"
 )
 
-// A SessionRequest identifies the session of a visitor, as the backend behind the room knows it.
-type SessionRequest struct {
-	Token string // the signed pass, or
-	Pass  string // its jti
-
-	Abandoned bool // not completed
-}
-
-// ErrNoPass reports that a text is neither a signed pass of the room nor the jti of one.
-var ErrNoPass = errors.New("this is not a pass of this room")
-
-func (a *API) passRoutes() []route {
-	const one = "/v1/rooms/{name}/passes/"
-	end := func(abandoned bool) func(*call) (any, error) {
-		return func(c *call) (any, error) { return a.endVisit(c, abandoned) }
-	}
-	return []route{
-		{"POST", one + "complete", scopePass, false, end(false)},
-		{"POST", one + "abandon", scopePass, false, end(true)},
-		{"GET", "/.headgate/jwks.json", "", false, a.jwks},
-	}
-}
-
 // jwks handles GET /.headgate/jwks.json: the public keys, for backends that cannot reach the rooms.
 func (a *API) jwks(c *call) (any, error) {
 	a.cfg.JWKS.ServeHTTP(c.w, c.r)

@@ -10,6 +10,7 @@ import (
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/manage"
+	"github.com/headgate/headgate/queue"
 )
 
 // A problem is an answer that explains what is wrong and what to do (RFC 9457).
@@ -141,4 +142,105 @@ func faulty(faults []*config.Fault) *problem {
 	}
 	p.Detail = strings.Join(lines, "\n")
 	return p
+}
+
+// managedProblem converts an error of package manage to a problem. It returns nil for other errors.
+func managedProblem(err error) *problem {
+	missing := func(hint string) *problem {
+		return &problem{Status: http.StatusNotFound, Code: "not_found", Detail: err.Error(), Hint: hint}
+	}
+	if f, ok := errors.AsType[manage.Faults](err); ok {
+		return &problem{Status: http.StatusBadRequest, Code: "invalid", Detail: f.Error(), Hint: f[0].Hint,
+			Errors: f}
+	}
+	if e, ok := errors.AsType[*NotPersistedError](err); ok {
+		return &problem{Status: http.StatusServiceUnavailable, Code: "not_kept", cause: err,
+			Detail: e.Reason, Hint: e.Do}
+	}
+	switch {
+	case errors.Is(err, manage.ErrNoZone):
+		return missing("GET /v1/zones lists them; they are under zones in the configuration")
+	case errors.Is(err, manage.ErrNoRoom), errors.Is(err, manage.ErrNoEvent),
+		errors.Is(err, manage.ErrNoRule):
+		return missing("list them; it may have been deleted, or belong to another zone")
+	case errors.Is(err, manage.ErrNoChange):
+		return missing("GET /v1/history lists them; old ones are deleted")
+	case errors.Is(err, manage.ErrVersion):
+		return &problem{Status: http.StatusPreconditionFailed, Code: "changed", Detail: err.Error(),
+			Hint: "read it again, and send its ETag as If-Match"}
+	case errors.Is(err, manage.ErrSince):
+		return &problem{Status: http.StatusConflict, Code: "changed", Detail: err.Error(),
+			Hint: "GET /v1/history shows the later changes"}
+	case errors.Is(err, manage.ErrNewer):
+		return &problem{Status: http.StatusServiceUnavailable, Code: "newer_record", Detail: err.Error(),
+			Hint: "upgrade this node"}
+	}
+	return nil
+}
+
+// refuseWrapped answers with a problem in the format of Cloudflare's API. Clients of that API retry
+// forever after 409, so it is never sent.
+func refuseWrapped(c *call, p *problem) {
+	status := p.Status
+	if status == http.StatusConflict || status == http.StatusUnprocessableEntity {
+		status = http.StatusBadRequest
+	}
+	number := numberBase + status
+	if status == http.StatusUnauthorized || status == http.StatusForbidden {
+		number = numberAuth
+	}
+	e := envelope{Errors: []told{}, Messages: []told{}}
+	for _, f := range p.Errors {
+		e.Errors = append(e.Errors, told{Code: number, Message: f.Error() + ": " + f.Hint,
+			Source: &source{f.Pointer}, Own: &toldOurs{Code: f.Code, Hint: f.Hint, RequestID: c.id}})
+	}
+	if len(p.Errors) == 0 {
+		e.Errors = []told{{Code: number, Message: p.Detail, Own: &toldOurs{p.Code, p.Hint, c.id}}}
+	}
+	writeJSON(c.w, "application/json", status, e)
+}
+
+// queueProblem converts an error of a queue to a problem. It returns nil for other errors.
+func queueProblem(err error) *problem {
+	switch {
+	case errors.Is(err, errNoQueue):
+		return &problem{Status: http.StatusNotFound, Code: "no_such_queue", Detail: err.Error(),
+			Hint: "GET /v1/queues lists them; they are under queues in the configuration"}
+	case errors.Is(err, queue.ErrFull):
+		return &problem{Status: http.StatusInsufficientStorage, Code: "queue_full", Detail: err.Error(),
+			Hint: "retry when jobs are delivered and the disk has free space, raise max_waiting or " +
+				"max_bytes of the queue, or lower its key_window"}
+	case errors.Is(err, queue.ErrJob):
+		return badJob(http.StatusUnprocessableEntity, "invalid_job", err.Error())
+	case errors.Is(err, queue.ErrPlace):
+		return badJob(http.StatusBadRequest, "invalid_query", err.Error()+": set after to the next of the previous answer")
+	case errors.Is(err, queue.ErrWrite):
+		return &problem{Status: http.StatusServiceUnavailable, Code: "not_written", cause: err,
+			Detail: "cannot write the jobs to disk; some or all of them may be there",
+			Hint:   "put them again with the same keys; duplicates are dropped"}
+	case errors.Is(err, queue.ErrNoHost):
+		return &problem{Status: http.StatusServiceUnavailable, Code: "no_host", cause: err,
+			Detail: "no node hosts the queue at the moment; you can put jobs, and they wait",
+			Hint:   "retry in some seconds"}
+	}
+	return nil
+}
+
+// webhookProblem converts an error of a webhook to a problem. It returns nil for other errors.
+func webhookProblem(err error) *problem {
+	if errors.Is(err, ErrNoWebhook) {
+		return &problem{Status: http.StatusNotFound, Code: "no_such_webhook", Detail: err.Error(),
+			Hint: "GET /v1/webhooks lists them; they are under webhooks in the configuration"}
+	}
+	return nil
+}
+
+// A lineFault describes what is wrong with a line; the first line is 1.
+type lineFault struct {
+	Line   int    `json:"line"`
+	Detail string `json:"detail"`
+}
+
+func badJob(status int, code, detail string) *problem {
+	return &problem{Status: status, Code: code, Detail: detail, Hint: "see docs/queues.md"}
 }

@@ -38,12 +38,6 @@ type putAnswer struct {
 	IDs        []string    `json:"ids,omitempty"`
 }
 
-// A lineFault describes what is wrong with a line; the first line is 1.
-type lineFault struct {
-	Line   int    `json:"line"`
-	Detail string `json:"detail"`
-}
-
 // putJobs handles POST /v1/queues/{name}/jobs: one job as a JSON object, or many as NDJSON.
 func (a *API) putJobs(c *call) (any, error) {
 	c.quiet = true

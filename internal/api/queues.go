@@ -16,23 +16,6 @@ import (
 // errNoQueue reports that there is no queue of that name.
 var errNoQueue = errors.New("there is no such queue")
 
-func (a *API) queueRoutes() []route {
-	const one = "/v1/queues/{name}"
-	return []route{
-		{"GET", "/v1/queues", scopeRead, true, a.queues},
-		{"GET", one, scopeRead, false, a.ofQueue(a.queue)},
-		{"PATCH", one, scopeWrite, false, named(a.ofQueue(a.changeQueue))},
-		{"POST", one + "/jobs", scopePut, false, named(a.putJobs, "broken", "line")},
-		{"GET", one + "/jobs", scopeWrite, false, named(a.ofQueue(a.saveJobs), "dead")}, // jobs may hold secrets
-		{"DELETE", one + "/jobs", scopeWrite, false, named(a.ofQueue(a.purgeQueue))},
-		{"POST", one + "/pause", scopeWrite, false, named(a.ofQueue(a.pauseQueue))},
-		{"POST", one + "/resume", scopeWrite, false, named(a.ofQueue(a.resumeQueue))},
-		{"GET", one + "/dead", scopeRead, false, named(a.ofQueue(a.deadJobs), "count", "after")},
-		{"DELETE", one + "/dead", scopeWrite, false, named(a.ofQueue(a.purgeDead), "id")},
-		{"POST", one + "/redrive", scopeWrite, false, named(a.ofQueue(a.redrive), "id")},
-	}
-}
-
 // named returns f for queries that have only these parameters. A misspelled parameter, or one of
 // another method, would otherwise affect all jobs instead of some: redrive?ids=7-0, DELETE
 // jobs?dead=true.
@@ -217,34 +200,4 @@ func (a *API) saveJobs(c *call, q *queue.Queue) (any, error) {
 		panic(http.ErrAbortHandler)
 	}
 	return nil, err
-}
-
-func badJob(status int, code, detail string) *problem {
-	return &problem{Status: status, Code: code, Detail: detail, Hint: "see docs/queues.md"}
-}
-
-// queueProblem converts an error of a queue to a problem. It returns nil for other errors.
-func queueProblem(err error) *problem {
-	switch {
-	case errors.Is(err, errNoQueue):
-		return &problem{Status: http.StatusNotFound, Code: "no_such_queue", Detail: err.Error(),
-			Hint: "GET /v1/queues lists them; they are under queues in the configuration"}
-	case errors.Is(err, queue.ErrFull):
-		return &problem{Status: http.StatusInsufficientStorage, Code: "queue_full", Detail: err.Error(),
-			Hint: "retry when jobs are delivered and the disk has free space, raise max_waiting or " +
-				"max_bytes of the queue, or lower its key_window"}
-	case errors.Is(err, queue.ErrJob):
-		return badJob(http.StatusUnprocessableEntity, "invalid_job", err.Error())
-	case errors.Is(err, queue.ErrPlace):
-		return badJob(http.StatusBadRequest, "invalid_query", err.Error()+": set after to the next of the previous answer")
-	case errors.Is(err, queue.ErrWrite):
-		return &problem{Status: http.StatusServiceUnavailable, Code: "not_written", cause: err,
-			Detail: "cannot write the jobs to disk; some or all of them may be there",
-			Hint:   "put them again with the same keys; duplicates are dropped"}
-	case errors.Is(err, queue.ErrNoHost):
-		return &problem{Status: http.StatusServiceUnavailable, Code: "no_host", cause: err,
-			Detail: "no node hosts the queue at the moment; you can put jobs, and they wait",
-			Hint:   "retry in some seconds"}
-	}
-	return nil
 }

@@ -224,3 +224,14 @@ func tokenError(path, text string, err error) error {
 	}
 	return hint.File(err, path+": "+text, do)
 }
+
+// zoneScope is the prefix in the scope of a token for one zone.
+const zoneScope = "zone/"
+
+// plainWord reports whether a word from a client can be shown unchanged.
+func plainWord(s string) bool {
+	return s != "" && len(s) <= 64 && !strings.ContainsFunc(s, func(r rune) bool {
+		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' ||
+			r == '_' || r == '-')
+	})
+}

@@ -30,8 +30,8 @@
 //	anywheremove, state       moves Anywhere, the top counter; what operators see
 //	host                      the loop of the host: takes over, writes, answers
 //	line, snapshot, joinlimit requests of visitors; pictures and slots between data centers
-//	counter                   the mutex, the record and the writes in flight
-//	core, calls               under the mutex: who is called, and when
+//	counter                   the mutex, the record, writes in flight and writes that fail
+//	core, calls               under the mutex: who is called, when, and how often visitors poll
 //	forecast, outlook, parent expected waits; slots from Anywhere
 //	plan, lanes, placemove    draws, lanes, and places that change devices
 //	desk, pace                the state under the mutex, and its rates

@@ -12,7 +12,7 @@ func waiters() map[string]string {
 		"internal/counter/datacenters.go":     "ConfirmHome waits for all that it asks",
 		"internal/counter/handle.go":          "Run waits for the senders, serve for the host's Run",
 		"internal/node/open.go":               "Run waits for the engine's Run and the membership's",
-		"queue/queue.go":                      "Run waits for the writer of what is put",
+		"queue/run.go":                        "Run waits for the writer of what is put",
 		"queue/host.go":                       "run waits for all parts and deliveries before it returns",
 		"queue/dispatch.go":                   "the host's run waits for the deliveries",
 		"internal/store/proxy.go":             "page waits for all that it reads",

@@ -22,6 +22,22 @@
 // A Pool's record is a few KB, independent of the number of visitors inside. A Line takes less than
 // 16 bytes a ticket. Admission from a share touches no record.
 //
+// # The files
+//
+// From the top down:
+//
+//	check                       the invariants, for tests and simulations
+//	build, wire                 the next record of a Pool, and messages between nodes
+//	items, parent, parentloans  claims and sessions; a counter's loan from Anywhere, and its loans
+//	share                       the borrower's side
+//	pool, probation             the lender's side; first admissions and what probably no person sent
+//	lines, order                the line and its lanes; the order of a draw
+//	codec, record               the record in bytes, and its types
+//	line_call, line_kept        who is called next, by order or at random; slots kept for silent places
+//	line_record                 what a record keeps of a line
+//	line_provisional, line      tickets whose cookie has not come back; places, polls, positions
+//	draw, message, ends, limit, line_chunk, clock  types that all use
+//
 // # Limits of the package
 //
 // It does not store the record, carry messages or choose a host: see internal/counter. It does not

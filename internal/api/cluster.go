@@ -1,10 +1,18 @@
 package api
 
 import (
+	"errors"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 )
+
+func (a *API) cluster(c *call) (any, error) {
+	x, err := a.cfg.Process.Cluster(c.r.Context())
+	c.quiet = errors.Is(err, ErrAlone) // being alone is a valid answer, not an error
+	return x, err
+}
 
 // moveAnywhere handles POST /v1/cluster/anywhere: {"to": "lhr", "home_is_off": false}.
 func (a *API) moveAnywhere(c *call) (any, error) {
@@ -81,4 +89,30 @@ func readOnly(c *call, example string, keys ...string) (map[string]string, error
 func unclear(example string) *problem {
 	return &problem{Status: http.StatusUnprocessableEntity, Code: "invalid_change",
 		Detail: "the body does not have the right keys", Hint: "send " + example}
+}
+
+// keys handles GET /v1/keys.
+func (a *API) keys(*call) (any, error) { return a.cfg.Keys.List() }
+
+// rotate handles POST /v1/keys/rotate.
+func (a *API) rotate(c *call) (any, error) {
+	got, err := a.cfg.Keys.Rotate()
+	if err != nil {
+		return nil, err
+	}
+	c.done.After = map[string]string{"key": strconv.Itoa(got.Key)}
+	return got, nil
+}
+
+// forget handles DELETE /v1/keys/{id}. It answers with the remaining keys.
+func (a *API) forget(c *call) (any, error) {
+	id, err := strconv.Atoi(c.r.PathValue("id"))
+	if err != nil {
+		return nil, ErrNoKey
+	}
+	if err := a.cfg.Keys.Forget(id); err != nil {
+		return nil, err
+	}
+	c.done.Before = map[string]string{"key": strconv.Itoa(id)}
+	return a.cfg.Keys.List()
 }
