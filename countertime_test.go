@@ -1,11 +1,14 @@
 package headgate
 
 import (
+	"context"
 	"math/rand/v2"
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/countertime"
 	"github.com/headgate/headgate/internal/slot"
+	"github.com/headgate/headgate/internal/ticket"
 	"github.com/headgate/headgate/tests/virtual"
 )
 
@@ -101,6 +104,36 @@ func TestALateAnswerEndsNoSession(t *testing.T) {
 		loosen(g.room.worker)
 		if !b.in() {
 			t.Error("the called visitor is not let in")
+		}
+	})
+}
+
+// A peer that has not heard the counter for minutes makes this process believe that the counter of
+// that epoch still answers.
+func TestAPeersTimeIsNoAnswerOfTheCounter(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		g := openGate(t, RoomConfig{TotalActiveUsers: 1, NewUsersPerMinute: 60})
+		w := g.room.worker
+		w.par.Alone = false
+		time.Sleep(5 * time.Minute)
+		now := w.boot()
+		peer := countertime.New(w.boot, w.par.Drift) // was suspended, or is cut off from the host
+		k := &countertime.Known{Life: 7, Heard: now - 3*time.Minute}
+		k.Time.ReceiveBounds(4, slot.Time(time.Hour), slot.Time(time.Hour), k.Heard, k.Heard, w.par.Drift)
+		peer.Learn(k)
+		w.mu.Lock()
+		w.clock = countertime.New(w.boot, w.par.Drift) // has just started
+		w.clock.Ask = func(ctx context.Context, msg []byte) ([]byte, error) {
+			return peer.Answer(ctx, msg), nil
+		}
+		w.mu.Unlock()
+		tok := ticket.Token{Life: 7, Epoch: 5, Checked: time.Now().Add(-2 * time.Minute).Unix()}
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		isKnown := func() bool { return w.clock.Load() != nil && !w.behind(&tok) }
+		known := w.clock.Await(ctx, func() {}, isKnown)
+		if known {
+			t.Errorf("epoch %d is taken for the time of a pass of epoch 5", w.epoch())
 		}
 	})
 }

@@ -213,13 +213,13 @@ func (e *Engine) Leave() {
 	}
 }
 
-// Term waits until this process should host what is named, such as a queue, and returns a context that
-// ends when another process should. Call end when hosting has ended.
-func (e *Engine) Term(ctx context.Context, name string) (term context.Context, end func()) {
+// HostRank returns how many live processes should rather host what is named, such as a queue, than this
+// one; ok is false while this process does not know. An engine that is not shared is the first.
+func (e *Engine) HostRank(name string) (rank int, ok bool) {
 	if e.members == nil {
-		return ctx, func() {}
+		return 0, true
 	}
-	return e.members.Term(ctx, name)
+	return e.members.Rank(name)
 }
 
 // A Node is a process that shares the engine with other processes.

@@ -16,7 +16,8 @@ import (
 // Parameters of hosting. Chosen: a host that could not write for lastGood stops delivering before
 // another host can begin, after silent. The host writes at least once per beat; a busy disk may
 // delay a write by a second. When the engine answers again after a failure, standbys wait a moment
-// longer, so that the host can write first.
+// longer, so that the host can write first. Of several standbys the first in rank begins: a process
+// that does not run the queue, or does not know that it is the first, costs the next one rankStep.
 const (
 	hostAgain  = 500 * time.Millisecond
 	lookAtHost = 500 * time.Millisecond
@@ -25,6 +26,8 @@ const (
 	lastGood   = 3 * time.Second
 	silent     = 4 * time.Second
 	letBe      = 1500 * time.Millisecond
+	rankStep   = time.Second
+	mostRank   = 5
 	graceEnd   = 10 * time.Second // for deliveries in flight when the process ends
 	sweepEvery = time.Second
 	sweepMost  = 200  // chunks deleted one by one in a sweep
@@ -109,8 +112,9 @@ func (q *Queue) host(ctx context.Context) error {
 	return h.run(ctx, old)
 }
 
-// awaitTurn waits until no other node hosts the queue. turn is the entry of the notes for which
-// that is true. No other node has sent a job since quiet.
+// awaitTurn waits until no other node hosts the queue, and nodes of a better rank have had their time
+// to become the host. turn is the entry of the notes for which that is true. No other node has sent a
+// job since quiet.
 func (q *Queue) awaitTurn(ctx context.Context) (turn uint64, quiet time.Time, err error) {
 	if q.cfg.Node == "" {
 		return 0, time.Now(), nil
@@ -127,7 +131,9 @@ func (q *Queue) awaitTurn(ctx context.Context) (turn uint64, quiet time.Time, er
 	}
 	defer deaf()
 	var last uint64
+	var left bool                             // the last note says that its host has left
 	heard, answers := time.Now(), time.Time{} // the engine has answered every time since answers
+	var free time.Time                        // nobody has hosted the queue since then
 	for {
 		size, err := q.lookAtNotes(ctx)
 		now := time.Now()
@@ -137,15 +143,31 @@ func (q *Queue) awaitTurn(ctx context.Context) (turn uint64, quiet time.Time, er
 		switch {
 		case err != nil:
 			answers = time.Time{}
-		case size.Count == 0:
-			return size.Last, now, nil
 		case size.Last != last:
-			last, heard = size.Last, now
-			if e, err := q.notes.Get(ctx, last); err == nil && bytes.Equal(e.Data, endNotes()) {
-				return last, now, nil
+			last, heard, free = size.Last, now, time.Time{}
+			e, err := q.notes.Get(ctx, last)
+			left = err == nil && bytes.Equal(e.Data, endNotes())
+		}
+		vanished := now.Sub(heard) > silent && now.Sub(answers) > letBe
+		switch none := size.Count == 0 || left; {
+		case err != nil || !none && !vanished:
+			free = time.Time{}
+		case free.IsZero():
+			free = now
+			fallthrough
+		default:
+			if !q.isNext(now.Sub(free)) {
+				break
 			}
-		case now.Sub(heard) > silent && now.Sub(answers) > letBe:
-			return last, heard.Add(lastGood), nil
+			switch {
+			case size.Count == 0:
+				quiet = now
+			case left:
+				quiet = heard
+			default:
+				quiet = heard.Add(lastGood)
+			}
+			return size.Last, quiet, nil
 		}
 		select {
 		case <-ctx.Done():
@@ -154,6 +176,13 @@ func (q *Queue) awaitTurn(ctx context.Context) (turn uint64, quiet time.Time, er
 		case <-time.After(lookAtHost):
 		}
 	}
+}
+
+// isNext reports whether this process may become the host of a queue that nobody has hosted for a
+// while: each process of a better rank has had rankStep for it.
+func (q *Queue) isNext(while time.Duration) bool {
+	rank, ok := q.cfg.HostRank(q.hostName())
+	return ok && while >= time.Duration(min(rank, mostRank))*rankStep
 }
 
 func (q *Queue) lookAtNotes(ctx context.Context) (store.LogSize, error) {

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -377,61 +376,46 @@ func testOneNodeHostsAndAnotherTakesOver(t *testing.T) {
 	b.stop = func() {}
 }
 
-// A queue moves to the process that should host it, in less time than a silent host is waited for,
-// and each job is delivered once.
-func TestAQueueMovesWhenItsTermEnds(t *testing.T) {
+// Of several processes the first in rank hosts a queue, and the next one when the first does not run
+// it. A host that works stays, whoever comes.
+func TestTheFirstInRankHostsAQueue(t *testing.T) {
 	t.Parallel()
-	virtual.Test(t, testAQueueMovesWhenItsTermEnds)
+	virtual.Test(t, testTheFirstInRankHostsAQueue)
 }
 
-func testAQueueMovesWhenItsTermEnds(t *testing.T) {
-	turns := map[string]chan struct{}{"n1": make(chan struct{}, 2), "n2": make(chan struct{}, 2)}
-	ends := map[string]chan struct{}{"n1": make(chan struct{}), "n2": make(chan struct{})}
+func testTheFirstInRankHostsAQueue(t *testing.T) {
+	ranks := map[string]int{"n1": 2, "n2": 1, "n3": 0}
 	b := newBench(t, func(c *Config) {
 		if c.Node == "" {
 			c.Node = "n1"
 		}
 		node := c.Node
-		c.Term = func(ctx context.Context, name string) (context.Context, func()) {
-			term, end := context.WithCancel(ctx)
+		c.HostRank = func(name string) (int, bool) {
 			if name != "queue.orders" {
-				t.Errorf("the term of %q", name)
+				t.Errorf("the rank for %q", name)
 			}
-			select {
-			case <-turns[node]:
-			case <-ctx.Done():
-				return term, end
-			}
-			go func() {
-				select {
-				case <-ends[node]:
-					end()
-				case <-term.Done():
-				}
-			}()
-			return term, end
+			return ranks[node], true
 		}
 	})
-	turns["n1"] <- struct{}{}
-	b.hosts()
-	other, stop := b.open("n2")
-	defer stop()
-	b.put(many(50)...)
-	until(t, "the first half", func() bool { return b.target.count() == 50 })
-	ends["n1"] <- struct{}{}
-	turns["n2"] <- struct{}{}
+	first, stop1 := b.open("n1")
+	defer stop1()
+	second, stop2 := b.open("n2") // the first in rank does not run the queue
 	begin := time.Now()
-	until(t, "another host", func() bool { return other.Hosted() && !b.q.Hosted() })
-	if d := time.Since(begin); d > silent/2 {
-		t.Errorf("a handover took %v", d)
+	until(t, "a host", func() bool { return second.Hosted() })
+	if d := time.Since(begin); d < rankStep || d > rankStep+2*lookAtHost || first.Hosted() {
+		t.Errorf("the second in rank hosts after %v, the last %v", d, first.Hosted())
 	}
-	b.put(many(50)...)
-	until(t, "the second half", func() bool { return b.target.count() == 100 })
-	ends["n2"] <- struct{}{}
-	turns["n1"] <- struct{}{}
-	until(t, "back again", func() bool { return b.q.Hosted() && !other.Hosted() })
-	if n := b.target.count(); n != 100 {
-		t.Errorf("%d deliveries of 100 jobs", n)
+	best, stop3 := b.open("n3")
+	defer stop3()
+	time.Sleep(10 * time.Second)
+	if best.Hosted() || !second.Hosted() {
+		t.Error("the queue moved though its host works")
+	}
+	stop2()
+	begin = time.Now()
+	until(t, "another host", func() bool { return best.Hosted() })
+	if d := time.Since(begin); d > rankStep {
+		t.Errorf("a handover took %v", d)
 	}
 }
 

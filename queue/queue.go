@@ -2,7 +2,6 @@ package queue
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -52,10 +51,10 @@ type Config struct {
 	OnWriteFailure func(error) // called when the engine refuses to write; must not block
 	Log            *slog.Logger
 
-	// Term waits until this process should host what is named, and returns a context that ends when
-	// another one should: headgate.Engine.Term. Nil means that the first process that finds no host
-	// becomes the host. Either way, an earlier host that continues cannot note an outcome any more.
-	Term func(ctx context.Context, name string) (term context.Context, end func())
+	// HostRank returns how many processes should rather host what is named than this one:
+	// headgate.Engine.HostRank. Each of them has a second to become the host before this process
+	// does. Nil means that the first process that finds no host becomes the host.
+	HostRank func(name string) (rank int, ok bool)
 
 	// Boot is a clock that nobody can set and that runs while the machine sleeps. Only differences
 	// of it have a meaning. Default: CLOCK_BOOTTIME.
@@ -134,8 +133,8 @@ func (c *Config) check() error {
 	if c.Boot == nil {
 		c.Boot = boot.Now
 	}
-	if c.Term == nil {
-		c.Term = func(ctx context.Context, _ string) (context.Context, func()) { return ctx, func() {} }
+	if c.HostRank == nil {
+		c.HostRank = func(string) (int, bool) { return 0, true }
 	}
 	c.Weight = cmp.Or(c.Weight, 1)
 	c.Concurrency = cmp.Or(c.Concurrency, DefaultConcurrency)

@@ -49,15 +49,13 @@ func (q *Queue) Run(ctx context.Context) error {
 	defer wg.Wait()
 	wg.Go(func() { q.writePuts(ctx) })
 	for ctx.Err() == nil {
-		term, end := q.cfg.Term(ctx, q.hostName())
-		err := q.host(term)
-		level := slog.LevelWarn
-		if errors.Is(err, errFenced) || term.Err() != nil {
-			level = slog.LevelInfo // another node takes over
-		}
-		end()
+		err := q.host(ctx)
 		if ctx.Err() != nil {
 			break
+		}
+		level := slog.LevelWarn
+		if errors.Is(err, errFenced) {
+			level = slog.LevelInfo // another node has taken over
 		}
 		q.cfg.Log.Log(ctx, level, "queue is not delivered by this node", "queue", q.cfg.Name, "error", err)
 		select {

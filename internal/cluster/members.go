@@ -3,7 +3,7 @@
 //
 //	Members  heartbeats of all processes, twice a second
 //	Role     what this process should do for a name, by Score
-//	Term     waits until this process should host, and ends when another one should
+//	Rank     how many processes should rather host a name
 //
 // All of it is a preference, and two processes may have different ones for a while. Whoever hosts
 // has a fence of its own against a host that does not know of its successor (docs/architecture.md,

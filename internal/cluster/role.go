@@ -1,12 +1,9 @@
 package cluster
 
 import (
-	"context"
 	"fmt"
 	"hash/fnv"
 	"slices"
-	"sync"
-	"time"
 )
 
 // A Role is what one process does for a room, or for whatever else one process at a time hosts.
@@ -47,32 +44,26 @@ func (m *Members) Role(room string) Role {
 	return Holder
 }
 
-// Term waits until this process should host what is named, and returns a context that ends when
-// another one should, or with ctx. The caller calls end when it has stopped hosting. Who hosts is a
-// preference: the caller has a fence of its own against a host that does not know of its successor.
-func (m *Members) Term(ctx context.Context, what string) (term context.Context, end func()) {
-	term, cancel := context.WithCancel(ctx)
-	changed, stop := m.Watch()
-	m.while(term, changed, func() bool { return m.Role(what) == Guest })
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		m.while(term, changed, func() bool { return m.Role(what) != Guest })
-		cancel()
-	})
-	return term, func() { cancel(); wg.Wait(); stop() }
-}
-
-// while returns when f is false or ctx ends.
-func (m *Members) while(ctx context.Context, changed <-chan struct{}, f func() bool) {
-	tick := time.NewTicker(beatEvery) // a member is silent or settled from some moment on
-	defer tick.Stop()
-	for ctx.Err() == nil && f() {
-		select {
-		case <-ctx.Done():
-		case <-changed:
-		case <-tick.C:
+// Rank returns how many live processes should rather host what is named than this one; ok is false
+// while this process does not know the others yet. Processes that may host rooms come first.
+func (m *Members) Rank(what string) (rank int, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clk := m.boot()
+	if m.self.Leaving || clk-m.began < silentFor {
+		return 0, false
+	}
+	own := Score(what, m.self.Name)
+	for _, x := range m.others {
+		better := Score(what, x.Name) > own
+		if x.CanHost != m.self.CanHost {
+			better = x.CanHost
+		}
+		if better && !x.Leaving && clk-x.heard < silentFor {
+			rank++
 		}
 	}
+	return rank, true
 }
 
 // Score ranks a node for a room (highest random weight hashing, Thaler and Ravishankar 1998). Each

@@ -1,11 +1,9 @@
 package cluster
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -38,52 +36,40 @@ func TestRendezvousMovesFewRooms(t *testing.T) {
 	}
 }
 
-// A term begins when this process should host, and ends when a better one is there.
-func TestATermEndsWhenAnotherShouldHost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		boot := func() time.Duration { return time.Duration(time.Now().UnixNano()) }
-		m := NewMembers(nil, Member{Name: "n1", CanHost: true}, boot, slog.New(slog.DiscardHandler))
-		what := ""
-		for i := 0; what == "" || Score(what, "n2") < Score(what, "n1"); i++ {
-			what = fmt.Sprint("queue.", i)
+// Live processes are counted, those that may host rooms before workers.
+func TestRankCountsBetterProcesses(t *testing.T) {
+	clk := time.Hour
+	boot := func() time.Duration { return clk }
+	m := NewMembers(nil, Member{Name: "n1", CanHost: true}, boot, slog.New(slog.DiscardHandler))
+	if _, ok := m.Rank("orders"); ok {
+		t.Error("ranked before the others can be known")
+	}
+	clk += silentFor
+	worse := 0
+	for i := range 20 {
+		name := fmt.Sprint("a", i)
+		m.hear(&Member{Name: name, CanHost: true})
+		if Score("orders", name) < Score("orders", "n1") {
+			worse++
 		}
-		began := time.Now()
-		term, end := m.Term(t.Context(), what)
-		defer end()
-		if d := time.Since(began); d < silentFor || d > silentFor+beatEvery || term.Err() != nil {
-			t.Fatalf("alone: hosts after %v, %v", d, term.Err())
-		}
-		beats := func(n int) {
-			for range n {
-				m.hear(&Member{Name: "n2", Life: 1, CanHost: true})
-				time.Sleep(beatEvery)
-			}
-		}
-		beats(int(settledFor/beatEvery) - 1)
-		if term.Err() != nil {
-			t.Error("a node that has just come takes over")
-		}
-		beats(3)
-		if term.Err() == nil {
-			t.Error("the term goes on beside a better node")
-		}
-		again := make(chan context.Context, 1)
-		ctx, stop := context.WithCancel(t.Context())
-		go func() {
-			term, end := m.Term(ctx, what)
-			defer end()
-			again <- term
-			<-ctx.Done()
-		}()
-		beats(4)
-		if len(again) > 0 {
-			t.Error("a new term begins beside a better node")
-		}
-		time.Sleep(silentFor + beatEvery)
-		if synctest.Wait(); len(again) != 1 || (<-again).Err() != nil {
-			t.Error("no new term after the better node fell silent")
-		}
-		stop()
-		synctest.Wait()
-	})
+	}
+	for i := range 20 {
+		m.hear(&Member{Name: fmt.Sprint("w", i)})
+	}
+	if n, ok := m.Rank("orders"); n != 20-worse || !ok || worse == 0 {
+		t.Errorf("rank %d, %v, want %d", n, ok, 20-worse)
+	}
+	m.self.CanHost = false
+	if n, _ := m.Rank("orders"); n < 20 {
+		t.Errorf("rank %d of a worker, want at least 20", n)
+	}
+	m.self.CanHost = true
+	clk += silentFor
+	if n, _ := m.Rank("orders"); n != 0 {
+		t.Errorf("rank %d when all others are silent", n)
+	}
+	m.self.Leaving = true
+	if _, ok := m.Rank("orders"); ok {
+		t.Error("a process that leaves is ranked")
+	}
 }

@@ -244,12 +244,10 @@ func (c *Counter) kick() {
 func (c *Counter) gone() bool {
 	if !c.fenced && !c.stood {
 		c.awake(c.cfg.Boot())
-		if c.stood {
-			c.kick()
-			if c.abandon != nil {
-				c.abandon()
-			}
-		}
+	}
+	if c.stood && c.abandon != nil { // whoever noticed it: a recall of Anywhere may be the first
+		c.kick()
+		c.abandon()
 	}
 	return c.fenced || c.stood
 }

@@ -39,8 +39,8 @@ type Known struct {
 	Sure  []slot.Span
 	Until time.Duration // end of the term, own clock; 0: the time is from another process
 
-	Latest slot.Time // no pass of an earlier epoch ends later
-	Heard  time.Duration
+	Latest slot.Time     // no pass of an earlier epoch ends later
+	Heard  time.Duration // when the counter told it, own clock
 }
 
 // A Clock is the counter time as one process knows it. Make one with New.
@@ -137,6 +137,7 @@ type answer struct {
 	Lo, Hi      slot.Time
 	Sure        []slot.Span
 	Latest      slot.Time
+	Age         time.Duration // since the counter told it
 }
 
 // askOthers asks the other processes for the time of a later host than is known. The first answer
@@ -154,7 +155,7 @@ func (c *Clock) askOthers(ctx context.Context) {
 		return
 	}
 	clk := c.boot()
-	next := &Known{Life: a.Life, Sure: a.Sure, Latest: a.Latest, Heard: clk}
+	next := &Known{Life: a.Life, Sure: a.Sure, Latest: a.Latest, Heard: sent - max(0, a.Age)}
 	next.Time.ReceiveBounds(a.Epoch, a.Lo, a.Hi, sent, clk, c.drift)
 	c.known.Store(next)
 }
@@ -167,9 +168,9 @@ func (c *Clock) Answer(_ context.Context, msg []byte) []byte {
 	if err != nil || k == nil || k.Time.Epoch <= epoch {
 		return nil
 	}
-	lo, hi, _, _ := c.Bounds()
-	b, err := json.Marshal(answer{Life: k.Life, Epoch: k.Time.Epoch, Lo: lo, Hi: hi, Sure: k.Sure,
-		Latest: k.Latest})
+	clk := c.boot() // Bounds could be those of a later host
+	b, err := json.Marshal(answer{Life: k.Life, Epoch: k.Time.Epoch, Lo: k.Time.Lo(clk, c.drift),
+		Hi: k.Time.Hi(clk, c.drift), Sure: k.Sure, Latest: k.Latest, Age: clk - k.Heard})
 	if err != nil {
 		return nil
 	}

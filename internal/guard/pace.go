@@ -2,6 +2,7 @@ package guard
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -62,11 +63,16 @@ type client struct {
 	most     time.Duration
 	streams  bool // HTTP/2, where a deadline ends a stream even when nothing is written
 	hijacked bool
+	sent     int   // bytes of the answer that the handler has written
 	body     *body // nil: the request has none
 
 	mu  sync.Mutex // guards cut
 	cut bool       // the answer was ended from outside
 }
+
+// buffered is how much of an answer net/http keeps before it writes the header and discards the rest of
+// the body. Later writes discard nothing: a bound there would end a slow download.
+const buffered = 2048
 
 // Unwrap gives http.ResponseController access to the underlying writer.
 func (c *client) Unwrap() http.ResponseWriter { return c.ResponseWriter }
@@ -74,7 +80,7 @@ func (c *client) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 // begin sets the deadline of a write. Before the first one, the server discards the rest of the
 // body over HTTP/1: that must not take longer than a handler may wait for it.
 func (c *client) begin() {
-	if c.body != nil && !c.streams {
+	if c.body != nil && !c.streams && c.sent <= buffered {
 		c.body.bound()
 	}
 	c.mu.Lock()
@@ -102,6 +108,7 @@ func (c *client) rest() {
 // end sets the deadline of what the server writes after the handler has returned.
 func (c *client) end() {
 	if !c.hijacked {
+		c.sent = 0
 		c.begin()
 	}
 }
@@ -110,13 +117,16 @@ func (c *client) end() {
 func (c *client) Write(p []byte) (int, error) {
 	c.begin()
 	defer c.rest()
-	return c.ResponseWriter.Write(p)
+	n, err := c.ResponseWriter.Write(p)
+	c.sent += n
+	return n, err
 }
 
 // FlushError sends the buffered data.
 func (c *client) FlushError() error {
 	c.begin()
 	defer c.rest()
+	c.sent = buffered + 1
 	return http.NewResponseController(c.ResponseWriter).Flush()
 }
 
@@ -166,6 +176,11 @@ type body struct {
 	ended bool          // the request has ended
 }
 
+// ended reports whether nothing more of a body can be read.
+func ended(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, http.ErrBodyReadAfterClose)
+}
+
 // Read waits for the client at most for the time that is left.
 func (b *body) Read(p []byte) (int, error) {
 	began := time.Now()
@@ -182,10 +197,10 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	// Over HTTP/1 the server continues to read after the body, to notice that the client leaves: a
 	// deadline would end the request while the origin works on its answer.
-	if !b.done && (err == io.EOF || b.streams && err == nil && !b.own) {
+	if !b.done && (ended(err) || b.streams && err == nil && !b.own) {
 		b.d.SetReadDeadline(time.Time{})
 	}
-	b.done = b.done || err == io.EOF
+	b.done = b.done || ended(err)
 	return n, err
 }
 

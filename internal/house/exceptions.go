@@ -7,7 +7,6 @@ func waiters() map[string]string {
 		"internal/countertime/countertime.go": "Await waits for all that it asks",
 		"internal/counter/remote.go":          "answerAsks waits for all that it answers",
 		"internal/cluster/members.go":         "RequestAll waits for all that it asks",
-		"internal/cluster/role.go":            "the end of a Term waits for it",
 		"internal/counter/anywheremove.go":    "allAgree waits for all that it asks",
 		"internal/counter/datacenters.go":     "ConfirmHome waits for all that it asks",
 		"internal/counter/handle.go":          "Run waits for the senders, serve for the host's Run",

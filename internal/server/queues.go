@@ -84,7 +84,8 @@ func (s *Server) describe(cfg *config.Config, c *config.Queue) (*openQueue, erro
 		MinBackoff: c.MinBackoff, MaxBackoff: c.MaxBackoff, MaxAge: c.MaxAge,
 		KeyWindow:  cmp.Or(c.KeyWindow, -1), // a zero KeyWindow would select the queue's default
 		MaxWaiting: int(c.MaxWaiting), MaxBytes: c.MaxBytes, Weights: map[string]int{},
-		NATS: k.Config.NATS, Replicas: k.Config.Replicas, Node: k.Config.Node, Term: k.Rooms.Term, Log: s.log,
+		NATS: k.Config.NATS, Replicas: k.Config.Replicas, Node: k.Config.Node,
+		HostRank: k.Rooms.HostRank, Log: s.log,
 		Boot: s.machine.Boot,
 	}
 	if k.Engine != nil {
