@@ -55,7 +55,12 @@ type EngineConfig struct {
 	Log            *slog.Logger // default: discard
 	// Boot is the clock for all decisions, as RoomConfig.Boot is. Default: CLOCK_BOOTTIME.
 	Boot func() time.Duration
+
+	customStore
 }
+
+// customStore lets tests of this module keep the records elsewhere: see store.Custom.
+type customStore = store.Custom
 
 // Datacenters describes several engines, one in each data center, which share the same rooms.
 type Datacenters struct {
@@ -129,14 +134,17 @@ func OpenEngine(ctx context.Context, cfg EngineConfig) (*Engine, error) {
 	if err := e.SetKeys(cfg.Keys); err != nil {
 		return nil, err
 	}
-	s, err := store.OpenNATS(ctx, store.NATSConfig{
-		Conn: cfg.NATS, Copies: cfg.Copies, Replicas: cfg.Replicas,
-		OnWriteFailure: cfg.OnWriteFailure, Log: cfg.Log,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open the engine: %w", err)
+	e.store = cfg.Store
+	if e.store == nil {
+		s, err := store.OpenNATS(ctx, store.NATSConfig{
+			Conn: cfg.NATS, Copies: cfg.Copies, Replicas: cfg.Replicas,
+			OnWriteFailure: cfg.OnWriteFailure, Log: cfg.Log,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("open the engine: %w", err)
+		}
+		e.store, e.nats = s, s
 	}
-	e.store, e.nats = s, s
 	if cfg.Node != "" {
 		if cfg.Log == nil {
 			cfg.Log = slog.New(slog.DiscardHandler)

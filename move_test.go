@@ -325,11 +325,11 @@ func testAPlaceMovesBetweenDatacenters(t *testing.T) {
 		t.Errorf("the old device: %+v", p)
 	}
 	form := third.open(phone.link())
-	w.links["sjclhr"].set(true)
+	w.links["sjclhr"].SetCut(true)
 	third.extra = http.Header{"Sec-Fetch-Mode": {"navigate"}} // a browser's form
 	if r := third.redeem(form); r.Header().Get(StateHeader) != string(StateMoveAgain) || third.cookie != "" {
 		t.Errorf("a counter that is out of reach: %d %v", r.Code, r.Header())
 	}
-	w.links["sjclhr"].set(false)
+	w.links["sjclhr"].SetCut(false)
 	w.until("the same form moves it", 20*time.Second, func() bool { return third.moved(form) })
 }

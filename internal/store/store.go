@@ -39,6 +39,10 @@ type Store interface {
 	CompareAndSwap(ctx context.Context, key string, revision uint64, value []byte) (uint64, error)
 }
 
+// A Custom is a store that replaces NATS. The configuration of an engine embeds it under an unexported
+// name, so that its documentation has no type that users cannot import.
+type Custom struct{ Store Store }
+
 // Memory is a Store in memory, which is lost when the process ends. The zero value is empty and
 // ready to use.
 type Memory struct {

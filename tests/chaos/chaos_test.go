@@ -1,10 +1,10 @@
-package headgate
+package chaos_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"path/filepath"
@@ -16,8 +16,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/embedded"
-	"github.com/headgate/headgate/internal/cluster"
 	"github.com/headgate/headgate/internal/events"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/internal/ticket"
@@ -63,17 +63,17 @@ type chaos struct {
 	sites []string
 	each  int // nodes of a data center; 0: a single process
 	ring  *ticket.Ring
-	keys  SealingKeys
+	keys  headgate.SealingKeys
 	over  atomic.Bool // a judge has failed the test, or the end has come
 	going sync.WaitGroup
 
 	mu     sync.Mutex
 	mem    map[string]*store.Memory
 	nodes  []*chaosNode
-	cfg    RoomConfig // as the operator wants it
+	cfg    headgate.RoomConfig // as the operator wants it
 	list   []events.Event
-	change []func(*RoomConfig) // what the event of the same index makes of it
-	said   []string            // the last that was done
+	change []func(*headgate.RoomConfig) // what the event of the same index makes of it
+	said   []string                     // the last that was done
 	judges
 }
 
@@ -84,8 +84,8 @@ type chaosNode struct {
 	store      *chaosStore
 	conns      []*nats.Conn
 	ways       []*chaosWay
-	engine     *Engine
-	room       *Room
+	engine     *headgate.Engine
+	room       *headgate.Room
 	h          http.Handler
 	dead       atomic.Bool
 	stop       func()
@@ -93,14 +93,28 @@ type chaosNode struct {
 
 // A chaosStore is what a process has of the records of its data center.
 type chaosStore struct {
-	plug
-	wrote func(key string, value []byte)
+	*store.Memory
+	full   atomic.Bool // it rejects each write, as a full disk does
+	killed atomic.Bool // nothing reaches it any more
+	wrote  func(key string, value []byte)
+}
+
+var errGone = errors.New("the store is full, or the process was killed")
+
+func (s *chaosStore) Load(ctx context.Context, key string) ([]byte, uint64, error) {
+	if s.killed.Load() {
+		return nil, 0, errGone
+	}
+	return s.Memory.Load(ctx, key)
 }
 
 func (s *chaosStore) CompareAndSwap(
 	ctx context.Context, key string, rev uint64, value []byte,
 ) (uint64, error) {
-	next, err := s.plug.CompareAndSwap(ctx, key, rev, value)
+	if s.full.Load() || s.killed.Load() {
+		return 0, errGone
+	}
+	next, err := s.Memory.CompareAndSwap(ctx, key, rev, value)
 	if err == nil {
 		s.wrote(key, value)
 	}
@@ -109,7 +123,7 @@ func (s *chaosStore) CompareAndSwap(
 
 // A chaosWay is how a process reaches others; it can be cut.
 type chaosWay struct {
-	link
+	virtual.Link
 	to string
 }
 
@@ -124,7 +138,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	case 3:
 		sites, each = 3, 1+r.IntN(2)
 	}
-	return openChaos(t, seed, r, sites, each, RoomConfig{
+	return openChaos(t, seed, r, sites, each, headgate.RoomConfig{
 		TotalActiveUsers: int64(1 + r.IntN(6)), NewUsersPerMinute: int64(10 + r.IntN(60)),
 		SessionDuration: time.Duration(8+r.IntN(20)) * time.Second, PollMin: time.Second,
 		PollMax: time.Duration(2+r.IntN(7)) * time.Second,
@@ -133,8 +147,8 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 
 // openChaos makes a world of sites data centers with each nodes in each; 0 nodes means a single
 // process.
-func openChaos(t *testing.T, seed uint64, r *rand.Rand, sites, each int, cfg RoomConfig) *chaos {
-	c := &chaos{t: t, seed: seed, r: r, began: time.Now(), keys: drawKeys(), each: each, cfg: cfg,
+func openChaos(t *testing.T, seed uint64, r *rand.Rand, sites, each int, cfg headgate.RoomConfig) *chaos {
+	c := &chaos{t: t, seed: seed, r: r, began: time.Now(), keys: newKeys(), each: each, cfg: cfg,
 		sites: []string{"sjc", "lhr", "del"}[:sites], mem: map[string]*store.Memory{},
 		buses: map[string]*embedded.Server{}, links: map[string]*embedded.Server{}}
 	c.judges.init()
@@ -158,8 +172,11 @@ func openChaos(t *testing.T, seed uint64, r *rand.Rand, sites, each int, cfg Roo
 	return c
 }
 
-// chaosHold is how long a silent visitor keeps the place.
-const chaosHold = 90 * time.Second
+const (
+	chaosHold = 90 * time.Second // how long a silent visitor keeps the place
+	probation = 10 * time.Second // of a newcomer without a wait, see docs/protocol.md
+	unlimited = 1_000_000_000
+)
 
 func (c *chaos) bus(name string) *embedded.Server {
 	s, err := embedded.Open(c.t.Context(), embedded.Config{Dir: filepath.Join(c.t.TempDir(), name)})
@@ -171,17 +188,25 @@ func (c *chaos) bus(name string) *embedded.Server {
 }
 
 func (c *chaos) setKeys() {
-	e := &Engine{}
-	if err := e.SetKeys(c.keys); err != nil {
+	keys := make(map[byte]ticket.Key, len(c.keys.Keys))
+	for id, key := range c.keys.Keys {
+		keys[id] = key
+	}
+	ring, err := ticket.NewRing(c.keys.Current, keys)
+	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.ring = e.keys.Load()
+	c.ring = ring
+}
+
+func newKeys() headgate.SealingKeys {
+	return headgate.SealingKeys{Current: 1, Keys: map[byte][32]byte{1: ticket.NewKey()}}
 }
 
 // way returns a connection that can be cut.
 func (n *chaosNode) way(to string, s *embedded.Server) *nats.Conn {
-	w := &chaosWay{link: link{engine: s}, to: to}
-	conn, err := nats.Connect("", nats.InProcessServer(&w.link), nats.MaxReconnects(-1),
+	w := &chaosWay{Link: virtual.Link{To: s}, to: to}
+	conn, err := nats.Connect("", nats.InProcessServer(&w.Link), nats.MaxReconnects(-1),
 		nats.ReconnectWait(250*time.Millisecond), nats.ReconnectJitter(0, 0), nats.ReconnectBufSize(-1))
 	if err != nil {
 		n.c.t.Fatal(err)
@@ -190,45 +215,43 @@ func (n *chaosNode) way(to string, s *embedded.Server) *nats.Conn {
 	return conn
 }
 
-// open opens the engine of a process as OpenEngine does, except for its store and its clock, which
-// are those of the bubble.
+// open opens the engine of a process.
 func (n *chaosNode) open(boot func() time.Duration) {
 	c := n.c
-	e := &Engine{store: n.store, alone: c.each == 0}
-	e.keys.Store(c.ring)
-	n.engine = e
-	if c.each == 0 {
-		return
+	cfg := headgate.EngineConfig{Keys: c.keys, Exclusive: c.each == 0, Boot: boot}
+	cfg.Store = n.store
+	if c.each > 0 {
+		cfg.NATS, cfg.Node, cfg.CanHost = n.way("", c.buses[n.site]), n.name, true
 	}
-	e.bus = store.NewBus(n.way("", c.buses[n.site]))
-	log := slog.New(slog.DiscardHandler)
-	e.members = cluster.NewMembers(e.bus, cluster.Member{Name: n.name, Life: rand.Uint64(), CanHost: true,
-		StartedAt: time.Now()}, boot, log)
-	if len(c.sites) == 1 {
-		return
-	}
-	d, conns := &Datacenters{Own: n.site, Home: c.sites[0]}, map[string]*nats.Conn{}
-	for _, other := range c.sites {
-		if other != n.site {
-			d.Others = append(d.Others, other)
-			conns[other] = n.way(other, c.links[n.site+other])
+	if len(c.sites) > 1 {
+		conns := map[string]*nats.Conn{}
+		cfg.Datacenters = &headgate.Datacenters{Own: n.site, Home: c.sites[0],
+			Link: func(other string) *nats.Conn { return conns[other] }}
+		for _, other := range c.sites {
+			if other != n.site {
+				cfg.Datacenters.Others = append(cfg.Datacenters.Others, other)
+				conns[other] = n.way(other, c.links[n.site+other])
+			}
 		}
 	}
-	d.Link = func(other string) *nats.Conn { return conns[other] }
-	e.joinSites(&EngineConfig{Datacenters: d, Log: log})
+	engine, err := headgate.OpenEngine(c.t.Context(), cfg)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	n.engine = engine
 }
 
 // start begins a process, and makes it follow its configuration.
-func (c *chaos) start(site, name string, config func(time.Time) RoomConfig) *chaosNode {
+func (c *chaos) start(site, name string, config func(time.Time) headgate.RoomConfig) *chaosNode {
 	n := &chaosNode{c: c, site: site, name: name, store: &chaosStore{}}
-	n.store.plug.Memory = c.mem[site]
+	n.store.Memory = c.mem[site]
 	n.store.wrote = func(key string, value []byte) { c.wrote(site, key, value) }
 	began, off := time.Now(), time.Duration(rand.Int64N(1e14))
 	boot := func() time.Duration { return time.Since(began) + off }
 	n.open(boot)
 	cfg := config(time.Now())
 	cfg.Engine, cfg.Boot = n.engine, boot
-	room, err := OpenRoom(c.t.Context(), cfg)
+	room, err := headgate.OpenRoom(c.t.Context(), cfg)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -236,12 +259,7 @@ func (c *chaos) start(site, name string, config func(time.Time) RoomConfig) *cha
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.t.Context()))
 	rooms, end := context.WithCancel(ctx)
 	var run, follow sync.WaitGroup
-	if n.engine.members != nil {
-		run.Go(func() { c.must(n.engine.members.Run(ctx)) })
-	}
-	if n.engine.sites != nil {
-		run.Go(func() { c.must(n.engine.sites.Run(ctx)) })
-	}
+	run.Go(func() { c.must(n.engine.Run(ctx)) })
 	follow.Go(func() {
 		if err := room.Run(rooms); err != nil && !n.dead.Load() {
 			c.fail("the room of %s ends: %v", name, err)
@@ -272,8 +290,10 @@ func (c *chaos) must(err error) {
 }
 
 // follow takes what the operator wants and what events make of it, as the process does.
-func (n *chaosNode) follow(ctx context.Context, have RoomConfig, config func(time.Time) RoomConfig) {
-	key := func(c RoomConfig) string {
+func (n *chaosNode) follow(
+	ctx context.Context, have headgate.RoomConfig, config func(time.Time) headgate.RoomConfig,
+) {
+	key := func(c headgate.RoomConfig) string {
 		c.Engine, c.Boot = nil, nil
 		return fmt.Sprintf("%+v", c)
 	}
@@ -297,17 +317,17 @@ func (n *chaosNode) follow(ctx context.Context, have RoomConfig, config func(tim
 }
 
 // config returns the configuration for a time.
-func (c *chaos) config(now time.Time) RoomConfig {
+func (c *chaos) config(now time.Time) headgate.RoomConfig {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	cfg, m := c.cfg, events.At(c.list, now)
 	if m.Active != nil {
 		c.change[m.Active.Index](&cfg)
-		cfg.Event = Event{Name: m.Active.Name, Active: true, Prequeue: m.Prequeue, Shuffle: m.Active.Shuffle,
-			StartsAt: m.Active.Start, EndsAt: m.Active.End}
+		cfg.Event = headgate.Event{Name: m.Active.Name, Active: true, Prequeue: m.Prequeue,
+			Shuffle: m.Active.Shuffle, StartsAt: m.Active.Start, EndsAt: m.Active.End}
 	}
 	if m.Draw != nil {
-		cfg.Draw = DrawPlan{Event: m.Draw.Key, StartsAt: m.Draw.Start,
+		cfg.Draw = headgate.DrawPlan{Event: m.Draw.Key, StartsAt: m.Draw.Start,
 			Begun: !m.Draw.Announced(now), Started: m.Draw.Started(now)}
 	}
 	return cfg
@@ -325,7 +345,7 @@ func (c *chaos) end(n *chaosNode, kill bool) {
 	c.mu.Unlock()
 	if kill {
 		n.dead.Store(true)
-		n.store.pulled.Store(true)
+		n.store.killed.Store(true)
 		for _, conn := range n.conns {
 			conn.Close()
 		}
@@ -356,16 +376,16 @@ func (c *chaos) node(r *rand.Rand, site string) *chaosNode {
 // chaosRules obey headers.
 type chaosRules struct{}
 
-func (chaosRules) Match(r RuleRequest) RuleAction {
+func (chaosRules) Match(r headgate.RuleRequest) headgate.RuleAction {
 	switch x := r.Header.Get("X-Rule"); {
 	case x == "deny":
-		return RuleDeny
+		return headgate.RuleDeny
 	case x == "bypass":
-		return RuleBypass
+		return headgate.RuleBypass
 	case strings.HasPrefix(x, "lane"):
-		return RuleLane + RuleAction(x[4]-'0')
+		return headgate.RuleLane + headgate.RuleAction(x[4]-'0')
 	}
-	return RuleNone
+	return headgate.RuleNone
 }
 
 // play runs everything, then calls peace: everybody gets in, and the room is empty in the end.

@@ -1,4 +1,4 @@
-package headgate
+package chaos_test
 
 import (
 	"cmp"
@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/ticket"
 )
@@ -128,7 +129,7 @@ func (n *chaosNode) origin(w http.ResponseWriter, r *http.Request) {
 	if n.dead.Load() {
 		return
 	}
-	s, ok := SessionOf(w)
+	s, ok := headgate.SessionOf(w)
 	c.entered(n, r, &s, ok)
 	if d, err := time.ParseDuration(r.Header.Get("X-Slow")); err == nil {
 		nap(d)
@@ -139,7 +140,7 @@ func (n *chaosNode) origin(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Left", strconv.FormatInt(int64(s.Remaining), 10))
 	}
 	if r.Header.Get("X-Revoke") != "" {
-		w.Header().Set(CommandHeader, "revoke")
+		w.Header().Set(headgate.CommandHeader, "revoke")
 		c.leaves(s.ID)
 	}
 	fmt.Fprintln(w, "origin")
@@ -155,7 +156,7 @@ func (c *chaos) leaves(id string) {
 }
 
 // entered checks that a visitor may be inside: the limit is never exceeded.
-func (c *chaos) entered(n *chaosNode, r *http.Request, s *Session, ok bool) {
+func (c *chaos) entered(n *chaosNode, r *http.Request, s *headgate.Session, ok bool) {
 	now := time.Now()
 	if !ok {
 		c.mu.Lock()
@@ -173,21 +174,25 @@ func (c *chaos) entered(n *chaosNode, r *http.Request, s *Session, ok bool) {
 		}
 		return
 	}
+	var tok ticket.Token
 	c.mu.Lock()
+	if err := c.ring.Open(&tok, "pass shop", s.Pass()); err != nil {
+		c.t.Errorf("the pass of %s: %v", s.ID, err)
+	}
 	x, b := c.stays[s.ID], c.bound(now)
 	fresh := x == nil
 	if fresh {
 		x = &chaosStay{who: r.Header.Get("X-Person")}
 		c.stays[s.ID], c.news = x, append(c.news, now)
-		c.claimed[fmt.Sprint(s.tok.Life, "/", s.tok.ID)] = true
+		c.claimed[fmt.Sprint(tok.Life, "/", tok.ID)] = true
 	}
 	x.seen = now
 	x.two = x.two || x.who != r.Header.Get("X-Person")
 	twice := x.two && !c.rolled
 	cfg := n.room.Config()
-	longest := cfg.longest()
+	longest := max(cfg.SessionDuration, cfg.Grace.For+min(cfg.Grace.For/10, 30*time.Second))
 	sure := s.Remaining
-	if s.tok.Probation || time.Since(s.Entered) < 2*probation { // it may have nothing confirmed yet
+	if tok.Probation || time.Since(s.Entered) < 2*probation { // it may have nothing confirmed yet
 		sure = min(sure, probation-time.Second)
 	}
 	if end := now.Add(sure - sure/200 - 100*time.Millisecond); end.After(x.until) {
@@ -277,10 +282,11 @@ func (c *chaos) judgePoll(n *chaosNode, p *person, was *jar, a *chaosAnswer, ask
 	}
 	now, home := time.Now(), cmp.Or(was.tok.Home, c.sites[0])
 	// Who was in is sent to the page too.
-	called := a.State == StateCalled && a.Number == was.tok.ID && c.where(home, &was.tok).Status == "called"
+	called := a.State == headgate.StateCalled && a.Number == was.tok.ID &&
+		c.where(home, &was.tok).Status == "called"
 	c.mu.Lock()
 	out := false
-	lost, why := a.Number != was.tok.ID && a.State != StateMoved && a.State != StateLeft, ""
+	lost, why := a.Number != was.tok.ID && a.State != headgate.StateMoved && a.State != headgate.StateLeft, ""
 	id := fmt.Sprint(was.tok.Life, "/", was.tok.ID)
 	switch {
 	case !lost, c.lives[was.tok.Life].Before(c.lost), c.claimed[id], p.moved[id],
@@ -295,7 +301,7 @@ func (c *chaos) judgePoll(n *chaosNode, p *person, was *jar, a *chaosAnswer, ask
 			was.shown, *a)
 	}
 	line, key := c.key(home, &was.tok)
-	ordered := a.Method == string(MethodFIFO) && now.Sub(c.calm) > 25*time.Second
+	ordered := a.Method == string(headgate.MethodFIFO) && now.Sub(c.calm) > 25*time.Second
 	last, ok := c.told[line]
 	switch {
 	case a.Number != was.tok.ID || !ordered:
@@ -304,7 +310,7 @@ func (c *chaos) judgePoll(n *chaosNode, p *person, was *jar, a *chaosAnswer, ask
 			c.told[line] = chaosCall{key, was.tok.ID, now}
 		}
 	case ok && key < last.key && asked.After(last.at) && p.regular.Before(c.calm.Add(20*time.Second)) &&
-		p.regular.Before(last.at.Add(-20*time.Second)) && a.State == StateWaiting:
+		p.regular.Before(last.at.Add(-20*time.Second)) && a.State == headgate.StateWaiting:
 		out = true
 		why = fmt.Sprintf("in order: %s with %d (%d in line %s) is told %+v, and %d was called %v before",
 			p.name, was.tok.ID, key, line, *a, last.key, now.Sub(last.at))
@@ -321,7 +327,7 @@ func (c *chaos) judgePoll(n *chaosNode, p *person, was *jar, a *chaosAnswer, ask
 }
 
 // where asks the host of a ticket about it.
-func (c *chaos) where(home string, t *ticket.Token) (w TicketInfo) {
+func (c *chaos) where(home string, t *ticket.Token) (w headgate.TicketInfo) {
 	c.mu.Lock()
 	nodes := c.nodes
 	c.mu.Unlock()
@@ -337,7 +343,7 @@ func (c *chaos) where(home string, t *ticket.Token) (w TicketInfo) {
 func (c *chaos) watch() {
 	for ; !c.over.Load(); nap(time.Second) {
 		now := time.Now()
-		if x := c.config(now); x.Method == MethodRandom {
+		if x := c.config(now); x.Method == headgate.MethodRandom {
 			c.mu.Lock()
 			c.random = now
 			c.mu.Unlock()
@@ -352,9 +358,9 @@ func (c *chaos) watch() {
 		ready, called, who := int64(0), int64(0), ""
 		for p := range c.waiting {
 			switch {
-			case p.state == StateCalled:
+			case p.state == headgate.StateCalled:
 				called++
-			case p.state == StateWaiting && now.Sub(p.regular) > 30*time.Second:
+			case p.state == headgate.StateWaiting && now.Sub(p.regular) > 30*time.Second:
 				ready++
 				who += " " + p.name
 			}

@@ -1,4 +1,4 @@
-package headgate
+package chaos_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/ticket"
 )
 
@@ -27,7 +28,7 @@ type person struct {
 	old  []jar // cookies of before
 
 	// of the judges, with their lock
-	state   State
+	state   headgate.State
 	regular time.Time // since when it asks as it is told
 	moved   map[string]bool
 }
@@ -47,9 +48,9 @@ func (j *jar) same(as *jar) bool {
 
 // A chaosAnswer is what a browser is told.
 type chaosAnswer struct {
-	Inside   bool  `json:"-"`
-	Code     int   `json:"-"`
-	State    State `json:"state"`
+	Inside   bool           `json:"-"`
+	Code     int            `json:"-"`
+	State    headgate.State `json:"state"`
 	Number   uint64
 	Position int64
 	Waiting  int64
@@ -167,7 +168,7 @@ func (p *person) fetch(n *chaosNode, j *jar, q request) (a chaosAnswer, ok bool)
 		r.Header.Set("Accept", "application/json")
 	}
 	if q.poll {
-		r.Header.Set(PollHeader, "1")
+		r.Header.Set(headgate.PollHeader, "1")
 	}
 	if q.form != "" {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -266,10 +267,10 @@ func (p *person) wait() (a chaosAnswer, ok bool) {
 			continue
 		case a.Inside:
 			return a, true
-		case a.State == StateCalled:
+		case a.State == headgate.StateCalled:
 			load = true
 			continue
-		case a.State == StateMoved || a.State == StateLeft || a.State == StateNoCookie:
+		case a.State == headgate.StateMoved, a.State == headgate.StateLeft, a.State == headgate.StateNoCookie:
 			load = true
 			nap(2 * time.Second)
 			continue
@@ -342,7 +343,7 @@ func (p *person) move() {
 	}
 	phone := &jar{}
 	a, ok = p.fetch(n, phone, request{path: path + "?" + u.RawQuery, json: true})
-	if !ok || a.State != StateMoveHere {
+	if !ok || a.State != headgate.StateMoveHere {
 		return
 	}
 	c := p.c

@@ -1,4 +1,4 @@
-package headgate
+package chaos_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/events"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/internal/ticket"
@@ -42,15 +43,16 @@ func (c *chaos) unblock() {
 	x := c.cfg
 	c.mu.Unlock()
 	if x.TotalActiveUsers > 0 && x.NewUsersPerMinute > 4 && !x.QueueAll && !x.Closed &&
-		x.Method != MethodReject && x.Method != MethodPassthrough && x.OpensAt.Before(time.Now()) {
+		x.Method != headgate.MethodReject && x.Method != headgate.MethodPassthrough &&
+		x.OpensAt.Before(time.Now()) {
 		return
 	}
 	c.pause(time.Duration(c.between(1, 20)) * time.Second)
-	c.want("open again", func(x *RoomConfig) {
+	c.want("open again", func(x *headgate.RoomConfig) {
 		x.TotalActiveUsers, x.NewUsersPerMinute = max(x.TotalActiveUsers, 2), max(x.NewUsersPerMinute, 20)
 		x.QueueAll, x.Closed, x.OpensAt = false, false, time.Time{}
-		if x.Method == MethodReject || x.Method == MethodPassthrough {
-			x.Method = MethodFIFO
+		if x.Method == headgate.MethodReject || x.Method == headgate.MethodPassthrough {
+			x.Method = headgate.MethodFIFO
 		}
 	})
 	c.quiet(30 * time.Second)
@@ -61,7 +63,7 @@ func (c *chaos) unblock() {
 }
 
 // want changes what the operator wants.
-func (c *chaos) want(what string, f func(*RoomConfig)) {
+func (c *chaos) want(what string, f func(*headgate.RoomConfig)) {
 	c.mu.Lock()
 	f(&c.cfg)
 	x := c.cfg
@@ -74,7 +76,7 @@ func (c *chaos) want(what string, f func(*RoomConfig)) {
 func (c *chaos) between(a, b int) int { return a + c.r.IntN(b-a+1) }
 
 func (c *chaos) limits() {
-	c.want("limits", func(x *RoomConfig) {
+	c.want("limits", func(x *headgate.RoomConfig) {
 		if c.r.IntN(2) == 0 {
 			x.TotalActiveUsers = int64([]int{0, 1, 1, c.between(1, 4), c.between(1, 12)}[c.r.IntN(5)])
 		} else {
@@ -89,19 +91,19 @@ func (c *chaos) method() {
 	c.mu.Lock()
 	c.unordered()
 	c.mu.Unlock()
-	m := []Method{MethodFIFO, MethodFIFO, MethodRandom, MethodRandom, MethodPassthrough,
-		MethodReject}[c.r.IntN(6)]
+	m := []headgate.Method{headgate.MethodFIFO, headgate.MethodFIFO, headgate.MethodRandom,
+		headgate.MethodRandom, headgate.MethodPassthrough, headgate.MethodReject}[c.r.IntN(6)]
 	c.open = time.Now().Add(10 * time.Second)
-	if m == MethodPassthrough {
+	if m == headgate.MethodPassthrough {
 		c.open = time.Now().Add(24 * time.Hour)
 	}
-	c.want("method", func(x *RoomConfig) { x.Method = m })
+	c.want("method", func(x *headgate.RoomConfig) { x.Method = m })
 	c.quiet(20 * time.Second)
 }
 
 func (c *chaos) doors() {
 	n := c.r.IntN(6)
-	c.want("doors", func(x *RoomConfig) {
+	c.want("doors", func(x *headgate.RoomConfig) {
 		switch n {
 		case 0:
 			x.QueueAll = !x.QueueAll
@@ -124,26 +126,26 @@ func (c *chaos) doors() {
 }
 
 func (c *chaos) lanes() {
-	c.want("lanes", func(x *RoomConfig) {
+	c.want("lanes", func(x *headgate.RoomConfig) {
 		x.Lanes = nil
 		for i := range c.r.IntN(4) {
 			name := fmt.Sprint("lane", (i+c.r.IntN(2)*3)%6)
-			x.Lanes = append(x.Lanes, Lane{Name: name, Share: c.between(1, 33)})
+			x.Lanes = append(x.Lanes, headgate.Lane{Name: name, Share: c.between(1, 33)})
 		}
 	})
 }
 
 func (c *chaos) sessions() {
-	c.want("sessions", func(x *RoomConfig) {
+	c.want("sessions", func(x *headgate.RoomConfig) {
 		switch c.r.IntN(4) {
 		case 0:
 			x.SessionDuration = time.Duration(c.between(6, 30)) * time.Second
 		case 1:
 			x.FixedSession = !x.FixedSession
 		case 2:
-			x.Grace = Grace{}
+			x.Grace = headgate.Grace{}
 			if c.r.IntN(2) == 0 {
-				x.Grace = Grace{Paths: []string{"/pay/*"}, For: time.Duration(c.between(5, 50)) * time.Second}
+				x.Grace = headgate.Grace{Paths: []string{"/pay/*"}, For: time.Duration(c.between(5, 50)) * time.Second}
 			}
 		}
 		x.HardEnd = 0
@@ -170,15 +172,15 @@ func (c *chaos) event() {
 		}
 		e.Every = e.End.Sub(begin) + time.Duration(c.between(1, 60))*time.Second
 	}
-	active, method, session := int64(c.between(1, 8)), Method(""), time.Duration(0)
+	active, method, session := int64(c.between(1, 8)), headgate.Method(""), time.Duration(0)
 	if c.r.IntN(3) == 0 {
-		method = []Method{MethodFIFO, MethodRandom}[c.r.IntN(2)]
+		method = []headgate.Method{headgate.MethodFIFO, headgate.MethodRandom}[c.r.IntN(2)]
 	}
 	if c.r.IntN(3) == 0 {
 		session = time.Duration(c.between(6, 25)) * time.Second
 	}
 	limits := c.r.IntN(2) == 0
-	change := func(x *RoomConfig) {
+	change := func(x *headgate.RoomConfig) {
 		if limits {
 			x.TotalActiveUsers, x.NewUsersPerMinute = active, 10*active
 		}
@@ -218,7 +220,7 @@ func (c *chaos) event() {
 
 // rotate makes a new key seal: all know it, then it seals, then those before the last are thrown away.
 func (c *chaos) rotate() {
-	next := SealingKeys{Current: c.keys.Current, Keys: map[byte][32]byte{}}
+	next := headgate.SealingKeys{Current: c.keys.Current, Keys: map[byte][32]byte{}}
 	maps.Copy(next.Keys, c.keys.Keys)
 	id := c.keys.Current%200 + 1
 	next.Keys[id] = ticket.NewKey()
@@ -360,7 +362,7 @@ func (c *chaos) cut() {
 				a, b := n.site, w.to
 				if b != "" && (a == site && (other == "" || b == other) ||
 					b == site && (other == "" || a == other)) {
-					w.link.set(cut)
+					w.SetCut(cut)
 				}
 			}
 		}
@@ -402,10 +404,10 @@ func (c *chaos) peace() {
 	c.unordered()
 	c.mu.Unlock()
 	c.open = time.Now().Add(10 * time.Second)
-	c.want("peace", func(x *RoomConfig) {
-		x.TotalActiveUsers, x.NewUsersPerMinute, x.Method, x.NoSpread = 5, 60, MethodFIFO, false
+	c.want("peace", func(x *headgate.RoomConfig) {
+		x.TotalActiveUsers, x.NewUsersPerMinute, x.Method, x.NoSpread = 5, 60, headgate.MethodFIFO, false
 		x.QueueAll, x.Closed, x.MaxWaiting, x.OpensAt, x.Lanes = false, false, 0, time.Time{}, nil
-		x.FixedSession, x.HardEnd, x.Grace = false, 0, Grace{}
+		x.FixedSession, x.HardEnd, x.Grace = false, 0, headgate.Grace{}
 	})
 	c.disorder(0)
 }
