@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate/internal/quota"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/internal/ticket"
+	"github.com/headgate/headgate/status"
 )
 
 // EngineConfig configures where rooms store their records.
@@ -230,26 +231,14 @@ func (e *Engine) HostRank(name string) (rank int, ok bool) {
 	return e.members.Rank(name)
 }
 
-// A Node is a process that shares the engine with other processes.
-type Node struct {
-	Name      string    `json:"name"`
-	CanHost   bool      `json:"store"`
-	Alive     bool      `json:"alive"`
-	SilentFor float64   `json:"silent_seconds"`
-	Version   string    `json:"version"`
-	StartedAt time.Time `json:"began"`
-	Skew      float64   `json:"clock_seconds"` // its wall clock minus ours; includes the message's travel time
-	Rooms     []string  `json:"rooms"`         // hosted by the node
-}
-
 // Nodes returns the processes that share the engine, this one included, sorted by name.
-func (e *Engine) Nodes() []Node {
+func (e *Engine) Nodes() []status.Node {
 	if e.members == nil {
 		return nil
 	}
-	nodes := []Node{}
+	nodes := []status.Node{}
 	for _, m := range e.members.All() {
-		nodes = append(nodes, Node{
+		nodes = append(nodes, status.Node{
 			Name: m.Name, CanHost: m.CanHost, Alive: e.members.IsAlive(&m),
 			Version: m.Version, StartedAt: m.StartedAt,
 			SilentFor: counter.RoundTenths(e.members.SilentFor(&m)), Skew: counter.RoundTenths(m.Skew),

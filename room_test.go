@@ -323,12 +323,12 @@ func TestTimesAreCounted(t *testing.T) {
 			t.Fatal("not called")
 		}
 		waited := 40*time.Second + time.Since(began)
-		about(t, "waited", only(t, "waited", g.room.Durations().Waited), waited, time.Second)
+		about(t, "waited", only(t, "waited", g.room.Waited), waited, time.Second)
 		for range 40 { // somebody must be inside for the room to look
 			time.Sleep(5 * time.Second)
 			b.in()
 		}
-		times := g.room.Durations()
+		times := g.room
 		about(t, "inside", only(t, "inside", times.Inside), 40*time.Second, 0)
 		about(t, "silent", only(t, "silent", times.Silent), 30*time.Second, 0)
 	})

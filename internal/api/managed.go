@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/manage"
+	"github.com/headgate/headgate/status"
 )
 
 // maxManaged is the maximum size of a body with a page in it, each byte of which may be escaped.
@@ -293,12 +293,12 @@ func (a *API) oneZone(c *call) (any, error) {
 
 // A shownStatus is the state of a room in the format of Cloudflare's API.
 type shownStatus struct {
-	Status  string          `json:"status"`
-	EventID string          `json:"event_id"`
-	Queued  int64           `json:"estimated_queued_users"`
-	Active  int64           `json:"estimated_total_active_users"`
-	Minutes int64           `json:"max_estimated_time_minutes"`
-	Own     headgate.Status `json:"headgate"`
+	Status  string      `json:"status"`
+	EventID string      `json:"event_id"`
+	Queued  int64       `json:"estimated_queued_users"`
+	Active  int64       `json:"estimated_total_active_users"`
+	Minutes int64       `json:"max_estimated_time_minutes"`
+	Own     status.Room `json:"headgate"`
 }
 
 func (a *API) roomStatus(c *call) (any, error) {

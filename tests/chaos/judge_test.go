@@ -12,6 +12,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/ticket"
+	"github.com/headgate/headgate/status"
 )
 
 // judges compare what TestChaos sees with the guarantees.
@@ -327,7 +328,7 @@ func (c *chaos) judgePoll(n *chaosNode, p *person, was *jar, a *chaosAnswer, ask
 }
 
 // where asks the host of a ticket about it.
-func (c *chaos) where(home string, t *ticket.Token) (w headgate.TicketInfo) {
+func (c *chaos) where(home string, t *ticket.Token) (w status.Ticket) {
 	c.mu.Lock()
 	nodes := c.nodes
 	c.mu.Unlock()

@@ -66,3 +66,11 @@ func Value(bucket int) time.Duration {
 	least := uint64(4+quarter) << (e - 2)
 	return time.Duration(2*least+1<<(e-2)) * Unit / 2
 }
+
+// Durations are how long things took in a room since the start of the process. A room embeds them under
+// an unexported name, so that its documentation has no type that users cannot import.
+type Durations struct {
+	Waited *Histogram // from joining the line to admission, of admitted visitors
+	Inside *Histogram // of sessions that began here and ended: first request to last byte
+	Silent *Histogram // of the same sessions: longest time between two requests
+}
