@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/headgate/headgate/internal/limittable"
 	"github.com/headgate/headgate/internal/sim/report"
 	"github.com/headgate/headgate/limit"
 )
@@ -187,7 +188,7 @@ func tokens() report.Figure {
 		case x >= 150: // 120 a minute, more than it fills by
 			rush(2, at)
 		}
-		return float64(b.Peek(limit.Time(at), 0, "", 0).Remaining)
+		return float64(b.Peek(limittable.Time(at), 0, "", 0).Remaining)
 	})
 	return report.Figure{
 		ID: "criteo-tokens", Title: "Token bucket", Source: criteo, Step: true,

@@ -1,4 +1,6 @@
-package limit
+package limittable
+
+import "github.com/headgate/headgate/limit"
 
 // What is held is a loan of the table to its own caller. It counts against the limit without an
 // end, and as used from the moment that the caller names. A service counts a job at some moment
@@ -12,8 +14,8 @@ const holder = 0
 // Hold takes n at now, all or nothing, until Use marks the units as used or Return gives them back.
 // Concurrency and paced limits hold nothing: Hold returns ErrCost. A key that shares one amount
 // with others (Shared) has used the units now, and Use counts them again.
-func (t *Table) Hold(now Time, hash uint64, key string, n int64) (d Decision, err error) {
-	if n < 0 || n > MaxAmount || t.rules.calls || t.rules.paced {
+func (t *Table) Hold(now Time, hash uint64, key string, n int64) (d limit.Decision, err error) {
+	if n < 0 || n > limit.MaxAmount || t.rules.calls || t.rules.paced {
 		return d, ErrCost
 	}
 	at := t.step(now)

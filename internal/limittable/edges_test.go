@@ -1,15 +1,17 @@
-package limit
+package limittable
 
 import (
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/limit"
 )
 
 // A caller that is rejected because of calls in progress must not have to wait for the ends of
 // their leases.
 func TestCallsMayEndBeforeTheirLeases(t *testing.T) {
 	for lease, want := range map[time.Duration]time.Duration{time.Hour: time.Second, 1e8: 1e8} {
-		table := newTable(t, Rule{Algorithm: Concurrency, Amount: 1, Lease: lease}, nil, 10)
+		table := newTable(t, limit.Rule{Algorithm: limit.Concurrency, Amount: 1, Lease: lease}, nil, 10)
 		first, _ := table.Take(1e18, 1, "k", 1)
 		second, _ := table.Take(1e18, 1, "k", 1)
 		if !first.Allowed || second.Allowed || second.Retry != want || second.Reset != lease {
@@ -24,7 +26,7 @@ func TestCallsMayEndBeforeTheirLeases(t *testing.T) {
 // One old open reservation kept every later one from giving back, once the bucket had been empty:
 // the lowest level is that since the oldest reservation.
 func TestAnOldReservationKeepsOthersFromGivingBack(t *testing.T) {
-	r := Rule{Algorithm: TokenBucket, Amount: 60, Window: time.Minute}
+	r := limit.Rule{Algorithm: limit.TokenBucket, Amount: 60, Window: time.Minute}
 	table, now := newTable(t, r, nil, 10), Time(1e18)
 	table.Reserve(now, 1, "k", 1, time.Hour) // a long stream
 	now += 120e9
@@ -38,7 +40,7 @@ func TestAnOldReservationKeepsOthersFromGivingBack(t *testing.T) {
 
 // Settling an estimate that was exact is no call, but opened a window from the first hit.
 func TestSettleOpensAWindowOfTheFirstHit(t *testing.T) {
-	r := Rule{Algorithm: FixedWindow, Amount: 10, Window: time.Minute, Align: FirstHit}
+	r := limit.Rule{Algorithm: limit.FixedWindow, Amount: 10, Window: time.Minute, Align: limit.FirstHit}
 	table, now := newTable(t, r, nil, 10), Time(1e18)
 	a, _ := table.Reserve(now, 1, "k", 1, time.Hour)
 	now += 120e9
@@ -53,7 +55,7 @@ func TestSettleOpensAWindowOfTheFirstHit(t *testing.T) {
 
 // A key that was counted with the rest and then gets an entry of its own has its full amount again.
 func TestAKeyOfTheRestBecomesKnownAndHasAllAgain(t *testing.T) {
-	r := Rule{Algorithm: SlidingLog, Amount: 10, Window: time.Minute}
+	r := limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: time.Minute}
 	table, now := newTable(t, r, nil, 1), Time(1e18)
 	table.Take(now, 7, "known", 1)
 	now += 59e9
@@ -67,7 +69,7 @@ func TestAKeyOfTheRestBecomesKnownAndHasAllAgain(t *testing.T) {
 // What a key with an amount of its own may use depended on the other keys: a rejected key was
 // allowed when the table was full.
 func TestAFullTableForgetsOverrides(t *testing.T) {
-	r := Rule{Algorithm: SlidingLog, Amount: 10, Window: time.Minute}
+	r := limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: time.Minute}
 	table, now := newTable(t, r, map[string]int64{"k": 0}, 1), Time(1e18)
 	table.Take(now, 7, "known", 1)
 	if n := take2(table, now, 20); n > 0 {
@@ -77,7 +79,7 @@ func TestAFullTableForgetsOverrides(t *testing.T) {
 
 // Keys counted with the rest could not give back.
 func TestTheRestTakesNothingBack(t *testing.T) {
-	r := Rule{Algorithm: SlidingLog, Amount: 10, Window: time.Minute}
+	r := limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: time.Minute}
 	table, now := newTable(t, r, nil, 1), Time(1e18)
 	table.Take(now, 7, "known", 1)
 	table.Take(now, 1, "k", 10)
@@ -88,7 +90,7 @@ func TestTheRestTakesNothingBack(t *testing.T) {
 
 // Paced calls leave w/N apart, but not after one was given back: two left at once.
 func TestPacedCallsGoAtOnceAfterGivingBack(t *testing.T) {
-	r := Rule{Algorithm: LeakyBucket, Amount: 6, Window: time.Minute, Paced: true}
+	r := limit.Rule{Algorithm: limit.LeakyBucket, Amount: 6, Window: time.Minute, Paced: true}
 	table, now := newTable(t, r, nil, 10), Time(1e18)
 	a, _ := table.Reserve(now, 1, "k", 1, time.Hour)
 	table.Take(now, 1, "k", 1)
@@ -102,7 +104,7 @@ func TestPacedCallsGoAtOnceAfterGivingBack(t *testing.T) {
 // What was given back first was taken from the latest reservation, which then had nothing to give
 // back.
 func TestALogTakesBackFromSomebodyElse(t *testing.T) {
-	r := Rule{Algorithm: SlidingLog, Amount: 10, Window: time.Minute}
+	r := limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: time.Minute}
 	table, now := newTable(t, r, nil, 10), Time(1e18)
 	table.Take(now, 1, "k", 5)
 	a, _ := table.Reserve(now+1, 1, "k", 5, time.Hour)
@@ -116,7 +118,7 @@ func TestALogTakesBackFromSomebodyElse(t *testing.T) {
 // Reset is the time until Remaining is Amount again. For a log whose last call was given back it
 // was not.
 func TestResetOfALogCountsWhatWasGivenBack(t *testing.T) {
-	r := Rule{Algorithm: SlidingLog, Amount: 10, Window: time.Minute}
+	r := limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: time.Minute}
 	table, now := newTable(t, r, nil, 10), Time(1e18)
 	table.Take(now, 1, "k", 1)
 	table.Take(now+1, 1, "k", 1)
@@ -131,7 +133,7 @@ func TestResetOfALogCountsWhatWasGivenBack(t *testing.T) {
 // After the clock steps back, the time to wait includes the time for which the table's time stands
 // still.
 func TestRetryAfterAStepBackIsTooShort(t *testing.T) {
-	r := Rule{Algorithm: FixedWindow, Amount: 1, Window: time.Minute}
+	r := limit.Rule{Algorithm: limit.FixedWindow, Amount: 1, Window: time.Minute}
 	table, now := newTable(t, r, nil, 10), Time(1.2e18)
 	table.Take(now, 1, "k", 1)
 	now -= 1800e9
@@ -143,7 +145,7 @@ func TestRetryAfterAStepBackIsTooShort(t *testing.T) {
 
 // A cost that can never pass is always rejected. Peek accepts any cost, and the sum overflowed.
 func TestPeekOfTooMuchOverflows(t *testing.T) {
-	r := Rule{Algorithm: TokenBucket, Amount: 5, Window: time.Second}
+	r := limit.Rule{Algorithm: limit.TokenBucket, Amount: 5, Window: time.Second}
 	table, now := newTable(t, r, nil, 10), Time(1e18)
 	a, _ := table.Reserve(now, 1, "k", 1, time.Hour)
 	table.Settle(now, 1, a.ID, 50) // owed
@@ -155,14 +157,14 @@ func TestPeekOfTooMuchOverflows(t *testing.T) {
 
 // Times near the maximum: the end of the window overflowed, and each call began another window.
 func TestTimesNearTheGreatest(t *testing.T) {
-	for _, r := range []Rule{
-		{Algorithm: SlidingLog, Amount: 1, Window: time.Minute},
-		{Algorithm: SlidingWindow, Amount: 1, Window: time.Minute},
-		{Algorithm: FixedWindow, Amount: 1, Window: time.Minute},
-		{Algorithm: FixedWindow, Amount: 1, Window: time.Minute, Align: FirstHit},
-		{Algorithm: FixedWindow, Amount: 1, Align: Day},
-		{Algorithm: TokenBucket, Amount: 1, Window: time.Minute},
-		{Algorithm: Concurrency, Amount: 1},
+	for _, r := range []limit.Rule{
+		{Algorithm: limit.SlidingLog, Amount: 1, Window: time.Minute},
+		{Algorithm: limit.SlidingWindow, Amount: 1, Window: time.Minute},
+		{Algorithm: limit.FixedWindow, Amount: 1, Window: time.Minute},
+		{Algorithm: limit.FixedWindow, Amount: 1, Window: time.Minute, Align: limit.FirstHit},
+		{Algorithm: limit.FixedWindow, Amount: 1, Align: limit.Day},
+		{Algorithm: limit.TokenBucket, Amount: 1, Window: time.Minute},
+		{Algorithm: limit.Concurrency, Amount: 1},
 	} {
 		table := newTable(t, r, nil, 10)
 		if n := take2(table, Never-1e9, 5); n != 1 {

@@ -1,4 +1,4 @@
-package limit
+package limittable
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/limit"
 )
 
 // A call is a call that passed.
@@ -15,11 +17,11 @@ type call struct {
 }
 
 // The oracles keep every call and compute by the definition what may pass at now.
-func oracle(r Rule) func(calls []call, now Time) (spare int64) {
-	r = r.withDefaults()
+func oracle(r limit.Rule) func(calls []call, now Time) (spare int64) {
+	r = r.WithDefaults()
 	w := Time(r.Window)
 	switch r.Algorithm {
-	case SlidingLog:
+	case limit.SlidingLog:
 		return func(calls []call, now Time) int64 {
 			spare := r.Amount
 			for _, c := range calls {
@@ -29,7 +31,7 @@ func oracle(r Rule) func(calls []call, now Time) (spare int64) {
 			}
 			return spare
 		}
-	case SlidingWindow:
+	case limit.SlidingWindow:
 		sub := (w + Time(r.Parts) - 1) / Time(r.Parts)
 		return func(calls []call, now Time) int64 {
 			used := new(big.Rat)
@@ -47,10 +49,10 @@ func oracle(r Rule) func(calls []call, now Time) (spare int64) {
 			up.Div(up.Add(up, used.Num()), used.Denom())
 			return r.Amount - up.Int64()
 		}
-	case FixedWindow:
+	case limit.FixedWindow:
 		return func(calls []call, now Time) int64 {
 			spare := r.Amount
-			if r.Align == FirstHit {
+			if r.Align == limit.FirstHit {
 				from, used := -w, int64(0)
 				for _, c := range calls {
 					if c.at >= from+w {
@@ -91,20 +93,20 @@ func oracle(r Rule) func(calls []call, now Time) (spare int64) {
 }
 
 // rules returns all algorithms, with numbers that do not divide each other.
-func rules(random *rand.Rand) []Rule {
+func rules(random *rand.Rand) []limit.Rule {
 	n, w := 1+random.Int64N(12), time.Duration(1_000_003+random.Int64N(7_000_000))
-	return []Rule{
-		{Algorithm: SlidingLog, Amount: n, Window: w},
-		{Algorithm: SlidingWindow, Amount: n, Window: w},
-		{Algorithm: SlidingWindow, Amount: n, Window: 9 * w, Parts: 1 + random.IntN(9)},
-		{Algorithm: FixedWindow, Amount: n, Window: w},
-		{Algorithm: FixedWindow, Amount: n, Window: w, Align: FirstHit},
-		{Algorithm: TokenBucket, Amount: n, Window: w, Burst: 1 + random.Int64N(20)},
-		{Algorithm: LeakyBucket, Amount: n, Window: w},
+	return []limit.Rule{
+		{Algorithm: limit.SlidingLog, Amount: n, Window: w},
+		{Algorithm: limit.SlidingWindow, Amount: n, Window: w},
+		{Algorithm: limit.SlidingWindow, Amount: n, Window: 9 * w, Parts: 1 + random.IntN(9)},
+		{Algorithm: limit.FixedWindow, Amount: n, Window: w},
+		{Algorithm: limit.FixedWindow, Amount: n, Window: w, Align: limit.FirstHit},
+		{Algorithm: limit.TokenBucket, Amount: n, Window: w, Burst: 1 + random.Int64N(20)},
+		{Algorithm: limit.LeakyBucket, Amount: n, Window: w},
 	}
 }
 
-func name(r Rule) string {
+func name(r limit.Rule) string {
 	return fmt.Sprintf("%v %d in %v parts %d burst %d %v", r.Algorithm, r.Amount, r.Window, r.Parts,
 		r.Burst, r.Align)
 }
@@ -144,7 +146,7 @@ func TestTableAgainstTheDefinition(t *testing.T) {
 				}
 			}
 			d := table.Peek(now, 7, "k", 0)
-			byWindow := r.Algorithm == SlidingWindow || r.Algorithm == FixedWindow
+			byWindow := r.Algorithm == limit.SlidingWindow || r.Algorithm == limit.FixedWindow
 			then := now + Time(d.Reset)
 			if spare(calls, then) != r.MaxCost() ||
 				d.Reset > 0 && spare(calls, then-1) == r.MaxCost() && !byWindow {
@@ -158,7 +160,7 @@ func TestTableAgainstTheDefinition(t *testing.T) {
 func TestEveryWindowKeepsThePromise(t *testing.T) {
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 2))
-		long := Rule{Algorithm: SlidingLog, Amount: 9000, Window: time.Second}
+		long := limit.Rule{Algorithm: limit.SlidingLog, Amount: 9000, Window: time.Second}
 		for _, r := range append(rules(random), long) {
 			table := newTable(t, r, nil, 10)
 			var calls []call
@@ -173,18 +175,18 @@ func TestEveryWindowKeepsThePromise(t *testing.T) {
 			worst, most := 0.0, 0.0
 			for i := range calls {
 				sum, w := int64(0), Time(r.Window)
-				sub := (w + Time(r.withDefaults().Parts) - 1) / Time(max(1, r.withDefaults().Parts))
+				sub := (w + Time(r.WithDefaults().Parts) - 1) / Time(max(1, r.WithDefaults().Parts))
 				for j := i; j < len(calls) && calls[j].at < calls[i].at+w; j++ {
 					sum += calls[j].n
 					span := float64(calls[j].at - calls[i].at)
 					switch r.Algorithm {
-					case TokenBucket, LeakyBucket:
+					case limit.TokenBucket, limit.LeakyBucket:
 						most = float64(r.MaxCost()) + float64(r.Amount)*span/float64(w)
-					case SlidingWindow:
+					case limit.SlidingWindow:
 						if most = 2 * float64(r.Amount); calls[j].at-calls[i].at < w-sub {
 							most = float64(r.Amount)
 						}
-					case FixedWindow:
+					case limit.FixedWindow:
 						most = 2 * float64(r.Amount)
 					default:
 						most = float64(r.Amount)
@@ -205,7 +207,7 @@ func TestReservationsKeepThePromise(t *testing.T) {
 	for seed := range uint64(60) {
 		random := rand.New(rand.NewPCG(seed, 3))
 		for _, r := range rules(random) {
-			if r.Algorithm == SlidingWindow || r.Algorithm == FixedWindow {
+			if r.Algorithm == limit.SlidingWindow || r.Algorithm == limit.FixedWindow {
 				continue // windows are checked in the next test
 			}
 			table := newTable(t, r, nil, 10)
@@ -245,11 +247,11 @@ func TestReservationsKeepThePromise(t *testing.T) {
 				for j := i; j < len(calls); j++ {
 					span := calls[j].at - calls[i].at
 					sum += calls[j].n
-					if r.Algorithm == SlidingLog && span >= Time(r.Window) {
+					if r.Algorithm == limit.SlidingLog && span >= Time(r.Window) {
 						break
 					}
 					most := float64(r.MaxCost())
-					if r.leaks() {
+					if r.Algorithm.HasBurst() {
 						most += float64(r.Amount) * float64(span) / float64(r.Window)
 					}
 					if float64(sum) > most+1e-6 {
@@ -262,7 +264,7 @@ func TestReservationsKeepThePromise(t *testing.T) {
 }
 
 // took returns how much a reservation holds.
-func took(t *Table, d Decision) int64 {
+func took(t *Table, d limit.Decision) int64 {
 	for _, h := range entryOf(t, "k").held() {
 		if h.id == d.ID {
 			return h.n

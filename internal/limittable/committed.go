@@ -1,6 +1,10 @@
-package limit
+package limittable
 
-import "time"
+import (
+	"time"
+
+	"github.com/headgate/headgate/limit"
+)
 
 // longest is the longest window for which, when usage is unknown, everything may count as used.
 // From docs/design.md §6.
@@ -13,10 +17,10 @@ func (r *Rules) Long() bool {
 	switch {
 	case r.calls:
 		return false
-	case x.leaks():
+	case x.Algorithm.HasBurst():
 		return x.Amount > 0 && float64(x.Window)*float64(x.Burst)/float64(x.Amount) > float64(longest)
-	case x.Algorithm == FixedWindow && x.Align >= Minute:
-		return x.Align > Minute
+	case x.Algorithm == limit.FixedWindow && x.Align >= limit.Minute:
+		return x.Align > limit.Minute
 	}
 	return x.Window > longest
 }
@@ -48,7 +52,7 @@ func (t *Table) claimed(e *entry) int64 {
 // the wall clock. For all other rules it returns true.
 func (t *Table) SameWindow(a, b Time) bool {
 	l, ok := t.rules.law.law.(*fixedLaw)
-	if !ok || l.align == FirstHit {
+	if !ok || l.align == limit.FirstHit {
 		return true
 	}
 	from, _ := l.around(a)

@@ -1,8 +1,10 @@
-package limit
+package limittable
 
 import (
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/limit"
 )
 
 // Day windows in a zone west of UTC whose clocks change at midnight. For the midnight that does not
@@ -19,7 +21,8 @@ func TestDayWindowWithoutMidnightLimitsNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 		at, _ := time.ParseInLocation(time.DateTime, of.at, zone)
-		table := newTable(t, Rule{Algorithm: FixedWindow, Amount: 1, Align: Day, Zone: zone}, nil, 10)
+		table := newTable(t, limit.Rule{Algorithm: limit.FixedWindow, Amount: 1, Align: limit.Day,
+			Zone: zone}, nil, 10)
 		passed := 0
 		for i := range 1000 {
 			if d, _ := table.Take(Time(at.UnixNano())+Time(i)*1e9, 1, "k", 1); d.Allowed {
@@ -40,7 +43,8 @@ func TestHourWindowOfLordHoweGivesBackTheHourBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := time.Date(2026, 10, 3, 15, 30, 0, 0, time.UTC) // 02:00 → 02:30
-	table := newTable(t, Rule{Algorithm: FixedWindow, Amount: 10, Align: Hour, Zone: zone}, nil, 10)
+	table := newTable(t, limit.Rule{Algorithm: limit.FixedWindow, Amount: 10, Align: limit.Hour,
+		Zone: zone}, nil, 10)
 	a, _ := table.Reserve(Time(x.Add(-15*time.Minute).UnixNano()), 1, "k", 10, time.Hour)
 	now := Time(x.Add(5 * time.Minute).UnixNano())
 	passed := take2(table, now, 20)
@@ -64,7 +68,7 @@ func TestWindowsOfOddZones(t *testing.T) {
 			if next.IsZero() {
 				break
 			}
-			for align := Minute; align <= Year; align++ {
+			for align := limit.Minute; align <= limit.Year; align++ {
 				l := &fixedLaw{align: align, zone: zone}
 				for m := -180; m <= 180; m += 5 {
 					x := Time(next.Add(time.Duration(m) * time.Minute).UnixNano())

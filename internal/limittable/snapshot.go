@@ -1,10 +1,11 @@
-package limit
+package limittable
 
 import (
 	"errors"
 	"time"
 
 	"github.com/headgate/headgate/internal/codec"
+	"github.com/headgate/headgate/limit"
 )
 
 // An Entry is one change of a table, which a second table can repeat (Replicate).
@@ -312,7 +313,7 @@ func (m *more) soundLists() bool {
 	end := Time(0)
 	for i := range m.holds {
 		h := &m.holds[i]
-		if h.at < 0 || h.end < end || h.n < 0 || h.n > MaxAmount || h.low < 0 {
+		if h.at < 0 || h.end < end || h.n < 0 || h.n > limit.MaxAmount || h.low < 0 {
 			return false
 		}
 		end = h.end
@@ -324,7 +325,7 @@ func (m *more) soundLists() bool {
 	for i := range m.loans {
 		x := &m.loans[i]
 		if seen[x.who] || x.used < 0 || x.back < 0 || x.used > owedMost || x.back > owedMost ||
-			x.given < x.used+x.back || x.out() > owedMost-lent || x.want < 0 || x.want > MaxAmount {
+			x.given < x.used+x.back || x.out() > owedMost-lent || x.want < 0 || x.want > limit.MaxAmount {
 			return false
 		}
 		seen[x.who], lent = true, lent+x.out()

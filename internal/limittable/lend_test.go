@@ -1,4 +1,4 @@
-package limit
+package limittable
 
 import (
 	"fmt"
@@ -6,9 +6,13 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/limit"
 )
 
-func tenAMinute() Rule { return Rule{Algorithm: SlidingLog, Amount: 10, Window: time.Minute} }
+func tenAMinute() limit.Rule {
+	return limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: time.Minute}
+}
 
 // lends lends to a borrower.
 func lends(t *Table, now Time, r Report) LoanState { return t.Borrow(now, now, 1, "k", &r) }
@@ -54,15 +58,15 @@ func TestAheadIsMaxMinFair(t *testing.T) {
 // The time when everything is back is the same whether units were taken or lent: what is lent is
 // used now at the earliest.
 func TestResetOfWhatIsLent(t *testing.T) {
-	rules := []Rule{
-		tenAMinute(), {Algorithm: SlidingLog, Amount: 10_000, Window: time.Minute},
-		{Algorithm: SlidingWindow, Amount: 10, Window: time.Minute},
-		{Algorithm: SlidingWindow, Amount: 10, Window: time.Minute, Parts: 7},
-		{Algorithm: FixedWindow, Amount: 10, Window: time.Minute},
-		{Algorithm: FixedWindow, Amount: 10, Window: time.Minute, Align: FirstHit},
-		{Algorithm: FixedWindow, Amount: 10, Align: Day},
-		{Algorithm: TokenBucket, Amount: 10, Window: 77 * time.Second, Burst: 30},
-		{Algorithm: LeakyBucket, Amount: 10, Window: 77 * time.Second},
+	rules := []limit.Rule{
+		tenAMinute(), {Algorithm: limit.SlidingLog, Amount: 10_000, Window: time.Minute},
+		{Algorithm: limit.SlidingWindow, Amount: 10, Window: time.Minute},
+		{Algorithm: limit.SlidingWindow, Amount: 10, Window: time.Minute, Parts: 7},
+		{Algorithm: limit.FixedWindow, Amount: 10, Window: time.Minute},
+		{Algorithm: limit.FixedWindow, Amount: 10, Window: time.Minute, Align: limit.FirstHit},
+		{Algorithm: limit.FixedWindow, Amount: 10, Align: limit.Day},
+		{Algorithm: limit.TokenBucket, Amount: 10, Window: 77 * time.Second, Burst: 30},
+		{Algorithm: limit.LeakyBucket, Amount: 10, Window: 77 * time.Second},
 	}
 	for _, r := range rules {
 		for _, before := range []int64{0, 3} {
@@ -87,12 +91,12 @@ func TestResetOfWhatIsLent(t *testing.T) {
 
 // Lost usage counts from the given moment, also in a table that begins long after it.
 func TestWhatWasLostCountsFromThen(t *testing.T) {
-	for _, r := range []Rule{
-		tenAMinute(), {Algorithm: SlidingWindow, Amount: 10, Window: time.Minute, Parts: 6},
-		{Algorithm: FixedWindow, Amount: 10, Window: time.Minute},
-		{Algorithm: FixedWindow, Amount: 10, Window: time.Minute, Align: FirstHit},
-		{Algorithm: TokenBucket, Amount: 10, Window: time.Minute},
-		{Algorithm: Concurrency, Amount: 10, Lease: time.Minute},
+	for _, r := range []limit.Rule{
+		tenAMinute(), {Algorithm: limit.SlidingWindow, Amount: 10, Window: time.Minute, Parts: 6},
+		{Algorithm: limit.FixedWindow, Amount: 10, Window: time.Minute},
+		{Algorithm: limit.FixedWindow, Amount: 10, Window: time.Minute, Align: limit.FirstHit},
+		{Algorithm: limit.TokenBucket, Amount: 10, Window: time.Minute},
+		{Algorithm: limit.Concurrency, Amount: 10, Lease: time.Minute},
 	} {
 		for ago, want := range map[time.Duration]bool{0: false, 10 * time.Second: false, time.Hour: true} {
 			table := newTable(t, r, nil, 10)
@@ -135,8 +139,8 @@ func TestResetKeepsWhatIsLent(t *testing.T) {
 // Rules may change while something is lent: it still counts, and is used until the end of the term.
 func TestRulesChangeWhileLent(t *testing.T) {
 	to := append(lendRules(rand.New(rand.NewPCG(3, 2))),
-		Rule{Algorithm: Concurrency, Amount: 5},
-		Rule{Algorithm: LeakyBucket, Amount: 5, Window: time.Second, Paced: true})
+		limit.Rule{Algorithm: limit.Concurrency, Amount: 5},
+		limit.Rule{Algorithm: limit.LeakyBucket, Amount: 5, Window: time.Second, Paced: true})
 	for _, r := range to {
 		table, now := newTable(t, tenAMinute(), nil, 10), lendBegan
 		lends(table, now, Report{Borrower: 1, Loan: 1, Need: 4, Least: 4})
@@ -248,34 +252,36 @@ func TestAFullTableLendsNothing(t *testing.T) {
 
 // Amounts at the bounds neither overflow nor pass.
 func TestAmountsAtTheBounds(t *testing.T) {
-	r := Rule{Algorithm: TokenBucket, Amount: MaxAmount, Window: MaxWindow, Burst: MaxAmount}
+	r := limit.Rule{Algorithm: limit.TokenBucket, Amount: limit.MaxAmount, Window: limit.MaxWindow,
+		Burst: limit.MaxAmount}
 	table, now := newTable(t, r, nil, 10), lendBegan
 	for who := range uint64(4) {
-		lends(table, now, Report{Borrower: who, Loan: 1, Need: MaxAmount, Least: 1, Want: MaxAmount})
+		lends(table, now, Report{Borrower: who, Loan: 1, Need: limit.MaxAmount, Least: 1,
+			Want: limit.MaxAmount})
 	}
-	if n := table.Lent(1); n != MaxAmount {
-		t.Errorf("%d lent of %d", n, int64(MaxAmount))
+	if n := table.Lent(1); n != limit.MaxAmount {
+		t.Errorf("%d lent of %d", n, int64(limit.MaxAmount))
 	}
 	for _, bad := range []Report{
-		{Borrower: 9, Need: MaxAmount + 1}, {Borrower: 9, Need: -1},
-		{Borrower: 9, Want: MaxAmount + 1}, {Borrower: 9, Want: -1},
+		{Borrower: 9, Need: limit.MaxAmount + 1}, {Borrower: 9, Need: -1},
+		{Borrower: 9, Want: limit.MaxAmount + 1}, {Borrower: 9, Want: -1},
 		{Borrower: 9, Used: -1}, {Borrower: 9, Back: -1},
 		{Borrower: 9, Need: 1, Least: 2}, {Borrower: 9, Least: -1},
 		{Borrower: 9, Used: owedMost + 1, Need: 1}, {Borrower: 9, Back: 1<<63 - 1, Used: owedMost, Need: 1},
 	} {
-		if l := lends(table, now, bad); l.Allowed || l.Booked != 0 || table.Lent(1) != MaxAmount {
+		if l := lends(table, now, bad); l.Allowed || l.Booked != 0 || table.Lent(1) != limit.MaxAmount {
 			t.Errorf("%+v: %+v", bad, l)
 		}
 	}
 	lends(table, now, Report{Borrower: 1, Loan: 1, Used: owedMost, Back: owedMost})
-	if _, e := table.slot(1); e.lent() < 0 || e.lent() > MaxAmount || e.b < 0 {
+	if _, e := table.slot(1); e.lent() < 0 || e.lent() > limit.MaxAmount || e.b < 0 {
 		t.Errorf("%d lent, %d used", e.lent(), e.b)
 	}
 }
 
 // Lending of a known key allocates nothing.
 func TestLendingAllocatesNothing(t *testing.T) {
-	r := Rule{Algorithm: TokenBucket, Amount: MaxAmount, Window: time.Minute}
+	r := limit.Rule{Algorithm: limit.TokenBucket, Amount: limit.MaxAmount, Window: time.Minute}
 	table, used := newTable(t, r, nil, 10), int64(0)
 	ask := func() {
 		lent := table.Borrow(lendBegan, lendBegan, 1, "k",

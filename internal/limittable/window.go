@@ -1,4 +1,4 @@
-package limit
+package limittable
 
 import (
 	"math/bits"

@@ -1,22 +1,24 @@
-package limit
+package limittable
 
 import (
 	"errors"
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/limit"
 )
 
 // copyRules returns rules that together need everything that a copy can contain.
-func copyRules() []Rule {
+func copyRules() []limit.Rule {
 	return append(lendRules(rand.New(rand.NewPCG(1, 1))),
-		Rule{Algorithm: Concurrency, Amount: 5, Lease: time.Minute},
-		Rule{Algorithm: SlidingWindow, Amount: 9, Window: time.Minute, Parts: 6},
-		Rule{Algorithm: LeakyBucket, Amount: 5, Window: time.Second, Paced: true})
+		limit.Rule{Algorithm: limit.Concurrency, Amount: 5, Lease: time.Minute},
+		limit.Rule{Algorithm: limit.SlidingWindow, Amount: 9, Window: time.Minute, Parts: 6},
+		limit.Rule{Algorithm: limit.LeakyBucket, Amount: 5, Window: time.Second, Paced: true})
 }
 
 // inUse returns a table in which units are taken, reserved and lent.
-func inUse(t testing.TB, r Rule) (table *Table, now Time) {
+func inUse(t testing.TB, r limit.Rule) (table *Table, now Time) {
 	table, now = newTable(t, r, map[string]int64{"c": 3}, 100), lendBegan
 	for i := range 12 {
 		now += Time(r.Window) / 9
@@ -70,11 +72,11 @@ func TestACopyDecidesAsTheTable(t *testing.T) {
 
 // A copy made under other rules is rejected: its numbers mean something else here.
 func TestACopyOfOtherRulesIsRefused(t *testing.T) {
-	one := Rule{Algorithm: SlidingWindow, Amount: 9, Window: time.Minute, Parts: 6}
-	for _, other := range []Rule{
-		{Algorithm: SlidingWindow, Amount: 9, Window: time.Minute, Parts: 5},
-		{Algorithm: SlidingWindow, Amount: 9, Window: time.Hour, Parts: 6},
-		{Algorithm: TokenBucket, Amount: 9, Window: time.Minute},
+	one := limit.Rule{Algorithm: limit.SlidingWindow, Amount: 9, Window: time.Minute, Parts: 6}
+	for _, other := range []limit.Rule{
+		{Algorithm: limit.SlidingWindow, Amount: 9, Window: time.Minute, Parts: 5},
+		{Algorithm: limit.SlidingWindow, Amount: 9, Window: time.Hour, Parts: 6},
+		{Algorithm: limit.TokenBucket, Amount: 9, Window: time.Minute},
 	} {
 		table, _ := inUse(t, one)
 		if err := newTable(t, other, nil, 9).ReadHeader(table.AppendHeader(nil)); !errors.Is(err, ErrRules) {
@@ -90,12 +92,12 @@ func TestACopyOfOtherRulesIsRefused(t *testing.T) {
 
 // A copy that no table has written is rejected.
 func TestADamagedCopyIsRefused(t *testing.T) {
-	r := Rule{Algorithm: SlidingWindow, Amount: 9, Window: time.Minute, Parts: 3}
-	log := Rule{Algorithm: SlidingLog, Amount: 9, Window: time.Minute}
-	bucket := Rule{Algorithm: TokenBucket, Amount: 9, Window: time.Minute}
+	r := limit.Rule{Algorithm: limit.SlidingWindow, Amount: 9, Window: time.Minute, Parts: 3}
+	log := limit.Rule{Algorithm: limit.SlidingLog, Amount: 9, Window: time.Minute}
+	bucket := limit.Rule{Algorithm: limit.TokenBucket, Amount: 9, Window: time.Minute}
 	at := Time(lendBegan)
 	for what, c := range map[string]struct {
-		r Rule
+		r limit.Rule
 		e entry
 	}{
 		"too few sub-windows":      {r, entry{more: &more{cells: []int64{1, 2}}}},

@@ -1,9 +1,11 @@
-package limit
+package limittable
 
 import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/limit"
 )
 
 // Random walks over all rules and calls: nothing panics, and Concurrency never exceeds its amount
@@ -13,13 +15,16 @@ func TestWalk(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 77))
 		lease := time.Duration(1 + random.Int64N(5e9))
 		all := append(rules(random),
-			Rule{Algorithm: Concurrency, Amount: 1 + random.Int64N(5), Lease: lease},
-			Rule{Algorithm: SlidingLog, Amount: 5000, Window: time.Second},
-			Rule{Algorithm: FixedWindow, Amount: 5, Align: Align(2 + random.IntN(6))},
-			Rule{Algorithm: LeakyBucket, Amount: 5, Window: time.Second, Paced: true},
-			Rule{Algorithm: SlidingWindow, Amount: MaxAmount, Window: MaxWindow, Parts: 3600},
-			Rule{Algorithm: TokenBucket, Amount: MaxAmount, Window: MaxWindow, Burst: 1},
-			Rule{Algorithm: TokenBucket, Amount: 1, Window: MaxWindow, Burst: MaxAmount})
+			limit.Rule{Algorithm: limit.Concurrency, Amount: 1 + random.Int64N(5), Lease: lease},
+			limit.Rule{Algorithm: limit.SlidingLog, Amount: 5000, Window: time.Second},
+			limit.Rule{Algorithm: limit.FixedWindow, Amount: 5, Align: limit.Align(2 + random.IntN(6))},
+			limit.Rule{Algorithm: limit.LeakyBucket, Amount: 5, Window: time.Second, Paced: true},
+			limit.Rule{Algorithm: limit.SlidingWindow, Amount: limit.MaxAmount, Window: limit.MaxWindow,
+				Parts: 3600},
+			limit.Rule{Algorithm: limit.TokenBucket, Amount: limit.MaxAmount, Window: limit.MaxWindow,
+				Burst: 1},
+			limit.Rule{Algorithm: limit.TokenBucket, Amount: 1, Window: limit.MaxWindow,
+				Burst: limit.MaxAmount})
 		table := newTable(t, all[random.IntN(len(all))], nil, 1+random.IntN(3))
 		now := Time(random.Int64N(2)) * 1_700_000_000_000_000_000
 		var ids []uint64
@@ -29,7 +34,7 @@ func TestWalk(t *testing.T) {
 			key := string('a' + rune(k))
 			n := random.Int64N(6)
 			if random.IntN(10) == 0 {
-				n = random.Int64N(MaxAmount + 1)
+				n = random.Int64N(limit.MaxAmount + 1)
 			}
 			switch random.IntN(9) {
 			case 0, 1:
@@ -59,10 +64,10 @@ func TestWalk(t *testing.T) {
 			}
 			for i := range table.Places() {
 				e := &table.entries[i]
-				if e.b < 0 || e.b > owedMost+MaxAmount {
+				if e.b < 0 || e.b > owedMost+limit.MaxAmount {
 					t.Fatalf("seed %d: %+v under %v", seed, e, table.rules.rule)
 				}
-				if table.rules.rule.Algorithm == SlidingLog {
+				if table.rules.rule.Algorithm == limit.SlidingLog {
 					sum, zero := int64(0), int64(0)
 					for _, u := range e.extra().log[e.more.head:] {
 						if sum += u.n; u.n == 0 {

@@ -1,8 +1,10 @@
-package limit
+package limittable
 
 import (
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/limit"
 )
 
 // When a limit is raised, waiting borrowers proceed at the new pace at once.
@@ -11,7 +13,7 @@ func TestAPaceIsThatOfTheRulesInForce(t *testing.T) {
 	now := Time(1e18)
 	borrow := func(who uint64, amount int64) bool {
 		t.Helper()
-		rules, err := Compile(Rule{Algorithm: SlidingLog, Amount: amount, Window: time.Hour}, nil)
+		rules, err := Compile(limit.Rule{Algorithm: limit.SlidingLog, Amount: amount, Window: time.Hour}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package limit
+package limittable
 
 import (
 	"errors"
@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/limit"
 )
 
 // A job is what is held for it, and when the service behind the limit counts it.
@@ -30,7 +32,8 @@ func TestWalkOfWhatIsHeld(t *testing.T) {
 			for range 150 {
 				now += Time(random.Int64N(2*step + 2))
 				want := int64(0)
-				byDefinition := r.Align <= FirstHit && r.Parts <= 1 || r.Algorithm == SlidingWindow
+				byDefinition := r.Align <= limit.FirstHit && r.Parts <= 1 ||
+					r.Algorithm == limit.SlidingWindow
 				if byDefinition && r.Amount < 1000 {
 					want = max(0, spare(answers, now)-out)
 				} else { // the oracle has neither a calendar nor a grid
@@ -151,7 +154,8 @@ func TestWhatIsHeldIsNeverForgotten(t *testing.T) {
 		table.Take(now+Time(i)*Time(time.Hour), 2+uint64(i), "other", 1)
 	}
 	now += 500 * Time(time.Hour)
-	table.SetRules(now, compiled(t, Rule{Algorithm: TokenBucket, Amount: 10, Window: time.Second}, nil), 10)
+	table.SetRules(now, compiled(t, limit.Rule{Algorithm: limit.TokenBucket, Amount: 10,
+		Window: time.Second}, nil), 10)
 	if d := table.Peek(now, 1, "k", 0); d.Remaining != 6 {
 		t.Errorf("%d remain, want 6", d.Remaining)
 	}
@@ -165,9 +169,9 @@ func TestWhatIsHeldIsNeverForgotten(t *testing.T) {
 // Concurrency and paced limits hold nothing. A rule that becomes Concurrency gets no calls that
 // nobody can end.
 func TestWhatCannotBeHeld(t *testing.T) {
-	calls := Rule{Algorithm: Concurrency, Amount: 10}
-	paced := Rule{Algorithm: LeakyBucket, Amount: 10, Window: time.Second, Paced: true}
-	for _, r := range []Rule{calls, paced} {
+	calls := limit.Rule{Algorithm: limit.Concurrency, Amount: 10}
+	paced := limit.Rule{Algorithm: limit.LeakyBucket, Amount: 10, Window: time.Second, Paced: true}
+	for _, r := range []limit.Rule{calls, paced} {
 		if _, err := newTable(t, r, nil, 10).Hold(lendBegan, 1, "k", 1); !errors.Is(err, ErrCost) {
 			t.Errorf("%s: %v, want ErrCost", name(r), err)
 		}

@@ -1,9 +1,11 @@
-package limit
+package limittable
 
 import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/limit"
 )
 
 // at returns a time of day in UTC.
@@ -15,7 +17,7 @@ func at(clock string) Time {
 	return Time(day.UnixNano())
 }
 
-func perMinute(t *testing.T, n int64, r Rule) *Table {
+func perMinute(t *testing.T, n int64, r limit.Rule) *Table {
 	t.Helper()
 	r.Amount, r.Window = n, time.Minute
 	table := newTable(t, r, nil, 100)
@@ -40,7 +42,7 @@ func take(t *testing.T, table *Table, now Time, n int) (passed int) {
 // Criteo's "timestamp log" is exact. The last minute at 07:10:23 is
 // 07:09:23–07:10:23.
 func TestCriteoTimestampLog(t *testing.T) {
-	table := perMinute(t, 100, Rule{Algorithm: SlidingLog})
+	table := perMinute(t, 100, limit.Rule{Algorithm: limit.SlidingLog})
 	take(t, table, at("07:09:22.9"), 30)
 	take(t, table, at("07:09:23.1"), 50)
 	if got := take(t, table, at("07:10:22.8"), 200); got != 20 {
@@ -53,7 +55,7 @@ func TestCriteoTimestampLog(t *testing.T) {
 
 // "fixed window": up to 100 calls at 07:09:59 and 100 more at 07:10:00 pass.
 func TestCriteoFixedWindow(t *testing.T) {
-	table := perMinute(t, 100, Rule{Algorithm: FixedWindow})
+	table := perMinute(t, 100, limit.Rule{Algorithm: limit.FixedWindow})
 	a, b := take(t, table, at("07:09:59"), 150), take(t, table, at("07:10:00"), 150)
 	if a != 100 || b != 100 {
 		t.Errorf("%d and %d pass, want 100 and 100", a, b)
@@ -62,7 +64,7 @@ func TestCriteoFixedWindow(t *testing.T) {
 
 // "token bucket": half a minute idle adds 50 tokens; capped at the burst.
 func TestCriteoTokenBucket(t *testing.T) {
-	table := perMinute(t, 100, Rule{Algorithm: TokenBucket})
+	table := perMinute(t, 100, limit.Rule{Algorithm: limit.TokenBucket})
 	take(t, table, at("07:00:00"), 100)
 	if got := take(t, table, at("07:00:30"), 100); got != 50 {
 		t.Errorf("%d pass after half a minute, want 50", got)
@@ -74,7 +76,7 @@ func TestCriteoTokenBucket(t *testing.T) {
 
 // "leaky bucket": calls leave at a constant rate; overflow is rejected.
 func TestCriteoLeakyBucket(t *testing.T) {
-	table := perMinute(t, 60, Rule{Algorithm: LeakyBucket, Paced: true, Burst: 10})
+	table := perMinute(t, 60, limit.Rule{Algorithm: limit.LeakyBucket, Paced: true, Burst: 10})
 	now := at("07:00:00")
 	for i := range 12 {
 		d, err := table.Take(now, 1, "client", 1)
@@ -92,7 +94,7 @@ func TestCriteoLeakyBucket(t *testing.T) {
 
 // "sliding window, 2 counters": at 00:01:43 the rate is count(00:01) + 17/60·count(00:00).
 func TestCriteoTwoCounters(t *testing.T) {
-	table := perMinute(t, 100, Rule{Algorithm: SlidingWindow})
+	table := perMinute(t, 100, limit.Rule{Algorithm: limit.SlidingWindow})
 	take(t, table, at("00:00:10"), 60)
 	take(t, table, at("00:01:05"), 20) // 60·55/60 + 20 = 75 then
 	want := int64(100 - 20 - 17)       // 17/60·60 = 17
@@ -108,8 +110,8 @@ func TestCriteoTwoCountersAreTooHighAndTooLow(t *testing.T) {
 		came string
 		real int
 	}{{"00:00:01", 100}, {"00:00:59", 0}} { // what a log has left at 00:01:30
-		table := perMinute(t, 100, Rule{Algorithm: SlidingWindow})
-		log := perMinute(t, 100, Rule{Algorithm: SlidingLog})
+		table := perMinute(t, 100, limit.Rule{Algorithm: limit.SlidingWindow})
+		log := perMinute(t, 100, limit.Rule{Algorithm: limit.SlidingLog})
 		take(t, table, at(of.came), 100)
 		take(t, log, at(of.came), 100)
 		estimate, perfect := take(t, table, at("00:01:30"), 100), take(t, log, at("00:01:30"), 100)
@@ -124,8 +126,8 @@ func TestCriteoTwoCountersAreTooHighAndTooLow(t *testing.T) {
 func TestCriteoMoreSubWindowsComeCloser(t *testing.T) {
 	off := map[int]float64{}
 	for _, parts := range []int{1, 12, 60} {
-		table := perMinute(t, 100, Rule{Algorithm: SlidingWindow, Parts: parts})
-		log := perMinute(t, 100, Rule{Algorithm: SlidingLog})
+		table := perMinute(t, 100, limit.Rule{Algorithm: limit.SlidingWindow, Parts: parts})
+		log := perMinute(t, 100, limit.Rule{Algorithm: limit.SlidingLog})
 		random := rand.New(rand.NewPCG(1, 1))
 		now := at("07:00:00")
 		for range 5000 {

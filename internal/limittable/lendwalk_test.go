@@ -1,4 +1,4 @@
-package limit
+package limittable
 
 import (
 	"flag"
@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/limit"
 )
 
 var (
@@ -19,7 +21,7 @@ type lendWorld struct {
 	t      *testing.T
 	seed   uint64
 	random *rand.Rand
-	rule   Rule
+	rule   limit.Rule
 	rules  *Rules
 	now    Time // lender's clock
 	lag    Time // how far the current lender's clock is behind the first one's
@@ -93,21 +95,21 @@ func (w *lendWorld) clock(b *borrower) Time { return w.now + (w.now-lendBegan)/b
 const lendBegan = Time(1_700_000_000_000_000_000)
 
 // lendRules returns all rules that can lend, with windows shorter and longer than Term.
-func lendRules(random *rand.Rand) []Rule {
+func lendRules(random *rand.Rand) []limit.Rule {
 	n := 1 + random.Int64N(40)
 	w := []time.Duration{40, 300, 1_700, 6_100, 31_000}[random.IntN(5)] * time.Millisecond
-	return []Rule{
-		{Algorithm: SlidingLog, Amount: n, Window: w},
-		{Algorithm: SlidingLog, Amount: logMost + 100*n, Window: w},
-		{Algorithm: SlidingWindow, Amount: n, Window: w},
-		{Algorithm: SlidingWindow, Amount: n, Window: w, Parts: 2 + random.IntN(9)},
-		{Algorithm: FixedWindow, Amount: n, Window: w},
-		{Algorithm: FixedWindow, Amount: n, Window: w, Align: FirstHit},
-		{Algorithm: FixedWindow, Amount: n, Align: Minute, Window: time.Minute},
-		{Algorithm: FixedWindow, Amount: n, Align: Hour, Window: time.Hour,
+	return []limit.Rule{
+		{Algorithm: limit.SlidingLog, Amount: n, Window: w},
+		{Algorithm: limit.SlidingLog, Amount: logMost + 100*n, Window: w},
+		{Algorithm: limit.SlidingWindow, Amount: n, Window: w},
+		{Algorithm: limit.SlidingWindow, Amount: n, Window: w, Parts: 2 + random.IntN(9)},
+		{Algorithm: limit.FixedWindow, Amount: n, Window: w},
+		{Algorithm: limit.FixedWindow, Amount: n, Window: w, Align: limit.FirstHit},
+		{Algorithm: limit.FixedWindow, Amount: n, Align: limit.Minute, Window: time.Minute},
+		{Algorithm: limit.FixedWindow, Amount: n, Align: limit.Hour, Window: time.Hour,
 			Zone: time.FixedZone("", 20_700)},
-		{Algorithm: TokenBucket, Amount: n, Window: w, Burst: 1 + random.Int64N(60)},
-		{Algorithm: LeakyBucket, Amount: n, Window: w},
+		{Algorithm: limit.TokenBucket, Amount: n, Window: w, Burst: 1 + random.Int64N(60)},
+		{Algorithm: limit.LeakyBucket, Amount: n, Window: w},
 	}
 }
 
@@ -135,7 +137,7 @@ func TestWalkOfWhatIsLent(t *testing.T) {
 	t.Log(granted, "units used of what was lent;", counted, "jobs were counted while they were held")
 }
 
-func newLendWorld(t *testing.T, seed uint64, r Rule) *lendWorld {
+func newLendWorld(t *testing.T, seed uint64, r limit.Rule) *lendWorld {
 	w := &lendWorld{t: t, seed: seed, rule: r, random: rand.New(rand.NewPCG(seed, 12)), now: lendBegan}
 	own := map[string]int64{lendKey(lendKeys - 1): 2 * r.Amount}
 	w.rules = compiled(t, r, own)
@@ -430,7 +432,7 @@ func (w *lendWorld) useLast(b *borrower, k int) {
 // take makes the lender decide about units that are used at once.
 func (w *lendWorld) take(k int) {
 	at, n := w.now-w.lag, w.amount()
-	var d Decision
+	var d limit.Decision
 	deed := Entry{Kind: EntryTake, N: n}
 	if w.random.IntN(2) == 0 {
 		d, _ = w.host.Take(at, uint64(k)+1, lendKey(k), n)
@@ -459,7 +461,7 @@ func (w *lendWorld) takeOver() {
 	}
 	w.host, w.hostClk, w.second = w.second, w.secondClk, nil
 	w.host.RenewBorrowers(w.now + w.hostClk)
-	if w.reign = w.now; w.rule.Algorithm != FixedWindow {
+	if w.reign = w.now; w.rule.Algorithm != limit.FixedWindow {
 		w.lag += Time(w.random.Int64N(1e7))
 	}
 }
@@ -509,7 +511,7 @@ func (w *lendWorld) look() {
 			w.t.Fatalf("seed %d, %s: %d lent, loans of %d", w.seed, name(w.rule), e.lent(), sum)
 		}
 		all := w.spans[k]
-		if w.rule.Align != FirstHit || e.b == 0 ||
+		if w.rule.Align != limit.FirstHit || e.b == 0 ||
 			len(all) > 0 && all[len(all)-1].begin == Time(e.c) {
 			continue
 		}
@@ -529,7 +531,7 @@ func (w *lendWorld) judge() {
 	for k := range lendKeys {
 		rule := w.rule
 		if k == lendKeys-1 {
-			rule = rule.of(2 * rule.Amount)
+			rule = withAmount(rule, 2*rule.Amount)
 		}
 		if over, at := overshoot(rule, w.uses[k]); over > 0 {
 			w.t.Errorf("seed %d, %s: key %d: %v more than promised from %v on", w.seed, name(rule), k, over,
@@ -552,29 +554,29 @@ func (w *lendWorld) judge() {
 
 // overshoot returns the maximum by which calls, ordered by time, exceed the guarantee of a rule,
 // and from when on.
-func overshoot(r Rule, calls []call) (worst float64, from Time) {
-	r = r.withDefaults()
+func overshoot(r limit.Rule, calls []call) (worst float64, from Time) {
+	r = r.WithDefaults()
 	window, law := Time(r.Window), lawOf(r)
 	fixed, _ := law.(*fixedLaw)
 	for i := range calls {
 		sum := int64(0)
 		end := Never
-		if fixed != nil && r.Align != FirstHit {
+		if fixed != nil && r.Align != limit.FirstHit {
 			_, end = fixed.around(calls[i].at)
 		}
 		for j := i; j < len(calls) && calls[j].at < end; j++ {
 			sum += calls[j].n
 			span, most := calls[j].at-calls[i].at, float64(r.Amount)
 			switch {
-			case r.leaks():
+			case r.Algorithm.HasBurst():
 				most = float64(r.Burst) + float64(r.Amount)*float64(span)/float64(window)
-			case fixed != nil && r.Align != FirstHit:
+			case fixed != nil && r.Align != limit.FirstHit:
 			case span >= window:
 				end = 0 // no more of this window
 				continue
 			case fixed != nil:
 				continue // look records its windows
-			case r.Algorithm == SlidingWindow:
+			case r.Algorithm == limit.SlidingWindow:
 				if parts := Time(r.Parts); span >= window-(window+parts-1)/parts {
 					most = 2 * float64(r.Amount)
 				}

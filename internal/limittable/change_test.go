@@ -1,18 +1,20 @@
-package limit
+package limittable
 
 import (
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/limit"
 )
 
 // A reservation that is open when a limit becomes Concurrency is not a call in progress, but was
 // subtracted from their number when settled.
 func TestReservationOfABucketEndsACallUnderWay(t *testing.T) {
 	now := Time(1e18)
-	table := newTable(t, Rule{Algorithm: TokenBucket, Amount: 60, Window: time.Minute}, nil, 10)
+	table := newTable(t, limit.Rule{Algorithm: limit.TokenBucket, Amount: 60, Window: time.Minute}, nil, 10)
 	a, _ := table.Reserve(now, 1, "k", 1, time.Hour)
 	now += 60e9 // it has come back with time
-	table.SetRules(now, compiled(t, Rule{Algorithm: Concurrency, Amount: 2}, nil), 10)
+	table.SetRules(now, compiled(t, limit.Rule{Algorithm: limit.Concurrency, Amount: 2}, nil), 10)
 	under := take2(table, now, 5)
 	table.Settle(now, 1, a.ID, 0)
 	if under += take2(table, now, 5); under > 2 {
@@ -24,10 +26,11 @@ func TestReservationOfABucketEndsACallUnderWay(t *testing.T) {
 // counted.
 func TestConcurrencyThereAndBackForgetsCalls(t *testing.T) {
 	now := Time(1e18)
-	calls := Rule{Algorithm: Concurrency, Amount: 2, Lease: time.Hour}
+	calls := limit.Rule{Algorithm: limit.Concurrency, Amount: 2, Lease: time.Hour}
 	table := newTable(t, calls, nil, 10)
 	under := take2(table, now, 2)
-	table.SetRules(now, compiled(t, Rule{Algorithm: TokenBucket, Amount: 60, Window: time.Minute}, nil), 10)
+	table.SetRules(now, compiled(t, limit.Rule{Algorithm: limit.TokenBucket, Amount: 60,
+		Window: time.Minute}, nil), 10)
 	now += 60e9
 	table.SetRules(now, compiled(t, calls, nil), 10)
 	if under += take2(table, now, 5); under > 2 {
@@ -39,10 +42,10 @@ func TestConcurrencyThereAndBackForgetsCalls(t *testing.T) {
 // most, which are never swept, this lasted forever.
 func TestUseBecomesCallsThatNeverEnd(t *testing.T) {
 	now := Time(1e18)
-	table := newTable(t, Rule{Algorithm: FixedWindow, Amount: 5, Window: time.Second}, nil, 1)
+	table := newTable(t, limit.Rule{Algorithm: limit.FixedWindow, Amount: 5, Window: time.Second}, nil, 1)
 	table.Take(now, 7, "known", 1)
 	take2(table, now, 5) // among the rest
-	calls := compiled(t, Rule{Algorithm: Concurrency, Amount: 5, Lease: time.Hour}, nil)
+	calls := compiled(t, limit.Rule{Algorithm: limit.Concurrency, Amount: 5, Lease: time.Hour}, nil)
 	table.SetRules(now, calls, 1)
 	table.Take(now, 7, "known", 1)
 	for range 200 { // 200 minutes
@@ -59,15 +62,15 @@ func TestUseBecomesCallsThatNeverEnd(t *testing.T) {
 // A bucket that replaces other rules gave back nothing of open reservations: renew calls the empty
 // bucket first, which sets the lowest level to 0.
 func TestNothingIsGivenBackAfterAChangeToABucket(t *testing.T) {
-	for _, before := range []Rule{
-		{Algorithm: FixedWindow, Amount: 10, Window: time.Hour},
-		{Algorithm: TokenBucket, Amount: 10, Window: time.Hour},
-		{Algorithm: LeakyBucket, Amount: 10, Window: time.Minute},
+	for _, before := range []limit.Rule{
+		{Algorithm: limit.FixedWindow, Amount: 10, Window: time.Hour},
+		{Algorithm: limit.TokenBucket, Amount: 10, Window: time.Hour},
+		{Algorithm: limit.LeakyBucket, Amount: 10, Window: time.Minute},
 	} {
 		now := Time(1e18)
 		table := newTable(t, before, nil, 10)
 		a, _ := table.Reserve(now, 1, "k", 10, time.Hour)
-		after := Rule{Algorithm: TokenBucket, Amount: 10, Window: time.Minute}
+		after := limit.Rule{Algorithm: limit.TokenBucket, Amount: 10, Window: time.Minute}
 		table.SetRules(now, compiled(t, after, nil), 10)
 		if err := table.Settle(now, 1, a.ID, 0); err != nil {
 			t.Fatal(err)
@@ -81,13 +84,14 @@ func TestNothingIsGivenBackAfterAChangeToABucket(t *testing.T) {
 // The same for logs, sub-windows and windows from the first hit: after rebooking, the usage is no
 // longer where its reservation says.
 func TestNothingIsGivenBackAfterAChangeToAWindow(t *testing.T) {
-	for _, after := range []Rule{
-		{Algorithm: SlidingLog, Amount: 10, Window: time.Minute},
-		{Algorithm: SlidingWindow, Amount: 10, Window: time.Minute, Parts: 6},
-		{Algorithm: FixedWindow, Amount: 10, Window: time.Minute, Align: FirstHit},
+	for _, after := range []limit.Rule{
+		{Algorithm: limit.SlidingLog, Amount: 10, Window: time.Minute},
+		{Algorithm: limit.SlidingWindow, Amount: 10, Window: time.Minute, Parts: 6},
+		{Algorithm: limit.FixedWindow, Amount: 10, Window: time.Minute, Align: limit.FirstHit},
 	} {
 		now := Time(1.2e18)
-		table := newTable(t, Rule{Algorithm: TokenBucket, Amount: 10, Window: 24 * time.Hour}, nil, 10)
+		table := newTable(t, limit.Rule{Algorithm: limit.TokenBucket, Amount: 10, Window: 24 * time.Hour},
+			nil, 10)
 		a, _ := table.Reserve(now, 1, "k", 10, time.Hour)
 		now += 20e9
 		table.SetRules(now, compiled(t, after, nil), 10)
@@ -102,7 +106,7 @@ func TestNothingIsGivenBackAfterAChangeToAWindow(t *testing.T) {
 // used was still taken again.
 func TestALogOfMoreThan4096TakesAllAnew(t *testing.T) {
 	now := Time(1.2e18)
-	r := Rule{Algorithm: SlidingLog, Amount: 4096, Window: time.Minute}
+	r := limit.Rule{Algorithm: limit.SlidingLog, Amount: 4096, Window: time.Minute}
 	table := newTable(t, r, nil, 10)
 	table.Take(now, 1, "k", 4096)
 	now += 59e9
@@ -117,10 +121,11 @@ func TestALogOfMoreThan4096TakesAllAnew(t *testing.T) {
 // A call whose lease is over is no usage, but was booked as usage.
 func TestALapsedLeaseIsBookedByTheNextRules(t *testing.T) {
 	now := Time(1.2e18)
-	table := newTable(t, Rule{Algorithm: Concurrency, Amount: 5, Lease: time.Second}, nil, 10)
+	table := newTable(t, limit.Rule{Algorithm: limit.Concurrency, Amount: 5, Lease: time.Second}, nil, 10)
 	take2(table, now, 5)
 	now += 3600e9
-	table.SetRules(now, compiled(t, Rule{Algorithm: FixedWindow, Amount: 5, Window: time.Hour}, nil), 10)
+	table.SetRules(now, compiled(t, limit.Rule{Algorithm: limit.FixedWindow, Amount: 5, Window: time.Hour},
+		nil), 10)
 	if d := table.Peek(now, 1, "k", 5); !d.Allowed {
 		t.Errorf("an hour after the last lease: %+v", d)
 	}
@@ -130,9 +135,11 @@ func TestALapsedLeaseIsBookedByTheNextRules(t *testing.T) {
 // the old amount takes at the new rate, here 16 hours for a limit by the minute.
 func TestALoweredBucketShutsOutForHours(t *testing.T) {
 	now := Time(1.2e18)
-	table := newTable(t, Rule{Algorithm: TokenBucket, Amount: 10_000, Window: time.Minute}, nil, 10)
+	table := newTable(t, limit.Rule{Algorithm: limit.TokenBucket, Amount: 10_000, Window: time.Minute},
+		nil, 10)
 	table.Take(now, 1, "k", 10_000)
-	table.SetRules(now, compiled(t, Rule{Algorithm: TokenBucket, Amount: 10, Window: time.Minute}, nil), 10)
+	table.SetRules(now, compiled(t, limit.Rule{Algorithm: limit.TokenBucket, Amount: 10,
+		Window: time.Minute}, nil), 10)
 	if d := table.Peek(now, 1, "k", 1); d.Retry > time.Minute {
 		t.Errorf("of 10 a minute one passes in %v", d.Retry)
 	}

@@ -1,17 +1,20 @@
-package limit
+package limittable
 
 import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/limit"
 )
 
 // After each settlement as much remains as if the call had had that cost from the start.
 func TestSettledIsAsIfTakenSo(t *testing.T) {
 	for seed := range uint64(60) {
 		random := rand.New(rand.NewPCG(seed, 31))
-		for _, r := range append(rules(random), Rule{Algorithm: SlidingLog, Amount: 9, Window: 5e6}) {
-			if r.leaks() {
+		for _, r := range append(rules(random), limit.Rule{Algorithm: limit.SlidingLog, Amount: 9,
+			Window: 5e6}) {
+			if r.Algorithm.HasBurst() {
 				continue
 			}
 			table := newTable(t, r, nil, 10)
@@ -52,11 +55,11 @@ func TestSettledIsAsIfTakenSo(t *testing.T) {
 func TestForgivingOwesNothing(t *testing.T) {
 	const now, most = Time(1_700_000_000_000_000_000), 9
 	for _, r := range rules(rand.New(rand.NewPCG(3, 1))) {
-		if r.Algorithm == Concurrency || r.Paced {
+		if r.Algorithm == limit.Concurrency || r.Paced {
 			continue
 		}
 		r.Amount = most
-		if r.leaks() {
+		if r.Algorithm.HasBurst() {
 			r.Burst = most
 		}
 		for _, forgives := range []bool{false, true} {
@@ -88,7 +91,7 @@ func TestARenewedCallCounts(t *testing.T) {
 	}
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 32))
-		r := Rule{Algorithm: Concurrency, Amount: most, Lease: lease}
+		r := limit.Rule{Algorithm: limit.Concurrency, Amount: most, Lease: lease}
 		table, copied := newTable(t, r, nil, 10), newTable(t, r, nil, 10)
 		var calls []open
 		now := Time(1_700_000_000_000_000_000)
@@ -142,7 +145,8 @@ func TestARenewedCallCounts(t *testing.T) {
 // Only a call has a lease that can be renewed, and a shorter lease does not shorten a running one.
 func TestWhatIsNotRenewed(t *testing.T) {
 	const now = Time(1_700_000_000_000_000_000)
-	table := newTable(t, Rule{Algorithm: TokenBucket, Amount: 9, Window: time.Minute, Burst: 9}, nil, 10)
+	table := newTable(t, limit.Rule{Algorithm: limit.TokenBucket, Amount: 9, Window: time.Minute,
+		Burst: 9}, nil, 10)
 	d, err := table.Reserve(now, 7, "k", 2, time.Minute)
 	if err != nil || !d.Allowed {
 		t.Fatal(d, err)
@@ -152,7 +156,7 @@ func TestWhatIsNotRenewed(t *testing.T) {
 			t.Errorf("%d: %v", id, err)
 		}
 	}
-	calls := newTable(t, Rule{Algorithm: Concurrency, Amount: 9, Lease: time.Second}, nil, 10)
+	calls := newTable(t, limit.Rule{Algorithm: limit.Concurrency, Amount: 9, Lease: time.Second}, nil, 10)
 	if d, err = calls.Reserve(now, 7, "k", 2, time.Minute); err != nil || !d.Allowed {
 		t.Fatal(d, err)
 	}

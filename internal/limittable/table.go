@@ -1,4 +1,4 @@
-package limit
+package limittable
 
 import (
 	"cmp"
@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/headgate/headgate/limit"
 )
 
 // Bounds of a table. Chosen.
@@ -26,6 +28,12 @@ const (
 	kept = Time(time.Second) // a key that is as good as new stays this long: creating it again costs more
 )
 
+// Time is a moment in nanoseconds since 1970. A Table uses the latest moment that it was given.
+type Time int64
+
+// Never is later than every moment.
+const Never Time = math.MaxInt64
+
 // Errors of a Table.
 var (
 	ErrCost             = errors.New("invalid cost")
@@ -38,7 +46,7 @@ var (
 type Rules struct {
 	law  ruled
 	over map[string]*ruled
-	rule Rule
+	rule limit.Rule
 
 	calls, paced bool // Concurrency; Paced
 }
@@ -50,24 +58,24 @@ type ruled struct {
 	step Time // between units that are spread over the window; 0: not spread
 }
 
-func ruledBy(r Rule) ruled { return ruled{lawOf(r), r.MaxCost(), r.step()} }
+func ruledBy(r limit.Rule) ruled { return ruled{lawOf(r), r.MaxCost(), stepOf(r)} }
 
 // Compile returns the Rules of a rule. overrides are other amounts of keys; the burst changes in
 // proportion.
-func Compile(rule Rule, overrides map[string]int64) (*Rules, error) {
+func Compile(rule limit.Rule, overrides map[string]int64) (*Rules, error) {
 	all := []error{rule.Check()}
 	for _, amount := range overrides {
-		all = append(all, rule.of(amount).Check())
+		all = append(all, withAmount(rule, amount).Check())
 	}
 	if err := errors.Join(all...); err != nil {
 		return nil, err
 	}
 	r := &Rules{
 		law: ruledBy(rule), over: make(map[string]*ruled, len(overrides)),
-		rule: rule.withDefaults(), calls: rule.Algorithm == Concurrency, paced: rule.Paced,
+		rule: rule.WithDefaults(), calls: rule.Algorithm == limit.Concurrency, paced: rule.Paced,
 	}
 	for key, amount := range overrides {
-		own := ruledBy(rule.of(amount))
+		own := ruledBy(withAmount(rule, amount))
 		r.over[key] = &own
 	}
 	return r, nil
@@ -75,7 +83,7 @@ func Compile(rule Rule, overrides map[string]int64) (*Rules, error) {
 
 // Divide returns Rules for one of among equal parts of a rule: at least 1, unless the rule allows
 // nothing.
-func Divide(rule Rule, overrides map[string]int64, among int) (*Rules, error) {
+func Divide(rule limit.Rule, overrides map[string]int64, among int) (*Rules, error) {
 	part := func(amount int64) int64 {
 		return max(min(1, amount), amount/int64(max(1, among)))
 	}
@@ -83,21 +91,21 @@ func Divide(rule Rule, overrides map[string]int64, among int) (*Rules, error) {
 	for key, amount := range overrides {
 		own[key] = part(amount)
 	}
-	return Compile(rule.of(part(rule.Amount)), own)
+	return Compile(withAmount(rule, part(rule.Amount)), own)
 }
 
-// of returns the rule with another amount; the burst changes in proportion.
-func (r Rule) of(amount int64) Rule {
+// withAmount returns the rule with another amount; the burst changes in proportion.
+func withAmount(r limit.Rule, amount int64) limit.Rule {
 	if r.Burst > 0 && r.Amount > 0 {
 		hi, lo := bits.Mul64(uint64(r.Burst), uint64(max(0, amount)))
 		switch {
 		case amount <= 0:
 			r.Burst = 0
 		case hi >= uint64(r.Amount):
-			r.Burst = MaxAmount + 1 // Check reports it
+			r.Burst = limit.MaxAmount + 1 // Check reports it
 		default:
 			burst, _ := bits.Div64(hi, lo, uint64(r.Amount))
-			r.Burst = int64(max(1, min(burst, MaxAmount+1)))
+			r.Burst = int64(max(1, min(burst, limit.MaxAmount+1)))
 		}
 	}
 	r.Amount = amount
@@ -183,10 +191,10 @@ func (t *Table) renew(e *entry, old *Rules, now Time) {
 	switch {
 	case o.Algorithm != r.Algorithm || o.Window != r.Window || o.Parts != r.Parts ||
 		o.Align != r.Align || o.Zone.String() != r.Zone.String():
-	case r.leaks():
+	case r.Algorithm.HasBurst():
 		e.b = min(e.b, next.most)
 		return
-	case r.Algorithm == SlidingLog:
+	case r.Algorithm == limit.SlidingLog:
 		next.law.(*logLaw).retick(e, was.law.(*logLaw))
 		return
 	default:
@@ -226,7 +234,7 @@ func (t *Table) step(now Time) Time {
 }
 
 // late adds to the times of a decision how long the table's time will stand still.
-func (t *Table) late(d *Decision, now Time) {
+func (t *Table) late(d *limit.Decision, now Time) {
 	if lag := time.Duration(t.now - now); lag > 0 {
 		if d.Reset > 0 {
 			d.Reset += lag
@@ -239,15 +247,15 @@ func (t *Table) late(d *Decision, now Time) {
 
 // Take takes n at now, all or nothing. 0 only checks; a negative n gives back what was taken last.
 // Under Concurrency the decision has the ID of the call, which Settle ends.
-func (t *Table) Take(now Time, hash uint64, key string, n int64) (d Decision, err error) {
+func (t *Table) Take(now Time, hash uint64, key string, n int64) (d limit.Decision, err error) {
 	err = t.Decide(now, hash, key, n, &d)
 	return d, err
 }
 
 // Decide is Take with the result in d, which must be blank: copying a Decision is a tenth of the
 // cost.
-func (t *Table) Decide(now Time, hash uint64, key string, n int64, d *Decision) error {
-	if n > MaxAmount || n < -MaxAmount {
+func (t *Table) Decide(now Time, hash uint64, key string, n int64, d *limit.Decision) error {
+	if n > limit.MaxAmount || n < -limit.MaxAmount {
 		return ErrCost
 	}
 	ttl := time.Duration(0)
@@ -268,8 +276,8 @@ func (t *Table) Decide(now Time, hash uint64, key string, n int64, d *Decision) 
 // settled by then, n counts as the cost; under Concurrency it is given back.
 func (t *Table) Reserve(
 	now Time, hash uint64, key string, n int64, ttl time.Duration,
-) (d Decision, err error) {
-	if n > MaxAmount || n <= 0 || ttl <= 0 || ttl > MaxWindow {
+) (d limit.Decision, err error) {
+	if n > limit.MaxAmount || n <= 0 || ttl <= 0 || ttl > limit.MaxWindow {
 		return d, ErrCost
 	}
 	t.take(t.step(now), hash, key, ask{n, ttl}, &d)
@@ -278,7 +286,7 @@ func (t *Table) Reserve(
 }
 
 // Peek reports whether n would be allowed, and changes nothing.
-func (t *Table) Peek(now Time, hash uint64, key string, n int64) (d Decision) {
+func (t *Table) Peek(now Time, hash uint64, key string, n int64) (d limit.Decision) {
 	at := t.step(now)
 	_, e := t.slot(hash)
 	shared := false
@@ -303,7 +311,7 @@ type ask struct {
 	ttl time.Duration
 }
 
-func (t *Table) take(now Time, hash uint64, key string, a ask, d *Decision) {
+func (t *Table) take(now Time, hash uint64, key string, a ask, d *limit.Decision) {
 	if t.asked++; t.asked >= lookEach {
 		t.asked = 0
 		t.sweep(now, lookOften)
@@ -347,7 +355,7 @@ func (t *Table) take(now Time, hash uint64, key string, a ask, d *Decision) {
 }
 
 // decide decides whether n is allowed at now. It does not set Reset.
-func (t *Table) decide(e *entry, l *ruled, now Time, n int64, d *Decision) {
+func (t *Table) decide(e *entry, l *ruled, now Time, n int64, d *limit.Decision) {
 	lent := int64(0)
 	if e.more != nil { // few keys have any of it
 		lapse(e, t.rules, now)
@@ -416,7 +424,7 @@ func lapse(e *entry, rules *Rules, now Time) {
 // unless the table is forgiving; if it is less, the difference is given back. Under Concurrency it
 // ends the call, whatever n is.
 func (t *Table) Settle(now Time, hash, id uint64, n int64) error {
-	if n < 0 || n > MaxAmount {
+	if n < 0 || n > limit.MaxAmount {
 		return ErrCost
 	}
 	now = t.step(now)
@@ -497,20 +505,11 @@ func (t *Table) Reset(hash uint64) {
 	}
 }
 
-// A Usage is what a key has used.
-type Usage struct {
-	Key       string
-	Used      int64 // of Amount; the part above Amount is owed
-	Amount    int64
-	Remaining int64
-	Reset     time.Duration
-}
-
 // Usage returns what up to count keys have used, in the order of the low halves of their hashes,
 // beginning at from; 0 is the beginning. next is where to continue, or 0 at the end. A key that
 // exists all the time is returned once, even if the table changes its size. Keys with the same low
 // half are returned together, even if they are more than count.
-func (t *Table) Usage(now Time, from, count int) (all []Usage, next int) {
+func (t *Table) Usage(now Time, from, count int) (all []limit.Usage, next int) {
 	if from < 0 || from > math.MaxUint32 {
 		return nil, 0
 	}
@@ -537,8 +536,8 @@ func (t *Table) Usage(now Time, from, count int) (all []Usage, next int) {
 			return all, low(e)
 		}
 		l, used := t.rules.of(e), t.spent(e, now)
-		all = append(all, Usage{strings.Clone(e.key), used, l.most, max(0, l.most-used),
-			time.Duration(t.anew(e, now) - now)})
+		all = append(all, limit.Usage{Key: strings.Clone(e.key), Used: used, Amount: l.most,
+			Remaining: max(0, l.most-used), Reset: time.Duration(t.anew(e, now) - now)})
 	}
 	if at++; at < size {
 		next = int((uint64(at)<<32 + uint64(size) - 1) / uint64(size))

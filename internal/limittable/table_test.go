@@ -1,4 +1,4 @@
-package limit
+package limittable
 
 import (
 	"errors"
@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/limit"
 )
 
 var seed = maphash.MakeSeed()
@@ -25,7 +27,7 @@ func entryOf(table *Table, key string) *entry {
 	return nil
 }
 
-func compiled(t testing.TB, r Rule, overrides map[string]int64) *Rules {
+func compiled(t testing.TB, r limit.Rule, overrides map[string]int64) *Rules {
 	t.Helper()
 	rules, err := Compile(r, overrides)
 	if err != nil {
@@ -34,7 +36,7 @@ func compiled(t testing.TB, r Rule, overrides map[string]int64) *Rules {
 	return rules
 }
 
-func newTable(t testing.TB, r Rule, overrides map[string]int64, most int) *Table {
+func newTable(t testing.TB, r limit.Rule, overrides map[string]int64, most int) *Table {
 	t.Helper()
 	table := &Table{}
 	table.SetRules(0, compiled(t, r, overrides), most)
@@ -44,7 +46,7 @@ func newTable(t testing.TB, r Rule, overrides map[string]int64, most int) *Table
 // The keys equal those of a map, whatever is added and removed.
 func TestKeysAgainstAMap(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	r := Rule{Algorithm: FixedWindow, Amount: 1000, Window: time.Second, Align: FirstHit}
+	r := limit.Rule{Algorithm: limit.FixedWindow, Amount: 1000, Window: time.Second, Align: limit.FirstHit}
 	table, want, now := newTable(t, r, nil, 1000), map[string][2]int64{}, Time(5e18/4)
 	for range 50_000 {
 		now += Time(random.Int64N(5e6))
@@ -96,7 +98,7 @@ func TestKeysAgainstAMap(t *testing.T) {
 // Listing continues where it was, even if so many keys are added or removed that the table changes
 // its size.
 func TestKeysAreListedWhileOthersComeAndGo(t *testing.T) {
-	r := Rule{Algorithm: TokenBucket, Amount: 10, Window: time.Hour}
+	r := limit.Rule{Algorithm: limit.TokenBucket, Amount: 10, Window: time.Hour}
 	table, now := newTable(t, r, nil, 100_000), Time(1e18)
 	take := func(from, to int) {
 		for i := from; i < to; i++ {
@@ -107,7 +109,7 @@ func TestKeysAreListedWhileOthersComeAndGo(t *testing.T) {
 	take(0, 1000)
 	told, size := map[string]int{}, len(table.entries)
 	for page, from := 0, 0; page == 0 || from > 0; page++ {
-		var uses []Usage
+		var uses []limit.Usage
 		uses, from = table.Usage(now, from, 100)
 		for _, u := range uses {
 			told[u.Key]++
@@ -154,7 +156,7 @@ func TestIdleKeysAreForgotten(t *testing.T) {
 
 // Too many keys: those beyond the maximum share the amount of one key; known keys work as before.
 func TestAFloodOfKeysIsBounded(t *testing.T) {
-	r := Rule{Algorithm: SlidingLog, Amount: 5, Window: time.Minute}
+	r := limit.Rule{Algorithm: limit.SlidingLog, Amount: 5, Window: time.Minute}
 	table, now := newTable(t, r, nil, 1000), Time(1e18)
 	passed, shared := 0, 0
 	for i := range 10_000 {
@@ -179,7 +181,7 @@ func TestAFloodOfKeysIsBounded(t *testing.T) {
 }
 
 func TestConcurrencyIsReleasedOrLapses(t *testing.T) {
-	r := Rule{Algorithm: Concurrency, Amount: 3, Lease: time.Second}
+	r := limit.Rule{Algorithm: limit.Concurrency, Amount: 3, Lease: time.Second}
 	table, now := newTable(t, r, nil, 10), Time(1e18)
 	var ids []uint64
 	for range 3 {
@@ -213,11 +215,11 @@ func TestConcurrencyIsReleasedOrLapses(t *testing.T) {
 
 // If an estimate was too high, others can use the difference at once.
 func TestAnEstimateIsSettled(t *testing.T) {
-	for _, r := range []Rule{
-		{Algorithm: TokenBucket, Amount: 10_000, Window: time.Minute},
-		{Algorithm: SlidingLog, Amount: 10_000, Window: time.Minute},
-		{Algorithm: SlidingWindow, Amount: 10_000, Window: time.Minute, Parts: 6},
-		{Algorithm: FixedWindow, Amount: 10_000, Window: time.Minute},
+	for _, r := range []limit.Rule{
+		{Algorithm: limit.TokenBucket, Amount: 10_000, Window: time.Minute},
+		{Algorithm: limit.SlidingLog, Amount: 10_000, Window: time.Minute},
+		{Algorithm: limit.SlidingWindow, Amount: 10_000, Window: time.Minute, Parts: 6},
+		{Algorithm: limit.FixedWindow, Amount: 10_000, Window: time.Minute},
 	} {
 		table, now := newTable(t, r, nil, 10), Time(1.2e18)
 		table.Take(now, 1, "k", 6000)
@@ -247,7 +249,7 @@ func TestAnEstimateIsSettled(t *testing.T) {
 
 // A bucket that was empty in between has already got back part of a reservation with time.
 func TestWhatComesBackByItselfIsNotGivenBackTwice(t *testing.T) {
-	r := Rule{Algorithm: TokenBucket, Amount: 60, Window: time.Minute, Burst: 10}
+	r := limit.Rule{Algorithm: limit.TokenBucket, Amount: 60, Window: time.Minute, Burst: 10}
 	table, now := newTable(t, r, nil, 10), Time(1e18)
 	a, _ := table.Reserve(now, 1, "k", 10, time.Hour)
 	now += 30e9
@@ -271,7 +273,7 @@ func take2(table *Table, now Time, n int) (passed int) {
 
 // Limits change while they are in use: what was used stays used.
 func TestRulesChangeUnderUse(t *testing.T) {
-	all := append(rules(rand.New(rand.NewPCG(9, 9))), Rule{Algorithm: Concurrency, Amount: 9})
+	all := append(rules(rand.New(rand.NewPCG(9, 9))), limit.Rule{Algorithm: limit.Concurrency, Amount: 9})
 	for _, a := range all {
 		for _, b := range all {
 			a.Amount, b.Amount = 10, 20
@@ -287,7 +289,7 @@ func TestRulesChangeUnderUse(t *testing.T) {
 			}
 			table.SetRules(now, compiled(t, b, nil), 10)
 			d := table.Peek(now, 1, "k", 0)
-			if a.Algorithm != Concurrency && b.Algorithm != Concurrency && d.Remaining != 13 {
+			if a.Algorithm != limit.Concurrency && b.Algorithm != limit.Concurrency && d.Remaining != 13 {
 				t.Errorf("from %s to %s: %d remain of 20 after 7, want 13", name(a), name(b), d.Remaining)
 			}
 		}
@@ -296,7 +298,7 @@ func TestRulesChangeUnderUse(t *testing.T) {
 	if d := table.Peek(1e18, 1, "big", 1000); !d.Allowed || d.Amount != 1000 {
 		t.Errorf("a key with an amount of its own: %+v", d)
 	}
-	burst := Rule{Algorithm: TokenBucket, Amount: 10, Window: time.Second, Burst: 25}
+	burst := limit.Rule{Algorithm: limit.TokenBucket, Amount: 10, Window: time.Second, Burst: 25}
 	table = newTable(t, burst, map[string]int64{"none": 0, "half": 5}, 10)
 	if d := table.Peek(1e18, 1, "half", 1); d.Amount != 12 {
 		t.Errorf("a burst of 25 for 10 is %d for 5, want 12", d.Amount)
@@ -304,10 +306,10 @@ func TestRulesChangeUnderUse(t *testing.T) {
 	if d := table.Peek(1e18, 2, "none", 1); d.Allowed {
 		t.Errorf("an amount of 0 lets pass: %+v", d)
 	}
-	if burst.Burst = MaxAmount; burst.of(MaxAmount).Check() == nil {
+	if burst.Burst = limit.MaxAmount; withAmount(burst, limit.MaxAmount).Check() == nil {
 		t.Error("a burst that is too great with another amount is taken")
 	}
-	_, err := Compile(Rule{}, nil)
+	_, err := Compile(limit.Rule{}, nil)
 	_, err2 := Compile(all[0], map[string]int64{"x": -1})
 	if err == nil || err2 == nil {
 		t.Error("a rule that makes no sense is taken")
@@ -328,19 +330,19 @@ func TestAClockThatStepsBackStandsStill(t *testing.T) {
 }
 
 func TestBadCosts(t *testing.T) {
-	table := newTable(t, Rule{Algorithm: TokenBucket, Amount: 5, Window: time.Second}, nil, 10)
-	for _, n := range []int64{math.MaxInt64, math.MinInt64, MaxAmount + 1} {
+	table := newTable(t, limit.Rule{Algorithm: limit.TokenBucket, Amount: 5, Window: time.Second}, nil, 10)
+	for _, n := range []int64{math.MaxInt64, math.MinInt64, limit.MaxAmount + 1} {
 		if _, err := table.Take(1, 1, "k", n); !errors.Is(err, ErrCost) {
 			t.Errorf("%d: %v", n, err)
 		}
 	}
-	if d, err := table.Take(1, 1, "k", MaxAmount); err != nil || d.Allowed || d.Retry >= 0 {
+	if d, err := table.Take(1, 1, "k", limit.MaxAmount); err != nil || d.Allowed || d.Retry >= 0 {
 		t.Errorf("more than ever passes: %+v %v", d, err)
 	}
 	if d, err := table.Take(1, 1, "k", -5); err != nil || d.Remaining != 5 || table.Len() > 1 {
 		t.Errorf("given back before anything is taken: %+v %v", d, err)
 	}
-	for _, n := range []int64{0, -1, MaxAmount + 1} {
+	for _, n := range []int64{0, -1, limit.MaxAmount + 1} {
 		if _, err := table.Reserve(1, 1, "k", n, time.Second); !errors.Is(err, ErrCost) {
 			t.Errorf("reserve %d: %v", n, err)
 		}
@@ -354,17 +356,18 @@ func TestCalendarWindows(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, of := range []struct {
-		align      Align
+		align      limit.Align
 		when, ends string
 	}{
-		{Minute, "2026-03-29 12:34:56", "2026-03-29 12:35:00"},
-		{Hour, "2026-03-29 01:30:00", "2026-03-29 03:00:00"}, // there is no 02:00
-		{Day, "2026-03-29 01:30:00", "2026-03-30 00:00:00"},  // of 23 hours
-		{Week, "2026-03-29 23:00:00", "2026-03-30 00:00:00"}, // a Sunday
-		{Month, "2026-02-03 04:05:06", "2026-03-01 00:00:00"},
-		{Year, "2026-02-03 04:05:06", "2027-01-01 00:00:00"},
+		{limit.Minute, "2026-03-29 12:34:56", "2026-03-29 12:35:00"},
+		{limit.Hour, "2026-03-29 01:30:00", "2026-03-29 03:00:00"}, // there is no 02:00
+		{limit.Day, "2026-03-29 01:30:00", "2026-03-30 00:00:00"},  // of 23 hours
+		{limit.Week, "2026-03-29 23:00:00", "2026-03-30 00:00:00"}, // a Sunday
+		{limit.Month, "2026-02-03 04:05:06", "2026-03-01 00:00:00"},
+		{limit.Year, "2026-02-03 04:05:06", "2027-01-01 00:00:00"},
 	} {
-		table := newTable(t, Rule{Algorithm: FixedWindow, Amount: 1, Align: of.align, Zone: paris}, nil, 10)
+		table := newTable(t, limit.Rule{Algorithm: limit.FixedWindow, Amount: 1, Align: of.align,
+			Zone: paris}, nil, 10)
 		parse := func(s string) Time {
 			at, err := time.ParseInLocation(time.DateTime, s, paris)
 			if err != nil {
@@ -383,7 +386,7 @@ func TestCalendarWindows(t *testing.T) {
 
 // Taking and giving back does not make a log longer.
 func TestGivingBackLeavesNothingBehind(t *testing.T) {
-	r := Rule{Algorithm: SlidingLog, Amount: 100, Window: time.Hour}
+	r := limit.Rule{Algorithm: limit.SlidingLog, Amount: 100, Window: time.Hour}
 	table, now := newTable(t, r, nil, 10), Time(1e18)
 	last, _ := table.Reserve(now, 1, "k", 1, time.Hour)
 	for range 10_000 {
@@ -401,9 +404,9 @@ func TestGivingBackLeavesNothingBehind(t *testing.T) {
 
 // A decision for a known key allocates nothing; a key costs at most 100 bytes plus its length.
 func TestKeysAreSmall(t *testing.T) {
-	for _, r := range []Rule{
-		{Algorithm: TokenBucket, Amount: 100, Window: time.Minute},
-		{Algorithm: SlidingWindow, Amount: 100, Window: time.Minute},
+	for _, r := range []limit.Rule{
+		{Algorithm: limit.TokenBucket, Amount: 100, Window: time.Minute},
+		{Algorithm: limit.SlidingWindow, Amount: 100, Window: time.Minute},
 	} {
 		const keys, length = 400_000, 16
 		heap := func() uint64 {
@@ -438,9 +441,9 @@ func FuzzTable(f *testing.F) {
 		if len(ops) < 4 {
 			return
 		}
-		r := Rule{Algorithm: Algorithm(1 + ops[0]%6), Amount: int64(ops[1])}
+		r := limit.Rule{Algorithm: limit.Algorithm(1 + ops[0]%6), Amount: int64(ops[1])}
 		r.Window = time.Duration(1+int(ops[2])) * 37e5
-		if r.Algorithm == Concurrency {
+		if r.Algorithm == limit.Concurrency {
 			r.Window = 0
 		}
 		table := newTable(t, r, nil, 3)
@@ -452,7 +455,7 @@ func FuzzTable(f *testing.F) {
 			switch op % 6 {
 			case 0, 1:
 				n := x - 40
-				if r.Algorithm == Concurrency {
+				if r.Algorithm == limit.Concurrency {
 					n = max(0, n)
 				}
 				d, err := table.Take(now, uint64(x%5), key, n)
@@ -477,9 +480,10 @@ func FuzzTable(f *testing.F) {
 }
 
 func BenchmarkTake(b *testing.B) {
-	for _, a := range []Algorithm{SlidingLog, SlidingWindow, FixedWindow, TokenBucket} {
+	for _, a := range []limit.Algorithm{limit.SlidingLog, limit.SlidingWindow, limit.FixedWindow,
+		limit.TokenBucket} {
 		b.Run(a.String(), func(b *testing.B) {
-			table := newTable(b, Rule{Algorithm: a, Amount: 100, Window: time.Second}, nil, 1000)
+			table := newTable(b, limit.Rule{Algorithm: a, Amount: 100, Window: time.Second}, nil, 1000)
 			var keys [512]string
 			for i := range keys {
 				keys[i] = fmt.Sprint("client ", i)

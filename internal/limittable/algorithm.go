@@ -1,8 +1,10 @@
-package limit
+package limittable
 
 import (
 	"math/bits"
 	"time"
+
+	"github.com/headgate/headgate/limit"
 )
 
 // A law is one algorithm with its numbers, applied to the state of one key. now never goes back.
@@ -76,22 +78,22 @@ func (e *entry) held() []hold {
 }
 
 // lawOf returns the law of a rule that has been checked.
-func lawOf(r Rule) law {
-	r = r.withDefaults()
+func lawOf(r limit.Rule) law {
+	r = r.WithDefaults()
 	w := Time(r.Window)
 	switch r.Algorithm {
-	case SlidingLog:
+	case limit.SlidingLog:
 		l := &logLaw{amount: r.Amount, window: w, grid: 1}
 		if r.Amount > logMost {
 			l.grid = (w + logMost - 1) / logMost
 		}
 		return l
-	case SlidingWindow:
+	case limit.SlidingWindow:
 		parts := Time(r.Parts)
 		return &slidingLaw{amount: r.Amount, parts: int64(parts), sub: (w + parts - 1) / parts}
-	case FixedWindow:
+	case limit.FixedWindow:
 		return &fixedLaw{amount: r.Amount, window: w, align: r.Align, zone: r.Zone}
-	case TokenBucket, LeakyBucket:
+	case limit.TokenBucket, limit.LeakyBucket:
 		return &bucketLaw{amount: r.Amount, burst: r.Burst, window: w}
 	}
 	return &concurrencyLaw{amount: r.Amount}
@@ -194,14 +196,14 @@ func (l *bucketLaw) idle(e *entry) Time {
 type fixedLaw struct {
 	amount int64
 	window Time
-	align  Align
+	align  limit.Align
 	zone   *time.Location
 }
 
 func (l *fixedLaw) spare(e *entry, now Time) int64 {
 	if int64(now) >= e.a {
 		e.b, e.c = 0, int64(now)
-		if l.align != FirstHit {
+		if l.align != limit.FirstHit {
 			from, to := l.around(now)
 			e.a, e.c = int64(to), int64(from)
 		}
@@ -211,7 +213,7 @@ func (l *fixedLaw) spare(e *entry, now Time) int64 {
 
 // around returns the window that contains a moment.
 func (l *fixedLaw) around(now Time) (from, to Time) {
-	if l.align == Epoch {
+	if l.align == limit.Epoch {
 		from = now - now%l.window
 		return from, from + l.window
 	}
@@ -219,19 +221,19 @@ func (l *fixedLaw) around(now Time) (from, to Time) {
 	y, m, d := t.Date()
 	var a, b time.Time
 	switch l.align {
-	case Minute: // zones are offset by whole minutes, some not by whole hours
+	case limit.Minute: // zones are offset by whole minutes, some not by whole hours
 		a = t.Add(-time.Duration(t.Second())*time.Second - time.Duration(t.Nanosecond()))
 		a, b = within(t, a, a.Add(time.Minute))
-	case Hour:
+	case limit.Hour:
 		a = t.Add(-time.Duration(t.Minute())*time.Minute - time.Duration(t.Second())*time.Second -
 			time.Duration(t.Nanosecond()))
 		a, b = within(t, a, a.Add(time.Hour))
-	case Day:
+	case limit.Day:
 		a, b = l.date(y, m, d), l.date(y, m, d+1)
-	case Week:
+	case limit.Week:
 		d -= (int(t.Weekday()) + 6) % 7
 		a, b = l.date(y, m, d), l.date(y, m, d+7)
-	case Month:
+	case limit.Month:
 		a, b = l.date(y, m, 1), l.date(y, m+1, 1)
 	default:
 		a, b = l.date(y, 1, 1), l.date(y+1, 1, 1)
@@ -265,7 +267,7 @@ func (l *fixedLaw) book(e *entry, now Time, n int64) {
 	if n == 0 {
 		return
 	}
-	if l.align == FirstHit && int64(now) >= e.a {
+	if l.align == limit.FirstHit && int64(now) >= e.a {
 		e.a, e.c = int64(now+l.window), int64(now)
 	}
 	e.b = min(e.b+n, owedMost)

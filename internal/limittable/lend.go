@@ -1,8 +1,10 @@
-package limit
+package limittable
 
 import (
 	"slices"
 	"time"
+
+	"github.com/headgate/headgate/limit"
 )
 
 // Term is how long a borrower may use units of a key after its last request to the lender, by its
@@ -57,14 +59,14 @@ type Report struct {
 
 // A LoanState is the answer to a Report.
 type LoanState struct {
-	Decision       // for Least
-	Given    int64 // total of the loan
-	Used     int64 // as reported, unless more is known
-	Back     int64
-	Others   int64 // lent to others and not held for a use, as far as known
-	Booked   int64 // booked as used, and as of when: for Replicate
-	At       Time
-	Closed   bool // the loan is over; a later report begins a new one
+	limit.Decision       // for Least
+	Given          int64 // total of the loan
+	Used           int64 // as reported, unless more is known
+	Back           int64
+	Others         int64 // lent to others and not held for a use, as far as known
+	Booked         int64 // booked as used, and as of when: for Replicate
+	At             Time
+	Closed         bool // the loan is over; a later report begins a new one
 }
 
 // Borrow processes a report and lends. What is lent counts as used until it is reported as used,
@@ -75,8 +77,8 @@ type LoanState struct {
 // Concurrency and paced limits lend nothing: there Take decides.
 func (t *Table) Borrow(now, clk Time, hash uint64, key string, r *Report) (l LoanState) {
 	l.Given, l.Used, l.Back = r.Used+r.Back, r.Used, r.Back
-	if r.Need < 0 || r.Need > MaxAmount || r.Least < 0 || r.Least > r.Need || r.Want < 0 ||
-		r.Want > MaxAmount || r.Used < 0 || r.Used > owedMost || r.Back < 0 || r.Back > owedMost ||
+	if r.Need < 0 || r.Need > limit.MaxAmount || r.Least < 0 || r.Least > r.Need || r.Want < 0 ||
+		r.Want > limit.MaxAmount || r.Used < 0 || r.Used > owedMost || r.Back < 0 || r.Back > owedMost ||
 		r.More < 0 || r.Weight < 0 || t.rules.calls || t.rules.paced {
 		return l
 	}
@@ -218,7 +220,7 @@ func (t *Table) settleLoan(e *entry, x *loan, now Time, r *Report) (booked int64
 	law := t.rules.of(e)
 	law.spare(e, now)
 	at = now
-	if t.rules.rule.Algorithm == SlidingLog { // the other algorithms forget evenly, or by windows
+	if t.rules.rule.Algorithm == limit.SlidingLog { // the other algorithms forget evenly, or by windows
 		age := Time(r.Age - r.Age*2/lendDrift) // its clock may be faster than this one
 		at -= max(0, min(age, Time(t.rules.rule.Window)))
 	}

@@ -1,8 +1,10 @@
-package limit
+package limittable
 
 import (
 	"math"
 	"time"
+
+	"github.com/headgate/headgate/limit"
 )
 
 // A rejected caller may be given a time to come again. Among waiting callers, such as queues, the
@@ -86,11 +88,11 @@ func (e *entry) theirs(mine *turn, clk Time) (sum int64) {
 	return sum
 }
 
-// step returns the time between units that are spread over the window, or 0 if they are not spread.
-func (r Rule) step() Time {
+// stepOf returns the time between units that are spread over the window, or 0 if they are not spread.
+func stepOf(r limit.Rule) Time {
 	switch {
-	case r.Amount <= 0, r.Algorithm == Concurrency:
-	case r.Algorithm == FixedWindow && (r.Window > time.Minute || r.Align > FirstHit):
+	case r.Amount <= 0, r.Algorithm == limit.Concurrency:
+	case r.Algorithm == limit.FixedWindow && (r.Window > time.Minute || r.Align > limit.FirstHit):
 	default:
 		return Time(r.Window) / Time(r.Amount)
 	}
@@ -124,13 +126,13 @@ func (e *entry) again(l *ruled, now Time, least, theirs int64, after time.Durati
 }
 
 // took records the result of a report.
-func (x *turn) took(r *Report, given, back int64, d *Decision, clk Time) {
+func (x *turn) took(r *Report, given, back int64, d *limit.Decision, clk Time) {
 	if x == nil {
 		return
 	}
 	x.had += float64(given-back) / x.weight
 	if r.Need > 0 {
-		x.unmet, x.until = min(max(0, r.Need-given)+r.More, MaxAmount), 0
+		x.unmet, x.until = min(max(0, r.Need-given)+r.More, limit.MaxAmount), 0
 		if x.unmet > 0 {
 			x.until = clk + turnWait
 			if !d.Allowed {

@@ -1,16 +1,18 @@
-package limit
+package limittable
 
 import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/limit"
 )
 
 // Paced calls leave w/N apart and none waits longer than B·w/N, whatever arrives when.
 func TestPacedCallsStayApart(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 5))
-		r := Rule{Algorithm: LeakyBucket, Amount: 1 + random.Int64N(9), Paced: true,
+		r := limit.Rule{Algorithm: limit.LeakyBucket, Amount: 1 + random.Int64N(9), Paced: true,
 			Window: time.Duration(1e6 + random.Int64N(1e7)), Burst: 1 + random.Int64N(9)}
 		table, now, free := newTable(t, r, nil, 10), Time(1e18), Time(0)
 		for range 300 {
@@ -37,7 +39,8 @@ func TestLogWithGrid(t *testing.T) {
 	for seed := range uint64(30) {
 		random := rand.New(rand.NewPCG(seed, 6))
 		w := Time(1e6 + random.Int64N(1e9))
-		r := Rule{Algorithm: SlidingLog, Amount: 4097 + random.Int64N(5000), Window: time.Duration(w)}
+		r := limit.Rule{Algorithm: limit.SlidingLog, Amount: 4097 + random.Int64N(5000),
+			Window: time.Duration(w)}
 		table, now := newTable(t, r, nil, 10), Time(1e18)
 		var calls []call
 		for range 3000 {
@@ -67,7 +70,7 @@ func TestLogWithGrid(t *testing.T) {
 func TestConcurrencyNeverOver(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 8))
-		r := Rule{Algorithm: Concurrency, Amount: 1 + random.Int64N(6)}
+		r := limit.Rule{Algorithm: limit.Concurrency, Amount: 1 + random.Int64N(6)}
 		r.Lease = time.Duration(1 + random.Int64N(1e9))
 		table, now := newTable(t, r, nil, 1+random.IntN(3)), Time(random.Int64N(1e18))
 		type lease struct {
