@@ -70,9 +70,10 @@ func TestALateAnswerEndsNoSession(t *testing.T) {
 	})
 }
 
-// A peer that has not heard the counter for minutes makes this process believe that the counter of
-// that epoch still answers.
-func TestAPeersTimeIsNoAnswerOfTheCounter(t *testing.T) {
+// A node that has just started asks a peer for the time. The peer last heard the counter three minutes
+// ago, in epoch 4. If that counted as heard now, a pass of epoch 5 from two minutes ago would seem to
+// be of a record that was rolled back since.
+func TestATimeThatAPeerHeardLongAgoIsNotTheTimeOfALaterEpoch(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		g := openGate(t, RoomConfig{TotalActiveUsers: 1, NewUsersPerMinute: 60})
 		w := g.room.worker
