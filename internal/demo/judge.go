@@ -98,6 +98,42 @@ type kill struct {
 	age     time.Duration // in a finding: how long ago
 }
 
+// outage returns how long the room was down, as text.
+func (k *kill) outage() string {
+	if k.down == 0 {
+		return fmt.Sprintf("down, %d waiting", k.waiting)
+	}
+	return fmt.Sprintf("back after %.2f s", k.down.Seconds())
+}
+
+// places returns what happened to the waiting visitors, as text.
+func (k *kill) places() string {
+	if k.who == "" && k.down == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("%d were waiting then: %d have their place", k.waiting, k.again)
+	if k.lost > 0 {
+		text += fmt.Sprintf(", %d lost it", k.lost)
+	}
+	if left := k.waiting - k.again - k.lost; left > 0 {
+		text += fmt.Sprintf(", %d have not asked since", left)
+	}
+	return text
+}
+
+// kept returns in few words what happened to the visitors that were waiting.
+func (k *kill) kept() string {
+	switch {
+	case k.lost > 0:
+		return fmt.Sprintf("%d of %d waiting lost their place", k.lost, k.waiting)
+	case k.waiting == 0:
+		return "nobody was waiting"
+	case k.again == k.waiting:
+		return fmt.Sprintf("all %d waiting have their place", k.again)
+	}
+	return fmt.Sprintf("%d of %d asked since, none lost", k.again, k.waiting)
+}
+
 func newJudge() *judge { return &judge{visitors: map[int]*waiter{}} }
 
 // observe receives an event of the visitor id, whose run began at start or a moment later.

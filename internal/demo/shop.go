@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"context"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
@@ -187,13 +186,4 @@ func (s *shop) limitTo(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stays.limitTo(n, time.Now())
-}
-
-// dialer connects to one address, whatever the address in the request. The demo's traffic never
-// leaves this machine.
-func dialer(addr string) func(context.Context, string, string) (net.Conn, error) {
-	d := &net.Dialer{Timeout: 5 * time.Second}
-	return func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return d.DialContext(ctx, "tcp", addr)
-	}
 }

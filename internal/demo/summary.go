@@ -29,16 +29,6 @@ type Summary struct {
 	world   *worldSummary
 }
 
-func (d *demo) summary() *Summary {
-	now := time.Now()
-	s := &Summary{took: now.Sub(d.begun), report: d.shop.report(now), seen: d.finding(),
-		cluster: d.cluster != nil}
-	if d.world != nil {
-		s.world = d.worldSummary(now)
-	}
-	return s
-}
-
 // Faults returns the broken promises, one per line; nil when all held.
 func (s *Summary) Faults() []string {
 	var faults []string
@@ -126,48 +116,4 @@ func (s *Summary) Write(w io.Writer) error {
 	}
 	_, err := fmt.Fprintln(w, "never over, nobody overtaken, no place lost")
 	return err
-}
-
-// outage returns how long the room was down, as text.
-func (k *kill) outage() string {
-	if k.down == 0 {
-		return fmt.Sprintf("down, %d waiting", k.waiting)
-	}
-	return fmt.Sprintf("back after %.2f s", k.down.Seconds())
-}
-
-// places returns what happened to the waiting visitors, as text.
-func (k *kill) places() string {
-	if k.who == "" && k.down == 0 {
-		return ""
-	}
-	text := fmt.Sprintf("%d were waiting then: %d have their place", k.waiting, k.again)
-	if k.lost > 0 {
-		text += fmt.Sprintf(", %d lost it", k.lost)
-	}
-	if left := k.waiting - k.again - k.lost; left > 0 {
-		text += fmt.Sprintf(", %d have not asked since", left)
-	}
-	return text
-}
-
-// printLine prints the state as a log line, once a second.
-func (d *demo) printLine(s *scene) {
-	if d.world != nil {
-		io.WriteString(d.cfg.Out, worldLine(s, d.begun))
-		return
-	}
-	if d.cluster != nil {
-		io.WriteString(d.cfg.Out, clusterLine(s, d.begun))
-		return
-	}
-	t, f := s.Shop.Tight, s.Seen
-	inside := "down"
-	if s.Up {
-		inside = fmt.Sprintf("%d of %d", s.State.Active, s.State.AtOnce)
-	}
-	fmt.Fprintf(d.cfg.Out, "%3.0f s  inside %s  waiting %d  let in %d a minute  "+
-		"most inside %d of %d  over %d  overtaken %d  lost %d  kills %d\n",
-		s.Since.Seconds(), inside, f.Waiting, s.Shop.LastMinute,
-		t.n, t.of, s.Shop.Over, f.Overtaken, f.Lost+f.SentBack, len(f.Kills))
 }

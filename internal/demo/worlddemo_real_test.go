@@ -117,19 +117,19 @@ func TestADatacenterThatDies(t *testing.T) {
 // TestWorldConfig: each data center is told of the others at the ends of wires.
 func TestWorldConfig(t *testing.T) {
 	d := stillDemo(t, 0)
-	for _, c := range d.world.cities {
-		text, err := os.ReadFile(c.node.gate.config())
+	for _, c := range d.cities {
+		text, err := os.ReadFile(c.config())
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, w := range d.world.wires {
+		for _, w := range d.wires {
 			if has := strings.Contains(string(text), w.ln.Addr().String()); has != w.joins(c.name) {
 				t.Errorf("%s is told of the wire %v: %t", c.name, w.ends, has)
 			}
 		}
-		cmd := exec.CommandContext(t.Context(), built, "check", "--config", c.node.gate.config())
+		cmd := exec.CommandContext(t.Context(), built, "check", "--config", c.config())
 		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%s: %v\n%s", filepath.Base(c.node.gate.folder), err, out)
+			t.Errorf("%s: %v\n%s", filepath.Base(c.folder), err, out)
 		}
 	}
 }

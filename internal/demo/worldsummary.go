@@ -7,25 +7,6 @@ import (
 	"time"
 )
 
-// newcomers are the times of first answers, grouped by what the data center could do when the
-// visitor came.
-type newcomers struct {
-	slots []time.Duration // admitted; an unused slot was known
-	lent  []time.Duration // admitted; no unused slot was known
-	line  []time.Duration // had to wait
-}
-
-func (n *newcomers) note(had, in bool, took time.Duration) {
-	switch {
-	case !in:
-		n.line = append(n.line, took)
-	case had:
-		n.slots = append(n.slots, took)
-	default:
-		n.lent = append(n.lent, took)
-	}
-}
-
 // add adds the answers of another city.
 func (n *newcomers) add(o *newcomers) {
 	n.slots = append(n.slots, o.slots...)
@@ -42,22 +23,23 @@ type worldSummary struct {
 	sent  []string      // messages a second, by sender
 }
 
-func (d *demo) worldSummary(now time.Time) *worldSummary {
-	r := d.shop.report(now)
+// sum adds the part about data centers.
+func (d *worldwide) sum(all *Summary) {
+	now := d.begun.Add(all.took)
 	s := &worldSummary{}
-	for _, c := range d.world.cities {
-		s.letIn = append(s.letIn, fmt.Sprintf("%s %d", c.title, r.By[c.name]))
+	for _, c := range d.cities {
+		s.letIn = append(s.letIn, fmt.Sprintf("%s %d", c.title, all.report.By[c.name]))
 		c.sum(s)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, k := range d.cuts {
 		if k.took == 0 {
-			k.took, k.after = now.Sub(k.at), r.By[k.city.name]
+			k.took, k.after = now.Sub(k.at), all.report.By[k.city.name]
 		}
 		s.cuts = append(s.cuts, k)
 	}
-	return s
+	all.world = s
 }
 
 // sum adds the results of one city.
