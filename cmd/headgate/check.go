@@ -66,21 +66,18 @@ type roomSummary struct {
 }
 
 // checkCommand reads a file and prints its faults.
-func checkCommand(_ context.Context, args []string, stdout, stderr io.Writer) int {
+func checkCommand(_ context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("check", flag.ContinueOnError)
 	file := flags.String("config", "", "")
 	format := flags.String("format", "text", "")
 	err := config.ParseFlags(flags, args)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, checkHelp)
-		return exitOK
 	case err != nil:
-		return printFaults(stderr, err)
+		return err
 	case *file == "":
-		return usageFault(stderr, "--config: is missing", "add --config headgate.yaml")
+		return usageFault("--config: is missing", "add --config headgate.yaml")
 	case *format != "text" && *format != "json":
-		return usageFault(stderr, fmt.Sprintf("--format: %q is not allowed here", *format),
+		return usageFault(fmt.Sprintf("--format: %q is not allowed here", *format),
 			"write text or json")
 	}
 	cfg, err := config.Load(*file)
@@ -91,14 +88,20 @@ func checkCommand(_ context.Context, args []string, stdout, stderr io.Writer) in
 	if err == nil {
 		err = server.CheckFiles(cfg)
 	}
-	if *format == "json" {
-		return checkJSON(stdout, stderr, judge(*file, cfg, secure, err))
+	switch {
+	case *format == "json":
+		if err := writeJSON(stdout, judge(*file, cfg, secure, err)); err != nil {
+			return err
+		}
+	case err != nil:
+		config.Print(stderr, err)
+	default:
+		printRooms(stdout, *file, cfg, secure)
 	}
 	if err != nil {
-		return printFaults(stderr, err)
+		return exitCode(exitUsage)
 	}
-	printRooms(stdout, *file, cfg, secure)
-	return exitOK
+	return nil
 }
 
 func judge(file string, cfg *config.Config, secure *tlsSummary, err error) verdict {
@@ -124,17 +127,6 @@ func judge(file string, cfg *config.Config, secure *tlsSummary, err error) verdi
 		})
 	}
 	return v
-}
-
-func checkJSON(stdout, stderr io.Writer, v verdict) int {
-	if err := writeJSON(stdout, v); err != nil {
-		fmt.Fprintf(stderr, "headgate: write the answer: %v\n", err)
-		return exitFailed
-	}
-	if !v.OK {
-		return exitUsage
-	}
-	return exitOK
 }
 
 func printRooms(w io.Writer, file string, cfg *config.Config, secure *tlsSummary) {

@@ -103,7 +103,8 @@ func (r *room) host() *node {
 func (r *room) leader() string {
 	for _, n := range r.nodes {
 		_, _, s := n.now()
-		if slices.ContainsFunc(r.nodes, func(o *node) bool { return o.name == s.Leader && o.stands() != down }) {
+		lives := func(o *node) bool { return o.name == s.Leader && o.stands() != down }
+		if slices.ContainsFunc(r.nodes, lives) {
 			return s.Leader
 		}
 	}

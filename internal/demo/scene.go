@@ -172,9 +172,9 @@ func (s *scene) drawVerdict(c *canvas, y int) {
 		c.put(x, y, soft, name)
 		c.put(x+24, y, verdict(ok), value)
 	}
-	most := func(y int, name string, r reach) { fact(1, y, name, fmt.Sprintf("%d of %d", r.n, r.of), r.n <= r.of) }
-	most(y+1, "most inside at once", s.Shop.Tight)
-	most(y+2, "most new in a minute", s.Shop.Fresh)
+	t, f := s.Shop.Tight, s.Shop.Fresh
+	fact(1, y+1, "most inside at once", fmt.Sprintf("%d of %d", t.n, t.of), t.n <= t.of)
+	fact(1, y+2, "most new in a minute", fmt.Sprintf("%d of %d", f.n, f.of), f.n <= f.of)
 	fact(1, y+3, "let in over a limit", fmt.Sprint(s.Shop.Over), s.Shop.Over == 0)
 	v := &s.Seen
 	fact(41, y+1, "overtaken", fmt.Sprintf("%d of %d", v.Overtaken, v.Tickets), v.Overtaken == 0)
@@ -223,8 +223,9 @@ func (s *scene) newsLines(begun time.Time) *strings.Builder {
 // flowLine returns the state of a room in one place as the end of a log line.
 func (s *scene) flowLine() string {
 	t, f := s.Shop.Tight, s.Seen
-	return fmt.Sprintf("waiting %d  let in %d a minute  most inside %d of %d  over %d  overtaken %d  lost %d  kills %d\n",
-		f.Waiting, s.Shop.LastMinute, t.n, t.of, s.Shop.Over, f.Overtaken, f.Lost+f.SentBack, len(f.Kills))
+	return fmt.Sprintf("waiting %d  let in %d a minute  most inside %d of %d  over %d  overtaken %d  lost %d  "+
+		"kills %d\n", f.Waiting, s.Shop.LastMinute, t.n, t.of, s.Shop.Over, f.Overtaken, f.Lost+f.SentBack,
+		len(f.Kills))
 }
 
 // short formats a duration in few letters.
