@@ -36,15 +36,9 @@ func newAlone(d *demo, g *ground) (*alone, error) {
 // launch waits until the room is ready: there is nothing to see meanwhile.
 func (a *alone) launch(ctx context.Context) error { return a.node.start(ctx) }
 
-func (a *alone) follow(context.Context) {}
-
 func (a *alone) open(context.Context) error { return nil }
 
-func (a *alone) flocks() []*flock { return a.flock(a.room) }
-
-func (a *alone) finding() finding { return a.judge.finding() }
-
-func (a *alone) sum(*Summary) {}
+func (a *alone) follow(context.Context) {}
 
 func (a *alone) key(ctx context.Context, k byte) {
 	switch k {

@@ -105,11 +105,13 @@ func (t tally) perSecond() (float64, bool) {
 
 // newcomers are the times of first answers, grouped by what the data center could do when the
 // visitor came.
-type newcomers struct {
-	slots []time.Duration // admitted; an unused slot was known
-	lent  []time.Duration // admitted; no unused slot was known
-	line  []time.Duration // had to wait
-}
+type newcomers [3][]time.Duration
+
+const (
+	hadSlot = iota // admitted; an unused slot was known
+	gotSlot        // admitted; no unused slot was known
+	hadToWait
+)
 
 func newCity(at place, n *node) *city {
 	c := &city{place: at, node: n, judge: newJudge(), sent: map[string]tally{}}
@@ -145,14 +147,14 @@ func (c *city) newcomer() func(*crowd.Poll) {
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		kind := &c.came.lent
+		kind := gotSlot
 		switch {
 		case p.State != "":
-			kind = &c.came.line
+			kind = hadToWait
 		case had:
-			kind = &c.came.slots
+			kind = hadSlot
 		}
-		*kind = append(*kind, p.AnswerAt-p.SentAt)
+		c.came[kind] = append(c.came[kind], p.AnswerAt-p.SentAt)
 	}
 }
 

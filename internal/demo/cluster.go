@@ -23,15 +23,6 @@ func newClustered(d *demo, g *ground) (*clustered, error) {
 	return &clustered{demo: d, room: r, woken: map[string]bool{}}, err
 }
 
-// launch does not wait until the room is ready, because there is something to see meanwhile.
-func (d *clustered) launch(context.Context) error { return d.room.launch() }
-
-func (d *clustered) flocks() []*flock { return d.flock(d.room) }
-
-func (d *clustered) finding() finding { return d.judge.finding() }
-
-func (d *clustered) sum(s *Summary) { s.cluster = true }
-
 // follow records changes of the nodes.
 func (d *clustered) follow(context.Context) {
 	for _, n := range d.nodes {

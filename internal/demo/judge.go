@@ -31,21 +31,16 @@ const pacing = 1500 * time.Millisecond
 // (docs/protocol.md §8), and its ticket is next again. So both events must lie in the same run of
 // the room. In a cluster an overtaking counts only if it is larger than clusterSlack.
 type judge struct {
-	mu        sync.Mutex
-	visitors  map[int]*waiter
-	admitted  []admission // sorted by at; the last few minutes
-	kills     []*kill
-	tickets   int
-	overtaken int
-	lost      int
-	sentBack  int
-	first     string // the state when the first fault was found
+	mu       sync.Mutex
+	visitors map[int]*waiter
+	admitted []admission // sorted by at; the last few minutes
+	kills    []*kill
+	seen     finding // but for what is computed from the visitors and the kills
 
 	slack    time.Duration // how much earlier a later visitor may be admitted
 	patience time.Duration // how long an overtaking may turn out to be none
 	moved    time.Time     // when the host of the room changed
 	doubts   []doubt
-	idle     idle
 }
 
 // aloneSlack is how much earlier a later visitor may be admitted in a room on one machine. Both are
@@ -151,7 +146,7 @@ func (j *judge) observe(id int, start time.Time, e crowd.Event) {
 	case crowd.EventAdmitted:
 		j.letIn(id, now)
 	case crowd.EventSentBack:
-		j.sentBack++
+		j.seen.SentBack++
 		j.wrong("visitor %d was inside and was sent back to the line", id)
 	}
 }
@@ -202,7 +197,7 @@ func (j *judge) confirm(now time.Time) {
 		if now.Sub(d.at) < j.patience {
 			return false
 		}
-		j.overtaken++
+		j.seen.Overtaken++
 		j.wrong("%s", d.what)
 		return true
 	})
@@ -223,7 +218,7 @@ func (j *judge) keeps(id int, w *waiter, p *crowd.Poll) bool {
 	switch {
 	case p.Number == 0 || p.Number == w.number:
 	case w.number == 0:
-		j.tickets++
+		j.seen.Tickets++
 	default:
 		kept = false
 		j.wrong("visitor %d had ticket %d and was given ticket %d", id, w.number, p.Number)
@@ -242,7 +237,7 @@ func (j *judge) keeps(id int, w *waiter, p *crowd.Poll) bool {
 	}
 	if !kept && !w.lost {
 		w.lost = true
-		j.lost++
+		j.seen.Lost++
 	}
 	return kept
 }
@@ -313,8 +308,8 @@ func (j *judge) gone(id int) {
 }
 
 func (j *judge) wrong(format string, args ...any) {
-	if j.first == "" {
-		j.first = fmt.Sprintf(format, args...)
+	if j.seen.First == "" {
+		j.seen.First = fmt.Sprintf(format, args...)
 	}
 }
 
@@ -324,7 +319,7 @@ func (j *judge) killed(who string) *kill {
 	defer j.mu.Unlock()
 	k := &kill{who: who, at: time.Now(), unheard: map[int]bool{}}
 	j.anew(k.at)
-	j.idle.interrupted()
+	j.seen.Idle.interrupted()
 	for id, w := range j.visitors {
 		if w.number > 0 {
 			k.unheard[id] = true
@@ -358,10 +353,10 @@ func (j *judge) watchIdle(now time.Time, r *report, l Limits, quorate bool) {
 		in.waits = in.waits || w.number > 0
 		in.asks = in.asks || w.number > 0 && !w.onTime.IsZero()
 	}
-	j.idle.see(now, r, l, in)
+	j.seen.Idle.see(now, r, l, in)
 	if n := len(j.kills); n > 0 {
 		k := j.kills[n-1]
-		k.idle = max(k.idle, min(j.idle.Now, now.Sub(k.at)))
+		k.idle = max(k.idle, min(j.seen.Idle.Now, now.Sub(k.at)))
 	}
 }
 
@@ -373,7 +368,7 @@ type finding struct {
 	Overtaken int
 	Lost      int
 	SentBack  int
-	First     string
+	First     string // the state when the first fault was found
 	Kills     []kill // without their visitors
 	Idle      idle   // of a cluster
 }
@@ -383,8 +378,8 @@ func (j *judge) finding() finding {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.confirm(time.Now())
-	f := finding{Expected: -1, Tickets: j.tickets, Overtaken: j.overtaken, Lost: j.lost,
-		SentBack: j.sentBack, First: j.first, Idle: j.idle}
+	f := j.seen
+	f.Expected = -1
 	last := uint64(0)
 	for _, w := range j.visitors {
 		if w.number == 0 {

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -68,9 +69,9 @@ func (g *ground) cluster() (*room, error) {
 	return r, nil
 }
 
-// launch starts all nodes at once: the first start of a cluster succeeds only when all nodes are
-// up.
-func (r *room) launch() error {
+// launch starts all nodes at once: the first start of a cluster succeeds only when all nodes are up.
+// It does not wait for them, because there is something to see meanwhile.
+func (r *room) launch(context.Context) error {
 	for _, n := range r.nodes {
 		if err := n.launch(); err != nil {
 			return err

@@ -17,12 +17,12 @@ type play interface {
 	all() []*node
 	open(context.Context) error        // waits until the room takes visitors
 	follow(context.Context)            // is called again and again, and tells what happens
-	flocks() []*flock                  // the crowds
+	flocks(http.RoundTripper) []*flock // the crowds
 	key(context.Context, byte)         // acts on a key
 	killByItself(context.Context) bool // kills as a key does, unless that must wait
 	show(*scene)                       // adds the room to a scene; the mutex of the demo is held
 	finding() finding                  // what all visitors saw
-	sum(*Summary)                      // adds what only this play has
+	write(*Summary, lines)             // writes what only this play has seen
 }
 
 // newPlay configures the room. It starts nothing.
@@ -67,9 +67,8 @@ func Run(ctx context.Context, cfg Config) (s *Summary, err error) {
 		return nil, err
 	}
 	now := time.Now()
-	s = &Summary{took: now.Sub(d.begun), report: d.shop.report(now), seen: p.finding()}
-	p.sum(s)
-	return s, nil
+	return &Summary{play: p, took: now.Sub(d.begun), report: d.shop.report(now), seen: p.finding(),
+		cluster: cfg.Cluster, world: cfg.World}, nil
 }
 
 // run starts the parts of the demo and shows them until the end.
@@ -88,7 +87,7 @@ func (d *demo) run(ctx context.Context, p play) error {
 		d.mu.Lock()
 		d.opened = time.Now()
 		d.mu.Unlock()
-		for _, f := range p.flocks() {
+		for _, f := range p.flocks(p) {
 			d.spawn(func() error { return f.run(ctx) })
 		}
 		return nil

@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -135,9 +136,14 @@ func (d *demo) several(s *scene, up bool) {
 	s.News, d.news = d.news, nil
 }
 
-// flock returns the crowd of a room that is in one place.
-func (d *demo) flock(r *room) []*flock {
-	f := newFlock(d.front.URL, r, d.cfg.Visitors, d.judge)
+// These are what a play does that is in one place.
+
+func (d *demo) flocks(room http.RoundTripper) []*flock {
+	f := newFlock(d.front.URL, room, d.cfg.Visitors, d.judge)
 	f.failed = d.fail
 	return []*flock{f}
 }
+
+func (d *demo) finding() finding { return d.judge.finding() }
+
+func (d *demo) write(*Summary, lines) {}

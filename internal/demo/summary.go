@@ -25,9 +25,13 @@ type Summary struct {
 	report report
 	seen   finding
 
-	cluster bool // the room was one
-	world   *worldSummary
+	play    play
+	cluster bool // the room was a cluster
+	world   bool // the room was in several data centers
 }
+
+// lines writes one line of a summary. A name that is "" continues the line above.
+type lines func(name, format string, args ...any)
 
 // Faults returns the broken promises, one per line; nil when all held.
 func (s *Summary) Faults() []string {
@@ -73,10 +77,10 @@ func (s *Summary) Write(w io.Writer) error {
 	line("most new in a minute", "%d of %d, as the shop saw it", r.Fresh.n, r.Fresh.of)
 	line("let in over a limit", "%d", r.Over)
 	overtaken, among := "overtaken", ""
-	if s.cluster || s.world != nil {
+	if s.cluster || s.world {
 		overtaken = fmt.Sprintf("overtaken by over %v", clusterSlack)
 	}
-	if s.world != nil {
+	if s.world {
 		among = ", in their own city"
 	}
 	line(overtaken, "%d of %d with a ticket%s", f.Overtaken, f.Tickets, among)
@@ -86,8 +90,8 @@ func (s *Summary) Write(w io.Writer) error {
 		line("nobody new, at most", "%.1f s, though somebody waited and a slot was free",
 			f.Idle.Longest.Seconds())
 	}
-	if s.world != nil {
-		s.world.write(line)
+	if s.world {
+		s.play.write(s, line)
 	} else {
 		line("kills", "%d", len(f.Kills))
 	}

@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"net/http"
 	"slices"
 	"time"
 )
@@ -30,7 +31,6 @@ const (
 // A cutting is one cut of a city.
 type cutting struct {
 	city  *city
-	title string
 	at    time.Time
 	took  time.Duration // 0: still cut
 	held  int           // slots held at the cut
@@ -63,9 +63,7 @@ func newWorldwide(d *demo, g *ground) (*worldwide, error) {
 	return &worldwide{demo: d, world: w, woken: map[string]bool{}}, nil
 }
 
-func (d *worldwide) launch(context.Context) error { return d.room.launch() }
-
-// show returns the duration of the whole show.
+// whole returns the duration of the whole show.
 func (d *worldwide) whole() time.Duration {
 	if d.cfg.For > 0 {
 		return d.cfg.For
@@ -142,7 +140,7 @@ func (d *worldwide) setOff(c *city, off bool, now time.Time) {
 	held := s.of(c.name).Held
 	d.mu.Lock()
 	if off {
-		d.cuts = append(d.cuts, cutting{city: c, title: c.title, at: now, held: held, first: by})
+		d.cuts = append(d.cuts, cutting{city: c, at: now, held: held, first: by})
 	} else {
 		for i := range d.cuts {
 			if k := &d.cuts[i]; k.city == c && k.took == 0 {
@@ -159,7 +157,7 @@ func (d *worldwide) setOff(c *city, off bool, now time.Time) {
 }
 
 // flocks returns a crowd for each city. Its size follows the time of day.
-func (d *worldwide) flocks() (all []*flock) {
+func (d *worldwide) flocks(http.RoundTripper) (all []*flock) {
 	most := float64(d.cfg.Visitors)
 	for i, c := range d.cities {
 		f := newFlock(d.front.URL, c.node, int(most*(allDay+atNoon))+1, c.judge)
