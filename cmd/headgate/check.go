@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -293,11 +292,11 @@ func checkTLS(cfg *config.Config) (*tlsSummary, error) {
 	case len(t.ACME.Domains) > 0:
 		_, err := certs.ReadRoots(t.ACME.Root)
 		return &tlsSummary{Listen: t.Listen, Directory: t.ACME.Directory, Names: t.ACME.Domains},
-			tlsFault(cfg, err)
+			cfg.TLSFault(err)
 	}
 	pair, err := certs.ReadPair(t.Certificate, t.Key, time.Now())
 	if err != nil {
-		return nil, tlsFault(cfg, err)
+		return nil, cfg.TLSFault(err)
 	}
 	for _, w := range pair.Warnings {
 		cfg.Warnings = append(cfg.Warnings,
@@ -305,15 +304,6 @@ func checkTLS(cfg *config.Config) (*tlsSummary, error) {
 	}
 	return &tlsSummary{Listen: t.Listen, Certificate: t.Certificate, Names: pair.Names,
 		Expires: pair.NotAfter.UTC().Format(time.RFC3339)}, nil
-}
-
-// tlsFault converts an error about a file to a fault.
-func tlsFault(cfg *config.Config, err error) error {
-	e, ok := errors.AsType[*certs.Error](err)
-	if !ok {
-		return err
-	}
-	return &config.Fault{File: cfg.File, Key: "tls", Problem: e.File + ": " + e.Problem, Hint: e.Hint()}
 }
 
 func (t *tlsSummary) print(w io.Writer) {

@@ -13,6 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/join"
 	"github.com/headgate/headgate/internal/smallfile"
 	"github.com/headgate/headgate/internal/suggest"
@@ -340,12 +341,12 @@ type part struct {
 // clusterFile describes an error of a file that cluster names.
 func clusterFile(err error) *mistake {
 	m := &mistake{problem: err.Error(), hint: "name a plain file"}
-	e, ok := errors.AsType[*smallfile.Error](err)
+	do := hint.Of(err)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		m.hint = "paths in cluster count from the folder of the configuration"
-	case ok:
-		m.hint = e.Hint()
+	case do != "":
+		m.hint = do
 	}
 	return m
 }

@@ -22,7 +22,7 @@ type play interface {
 	killByItself(context.Context) bool // kills as a key does, unless that must wait
 	show(*scene)                       // adds the room to a scene; the mutex of the demo is held
 	finding() finding                  // what all visitors saw
-	write(*Summary, lines)             // writes what only this play has seen
+	sum(*Summary)                      // adds what only this play has seen
 }
 
 // newPlay configures the room. It starts nothing.
@@ -67,8 +67,10 @@ func Run(ctx context.Context, cfg Config) (s *Summary, err error) {
 		return nil, err
 	}
 	now := time.Now()
-	return &Summary{play: p, took: now.Sub(d.begun), report: d.shop.report(now), seen: p.finding(),
-		cluster: cfg.Cluster, world: cfg.World}, nil
+	s = &Summary{took: now.Sub(d.begun), report: d.shop.report(now), seen: p.finding(),
+		cluster: cfg.Cluster, world: cfg.World}
+	p.sum(s)
+	return s, nil
 }
 
 // run starts the parts of the demo and shows them until the end.

@@ -25,13 +25,15 @@ type Summary struct {
 	report report
 	seen   finding
 
-	play    play
-	cluster bool // the room was a cluster
-	world   bool // the room was in several data centers
+	more    [][2]string // names and values that only this play has seen
+	cluster bool        // the room was a cluster
+	world   bool        // the room was in several data centers
 }
 
-// lines writes one line of a summary. A name that is "" continues the line above.
-type lines func(name, format string, args ...any)
+// add adds a line. A name that is "" continues the line above.
+func (s *Summary) add(name, format string, args ...any) {
+	s.more = append(s.more, [2]string{name, fmt.Sprintf(format, args...)})
+}
 
 // Faults returns the broken promises, one per line; nil when all held.
 func (s *Summary) Faults() []string {
@@ -91,7 +93,9 @@ func (s *Summary) Write(w io.Writer) error {
 			f.Idle.Longest.Seconds())
 	}
 	if s.world {
-		s.play.write(s, line)
+		for _, l := range s.more {
+			line(l[0], "%s", l[1])
+		}
 	} else {
 		line("kills", "%d", len(f.Kills))
 	}

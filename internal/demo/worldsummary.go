@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// write writes the lines about data centers.
-func (d *worldwide) write(s *Summary, line lines) {
+// sum adds the lines about data centers.
+func (d *worldwide) sum(s *Summary) {
 	var letIn, sent []string
 	var came newcomers
 	var doubt time.Duration // uncertainty of the order between cities, measured; 0: unknown
@@ -32,30 +32,30 @@ func (d *worldwide) write(s *Summary, line lines) {
 			sent = append(sent, c.title+" "+strings.Join(to, ", "))
 		}
 	}
-	line("let in through", "%s", strings.Join(letIn, ", "))
+	s.add("let in through", "%s", strings.Join(letIn, ", "))
 	for _, k := range d.cuts {
 		if k.took == 0 {
 			k.took, k.after = d.begun.Add(s.took).Sub(k.at), s.report.By[k.city.name]
 		}
-		line("cut off", "%s for %.1f s: it held %d slots, and let in %d meanwhile",
+		s.add("cut off", "%s for %.1f s: it held %d slots, and let in %d meanwhile",
 			k.city.title, k.took.Seconds(), k.held, k.after-k.first)
 	}
 	name := "first answer, median"
 	for kind, when := range []string{hadSlot: "let in; a slot was unused at the last look",
 		gotSlot: "let in; none was: lent, or came free", hadToWait: "told to wait"} {
 		if took := came[kind]; len(took) > 0 {
-			line(name, "%d ms, of %d %s", median(took).Milliseconds(), len(took), when)
+			s.add(name, "%d ms, of %d %s", median(took).Milliseconds(), len(took), when)
 			name = ""
 		}
 	}
 	if doubt > 0 {
-		line("order between cities", "certain to %d ms, as they measured", doubt.Milliseconds())
+		s.add("order between cities", "certain to %d ms, as they measured", doubt.Milliseconds())
 	}
 	for i, one := range sent {
-		line([]string{"messages a second", ""}[min(i, 1)], "%s", one)
+		s.add([]string{"messages a second", ""}[min(i, 1)], "%s", one)
 	}
-	line("delays one way", "%s", distanceList())
-	line("", "chosen: about half of usual round trips")
+	s.add("delays one way", "%s", distanceList())
+	s.add("", "chosen: about half of usual round trips")
 }
 
 // distanceList returns the distances between the cities, as text.

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -25,7 +26,7 @@ func (s *Server) openTLS(ctx context.Context, cfg *config.Config) error {
 	h.set.Store(&cfg.TLS)
 	var err error
 	if h.keeper, err = s.openKeeper(ctx, cfg); err != nil {
-		return err
+		return fmt.Errorf("tls: %w", err)
 	}
 	if h.listener, err = s.machine.listen(cfg.TLS.Listen, "tls.listen"); err != nil {
 		return err
@@ -159,10 +160,8 @@ func (s *Server) reloadTLS(ctx context.Context, next *config.TLS) (restart []str
 			restart, set.ACME = append(restart, "tls.acme"), now.ACME
 			break
 		}
-		err := k.Use(next.Certificate, next.Key)
-		if e, ok := errors.AsType[*certs.Error](err); ok { // the API answers with faults
-			return nil, &config.Fault{File: s.cfg.File, Key: "tls", Hint: e.Hint(),
-				Problem: e.File + ": " + e.Problem}
+		if err := k.Use(next.Certificate, next.Key); err != nil {
+			return nil, s.cfg.TLSFault(err) // the API answers with faults
 		}
 	case *certs.ACME:
 		a, b := &now.ACME, &next.ACME
