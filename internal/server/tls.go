@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -26,7 +25,7 @@ func (s *Server) openTLS(ctx context.Context, cfg *config.Config) error {
 	h.set.Store(&cfg.TLS)
 	var err error
 	if h.keeper, err = s.openKeeper(ctx, cfg); err != nil {
-		return fmt.Errorf("tls: %w", err)
+		return err
 	}
 	if h.listener, err = s.machine.listen(cfg.TLS.Listen, "tls.listen"); err != nil {
 		return err
