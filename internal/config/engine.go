@@ -53,9 +53,9 @@ func readEngine(c *Config) func(*decoder, string, *yaml.Node) {
 	return func(d *decoder, key string, n *yaml.Node) {
 		e := &Engine{}
 		c.Engine = e
-		before := len(d.faults)
+		before := d.Count()
 		d.mapping(key, n, engineFields(e))
-		if len(d.faults) == before && !d.stopped {
+		if d.Count() == before && !d.Stopped {
 			e.look(d)
 		}
 	}
