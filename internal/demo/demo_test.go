@@ -33,7 +33,8 @@ func leftovers(t *testing.T, folder string) []string {
 // TestRoomThatDoesNotStart: the demo says what the room said, and leaves nothing.
 func TestRoomThatDoesNotStart(t *testing.T) {
 	cfg := shortDemo(t, "/bin/false", io.Discard)
-	if _, err := Run(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "the room ended by itself") {
+	_, err := Run(t.Context(), cfg)
+	if err == nil || !strings.Contains(err.Error(), "the room ended by itself") {
 		t.Errorf("%v, want an error that says how the room ended", err)
 	}
 	cfg.Program = filepath.Join(cfg.Temp, "missing")

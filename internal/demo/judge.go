@@ -9,10 +9,6 @@ import (
 	"github.com/headgate/headgate/internal/crowd"
 )
 
-// lateBy is the longest delay of an answer before its visitor no longer counts as polling on time.
-// Chosen: the shortest polling interval.
-const lateBy = time.Second
-
 // pacing is how long before its visitor learns of it a ticket may have been called: the room admits
 // in steps of up to a second. A visitor that has polled on time for less than this is not judged
 // yet.
@@ -153,8 +149,7 @@ func (j *judge) observe(id int, start time.Time, e crowd.Event) {
 
 // polled checks the answer to a poll of a waiting visitor.
 func (j *judge) polled(id int, w *waiter, start, now time.Time, p *crowd.Poll) {
-	late := p.AnswerAt == crowd.Never || p.AnswerAt-p.DueAt > lateBy
-	if p.Err != "" || late {
+	if p.Missed() {
 		w.onTime = time.Time{}
 	}
 	if p.Err != "" || p.State == "" {
