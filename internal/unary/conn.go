@@ -33,6 +33,7 @@ type conn struct {
 	heard  time.Time // when the last read returned data
 	pinged time.Time // when the unanswered ping was sent; zero: none
 	within time.Time // deadline for the rest of a frame; zero: between frames
+	block  int       // bytes read since a frame began, with its CONTINUATION frames
 	answer []byte    // memory for calls that do not wait
 
 	mu        sync.Mutex
@@ -171,7 +172,7 @@ func (c *conn) read() error {
 		if _, err := c.in.Peek(1); err != nil {
 			return err
 		}
-		c.within = c.now.Add(patience)
+		c.within, c.block = c.now.Add(patience), 0
 		f, err = c.framer.ReadFrame()
 	}
 }
@@ -195,6 +196,9 @@ func (c *conn) Read(p []byte) (int, error) {
 		n, err := c.nc.Read(p)
 		if c.now = time.Now(); n > 0 {
 			c.heard, c.pinged = c.now, time.Time{}
+			if c.block += n; c.block > maxBlock && !c.within.IsZero() {
+				return 0, broken(http2.ErrCodeEnhanceYourCalm)
+			}
 			return n, nil
 		}
 		if late, ok := errors.AsType[net.Error](err); !ok || !late.Timeout() {

@@ -12,8 +12,8 @@ import (
 // arrives after all calls that the peer sent before it knew.
 const farewell = "farewell"
 
-// Limits for frames that carry no call: pings, settings, resets, window updates, priorities and
-// empty data. Chosen: a gRPC client sends at most three with each call.
+// Limits for frames that carry no call: pings, settings, resets, window updates, priorities, empty
+// data and data of streams that are closed. Chosen: a gRPC client sends at most three with each call.
 const (
 	tolerated    = 1000
 	tolerateCall = 4                     // added with each call
@@ -161,7 +161,7 @@ func (c *conn) data(f *http2.DataFrame) error {
 		return broken(http2.ErrCodeFlowControl)
 	}
 	wanted := s != nil && s.is == arriving
-	if len(data) < smallData && !(wanted && f.StreamEnded()) {
+	if !wanted || len(data) < smallData && !f.StreamEnded() {
 		if err := c.spend(1); err != nil {
 			return err
 		}
