@@ -13,6 +13,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -323,35 +325,121 @@ func TestHeaderBomb(t *testing.T) {
 	f.wholly(t, "bomb")
 }
 
-// HTTP/2 clients may split a Cookie header into several fields: a pass is found among many.
+// answer sends a request whose header block is cut into pieces, and reads the answer to it.
+func (f *framer) answer(t *testing.T, out *counted, block []byte, piece int) (status, body string) {
+	t.Helper()
+	first := block[:min(piece, len(block))]
+	f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: first, EndStream: true})
+	for rest := range slices.Chunk(block[len(first):], piece) {
+		f.WriteContinuation(1, false, rest)
+	}
+	f.WriteContinuation(1, true, nil)
+	out.Flush()
+	f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	for {
+		fr, err := f.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch fr := fr.(type) {
+		case *http2.MetaHeadersFrame:
+			status = fr.PseudoValue("status")
+		case *http2.DataFrame:
+			body += string(fr.Data())
+		}
+		if fr.Header().Flags.Has(http2.FlagDataEndStream) && fr.Header().StreamID == 1 {
+			return status, body
+		}
+	}
+}
+
+// HTTP/2 clients may split a Cookie header into several fields (RFC 9113 §8.2.3), and fields into
+// several frames. A pass and a ticket are found among other cookies and among others of their name,
+// and nothing else is one.
 func TestCookieCrumbs(t *testing.T) {
-	seen := make(chan string, 2)
-	origin := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		seen <- strings.Join(r.Header["Cookie"], "; ")
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, "inside ", strings.Join(r.Header["Cookie"], "; "))
 	}))
 	defer origin.Close()
-	visitors, operators, _ := start(t, origin.URL, oneRoom)
+	visitors, operators, _ := start(t, origin.URL, "  - {name: shop, origin: ORIGIN, "+
+		"total_active_users: 1, new_users_per_minute: 100, session_duration: 1h}\n")
 	pass := get(t, visitors+"/", "").cookie
-	<-seen
-	f := frames(t, visitors)
-	var crumbs, want []string
+	wait := get(t, visitors+"/", "")
+	name, _, _ := strings.Cut(pass, "=")
+	var many, forged []string
 	for i := range 300 {
-		crumb := fmt.Sprintf("c%d=%s", i, strings.Repeat("v", 20))
-		crumbs, want = append(crumbs, "cookie "+crumb), append(want, crumb)
-		if i == 150 {
-			crumbs = append(crumbs, "cookie "+pass)
+		many = append(many, fmt.Sprintf("c%d=%s", i, strings.Repeat("v", 20)))
+		forged = append(forged, fmt.Sprintf("%s=%03d%s", name, i, pass[len(name)+4:]))
+	}
+	large := strings.Repeat("v", 5000)
+	// ask sends cookies by HTTP/2 in pieces of a number of bytes, or by HTTP/1.1.
+	ask := func(piece int, cookies []string, more ...string) (status, body string) {
+		for _, c := range cookies {
+			more = append(more, "cookie "+c)
+		}
+		if piece > 0 {
+			f, out := writer(t, visitors)
+			defer f.c.Close()
+			return f.answer(t, out, f.fields("/", more...), piece)
+		}
+		var lines strings.Builder
+		for _, pair := range more {
+			lines.WriteString(strings.Replace(pair, " ", ": ", 1) + "\r\n")
+		}
+		res := askRaw(t, visitors, "GET / HTTP/1.1\r\nHost: x\r\n"+lines.String()+"\r\n")
+		b, _ := io.ReadAll(res.Body)
+		return strconv.Itoa(res.StatusCode), string(b)
+	}
+	ticketOf := func(body string) string {
+		_, ticket, _ := strings.Cut(body, `"ticket":"`)
+		ticket, _, _ = strings.Cut(ticket, `"`)
+		return ticket
+	}
+	poll := []string{"headgate-poll 1", "accept application/json"}
+	_, body := ask(0, []string{wait.cookie}, poll...)
+	place := ticketOf(body)
+	for what, sent := range map[string]struct{ before, after []string }{
+		"alone":             {},
+		"among many":        {many[:150], many[150:]},
+		"among large ones":  {[]string{"a=" + large}, []string{"b=" + large, "c=" + large}},
+		"behind a large":    {[]string{name + "=" + large}, nil},
+		"before a large":    {nil, []string{name + "=" + large}},
+		"among forged ones": {forged[:100], forged[100:200]},
+		"among empty ones":  {[]string{name + "=", ";", ""}, []string{name + "=", name, "=", ";;"}},
+		"in an odd field":   {[]string{"a=b;;; c=d;"}, []string{"; e=f"}},
+	} {
+		own := strings.Join(slices.Concat(sent.before, sent.after), "; ")
+		for _, piece := range []int{0, 1, 7, 1000, 1 << 14} {
+			all := slices.Concat(sent.before, []string{pass}, sent.after)
+			one := []string{strings.Join(all, "; ")}
+			for _, cookies := range [][]string{all, one, slices.Concat(all, []string{pass})} {
+				if status, body := ask(piece, cookies); status != "200" || !strings.HasPrefix(body, "inside ") {
+					t.Errorf("%s, pieces of %d: a pass gets %s", what, piece, status)
+				} else if strings.Contains(body, name) || strings.HasPrefix(own, "c0=") && body != "inside "+own {
+					t.Errorf("%s: the origin reads %.500q", what, body)
+				}
+			}
+			all = slices.Concat(sent.before, []string{wait.cookie}, sent.after)
+			if status, body := ask(piece, all, poll...); ticketOf(body) != place || place == "" {
+				t.Errorf("%s, pieces of %d: a ticket gets %s %q", what, piece, status, ticketOf(body))
+			}
 		}
 	}
-	if err := f.ask(1, f.fields("/", crumbs...)); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case got := <-seen:
-		if got != strings.Join(want, "; ") {
-			t.Errorf("the origin reads %d bytes of cookies, not those that are its own", len(got))
+	for what, cookies := range map[string][]string{
+		"in two fields":   {pass[:40], pass[40:]},
+		"with a space":    {pass[:40] + " " + pass[40:]},
+		"cut":             {pass[:len(pass)-1]},
+		"continued":       {pass + large},
+		"of another name": {"x" + pass},
+		"upper case":      {strings.ToUpper(name) + pass[len(name):]},
+		"in a value":      {"a=" + pass},
+		"many forged":     forged[:200],
+	} {
+		for _, piece := range []int{0, 7, 1 << 14} {
+			if status, _ := ask(piece, cookies); status != "503" {
+				t.Errorf("a pass %s gets %s", what, status)
+			}
 		}
-	case <-time.After(patience):
-		t.Error("the pass is not found")
 	}
 	if s := status(t, operators); s.ActiveUsers != 1 {
 		t.Errorf("%d inside", s.ActiveUsers)
