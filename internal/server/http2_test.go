@@ -441,7 +441,7 @@ func TestCookieCrumbs(t *testing.T) {
 			}
 		}
 	}
-	if s := status(t, operators); s.ActiveUsers != 1 {
+	if s := roomStatus(t, operators); s.ActiveUsers != 1 {
 		t.Errorf("%d inside", s.ActiveUsers)
 	}
 }
