@@ -178,6 +178,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := &answer{ResponseWriter: w, r: r}
 	defer a.release()
 	a.keep()
+	if p.keepCommands && wire.OpensWebSocket(r) {
+		r = r.WithContext(context.WithValue(r.Context(), answerKey{}, a))
+	}
 	p.reverse.ServeHTTP(a, r)
 	if a.cutShort() && r.Context().Value(http.ServerContextKey) != nil {
 		// The session ended while the answer did: the rest in the server's buffer cannot be

@@ -157,11 +157,29 @@ func (p *Proxy) modify(res *http.Response) error {
 	if p.onResponse != nil {
 		err = p.onResponse(res)
 	}
+	a, ok := res.Request.Context().Value(answerKey{}).(*answer)
+	if ok && res.StatusCode == http.StatusSwitchingProtocols {
+		moveCommands(a.Header(), res.Header)
+	}
 	if !p.keepCommands {
 		dropCommands(res.Header)
 	}
 	wire.DropHeads(res.Trailer, "")
 	return err
+}
+
+// answerKey is the context key of the answer to a request for a WebSocket.
+type answerKey struct{}
+
+// moveCommands gives the commands of a 101 to the handler around the proxy. It reads them at Hijack,
+// and ReverseProxy adds the origin's headers only after that.
+func moveCommands(to, from http.Header) {
+	for _, name := range [...]string{commandHeader, cfCommandHeader} {
+		if values := from[name]; len(values) > 0 {
+			to[name] = values
+		}
+		delete(from, name)
+	}
 }
 
 // dropCommands removes the headers that the origin sends for headgate, not for the visitor.
