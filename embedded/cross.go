@@ -216,12 +216,14 @@ func isOfLink(format string) bool {
 	return strings.HasPrefix(format, linkFailed) || strings.Contains(format, ofOneLink)
 }
 
-// kindOf returns the part of a log line that is the same for all connections: everything except the
-// address and the number at its beginning.
+// kindOf returns the part of a log line that is the same for all connections. The engine puts the
+// address, the number and the names of the client before it, and a stranger can open any number of
+// connections.
 func kindOf(format string) string {
-	if _, after, ok := strings.Cut(format, ofOneLink); ok {
-		_, rest, _ := strings.Cut(after, " - ")
-		return ofOneLink + rest
+	for _, of := range [...]string{" - cid:", " - rid:", ofOneLink} {
+		if strings.Contains(format, of) {
+			return of + format[strings.LastIndex(format, " - ")+len(" - "):]
+		}
 	}
 	return format
 }

@@ -48,6 +48,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+
+	"github.com/headgate/headgate/internal/seldom"
 )
 
 // Parameters of the engine. Chosen: a start takes 3 ms, or some seconds with a large folder and a
@@ -85,7 +87,7 @@ type Server struct {
 	engine atomic.Pointer[server.Server]
 	closed bool
 
-	said    quota
+	said    seldom.Lines
 	revoked revocations
 }
 
@@ -283,7 +285,7 @@ func (s *Server) InProcessConn() (net.Conn, error) {
 // Heal reports that the engine could not write. It does not block: Run restarts the engine, because
 // an engine that has failed to write rejects all further writes.
 func (s *Server) Heal(err error) {
-	if s.startAgain() && s.said.first("heal") {
+	if s.startAgain() && s.said.Due("heal") {
 		s.cfg.Log.Error("engine cannot write: it is started anew until it can", "error", err)
 	}
 }
@@ -340,7 +342,7 @@ func (s *Server) restart(ctx context.Context) {
 	s.stopLocked()
 	engine, err := s.start(ctx)
 	if err != nil {
-		if s.said.first("start") {
+		if s.said.Due("start") {
 			s.cfg.Log.Error("engine does not start", "error", err)
 		}
 		return // Run checks again
@@ -376,32 +378,9 @@ func (s *Server) Close() {
 type logger struct {
 	log  *slog.Logger
 	sick func(error)
-	said *quota
+	said *seldom.Lines
 	mu   sync.Mutex
 	err  string
-}
-
-// sayAgain is how long the same log line is not repeated. Otherwise a full disk would fill the log
-// too. Chosen.
-const sayAgain = time.Minute
-
-// A quota lets each kind of log line through once in a while.
-type quota struct {
-	mu   sync.Mutex
-	last map[string]time.Time
-}
-
-func (q *quota) first(kind string) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if last, ok := q.last[kind]; ok && time.Since(last) < sayAgain {
-		return false
-	}
-	if q.last == nil {
-		q.last = map[string]time.Time{}
-	}
-	q.last[kind] = time.Now()
-	return true
 }
 
 func (l *logger) say(level slog.Level, format string, v []any) {
@@ -411,7 +390,7 @@ func (l *logger) say(level slog.Level, format string, v []any) {
 		l.err = text
 		l.mu.Unlock()
 	}
-	if level < slog.LevelWarn || l.said.first(kindOf(format)) {
+	if level < slog.LevelWarn || l.said.Due(kindOf(format)) {
 		l.log.Log(context.Background(), level, "engine", "says", text)
 	}
 	failed := strings.Contains(text, storeFailed) || strings.Contains(text, logFailed)

@@ -1,7 +1,9 @@
 package counter
 
 import (
+	"log/slog"
 	"math"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -106,6 +108,25 @@ func TestAbsurdTimesOfAWorkerPass(t *testing.T) {
 		got, err := brokenSync(t, c, slot.Sync{Loan: 8, Borrower: "next", Seq: slot.Seq{N: 1}, Need: 10})
 		if err != nil || got.Granted != 10 || got.Name.Epoch > first.Name.Epoch+1<<40 {
 			t.Errorf("hours later the next one was lent %d, %+v: %v", got.Granted, got.Name, err)
+		}
+	})
+}
+
+// A worker that sends a thousand damaged messages does not fill the log.
+func TestDamagedMessagesFillNoLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		cfg := brokenConfig("shop", &store.Memory{}, nil, time.Now(), time.Minute)
+		cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+		c := brokenOpen(t, cfg)
+		for range 1000 {
+			if c.answerSync(t.Context(), []byte("damaged")) != nil || c.answerAsks(t.Context(), []byte("damaged")) != nil {
+				t.Fatal("it was answered")
+			}
+			c.ReportSuspectPass(t.Context())
+		}
+		if n := strings.Count(log.String(), "\n"); n < 1 || n > 2 {
+			t.Errorf("%d lines", n)
 		}
 	})
 }
