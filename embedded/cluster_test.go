@@ -262,7 +262,8 @@ func TestReconnectDelayIsBounded(t *testing.T) {
 func TestWhatTheEngineSays(t *testing.T) {
 	var said strings.Builder
 	sick := 0
-	l := &logger{log: slog.New(slog.NewTextHandler(&said, nil)), said: &seldom.Lines{}, sick: func(error) { sick++ }}
+	l := &logger{log: slog.New(slog.NewTextHandler(&said, nil)), said: &seldom.Lines{},
+		sick: func(error) { sick++ }}
 	l.Errorf("RAFT [x - y] Critical write error: %v", os.ErrPermission)
 	l.Errorf("JetStream failed to store a msg on stream '%s'", "s")
 	if sick != 2 {

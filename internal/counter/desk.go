@@ -62,7 +62,7 @@ const (
 type desk struct {
 	cfg         Config
 	said        seldom.Lines // lines that another process can cause
-	again       func() // called when a write or a look is due; never blocks
+	again       func()       // called when a write or a look is due; never blocks
 	pool        *slot.Pool
 	line        *slot.Lines
 	limitRev    uint64

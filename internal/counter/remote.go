@@ -350,6 +350,9 @@ func (c *Counter) answerSync(ctx context.Context, msg []byte) []byte {
 	if err == nil {
 		err = c.checkSync(x)
 	}
+	if err == nil && c.isAnywhere() && x.Borrower != c.cfg.Datacenters.origin(ctx) {
+		err = fmt.Errorf("%w: it says that it is of %q", slot.ErrMessage, x.Borrower)
+	}
 	if err != nil {
 		c.refused(err)
 		return nil
