@@ -488,8 +488,8 @@ func TestAnOriginThatSwitchesUnasked(t *testing.T) {
 // answer: revoke reached the visitor and ended nothing.
 func TestA101RevokesAndTellsNobody(t *testing.T) {
 	for _, name := range []string{"Headgate-Command", "cf-waiting-room-command"} {
-		origin, heads := rawOrigin(t, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
-			name+": revoke\r\nX-Own: kept\r\n\r\nframes")
+		origin, heads := rawOrigin(t, "HTTP/1.1 101 Switching Protocols\r\n"+
+			"Connection: Upgrade\r\nUpgrade: websocket\r\n"+name+": revoke\r\nX-Own: kept\r\n\r\nframes")
 		visitors, operators, _ := start(t, origin, oneRoom)
 		c, in := dial(t, visitors)
 		io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n"+toWebSocket+"\r\n")
