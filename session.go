@@ -203,7 +203,13 @@ func (r *Room) serveLeave(q *visitRequest) {
 		q.tok = ticket.Token{Kind: ticket.Left}
 		r.setCookie(q)
 	}
-	http.Redirect(q.w, q.r, q.at.Leave, http.StatusSeeOther)
+	q.redirect(q.at.Leave)
+}
+
+// redirect sends the visitor to another page. No cache may store it: it depends on the visitor.
+func (q *visitRequest) redirect(to string) {
+	q.w.Header()["Cache-Control"] = noStore
+	http.Redirect(q.w, q.r, to, http.StatusSeeOther)
 }
 
 // serveLeft shows a visitor that the place is given up.
