@@ -13,10 +13,10 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/manage"
 	"github.com/headgate/headgate/internal/suggest"
+	"github.com/headgate/headgate/status"
 )
 
 const roomHelp = `usage: headgate room set NAME KEY=VALUE...
@@ -72,13 +72,13 @@ func roomCommand(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	if fault != nil {
 		return fault
 	}
-	var s headgate.Status
+	var s status.Room
 	o.scope = "write:" + name
 	path := "/v1/rooms/" + url.PathEscape(name)
 	if err := o.do(ctx, http.MethodPatch, path, pairs, &s); err != nil {
 		return err
 	}
-	fmt.Fprint(stdout, table([]headgate.Status{s}))
+	fmt.Fprint(stdout, table([]status.Room{s}))
 	if s.Message != "" {
 		fmt.Fprintf(stdout, "message: %s\n", strings.ReplaceAll(s.Message, "\n", "\n         "))
 	}
