@@ -14,6 +14,9 @@ import (
 	"github.com/headgate/headgate/internal/suggest"
 )
 
+// maxLevels is the maximum nesting of descriptors. Chosen: Envoy's own lists have 2 to 5 levels.
+const maxLevels = 32
+
 const (
 	maxFile   = 4 << 20         // bytes. Chosen: about 30,000 descriptors
 	maxValues = 500_000         // chosen: an alias may name a list that contains aliases
@@ -65,7 +68,7 @@ func (p *parser) mapping(key string, n *yaml.Node, known string) map[string]*yam
 	var merged []*yaml.Node
 	for i := 0; i+1 < len(n.Content) && !p.Stopped; i += 2 {
 		k, v := p.follow(n.Content[i]), p.follow(n.Content[i+1])
-		full := strings.TrimPrefix(key+"."+shown(k.Value), ".")
+		full := strings.TrimPrefix(key+"."+formatKey(k.Value), ".")
 		switch {
 		case k.Tag == "!!merge":
 			merged = append(merged, v)
@@ -192,8 +195,8 @@ func (p *parser) whole(key string, n *yaml.Node) uint32 {
 	return uint32(v)
 }
 
-// shown returns a key in the form for messages.
-func shown(key string) string {
+// formatKey returns a key in the form for messages.
+func formatKey(key string) string {
 	if q := quote(key); q != `"`+key+`"` || strings.ContainsAny(key, ". ") {
 		return q
 	}
