@@ -150,6 +150,9 @@ func printRooms(w io.Writer, file string, cfg *config.Config, secure *tlsSummary
 	if cfg.Envoy != nil {
 		fmt.Fprintf(w, "envoy: %s, rules %s\n", cfg.Envoy.Listen, strings.Join(cfg.Envoy.Rules, ", "))
 	}
+	if cfg.Decide != nil {
+		fmt.Fprintf(w, "decide: %s\n", cfg.Decide.Listen)
+	}
 	for i := range cfg.Rooms {
 		r := &cfg.Rooms[i]
 		host := r.Host

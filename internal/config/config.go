@@ -110,6 +110,10 @@ type Config struct {
 	// Envoy configures the rate limit service for Envoy; nil is none.
 	Envoy *Envoy
 
+	// Decide configures the address at which proxies ask about requests that they forward
+	// themselves; nil is none.
+	Decide *Decide
+
 	// Lists are the lists that the expressions of rules refer to as $name. Default none.
 	Lists []List
 
@@ -294,6 +298,13 @@ type Envoy struct {
 
 	// Headers makes Envoy add RateLimit-Limit, -Remaining and -Reset to its answers.
 	Headers bool
+}
+
+// A Decide configures the address at which proxies ask whether a request may pass.
+type Decide struct {
+	// Listen is the address, host:port. Required. Only TrustedProxies may ask there. It serves plain
+	// HTTP: keep it private.
+	Listen string
 }
 
 // A Zone is a domain whose rooms are created by the management API.

@@ -195,6 +195,9 @@ func needsRestart(start, now *config.Config) []string {
 		b != nil && (a.Listen != b.Listen || a.Headers != b.Headers) {
 		keys = append(keys, "envoy")
 	}
+	if !reflect.DeepEqual(start.Decide, now.Decide) {
+		keys = append(keys, "decide")
+	}
 	if !reflect.DeepEqual(start.Engine, now.Engine) {
 		keys = append(keys, "engine")
 	}

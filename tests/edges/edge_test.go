@@ -1,0 +1,165 @@
+//go:build edges
+
+// Package edges runs headgate beside real proxies, with the configurations of docs/edges.md: the
+// proxy asks headgate about each request, and forwards it itself.
+package edges
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/headgate/headgate/internal/loopback"
+	"github.com/headgate/headgate/internal/yardstick"
+	"github.com/headgate/headgate/tests/crowd"
+)
+
+// An edge is a kind of proxy.
+type edge struct {
+	name  string
+	start func(t *testing.T, addr string, to places)
+}
+
+// places are the addresses that replace those of the docs.
+type places struct{ listen, decide, origin string }
+
+var edges = []edge{{"nginx", startNginx}, {"caddy", startCaddy}, {"haproxy", startHAProxy}}
+
+// blocks returns the code blocks of a language in docs/edges.md, in order, with other addresses.
+func blocks(t *testing.T, language string, addr string, to places) (all []string) {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/edges.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := strings.NewReplacer("127.0.0.1:8080", to.listen, "127.0.0.1:8083", to.decide,
+		"127.0.0.1:3000", to.origin, "listen 80;", "listen "+addr+";", "bind :80\n", "bind "+addr+"\n",
+		"http://shop.example {", "http://shop.example:"+port+" {")
+	for _, part := range strings.Split(string(text), "\n```"+language+"\n")[1:] {
+		block, _, _ := strings.Cut(part, "\n```")
+		all = append(all, other.Replace(block)+"\n")
+	}
+	if len(all) == 0 {
+		t.Fatalf("docs/edges.md has no block of %s", language)
+	}
+	return all
+}
+
+func write(t *testing.T, dir, name, text string) string {
+	t.Helper()
+	file := filepath.Join(dir, name)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// run starts a proxy, waits until it listens, and stops it when the test ends.
+func run(t *testing.T, dir, addr, program string, args ...string) {
+	t.Helper()
+	output, err := os.Create(filepath.Join(dir, "output"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, output, output
+	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Signal(syscall.SIGTERM)
+		cmd.Wait()
+		output.Close()
+		if text, err := os.ReadFile(output.Name()); t.Failed() && err == nil {
+			t.Logf("%s\n%s", program, text)
+		}
+	})
+	yardstick.Await(t, program+" listens", func() bool {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	})
+}
+
+func startNginx(t *testing.T, addr string, to places) {
+	dir := t.TempDir()
+	temp := ""
+	for _, kind := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
+		temp += fmt.Sprintf("%s_temp_path %s/%s;\n", kind, dir, kind)
+	}
+	file := write(t, dir, "nginx.conf", "daemon off;\npid "+dir+"/pid;\nerror_log stderr;\n"+
+		"worker_processes 1;\nevents { worker_connections 4096; }\nhttp {\naccess_log off;\n"+temp+
+		blocks(t, "nginx", addr, to)[0]+"}\n")
+	run(t, dir, addr, "nginx", "-e", "stderr", "-c", file)
+}
+
+func startCaddy(t *testing.T, addr string, to places) {
+	dir := t.TempDir()
+	file := write(t, dir, "Caddyfile", "{\nadmin off\nauto_https off\n}\n"+blocks(t, "caddy", addr, to)[0])
+	run(t, dir, addr, "caddy", "run", "--adapter", "caddyfile", "--config", file)
+}
+
+func startHAProxy(t *testing.T, addr string, to places) {
+	dir := t.TempDir()
+	write(t, dir, "headgate.lua", blocks(t, "lua", addr, to)[0])
+	run(t, dir, addr, "haproxy", "-q", "-f", write(t, dir, "haproxy.cfg", blocks(t, "haproxy", addr, to)[0]))
+}
+
+// world is a headgate beside a proxy.
+type world struct {
+	addr, admin string // of the proxy, and of headgate's operators
+	headgate    *crowd.Process
+}
+
+var binary string
+
+func TestMain(m *testing.M) { os.Exit(m.Run()) }
+
+// build builds the binary once.
+func build(t *testing.T) string {
+	if binary == "" {
+		dir, err := os.MkdirTemp("", "edges")
+		if err != nil {
+			t.Fatal(err)
+		}
+		binary = filepath.Join(dir, "headgate")
+		cmd := exec.Command("go", "build", "-o", binary, "github.com/headgate/headgate/cmd/headgate")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	return binary
+}
+
+// open starts headgate with the given keys of a room, and a proxy that asks it.
+func (e *edge) open(t *testing.T, origin, room string) *world {
+	t.Helper()
+	to := places{loopback.Free(t), loopback.Free(t), origin}
+	w := &world{addr: loopback.Free(t), admin: loopback.Free(t)}
+	file := write(t, t.TempDir(), "headgate.yaml", "listen: "+to.listen+"\nadmin_listen: "+w.admin+
+		"\ndecide: {listen: "+to.decide+"}\ntrusted_proxies: [127.0.0.1]\nrooms:\n"+
+		"  - {name: shop, host: shop.example, origin: \"http://"+origin+"\", "+room+"}\n")
+	w.headgate = crowd.Start(t, build(t), "run", "--config", file)
+	crowd.AwaitReady(t, "http://"+w.admin)
+	e.start(t, w.addr, to)
+	return w
+}
+
+// each runs a test for each kind of proxy.
+func each(t *testing.T, test func(t *testing.T, e *edge)) {
+	for i := range edges {
+		t.Run(edges[i].name, func(t *testing.T) { test(t, &edges[i]) })
+	}
+}
