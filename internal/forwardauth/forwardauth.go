@@ -41,8 +41,9 @@ const (
 	AdmittedUncounted = "uncounted"
 )
 
-// PassHeader is the header of a request to the origin that has the signed pass. The answer has it
-// too, so that the proxy can add it to the request.
+// PassHeader is the header of a request to the origin that has the signed pass. Each answer that
+// lets a request pass has it too, empty if there is no pass: the proxy copies it into the request,
+// over what the visitor may have sent.
 const PassHeader = "Headgate-Pass"
 
 // A Handler answers questions. It may be used by many goroutines at once.
@@ -235,8 +236,8 @@ func Admitted(inside func(http.ResponseWriter) bool) http.Handler {
 		if inside(w) {
 			h[AdmittedHeader] = session
 		}
-		if pass := r.Header[PassHeader]; len(pass) > 0 {
-			h[PassHeader] = pass
+		if h[PassHeader] = none; len(r.Header[PassHeader]) > 0 {
+			h[PassHeader] = r.Header[PassHeader]
 		}
 		h["Cache-Control"] = noStore
 		w.WriteHeader(http.StatusNoContent)
@@ -248,4 +249,5 @@ var (
 	session   = []string{AdmittedSession}
 	uncounted = []string{AdmittedUncounted}
 	noStore   = []string{"no-store"}
+	none      = []string{""}
 )
