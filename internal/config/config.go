@@ -292,13 +292,20 @@ type Envoy struct {
 	// it private.
 	Listen string
 
-	// Rules are files in the format of envoyproxy/ratelimit, one for each domain. Required. A
+	// Rules are files in the format of envoyproxy/ratelimit, one for each domain. A
 	// relative path starts at the folder of the configuration file.
 	Rules []string
 
 	// Headers makes Envoy add RateLimit-Limit, -Remaining and -Reset to its answers.
 	Headers bool
+
+	// Decide answers external authorization: whether a request may pass the rooms. Without it,
+	// Rules are required.
+	Decide bool
 }
+
+// Asked reports whether proxies ask about requests that they forward themselves.
+func (c *Config) Asked() bool { return c.Decide != nil || c.Envoy != nil && c.Envoy.Decide }
 
 // A Decide configures the address at which proxies ask whether a request may pass.
 type Decide struct {

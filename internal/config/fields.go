@@ -331,8 +331,10 @@ func readEnvoy(c *Config) func(*decoder, string, *yaml.Node) {
 		c.Envoy = e
 		d.mapping(key, n, []field{
 			required("listen", "127.0.0.1:8082", raw(&e.Listen, cleanListen)),
-			{name: "rules", read: readRuleFiles(&e.Rules), example: "[ratelimit.yaml]"},
+			{name: "rules", read: readRuleFiles(&e.Rules), example: "[ratelimit.yaml]",
+				without: func() bool { return e.Decide }},
 			one("headers", truth(&e.Headers)),
+			one("decide", truth(&e.Decide)),
 		})
 	}
 }

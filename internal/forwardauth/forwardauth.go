@@ -92,7 +92,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if f.relays {
 			next = h.Relay
 		}
-		v := &verdict{ResponseWriter: w, relays: f.relays}
+		v := &verdict{ResponseWriter: w, relays: f.relays, asked: asked}
 		next.ServeHTTP(v, asked)
 		if !v.done {
 			v.WriteHeader(http.StatusOK)
@@ -182,9 +182,17 @@ func itself(r *http.Request) (method, host, proto, uri string, err error) {
 	return r.Method, r.Host, proto, strings.TrimPrefix(r.RequestURI, "/envoy"), err
 }
 
+// Lets reports whether an answer with the header h lets r pass. The proxy would forward the upgrade
+// of a request of no session, and the tunnel would carry requests that no room sees.
+func Lets(h http.Header, r *http.Request) bool {
+	in := h[AdmittedHeader]
+	return len(in) == 1 && (in[0] == AdmittedSession || len(r.Header["Upgrade"]) == 0)
+}
+
 // A verdict turns the answer of a room into the answer to a proxy.
 type verdict struct {
 	http.ResponseWriter
+	asked  *http.Request
 	relays bool // the proxy relays what lets nobody in
 	done   bool
 	mute   bool // no body
@@ -201,7 +209,7 @@ func (v *verdict) WriteHeader(code int) {
 	}
 	v.done = true
 	h := v.Header()
-	switch _, in := h[AdmittedHeader]; {
+	switch in := Lets(h, v.asked); {
 	case in:
 		v.mute = true
 	case !v.relays:

@@ -149,7 +149,7 @@ func (s *Server) assemble(g *gate) {
 		return s.traces.Request(g.file.Name, own)
 	}
 	g.handler, g.preflight = chain(forwards, g.proxy), nil
-	if s.cfg.Decide != nil {
+	if s.cfg.Asked() {
 		g.relay, g.check = chain(relays, admitted), chain(checks, admitted)
 	}
 	if g.cors != nil {

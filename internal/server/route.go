@@ -28,14 +28,18 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 
 // decide returns the handler of proxies that ask about requests.
 func (s *Server) decide() http.Handler {
-	ask := func(handler func(*gate) http.Handler, by way) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.routeBy(w, r, handler, by) })
-	}
 	return &forwardauth.Handler{
 		Trusts: func(r *http.Request) bool { return fromTrusted(r, s.set.Load().cfg.TrustedProxies) },
-		Relay:  ask(func(g *gate) http.Handler { return g.relay }, relays),
-		Check:  ask(func(g *gate) http.Handler { return g.check }, checks),
+		Relay:  http.HandlerFunc(s.relay),
+		Check: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s.routeBy(w, r, func(g *gate) http.Handler { return g.check }, checks)
+		}),
 	}
+}
+
+// relay answers a proxy that relays the answer to the visitor.
+func (s *Server) relay(w http.ResponseWriter, r *http.Request) {
+	s.routeBy(w, r, func(g *gate) http.Handler { return g.relay }, relays)
 }
 
 func (s *Server) routeBy(

@@ -5,6 +5,7 @@
 package edges
 
 import (
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -26,9 +27,10 @@ type edge struct {
 }
 
 // places are the addresses that replace those of the docs.
-type places struct{ listen, decide, origin string }
+type places struct{ listen, decide, envoy, origin string }
 
-var edges = []edge{{"nginx", startNginx}, {"caddy", startCaddy}, {"haproxy", startHAProxy}}
+var edges = []edge{{"nginx", startNginx}, {"caddy", startCaddy}, {"haproxy", startHAProxy},
+	{"envoy", startEnvoy}}
 
 // blocks returns the code blocks of a language in docs/edges.md, in order, with other addresses.
 func blocks(t *testing.T, language string, addr string, to places) (all []string) {
@@ -117,6 +119,23 @@ func startHAProxy(t *testing.T, addr string, to places) {
 	run(t, dir, addr, "haproxy", "-q", "-f", write(t, dir, "haproxy.cfg", blocks(t, "haproxy", addr, to)[0]))
 }
 
+// envoyPath is set by make edges.
+var envoyPath = flag.String("envoy", "envoy", "the Envoy to run")
+
+func startEnvoy(t *testing.T, addr string, to places) {
+	dir := t.TempDir()
+	text := blocks(t, "yaml", addr, to)[1]
+	for port, other := range map[string]string{"80": addr, "3000": to.origin, "8082": to.envoy} {
+		_, next, err := net.SplitHostPort(other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = strings.Replace(text, "port_value: "+port+"}", "port_value: "+next+"}", 1)
+	}
+	run(t, dir, addr, *envoyPath, "--use-dynamic-base-id", "--concurrency", "1", "--log-level", "warning",
+		"-c", write(t, dir, "envoy.yaml", text))
+}
+
 // world is a headgate beside a proxy.
 type world struct {
 	addr, admin string // of the proxy, and of headgate's operators
@@ -146,10 +165,10 @@ func build(t *testing.T) string {
 // open starts headgate with the given keys of a room, and a proxy that asks it.
 func (e *edge) open(t *testing.T, origin, room string) *world {
 	t.Helper()
-	to := places{loopback.Free(t), loopback.Free(t), origin}
+	to := places{loopback.Free(t), loopback.Free(t), loopback.Free(t), origin}
 	w := &world{addr: loopback.Free(t), admin: loopback.Free(t)}
 	file := write(t, t.TempDir(), "headgate.yaml", "listen: "+to.listen+"\nadmin_listen: "+w.admin+
-		"\ndecide: {listen: "+to.decide+"}\ntrusted_proxies: [127.0.0.1]\nrooms:\n"+
+		"\ndecide: {listen: "+to.decide+"}\nenvoy: {listen: "+to.envoy+", decide: true}\ntrusted_proxies: [127.0.0.1]\nrooms:\n"+
 		"  - {name: shop, host: shop.example, origin: \"http://"+origin+"\", "+room+"}\n")
 	w.headgate = crowd.Start(t, build(t), "run", "--config", file)
 	crowd.AwaitReady(t, "http://"+w.admin)

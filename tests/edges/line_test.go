@@ -149,7 +149,7 @@ func TestCrowd(t *testing.T) {
 		}
 		s := got.Summary()
 		in := crowd.Arrivals(o.Requests())
-		t.Logf("%d came in, %d overtaken of %d, errors %v", len(in), s.Order.Overtaken, s.Order.Judged, s.Errors)
+		t.Logf("%d came in, %d overtaken of %d, errors %v; %s", len(in), s.Order.Overtaken, s.Order.Judged, s.Errors, s.Order.Example)
 		if n := crowd.MaxInside(o.Requests()); n > 40 {
 			t.Errorf("%d inside at once, limit 40", n)
 		}
