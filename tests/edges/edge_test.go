@@ -1,7 +1,5 @@
 //go:build edges
 
-// Package edges runs headgate beside real proxies, with the configurations of docs/edges.md: the
-// proxy asks headgate about each request, and forwards it itself.
 package edges
 
 import (

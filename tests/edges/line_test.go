@@ -139,7 +139,7 @@ func TestCrowd(t *testing.T) {
 		}
 		defer o.Close()
 		w := e.open(t, strings.TrimPrefix(o.URL, "http://"),
-			"total_active_users: 40, new_users_per_minute: 80, session_duration: 3s")
+			"total_active_users: 40, new_users_per_minute: 80, session_duration: 3s, join_limit: {amount: 0}")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		got, err := visitors.Run(ctx, visitors.Config{URL: "http://" + w.addr + "/", Host: "shop.example", N: 400,
