@@ -27,7 +27,7 @@ type edge struct {
 // places are the addresses that replace those of the docs.
 type places struct{ listen, decide, envoy, origin string }
 
-var edges = []edge{{"nginx", startNginx}, {"caddy", startCaddy}, {"haproxy", startHAProxy},
+var kinds = []edge{{"nginx", startNginx}, {"caddy", startCaddy}, {"haproxy", startHAProxy},
 	{"envoy", startEnvoy}}
 
 // blocks returns the code blocks of a language in docs/edges.md, in order, with other addresses.
@@ -176,7 +176,7 @@ func (e *edge) open(t *testing.T, origin, room string) *world {
 
 // each runs a test for each kind of proxy.
 func each(t *testing.T, test func(t *testing.T, e *edge)) {
-	for i := range edges {
-		t.Run(edges[i].name, func(t *testing.T) { test(t, &edges[i]) })
+	for i := range kinds {
+		t.Run(kinds[i].name, func(t *testing.T) { test(t, &kinds[i]) })
 	}
 }
