@@ -99,7 +99,7 @@ func startNginx(t *testing.T, addr string, to places) {
 	for _, kind := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
 		temp += fmt.Sprintf("%s_temp_path %s/%s;\n", kind, dir, kind)
 	}
-	file := write(t, dir, "nginx.conf", "daemon off;\npid "+dir+"/pid;\nerror_log stderr;\n"+
+	file := write(t, dir, "nginx.conf", "user root;\ndaemon off;\npid "+dir+"/pid;\nerror_log stderr;\n"+
 		"worker_processes 1;\nevents { worker_connections 4096; }\nhttp {\naccess_log off;\n"+temp+
 		blocks(t, "nginx", addr, to)[0]+"}\n")
 	run(t, dir, addr, "nginx", "-e", "stderr", "-c", file)
@@ -137,6 +137,7 @@ func startEnvoy(t *testing.T, addr string, to places) {
 // world is a headgate beside a proxy.
 type world struct {
 	addr, admin string // of the proxy, and of headgate's operators
+	file        string // the configuration of headgate
 	headgate    *crowd.Process
 }
 
@@ -165,13 +166,19 @@ func (e *edge) open(t *testing.T, origin, room string) *world {
 	t.Helper()
 	to := places{loopback.Free(t), loopback.Free(t), loopback.Free(t), origin}
 	w := &world{addr: loopback.Free(t), admin: loopback.Free(t)}
-	file := write(t, t.TempDir(), "headgate.yaml", "listen: "+to.listen+"\nadmin_listen: "+w.admin+
+	dir := t.TempDir()
+	w.file = write(t, dir, "headgate.yaml", "data: "+dir+"/data\nlisten: "+to.listen+"\nadmin_listen: "+w.admin+
 		"\ndecide: {listen: "+to.decide+"}\nenvoy: {listen: "+to.envoy+", decide: true}\ntrusted_proxies: [127.0.0.1]\nrooms:\n"+
 		"  - {name: shop, host: shop.example, origin: \"http://"+origin+"\", "+room+"}\n")
-	w.headgate = crowd.Start(t, build(t), "run", "--config", file)
-	crowd.AwaitReady(t, "http://"+w.admin)
+	w.startHeadgate(t)
 	e.start(t, w.addr, to)
 	return w
+}
+
+func (w *world) startHeadgate(t *testing.T) {
+	t.Helper()
+	w.headgate = crowd.Start(t, build(t), "run", "--config", w.file)
+	crowd.AwaitReady(t, "http://"+w.admin)
 }
 
 // each runs a test for each kind of proxy.
