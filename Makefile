@@ -181,7 +181,7 @@ ENVOY := $(CURDIR)/bin/edges/envoy/_bin/envoy
 
 .PHONY: edges
 edges: setup-edges ## real nginx, Caddy, HAProxy and Envoy that ask headgate about each request: 5 min
-	$(TEST) -count=1 -v -timeout 15m -tags edges ./tests/edges -envoy '$(ENVOY)' 2>&1 | $(SOME)
+	$(TEST) -count=1 -v -timeout 15m -parallel 4 -tags edges ./tests/edges -envoy '$(ENVOY)' 2>&1 | $(SOME)
 
 # A module of its own, as limiters is.
 .PHONY: cloudflare

@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
-	"net/url"
 	"strconv"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -44,9 +43,9 @@ func (s *Service) authorize(ctx context.Context, q *auth.CheckRequest) (*auth.Ch
 // that of the connection to Envoy, unless that is a trusted proxy itself.
 func visitorRequest(ctx context.Context, a *auth.AttributeContext) (*http.Request, error) {
 	h := a.GetRequest().GetHttp()
-	u, err := url.ParseRequestURI(h.GetPath())
-	if err != nil || h.GetPath()[0] != '/' {
-		return nil, invalid("the visitor's target %.80q is no path", h.GetPath())
+	u, err := forwardauth.Target(h.GetPath())
+	if err != nil {
+		return nil, err
 	}
 	r := &http.Request{
 		Method: h.GetMethod(), Host: h.GetHost(), URL: u, RequestURI: h.GetPath(),

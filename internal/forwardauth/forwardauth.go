@@ -116,9 +116,9 @@ func (f *form) request(r *http.Request) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	u, err := url.ParseRequestURI(uri) // as net/http reads a request line
-	if err != nil || uri[0] != '/' {
-		return nil, fmt.Errorf("the visitor's target %.80q is no path", uri)
+	u, err := Target(uri)
+	if err != nil {
+		return nil, err
 	}
 	q := r.Clone(r.Context())
 	q.Method, q.Host, q.URL, q.RequestURI = method, host, u, uri
@@ -133,6 +133,15 @@ func (f *form) request(r *http.Request) (*http.Request, error) {
 		q.Header["X-Forwarded-Proto"] = []string{proto}
 	}
 	return q, nil
+}
+
+// Target parses the visitor's target as net/http parses that of a request line.
+func Target(uri string) (*url.URL, error) {
+	u, err := url.ParseRequestURI(uri)
+	if err != nil || uri[0] != '/' || strings.ContainsFunc(uri, func(c rune) bool { return c <= ' ' || c == 0x7f }) {
+		return nil, fmt.Errorf("the visitor's target %.80q is no path", uri)
+	}
+	return u, nil
 }
 
 var errMissing = errors.New("headers of the visitor's request are missing, or sent twice")

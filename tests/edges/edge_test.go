@@ -5,6 +5,7 @@ package edges
 import (
 	"flag"
 	"fmt"
+	"log"
 	"net"
 	"os"
 	"os/exec"
@@ -141,24 +142,22 @@ type world struct {
 	headgate    *crowd.Process
 }
 
-var binary string
+var binary string // headgate, built by TestMain
 
-func TestMain(m *testing.M) { os.Exit(m.Run()) }
+func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
 
-// build builds the binary once.
-func build(t *testing.T) string {
-	if binary == "" {
-		dir, err := os.MkdirTemp("", "edges")
-		if err != nil {
-			t.Fatal(err)
-		}
-		binary = filepath.Join(dir, "headgate")
-		cmd := exec.Command("go", "build", "-o", binary, "github.com/headgate/headgate/cmd/headgate")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "edges")
+	if err != nil {
+		log.Fatal(err)
 	}
-	return binary
+	defer os.RemoveAll(dir)
+	binary = filepath.Join(dir, "headgate")
+	cmd := exec.Command("go", "build", "-o", binary, "github.com/headgate/headgate/cmd/headgate")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		log.Fatalf("%v\n%s", err, out)
+	}
+	return m.Run()
 }
 
 // open starts headgate with the given keys of a room, and a proxy that asks it.
@@ -177,13 +176,16 @@ func (e *edge) open(t *testing.T, origin, room string) *world {
 
 func (w *world) startHeadgate(t *testing.T) {
 	t.Helper()
-	w.headgate = crowd.Start(t, build(t), "run", "--config", w.file)
+	w.headgate = crowd.Start(t, binary, "run", "--config", w.file)
 	crowd.AwaitReady(t, "http://"+w.admin)
 }
 
 // each runs a test for each kind of proxy.
 func each(t *testing.T, test func(t *testing.T, e *edge)) {
 	for i := range kinds {
-		t.Run(kinds[i].name, func(t *testing.T) { test(t, &kinds[i]) })
+		t.Run(kinds[i].name, func(t *testing.T) {
+			t.Parallel() // they wait more than they work
+			test(t, &kinds[i])
+		})
 	}
 }

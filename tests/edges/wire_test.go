@@ -269,7 +269,7 @@ func TestEnvoyAsksByGRPC(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer raw.Close()
-	fmt.Fprint(raw, "GET / HTTP/1.1\r\n\r\n")
+	fmt.Fprint(raw, "GET / HTTP/1.1\r\nHost: shop.example\r\n\r\n")
 	if _, err := io.Copy(io.Discard, raw); err != nil {
 		t.Logf("closed: %v", err)
 	}
