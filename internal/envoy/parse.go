@@ -28,10 +28,10 @@ const (
 // name of the file in errors. The error joins one [*config.Fault] for each mistake, with its
 // position.
 func ParseRules(name string, text []byte) (*Rules, error) {
-	p := &parser{file: name, rules: &Rules{domains: map[string]*domain{}}}
-	root := p.load(text)
+	p := newParser(name)
+	root := p.Load(text)
 	if root == nil {
-		return nil, p.err()
+		return nil, p.Err()
 	}
 	fields := p.mapping("", root, fileKeys)
 	d := &domain{file: name, top: node{next: map[string]*node{}}}
@@ -40,7 +40,7 @@ func ParseRules(name string, text []byte) (*Rules, error) {
 		p.fault("domain", root, "write domain: and a name", "is missing or empty")
 	}
 	p.descriptors(spot{key: "descriptors", path: []string{id}}, fields["descriptors"], &d.top)
-	if err := p.err(); err != nil {
+	if err := p.Err(); err != nil {
 		return nil, err
 	}
 	p.rules.domains[id] = d

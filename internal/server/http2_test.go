@@ -636,6 +636,33 @@ func TestAnOriginThatSwitchesUnasked(t *testing.T) {
 	}
 }
 
+// ReverseProxy adds the headers of a 101 after Hijack, when the room has read the commands of the
+// answer: revoke reached the visitor and ended nothing.
+func TestA101RevokesAndTellsNobody(t *testing.T) {
+	for _, name := range []string{"Headgate-Command", "cf-waiting-room-command"} {
+		origin, heads := rawOrigin(t, "HTTP/1.1 101 Switching Protocols\r\n"+
+			"Connection: Upgrade\r\nUpgrade: websocket\r\n"+name+": revoke\r\nX-Own: kept\r\n\r\nframes")
+		visitors, operators, _ := start(t, origin, oneRoom)
+		c, in := dial(t, visitors)
+		io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n"+toWebSocket+"\r\n")
+		res, err := http.ReadResponse(in, nil)
+		if err != nil || res.StatusCode != http.StatusSwitchingProtocols || res.Header.Get("X-Own") != "kept" {
+			t.Fatalf("%v %v", res, err)
+		}
+		<-heads
+		if res.Header.Get(name) != "" {
+			t.Errorf("the visitor reads %s", name)
+		}
+		if got := roomStatus(t, operators).Totals.Revoked; got != 1 {
+			t.Errorf("%s: %d sessions were ended", name, got)
+		}
+		frames := make([]byte, 6)
+		if _, err := io.ReadFull(in, frames); err != nil || string(frames) != "frames" {
+			t.Errorf("%s: %q %v", name, frames, err)
+		}
+	}
+}
+
 // okAnswer is a short answer of an origin.
 const okAnswer = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
 
