@@ -415,7 +415,8 @@ func TestCookieCrumbs(t *testing.T) {
 			for _, cookies := range [][]string{all, one, slices.Concat(all, []string{pass})} {
 				if status, body := ask(piece, cookies); status != "200" || !strings.HasPrefix(body, "inside ") {
 					t.Errorf("%s, pieces of %d: a pass gets %s", what, piece, status)
-				} else if strings.Contains(body, name) || strings.HasPrefix(own, "c0=") && body != "inside "+own {
+				} else if strings.Contains(body, name) ||
+					strings.HasPrefix(own, "c0=") && body != "inside "+own {
 					t.Errorf("%s: the origin reads %.500q", what, body)
 				}
 			}
