@@ -35,9 +35,9 @@ func Kinds() []string { return slices.Sorted(maps.Keys(templates)) }
 // A plan is what a template gets.
 type plan struct {
 	Listen, Decide, Envoy string // addresses of headgate
-	Sites                 []site
+	Hosts                 []site
 	Origins               []origin
-	Backends              []string // lines of HAProxy that choose a backend
+	Choices               []string // lines of HAProxy that choose an origin
 }
 
 // A site is a host with its rooms, those with longer paths first.
@@ -122,9 +122,9 @@ func planOf(kind string, c *config.Config) (*plan, error) {
 	for _, host := range slices.SortedFunc(maps.Keys(hosts), byHost) {
 		rooms := hosts[host]
 		slices.SortStableFunc(rooms, func(a, b room) int { return cmp.Compare(len(b.Path), len(a.Path)) })
-		p.Sites = append(p.Sites, site{host, rooms})
+		p.Hosts = append(p.Hosts, site{host, rooms})
 	}
-	p.Backends = p.backends()
+	p.Choices = p.backends()
 	return p, nil
 }
 
@@ -188,7 +188,7 @@ func (p *plan) backends() (lines []string) {
 	if len(p.Origins) == 1 {
 		return []string{"default_backend " + p.Origins[0].Name}
 	}
-	for _, s := range p.Sites {
+	for _, s := range p.Hosts {
 		host := ""
 		if s.Host != "" {
 			host = " { hdr(host),field(1,:) -i " + s.Host + " }"
