@@ -80,15 +80,6 @@ func (c *canvas) line(y, width int, color bool) string {
 	return b.String()
 }
 
-// text returns the whole picture, for tests.
-func (c *canvas) text() string {
-	var b strings.Builder
-	for y := range rows {
-		b.WriteString(c.line(y, columns, false) + "\n")
-	}
-	return strings.TrimRight(b.String(), "\n") + "\n"
-}
-
 // frame returns the picture as bytes for a terminal of this size. The frame starts at the upper
 // left corner and overwrites the previous one, so that nothing flickers.
 func (c *canvas) frame(width, height int, color bool) string {
