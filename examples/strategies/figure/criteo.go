@@ -9,13 +9,6 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-const criteo = "Criteo, “Distributed rate limiting” (limit: 100 calls a minute)"
-
-const (
-	drawn    = 10 * time.Minute // length of the stream in the pictures; chosen
-	measured = 2 * time.Hour    // length of the same stream in the table; chosen
-)
-
 // A way is one way to count the calls of the last minute.
 type way struct {
 	name string

@@ -9,6 +9,13 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
+const criteo = "Criteo, “Distributed rate limiting” (limit: 100 calls a minute)"
+
+const (
+	drawn    = 10 * time.Minute // length of the stream in the pictures; chosen
+	measured = 2 * time.Hour    // length of the same stream in the table; chosen
+)
+
 // A candidate is a rule of package limit in the table of algorithms.
 type candidate struct {
 	name string

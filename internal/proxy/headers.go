@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"errors"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -16,41 +15,6 @@ const (
 	commandHeader   = "Headgate-Command"
 	cfCommandHeader = "Cf-Waiting-Room-Command"
 )
-
-// rewrite makes the origin's request from the client's. ReverseProxy has already removed the
-// hop-by-hop headers and the client's Forwarded and X-Forwarded-*.
-func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
-	pr.SetURL(p.origin)
-	if !p.originHost {
-		pr.Out.Host = pr.In.Host
-	}
-	// ReverseProxy drops and reorders a query with ";" or a stray "%", which breaks signed URLs. No
-	// decision here depends on the query, so it does no harm if headgate and the origin parse it
-	// differently.
-	pr.Out.URL.RawQuery = pr.In.URL.RawQuery
-	delete(pr.Out.Header, pollHeader)
-	if !wire.OpensWebSocket(pr.In) {
-		delete(pr.Out.Header, "Connection") // ReverseProxy sets it only for an upgrade
-		wire.DropUpgrade(pr.Out.Header)
-	}
-	trusted := p.isTrusted(pr.In)
-	dropClaims(pr.Out.Header, trusted)
-	pr.Out.Trailer = nil // some origins read trailers as headers, and ReverseProxy only announces them
-	stripCookies(pr.Out.Header, p.prefix)
-	forwarded(pr, trusted)
-	if pr.Out.Body != nil {
-		pr.Out.Body = &upload{ReadCloser: pr.Out.Body}
-	}
-}
-
-// isTrusted reports whether the peer of r is one of the trusted proxies.
-func (p *Proxy) isTrusted(r *http.Request) bool {
-	if len(p.trusted) == 0 {
-		return false
-	}
-	addr, ok := peerAddr(r.RemoteAddr)
-	return ok && contains(p.trusted, addr)
-}
 
 // dropClaims removes other spellings of the headers that headgate owns. From peers that are not
 // trusted, it also removes what they claim about the client and the original request.
@@ -143,25 +107,6 @@ func withoutCookies(line, prefix string) string {
 		b.WriteString(part)
 	}
 	return b.String()
-}
-
-// errNotAsked reports an unrequested 101 of the origin, which would open a tunnel past headgate.
-var errNotAsked = errors.New("the origin switches to another protocol, and was asked for no WebSocket")
-
-// modify changes the origin's answer before ReverseProxy passes it on.
-func (p *Proxy) modify(res *http.Response) error {
-	if res.StatusCode == http.StatusSwitchingProtocols && !wire.OpensWebSocket(res.Request) {
-		return errNotAsked
-	}
-	var err error
-	if p.onResponse != nil {
-		err = p.onResponse(res)
-	}
-	if !p.keepCommands {
-		dropCommands(res.Header)
-	}
-	wire.DropHeads(res.Trailer, "")
-	return err
 }
 
 // dropCommands removes the headers that the origin sends for headgate, not for the visitor.

@@ -10,3 +10,12 @@
 // limit decides what limits let pass, and a test compares it with the models. Package slot divides
 // slots among data centers. Whole scenarios run in internal/sim.
 package figure
+
+import "github.com/headgate/headgate/internal/sim/report"
+
+// All returns every figure, from one seed: Cloudflare's, Criteo's, Azure's.
+func All(seed uint64) []report.Figure {
+	figures := []report.Figure{slotsPerWorker(), curves(), latencies(seed)}
+	figures = append(figures, limits(seed)...)
+	return append(figures, retries(), smoothing(), granted(seed), partitioned(seed))
+}

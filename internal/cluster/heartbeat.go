@@ -7,8 +7,31 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// HeartbeatInterval is the longest time between two heartbeats of a node.
-const HeartbeatInterval = beatEvery
+// HeartbeatInterval is the longest time between two heartbeats of a node. Chosen.
+const HeartbeatInterval = 500 * time.Millisecond
+
+// A Member is a process that shares the store with others.
+type Member struct {
+	Name      string    `json:"name"`
+	Life      uint64    `json:"life"` // random, chosen at the start
+	CanHost   bool      `json:"hosts"`
+	Version   string    `json:"version"`
+	StartedAt time.Time `json:"began"`
+	Wall      time.Time `json:"wall"`
+	Rooms     []string  `json:"rooms"` // rooms whose counters it hosts now
+	Leaving   bool      `json:"leaving,omitempty"`
+
+	Skew         time.Duration `json:"-"` // its wall clock less ours at its last heartbeat
+	heard, first time.Duration // own clock: last and first heartbeat
+}
+
+// Processes that may host rooms publish under beatName, all others under workersName. A worker has
+// no right to publish under beatName (package rights): with a false list of hosted rooms it could
+// make all hosts give up their rooms.
+const (
+	beatName    = "members"
+	workersName = "workers"
+)
 
 // ListenHeartbeats calls f with each heartbeat of every node, one after the other, until stop is
 // called. It is for processes that watch the nodes and are not nodes themselves.

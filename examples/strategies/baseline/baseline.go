@@ -13,3 +13,14 @@
 //
 // These are not the original programs, which are not public, and not measurements of them.
 package baseline
+
+import "github.com/headgate/headgate/internal/sim"
+
+// Strategies returns the models of other systems, in historical order: Waiting Room's three, then
+// those of distributed rate limiting.
+func Strategies() []sim.Strategy {
+	return []sim.Strategy{
+		evenSplit(), adaptiveSplit(), counters(), static(), sticky(), asyncCounts(), eventLog(),
+		rateLeases(),
+	}
+}
