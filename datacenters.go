@@ -21,15 +21,15 @@ var ErrDatacenter = errors.New("no such data center for this")
 func (r *Room) MoveAnywhere(ctx context.Context, to string, gone bool) error {
 	e := r.face.Load().cfg.Engine
 	switch {
-	case e.sites == nil:
+	case e.datacenters == nil:
 		return fmt.Errorf("%w: there is but one", ErrDatacenter)
-	case to == e.sites.Home():
+	case to == e.datacenters.Home():
 		return nil
-	case to != e.sites.Own() && !slices.Contains(e.sites.Names(), to):
+	case to != e.datacenters.Own() && !slices.Contains(e.datacenters.Names(), to):
 		return fmt.Errorf("%w: %q", ErrDatacenter, to)
 	case !gone:
-		return e.sites.Move(ctx, r.Config().Name, to)
-	case to != e.sites.Own():
+		return e.datacenters.Move(ctx, r.Config().Name, to)
+	case to != e.datacenters.Own():
 		return fmt.Errorf("%w: a home that is gone is replaced at a node of %s itself", ErrDatacenter, to)
 	}
 	return r.above.RecreateAnywhere(ctx, r.counter.State(0, 0))
@@ -37,40 +37,40 @@ func (r *Room) MoveAnywhere(ctx context.Context, to string, gone bool) error {
 
 // CheckDatacenter returns an error that says why a data center does not answer, or nil if it
 // answers.
-func (e *Engine) CheckDatacenter(ctx context.Context, site string) error {
+func (e *Engine) CheckDatacenter(ctx context.Context, name string) error {
 	switch {
-	case e.sites == nil:
+	case e.datacenters == nil:
 		return fmt.Errorf("%w: there is but one", ErrDatacenter)
-	case site != e.sites.Own() && !slices.Contains(e.sites.Names(), site):
-		return fmt.Errorf("%w: %q", ErrDatacenter, site)
+	case name != e.datacenters.Own() && !slices.Contains(e.datacenters.Names(), name):
+		return fmt.Errorf("%w: %q", ErrDatacenter, name)
 	}
-	return e.sites.Check(ctx, site)
+	return e.datacenters.Check(ctx, name)
 }
 
 // AnywhereHome returns the data center that holds the slots which belong to no data center, or ""
 // if there is only one data center.
 func (e *Engine) AnywhereHome() string {
-	if e.sites == nil {
+	if e.datacenters == nil {
 		return ""
 	}
-	return e.sites.Home()
+	return e.datacenters.Home()
 }
 
 // AnnounceAnywhere is the second step of a move: it informs all data centers of the new home.
 func (e *Engine) AnnounceAnywhere(ctx context.Context, to string) error {
-	if e.sites == nil || to == e.sites.Home() {
+	if e.datacenters == nil || to == e.datacenters.Home() {
 		return nil
 	}
-	return e.sites.AnnounceAnywhere(ctx, to)
+	return e.datacenters.AnnounceAnywhere(ctx, to)
 }
 
 // FinishAnywhereMove finishes an interrupted move of rooms from this data center. It returns the
 // destination, or "" if there is no such move.
 func (e *Engine) FinishAnywhereMove(ctx context.Context, rooms []string) (to string, err error) {
-	if e.sites == nil {
+	if e.datacenters == nil {
 		return "", nil
 	}
-	return e.sites.FinishMove(ctx, rooms)
+	return e.datacenters.FinishMove(ctx, rooms)
 }
 
 // MarkDatacentersDown takes back what the room has lent to the data centers off, which an operator
@@ -78,25 +78,25 @@ func (e *Engine) FinishAnywhereMove(ctx context.Context, rooms []string) (to str
 // other data centers that have not reported what they hold since Anywhere was moved.
 func (r *Room) MarkDatacentersDown(ctx context.Context, off []string) (missing []string, err error) {
 	e := r.face.Load().cfg.Engine
-	if e.sites == nil {
+	if e.datacenters == nil {
 		return nil, fmt.Errorf("%w: there is but one", ErrDatacenter)
 	}
-	for _, site := range off {
-		if !slices.Contains(e.sites.Names(), site) {
-			return nil, fmt.Errorf("%w: %q", ErrDatacenter, site)
+	for _, name := range off {
+		if !slices.Contains(e.datacenters.Names(), name) {
+			return nil, fmt.Errorf("%w: %q", ErrDatacenter, name)
 		}
 	}
-	return e.sites.MarkDown(ctx, r.Config().Name, off)
+	return e.datacenters.MarkDown(ctx, r.Config().Name, off)
 }
 
 // MessagesSent returns the number of messages that this process has sent to each other data center.
 func (e *Engine) MessagesSent() map[string]int64 {
-	if e.sites == nil {
+	if e.datacenters == nil {
 		return nil
 	}
 	m := map[string]int64{}
-	for _, name := range e.sites.Names() {
-		m[name] = e.sites.MessagesSent(name)
+	for _, name := range e.datacenters.Names() {
+		m[name] = e.datacenters.MessagesSent(name)
 	}
 	return m
 }

@@ -35,8 +35,8 @@
 //
 // From the top down: room opens a Room, and handler decides each request; roam moves a place to
 // another data center, and rules applies expressions and grace. answer and view write what visitors
-// and apps get. worker has the slots lent to this process; session, status and config have types.
-// engine stores rooms, with datacenters for several of them.
+// and apps get. worker has the slots lent to this process; session and config have types, and
+// status fills those of package status. engine stores rooms, with datacenters for several of them.
 //
 // # Limitations
 //

@@ -91,13 +91,13 @@ type limitAccess = quota.Access
 // goroutines may use it at once.
 type Engine struct {
 	limitAccess
-	store   store.Store
-	nats    *store.NATS
-	alone   bool
-	bus     *store.Bus
-	members *cluster.Members     // nil: no other processes
-	sites   *counter.Datacenters // nil: one data center
-	keys    atomic.Pointer[ticket.Ring]
+	store       store.Store
+	nats        *store.NATS
+	alone       bool
+	bus         *store.Bus
+	members     *cluster.Members     // nil: no other processes
+	datacenters *counter.Datacenters // nil: one data center
+	keys        atomic.Pointer[ticket.Ring]
 
 	mu    sync.Mutex
 	rooms map[string]bool // open rooms
@@ -158,17 +158,17 @@ func OpenEngine(ctx context.Context, cfg EngineConfig) (*Engine, error) {
 			Name: cfg.Node, Life: rand.Uint64(), CanHost: cfg.CanHost,
 			Version: cfg.Version, StartedAt: time.Now(),
 		}, cfg.Boot, cfg.Log)
-		e.joinSites(&cfg)
+		e.joinDatacenters(&cfg)
 		e.limitAccess = quota.NewAccess(quota.NewShared(quota.Config{
 			Store: e.store, Bus: e.bus, Members: e.members, Boot: cfg.Boot, Log: cfg.Log,
-			SoleHost: cfg.SoleHost, Datacenters: e.sites,
+			SoleHost: cfg.SoleHost, Datacenters: e.datacenters,
 		}))
 	}
 	return e, nil
 }
 
-// joinSites connects the rooms of this engine with the same rooms in other data centers.
-func (e *Engine) joinSites(cfg *EngineConfig) {
+// joinDatacenters connects the rooms of this engine with the same rooms in other data centers.
+func (e *Engine) joinDatacenters(cfg *EngineConfig) {
 	d := cfg.Datacenters
 	if d == nil {
 		return
@@ -182,7 +182,7 @@ func (e *Engine) joinSites(cfg *EngineConfig) {
 			c.Links[name] = store.NewBus(d.Link(name))
 		}
 	}
-	e.sites = counter.NewDatacenters(c)
+	e.datacenters = counter.NewDatacenters(c)
 }
 
 // Run announces this process to the others that share the engine, and listens to them, until ctx
@@ -198,8 +198,8 @@ func (e *Engine) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { errs[0] = e.members.Run(ctx); stop() })
 	wg.Go(func() { errs[1] = e.SharedLimits().Run(ctx); stop() })
-	if e.sites != nil {
-		wg.Go(func() { errs[2] = e.sites.Run(ctx); stop() })
+	if e.datacenters != nil {
+		wg.Go(func() { errs[2] = e.datacenters.Run(ctx); stop() })
 	}
 	wg.Wait()
 	return errors.Join(errs...)

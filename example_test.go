@@ -13,7 +13,7 @@ import (
 )
 
 // A room with one slot in front of a handler: the second visitor waits.
-func ExampleRoom_Handler() {
+func Example() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	room, err := headgate.OpenRoom(ctx, headgate.RoomConfig{

@@ -54,8 +54,8 @@ type visitRequest struct {
 	link  string      // link that moves the place
 	way   way         // how the request is forwarded
 
-	worker *worker   // of the data center of the visitor's session or place, now or in future
-	desk   placeDesk // of the same data center
+	worker  *worker      // of the data center of the visitor's session or place, now or in future
+	counter placeCounter // of the same data center
 }
 
 // hasTicket reports whether the visitor's cookie names a place in a line.
@@ -252,7 +252,7 @@ func (r *Room) servePass(q *visitRequest) {
 	}
 	end := q.worker.entitled(&q.tok)
 	if q.worker.beyond(&q.tok, end) {
-		q.desk.ReportSuspectPass(q.r.Context())
+		q.counter.ReportSuspectPass(q.r.Context())
 		r.serveNewcomer(q)
 		return
 	}
@@ -332,9 +332,9 @@ func (r *Room) serveTicket(q *visitRequest) {
 		r.outOfReach(q)
 		return
 	}
-	p, err := q.desk.Poll(q.r.Context(), q.tok.Life, q.tok.ID, q.tok.Key)
+	p, err := q.counter.Poll(q.r.Context(), q.tok.Life, q.tok.ID, q.tok.Key)
 	if err == nil && p.AwaitTurn(q.r.Context()) {
-		p, err = q.desk.Poll(q.r.Context(), q.tok.Life, q.tok.ID, q.tok.Key)
+		p, err = q.counter.Poll(q.r.Context(), q.tok.Life, q.tok.ID, q.tok.Key)
 	}
 	if err != nil {
 		p.PollAfter = max(p.PollAfter, unreachableRetry)
@@ -388,7 +388,7 @@ func (r *Room) whyWaiting() State {
 
 // claim turns a called ticket into a session and lets the visitor in.
 func (r *Room) claim(q *visitRequest, p *counter.PlaceInfo) {
-	c, err := q.desk.Claim(q.r.Context(), p.Life, p.Number, q.tok.Key, q.f.cfg.claims())
+	c, err := q.counter.Claim(q.r.Context(), p.Life, p.Number, q.tok.Key, q.f.cfg.claims())
 	if err != nil || c.End == 0 {
 		r.notClaimed(q, p, err)
 		return
@@ -409,7 +409,7 @@ func (r *Room) claim(q *visitRequest, p *counter.PlaceInfo) {
 // the place; a used ticket has none.
 func (r *Room) notClaimed(q *visitRequest, p *counter.PlaceInfo, err error) {
 	if p.Number < counter.RoamerBit && (err == nil || errors.Is(err, counter.ErrNotCalled)) {
-		now, perr := q.desk.Poll(q.r.Context(), p.Life, p.Number, q.tok.Key)
+		now, perr := q.counter.Poll(q.r.Context(), p.Life, p.Number, q.tok.Key)
 		switch {
 		case perr != nil:
 		case now.Moved:
@@ -493,7 +493,7 @@ func (c *RoomConfig) restOf(t *ticket.Token, now slot.Time) time.Duration {
 // serveNewcomer handles a visitor without a pass and without a place. It gives the visitor a slot
 // if one is free and due, or else a place at the end of the line.
 func (r *Room) serveNewcomer(q *visitRequest) {
-	q.worker, q.desk = r.worker, r.counter
+	q.worker, q.counter = r.worker, r.counter
 	q.over = q.hasTicket() && !q.keeps
 	if q.r.Method == http.MethodHead && !q.peek {
 		r.serveHead(q)

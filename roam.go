@@ -17,8 +17,8 @@ import (
 // session and a place belong to one counter for life, and their state is requested from that
 // counter.
 
-// A placeDesk is a counter as a visitor with a ticket or a pass needs it.
-type placeDesk interface {
+// A placeCounter is a counter as a visitor with a ticket or a pass needs it.
+type placeCounter interface {
 	Poll(ctx context.Context, life, number, key uint64) (counter.PlaceInfo, error)
 	Claim(ctx context.Context, life, number, key uint64, hard time.Duration) (slot.ClaimReply, error)
 	Leave(ctx context.Context, life, number, key uint64) error
@@ -29,22 +29,22 @@ type placeDesk interface {
 // An abroad is the room in another data center: its counter, and a worker that reports to it the
 // visitors seen here. The worker admits no newcomers.
 type abroad struct {
-	desk   *counter.RemoteCounter
-	worker *worker
+	counter *counter.RemoteCounter
+	worker  *worker
 }
 
 // openAbroad creates the connections of the room to the other data centers.
 func (r *Room) openAbroad(cfg RoomConfig, c counter.Config) {
 	e := cfg.Engine
-	if e.sites == nil {
+	if e.datacenters == nil {
 		return
 	}
 	r.abroad = map[string]*abroad{}
-	for _, site := range e.sites.Names() {
-		a := &abroad{desk: counter.NewRemoteCounter(c, e.bus, site)}
+	for _, name := range e.datacenters.Names() {
+		a := &abroad{counter: counter.NewRemoteCounter(c, e.bus, name)}
 		a.worker = newWorker(cfg, c.Host, slot.LoanID(rand.Uint64()|1), true)
-		a.worker.lender = a.desk
-		r.abroad[site] = a
+		a.worker.lender = a.counter
+		r.abroad[name] = a
 	}
 }
 
@@ -59,8 +59,8 @@ func (r *Room) workers() []*worker {
 
 // own returns the name of this data center, or "" if it is the only one.
 func (r *Room) own() string {
-	if e := r.face.Load().cfg.Engine; e.sites != nil {
-		return e.sites.Own()
+	if e := r.face.Load().cfg.Engine; e.datacenters != nil {
+		return e.datacenters.Own()
 	}
 	return ""
 }
@@ -68,7 +68,7 @@ func (r *Room) own() string {
 // locate finds the counter of the visitor's session or place. One that was issued before there were
 // other data centers belongs to this one.
 func (r *Room) locate(q *visitRequest) {
-	q.worker, q.desk = r.worker, r.counter
+	q.worker, q.counter = r.worker, r.counter
 	if !q.has || r.abroad == nil || q.tok.Home == "" || q.tok.Home == r.own() {
 		return
 	}
@@ -77,7 +77,7 @@ func (r *Room) locate(q *visitRequest) {
 		q.has = false
 		return
 	}
-	q.worker, q.desk = a.worker, a.desk
+	q.worker, q.counter = a.worker, a.counter
 }
 
 // homeOf returns the data center of the visitor's counter.
@@ -153,7 +153,7 @@ func (r *Room) roam(q *visitRequest, came slot.Time) {
 		r.wait(q, &p, StateWaiting)
 		return
 	}
-	q.worker, q.desk = r.worker, r.counter
+	q.worker, q.counter = r.worker, r.counter
 	r.standing(q, &p)
 }
 
@@ -173,7 +173,7 @@ func (r *Room) stillRoams(q *visitRequest) bool {
 	if err != nil || p.Status == slot.TicketUnknown {
 		return false
 	}
-	q.worker, q.desk = r.worker, r.counter
+	q.worker, q.counter = r.worker, r.counter
 	r.standing(q, &p)
 	return true
 }
@@ -195,7 +195,7 @@ func (r *Room) serveMove(q *visitRequest) {
 			return
 		}
 	}
-	_, inside := r.stay(q.worker, &q.tok)
+	_, inside := r.session(q.worker, &q.tok)
 	switch {
 	case q.has && q.tok.Kind == ticket.Moved && link == "":
 		r.serveMoved(q)
@@ -228,7 +228,7 @@ func (r *Room) serveLink(q *visitRequest) {
 		r.serveTicket(q)
 		return
 	}
-	p, err := q.desk.Poll(q.r.Context(), q.tok.Life, q.tok.ID, q.tok.Key)
+	p, err := q.counter.Poll(q.r.Context(), q.tok.Life, q.tok.ID, q.tok.Key)
 	switch waits := p.Status == slot.TicketWaiting || p.Status == slot.TicketLate; {
 	case p.Moved:
 		r.serveMoved(q)
@@ -243,7 +243,7 @@ func (r *Room) serveLink(q *visitRequest) {
 // openLink asks the visitor to confirm that the place moves here, or moves it.
 func (r *Room) openLink(q *visitRequest, link string) {
 	own, had, keys := q.tok, q.hasTicket(), r.keys.Load()
-	from, desk := ticket.Token{}, q.desk
+	from, old := ticket.Token{}, q.counter
 	to, until, err := keys.OpenMove(&from, q.f.sealName(q.r), link)
 	q.tok, q.has = from, err == nil
 	r.locate(q)
@@ -256,14 +256,14 @@ func (r *Room) openLink(q *visitRequest, link string) {
 		r.wait(q, &counter.PlaceInfo{PollAfter: moveWithin}, StateMoveHere)
 		return
 	default:
-		err = q.desk.Move(q.r.Context(),
+		err = q.counter.Move(q.r.Context(),
 			counter.Move{Life: from.Life, Number: from.ID, From: from.Key, To: to})
 	}
 	switch {
 	case err == nil:
 		if had && (own.Life != from.Life || own.ID != from.ID) { // one device has one place
 			// If this fails, the place ends with its hold.
-			_ = desk.Leave(q.r.Context(), own.Life, own.ID, own.Key)
+			_ = old.Leave(q.r.Context(), own.Life, own.ID, own.Key)
 		}
 		q.tok.Key = to
 		r.setCookie(q)

@@ -21,16 +21,16 @@ import (
 	"github.com/headgate/headgate/internal/wire"
 )
 
-// A desk is a room's counter, in this process or at its host.
-type desk interface {
+// A roomCounter is a room's counter, in this process or at its host.
+type roomCounter interface {
 	lender
 	Join(ctx context.Context, lane uint64, hold, waited time.Duration) (counter.PlaceInfo, error)
-	placeDesk
+	placeCounter
 	Trace(ctx context.Context, find func(life uint64) (uint64, bool)) (counter.TicketTrace, error)
 	State(of slot.LoanID, opened int64) counter.State
 	Roam(ctx context.Context, id uint64, came slot.Time) (counter.PlaceInfo, error)
-	RemoteTime(ctx context.Context, site string) (counter.RemoteTime, error)
-	Reachability(site string) (late, silent bool)
+	RemoteTime(ctx context.Context, datacenter string) (counter.RemoteTime, error)
+	Reachability(datacenter string) (late, silent bool)
 	Hold(yes bool)
 	SetPlan(ctx context.Context, p counter.Plan) error
 	Reconfigure(ctx context.Context, s counter.Settings) error
@@ -44,7 +44,7 @@ type Room struct {
 	durations
 	boot    func() time.Duration
 	keys    *atomic.Pointer[ticket.Ring]
-	counter desk
+	counter roomCounter
 	above   *counter.Handle // of Anywhere; nil with one data center
 	worker  *worker
 	abroad  map[string]*abroad // the same room in other data centers
@@ -153,16 +153,17 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 		host = cfg.Engine.members.Self().Name
 	}
 	cfg.params.Alone = cfg.Engine.alone
-	sites := cfg.Engine.sites
-	if sites != nil {
-		cfg.params.RecallWait, cfg.params.Datacenter = counter.RecallWaitBelow, sites.Own()
+	datacenters := cfg.Engine.datacenters
+	if datacenters != nil {
+		cfg.params.RecallWait, cfg.params.Datacenter = counter.RecallWaitBelow, datacenters.Own()
 	}
 	r.worker = newWorker(cfg, host, slot.LoanID(rand.Uint64()|1), false)
 	ccfg := counter.Config{
 		Room: cfg.Name, Host: host, Store: cfg.Engine.store, Params: cfg.params,
-		Settings: cfg.settings(), Plan: cfg.Draw.plan(), Boot: cfg.Boot, Log: cfg.Log, Datacenters: sites,
+		Settings: cfg.settings(), Plan: cfg.Draw.plan(), Boot: cfg.Boot, Log: cfg.Log,
+		Datacenters: datacenters,
 	}
-	if sites != nil {
+	if datacenters != nil {
 		r.above = counter.NewAnywhere(ccfg, cfg.Engine.bus, cfg.Engine.members)
 		ccfg.Anywhere, ccfg.Estimate = r.above, r.worker.clock.Estimate
 	}
@@ -295,7 +296,7 @@ func (r *Room) Run(ctx context.Context) error {
 		return nil
 	}
 	if bus := cfg.Engine.bus; bus != nil {
-		deaf, err := bus.Serve(r.stayName(cfg.Engine.members.Self().Name), r.answerStay)
+		deaf, err := bus.Serve(r.sessionName(cfg.Engine.members.Self().Name), r.answerSession)
 		if err != nil {
 			return err
 		}

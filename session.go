@@ -43,7 +43,7 @@ func SessionOf(w http.ResponseWriter) (s Session, ok bool) {
 	for {
 		switch x := w.(type) {
 		case *answer:
-			return x.room.stay(x.worker, &x.tok)
+			return x.room.session(x.worker, &x.tok)
 		case interface{ Unwrap() http.ResponseWriter }:
 			w = x.Unwrap()
 		default:
@@ -61,10 +61,10 @@ func (r *Room) PeekSession(req *http.Request) (s Session, ok bool) {
 	if r.locate(q); !q.worker.visits.Allows(q.from(&sessions.Session{ID: slot.SessionID(q.tok.ID)})) {
 		return s, false
 	}
-	return r.stay(q.worker, &q.tok)
+	return r.session(q.worker, &q.tok)
 }
 
-func (r *Room) stay(w *worker, tok *ticket.Token) (s Session, ok bool) {
+func (r *Room) session(w *worker, tok *ticket.Token) (s Session, ok bool) {
 	if tok.Kind != ticket.Pass || tok.ID == 0 {
 		return s, false
 	}
@@ -100,12 +100,13 @@ func (r *Room) whole(w *worker, tok *ticket.Token, end slot.Time) slot.Time {
 // Errors of EndSession: the text is no Pass of a session of this room, or a node may go on serving
 // the session.
 var (
-	ErrNoPass   = errors.New("no pass of a visit of this room")
-	ErrNotEnded = errors.New("the visit may go on at another node")
+	ErrNoPass   = errors.New("no pass of a session of this room")
+	ErrNotEnded = errors.New("the session may go on at another node")
 )
 
-// stayInFlight is the answer of a node where the session ends with the last byte of its requests.
-const stayInFlight = "in flight"
+// sessionInFlight is the answer of a node at which the session ends with the last byte of its
+// requests.
+const sessionInFlight = "in flight"
 
 // EndSession ends the session of a Pass, as the origin's revoke does. Its slot is free once no
 // request of it is in flight at any node. Its next request is a newcomer's. ended is false if the
@@ -145,7 +146,7 @@ func (r *Room) leftHere(ctx context.Context, w *worker, tok ticket.Token, from s
 	r.telling.run(context.WithoutCancel(ctx), func(ctx context.Context) {
 		inFlight, err := r.endElsewhere(ctx, &tok)
 		if err != nil {
-			r.face.Load().cfg.Log.Warn("a visit was ended, and its slot is not free yet", "error", err)
+			r.face.Load().cfg.Log.Warn("a session was ended, and its slot is not free yet", "error", err)
 		} else if !inFlight {
 			w.leave(slot.SessionID(tok.ID), from, true)
 		}
@@ -179,8 +180,10 @@ func (b *background) run(ctx context.Context, f func(context.Context)) {
 	f(ctx)
 }
 
-// stayName returns the name under which a node answers requests about what is in flight.
-func (r *Room) stayName(node string) string { return "stay." + r.face.Load().cfg.Name + "/" + node }
+// sessionName returns the name under which a node answers requests about what is in flight.
+func (r *Room) sessionName(node string) string {
+	return "session." + r.face.Load().cfg.Name + "/" + node
+}
 
 // endElsewhere ends a session at all other nodes. It reports whether one of them has requests of it
 // in flight: then the session ends there.
@@ -190,20 +193,20 @@ func (r *Room) endElsewhere(ctx context.Context, tok *ticket.Token) (inFlight bo
 		return false, nil
 	}
 	pass := r.keys.Load().Seal(nil, r.passName(), tok)
-	answers, err := engine.members.RequestAll(ctx, r.stayName, pass)
-	return slices.ContainsFunc(answers, func(a []byte) bool { return string(a) == stayInFlight }), err
+	answers, err := engine.members.RequestAll(ctx, r.sessionName, pass)
+	return slices.ContainsFunc(answers, func(a []byte) bool { return string(a) == sessionInFlight }), err
 }
 
-// answerStay ends a session as far as this node knows it. If requests of it are in flight here, it
+// answerSession ends a session as far as this node knows it. If requests of it are in flight here, it
 // ends with the last of them; otherwise the requesting node ends it.
-func (r *Room) answerStay(_ context.Context, pass []byte) []byte {
+func (r *Room) answerSession(_ context.Context, pass []byte) []byte {
 	q := &visitRequest{f: r.face.Load(), has: true}
 	if r.keys.Load().Open(&q.tok, r.passName(), string(pass)) != nil {
 		return nil
 	}
 	if r.locate(q); q.has {
 		if _, left := q.worker.visits.End(slot.SessionID(q.tok.ID), slot.Time(q.tok.End)); !left {
-			return []byte(stayInFlight)
+			return []byte(sessionInFlight)
 		}
 	}
 	return []byte("ended")
@@ -220,7 +223,7 @@ func (r *Room) serveLeave(q *visitRequest) {
 		http.Error(q.w, "only the page of this site gives up a place", http.StatusForbidden)
 		return
 	case q.hasTicket():
-		err := q.desk.Leave(q.r.Context(), q.tok.Life, q.tok.ID, q.tok.Key)
+		err := q.counter.Leave(q.r.Context(), q.tok.Life, q.tok.ID, q.tok.Key)
 		if err != nil { // state unknown: the place stays, and the visitor may try again
 			r.wait(q, &counter.PlaceInfo{PollAfter: unreachableRetry}, StateWaiting)
 			return
@@ -249,7 +252,8 @@ func (r *Room) serveLeft(q *visitRequest) {
 // JavaScript, so the cookie of a new ticket comes back as early as possible.
 func (r *Room) serveHere(q *visitRequest) {
 	if q.hasTicket() {
-		_, _ = q.desk.Poll(q.r.Context(), q.tok.Life, q.tok.ID, q.tok.Key) // the next poll returns the state
+		// The next poll returns the state.
+		_, _ = q.counter.Poll(q.r.Context(), q.tok.Life, q.tok.ID, q.tok.Key)
 	}
 	h := q.w.Header()
 	h["Cache-Control"], h["Content-Type"] = noStore, gifType

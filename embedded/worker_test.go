@@ -127,9 +127,9 @@ func TestWorkerCannotWriteByTheReplyOfAnother(t *testing.T) {
 	}
 	// It receives its own request. A server that lets clients answer whatever they receive would
 	// let it publish to the reply subject.
-	sub, err := conn.SubscribeSync("headgate.1.ask.stay.shop")
+	sub, err := conn.SubscribeSync("headgate.1.ask.session.shop")
 	if err == nil {
-		err = conn.PublishRequest("headgate.1.ask.stay.shop", "headgate.record.keys", nil)
+		err = conn.PublishRequest("headgate.1.ask.session.shop", "headgate.record.keys", nil)
 	}
 	if err != nil {
 		t.Fatal(err)

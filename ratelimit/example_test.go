@@ -12,7 +12,7 @@ import (
 )
 
 // Each client may call twice a minute.
-func ExampleMiddleware() {
+func Example() {
 	limiter, err := ratelimit.New(ratelimit.Config{Limits: []ratelimit.Limit{{
 		Name: "api",
 		Rule: limit.Rule{Algorithm: limit.FixedWindow, Align: limit.FirstHit, Amount: 2, Window: time.Minute},

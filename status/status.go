@@ -50,7 +50,7 @@ type Record struct {
 	Quiet        float64 `json:"quiet_seconds"`   // how long newcomers are not admitted because the record was old
 	Latency      float64 `json:"write_seconds"`   // mean of the last writes
 	Damaged      string  `json:"damaged"`         // why the record cannot be read, or ""
-	LastHeard    float64 `json:"told_seconds"`    // since the host's last message; -1: never
+	LastHeard    float64 `json:"heard_seconds"`   // since the host's last message; -1: never
 }
 
 // Totals are counts since the start of the process.

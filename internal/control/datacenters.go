@@ -31,8 +31,8 @@ const (
 
 // A share is what one data center gives to another.
 type share struct {
-	Datacenter string           `json:"site"` // the data center that sends it
-	Keys       []node.KeyRecord `json:"keys"` // only its own keys, never those of a third data center
+	Datacenter string           `json:"datacenter"` // the data center that sends it
+	Keys       []node.KeyRecord `json:"keys"`       // only its own keys, never those of a third data center
 	Live       []sharedRoom     `json:"live"`
 	// Limits are the changes of limits that all data centers share. Only the home sends them.
 	Limits []sharedLimit `json:"limits,omitempty"`

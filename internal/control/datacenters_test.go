@@ -353,8 +353,8 @@ func FuzzShare(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(good)
-	f.Add([]byte(`{"site":"lhr","keys":[{"id":0}]}`))
-	f.Add([]byte(`{"site":"lhr","keys":null,"live":[null]}{}`))
+	f.Add([]byte(`{"datacenter":"lhr","keys":[{"id":0}]}`))
+	f.Add([]byte(`{"datacenter":"lhr","keys":null,"live":[null]}{}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		x, err := parseShare(b, "lhr")
 		if err != nil {

@@ -32,7 +32,7 @@ type roomChange struct {
 	// one with the greater version is valid; if the versions are equal, the one with the greater
 	// name. A record without pairs means that there are no changes any more.
 	Version    uint64 `json:"version,omitempty"`
-	Datacenter string `json:"site,omitempty"`
+	Datacenter string `json:"site,omitempty"` // as in older data folders
 
 	unreadable []byte // the record, if it cannot be decoded
 }
@@ -266,7 +266,7 @@ func (s *RoomChanges) adopt(ctx context.Context, file *config.Room, x *sharedRoo
 type sharedRoom struct {
 	Room       string            `json:"room"`
 	Version    uint64            `json:"version"`
-	Datacenter string            `json:"site"`
+	Datacenter string            `json:"datacenter"`
 	Pairs      map[string]string `json:"pairs"`
 	At         time.Time         `json:"at"`
 	By         string            `json:"by"`

@@ -92,7 +92,7 @@ type DatacentersConfig struct {
 // AnywhereHome is the data center in which Anywhere lives, and the number of its moves. Of two
 // values, the one with more moves is valid.
 type AnywhereHome struct {
-	Datacenter string `json:"site"`
+	Datacenter string `json:"site"` // as in older data folders
 	Moves      uint64 `json:"moves"`
 }
 
@@ -154,7 +154,7 @@ type Phase uint8
 
 // A Snapshot is what a data center shows the others of a room.
 type Snapshot struct {
-	Datacenter  string                 `json:"site"`
+	Datacenter  string                 `json:"datacenter"`
 	Home        AnywhereHome           `json:"home"`
 	Life        uint64                 `json:"life"`  // of its counter
 	Epoch       uint64                 `json:"epoch"` // of its time

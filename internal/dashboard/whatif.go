@@ -65,7 +65,7 @@ type outcome struct {
 type answer struct {
 	From    int64   `json:"from"`    // Unix seconds
 	Seconds float64 `json:"seconds"` // of the simulated period
-	Session float64 `json:"stay_seconds"`
+	Session float64 `json:"session_seconds"`
 	Seen    outcome `json:"seen"`  // observed by this process, series only
 	Now     outcome `json:"now"`   // the model with the current limits
 	Other   outcome `json:"other"` // the model with the limits of the question

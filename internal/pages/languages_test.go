@@ -3,6 +3,7 @@ package pages
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -374,4 +375,28 @@ func TestPluralForms(t *testing.T) {
 			t.Errorf("%d in Russian: %q, want %q", n, got, want)
 		}
 	}
+}
+
+// each calls yield with every text and its path, including the plural forms.
+func (f *wordFile) each(yield func(key, text string)) error {
+	for _, key := range slices.Sorted(maps.Keys(f.Page)) {
+		yield("page."+key, f.Page[key])
+	}
+	var live any
+	if err := json.Unmarshal(f.Live, &live); err != nil {
+		return err
+	}
+	var walk func(key string, v any)
+	walk = func(key string, v any) {
+		switch v := v.(type) {
+		case string:
+			yield(key, v)
+		case map[string]any:
+			for _, k := range slices.Sorted(maps.Keys(v)) {
+				walk(key+"."+k, v[k])
+			}
+		}
+	}
+	walk("live", live)
+	return nil
 }

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"golang.org/x/text/feature/plural"
@@ -142,28 +140,4 @@ var formNames = [...]string{
 // fill returns the page text key with {n} replaced. New uses it; answers do not.
 func (w *words) fill(key, n string) string {
 	return strings.ReplaceAll(w.text[key], "{n}", n)
-}
-
-// each calls yield with every text and its path, including the plural forms.
-func (f *wordFile) each(yield func(key, text string)) error {
-	for _, key := range slices.Sorted(maps.Keys(f.Page)) {
-		yield("page."+key, f.Page[key])
-	}
-	var live any
-	if err := json.Unmarshal(f.Live, &live); err != nil {
-		return err
-	}
-	var walk func(key string, v any)
-	walk = func(key string, v any) {
-		switch v := v.(type) {
-		case string:
-			yield(key, v)
-		case map[string]any:
-			for _, k := range slices.Sorted(maps.Keys(v)) {
-				walk(key+"."+k, v[k])
-			}
-		}
-	}
-	walk("live", live)
-	return nil
 }

@@ -110,22 +110,13 @@ func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
+// guard watches writes to a client that has stopped reading, if the context has a deadline. Other
+// contexts end together with their connection, and the watch costs each request three allocations.
 func (a *answer) guard() {
-	if ctx := a.r.Context(); a.stop == nil && ends(ctx) {
+	ctx := a.r.Context()
+	if _, ends := ctx.Deadline(); ends && a.stop == nil {
 		a.stop = context.AfterFunc(ctx, a.cut)
 	}
-}
-
-type endsKey struct{}
-
-// Ending marks a context that may be canceled while its client is still connected. Writes to a
-// client that has stopped reading are watched only with such a context, or with a deadline. Other
-// contexts end together with their connection, and the watch costs each request three allocations.
-func Ending(ctx context.Context) context.Context { return context.WithValue(ctx, endsKey{}, true) }
-
-func ends(ctx context.Context) bool {
-	_, deadline := ctx.Deadline()
-	return deadline || ctx.Value(endsKey{}) != nil
 }
 
 // cut makes the writes to the client fail, including one in progress.

@@ -28,7 +28,9 @@ func newStay() *stay {
 
 func (s *stay) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithCancelCause(Ending(r.Context()))
+		until, stop := context.WithTimeout(r.Context(), time.Hour)
+		defer stop()
+		ctx, cancel := context.WithCancelCause(until)
 		defer cancel(nil)
 		defer func() {
 			p := recover()
@@ -347,7 +349,9 @@ func TestLateEndOfStayIsHarmless(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.reverse.Transport = instant{}
-		ctx, cancel := context.WithCancelCause(Ending(t.Context()))
+		until, stop := context.WithTimeout(t.Context(), time.Hour)
+		defer stop()
+		ctx, cancel := context.WithCancelCause(until)
 		w := &deadlineWriter{silentWriter: silentWriter{h: make(http.Header)}}
 		p.ServeHTTP(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx))
 		cancel(ErrEnded)
@@ -362,8 +366,10 @@ func TestLateEndOfStayIsHarmless(t *testing.T) {
 // the connection is aborted: the answer must not look complete.
 func TestEndOfStayRacesWithEndOfAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		until, stop := context.WithTimeout(t.Context(), time.Hour)
+		defer stop()
 		ctx, cancel := context.WithCancelCause(
-			context.WithValue(Ending(t.Context()), http.ServerContextKey, new(http.Server)))
+			context.WithValue(until, http.ServerContextKey, new(http.Server)))
 		p, err := New(Config{
 			Origin: parseURL(t, "http://origin.invalid"),
 			OnResponse: func(res *http.Response) error {

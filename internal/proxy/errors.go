@@ -11,7 +11,7 @@ import (
 
 // ErrEnded is the cause with which to cancel a request's context when the visitor's session has
 // ended. If an *Error wraps it, the answer had not begun.
-var ErrEnded = errors.New("the visitor's stay is over")
+var ErrEnded = errors.New("the visitor's session is over")
 
 // StatusClientGone is the status that middleware sees for a client that left before an answer.
 // nginx uses the same number. It is never sent.

@@ -12,7 +12,7 @@
 // X-Forwarded-*, Forwarded, X-Real-IP and other claims of its address are passed on only from a
 // trusted peer, and no other spelling of these headers passes. A request is repeated only where
 // net/http does so: an idempotent request without a body, on a kept connection that turned out to be
-// closed. When a deadline or an Ending context ends a request, its connections on both sides end too,
+// closed. When a context with a deadline ends a request, its connections on both sides end too,
 // also hijacked ones and those whose client has stopped reading.
 //
 // A Proxy may be used by many goroutines at once. ServeHTTP takes no lock that requests share.
@@ -101,9 +101,9 @@ func New(cfg Config) (*Proxy, error) {
 	return p, nil
 }
 
-// ServeHTTP forwards r and streams the answer to w. To end it from outside, give r a deadline, or
-// an Ending context and cancel it with ErrEnded. A cancel without a cause counts as a client that
-// is gone.
+// ServeHTTP forwards r and streams the answer to w. To end it from outside, give r a
+// context with a deadline; to end it earlier, cancel that with ErrEnded. A cancel without a cause counts
+// as a client that is gone.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := &answer{ResponseWriter: w, r: r}
 	defer a.release()

@@ -66,7 +66,7 @@ func Of(node, secret string) Subjects {
 		return subjects
 	}
 	own := []string{"try." + node}
-	served := append([]string{"limits-known." + node, "analytics." + node, "stay.>", "queue.>"}, own...)
+	served := append([]string{"limits-known." + node, "analytics." + node, "session.>", "queue.>"}, own...)
 	return Subjects{
 		// A permission to answer what was received (Permissions.Response of nats-server) would
 		// be a hole: who receives its own question chooses the subject that it may answer to.
@@ -75,7 +75,7 @@ func Of(node, secret string) Subjects {
 			"asks.>", "sync.>", "settings.>", "time.>", "clock.>", "via.>", // of a room's counter
 			"limits.at.*", "limits.chart.*", "limits.uses.*", // of the shared limits
 			"global.at.*", "global.chart.*", "global.uses.*", "global.pass.*", "limit-at-home",
-			"limits-known.*", "analytics.*", "stay.>", "queue.>",
+			"limits-known.*", "analytics.*", "session.>", "queue.>",
 			"records", "logs", "sealing"), // of the store nodes, which check each question
 			all(tell, append(own, "workers", "live", "limit", "rooms", "made", "queue.>")...)),
 		Subscribe: slices.Concat([]string{Inbox(secret) + ".>"}, all(ask, served...), all(tell,

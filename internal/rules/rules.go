@@ -206,9 +206,3 @@ func Compile(expression string, env Env) (*Expression, error) {
 	}
 	return &Expression{n}, nil
 }
-
-// Match reports whether the expression is true of r. It does not block.
-func (e *Expression) Match(r Request) bool {
-	in := input{Request: r}
-	return in.truth(e.root)
-}

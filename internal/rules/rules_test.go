@@ -262,3 +262,9 @@ func TestLists(t *testing.T) {
 		}
 	}
 }
+
+// Match reports whether the expression is true of r.
+func (e *Expression) Match(r Request) bool {
+	in := input{Request: r}
+	return in.truth(e.root)
+}

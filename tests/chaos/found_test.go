@@ -9,23 +9,24 @@ import (
 	"github.com/headgate/headgate/tests/virtual"
 )
 
-// inOrder plays a test in a world in which nothing happens by itself.
-func inOrder(t *testing.T, datacenters, each int, cfg headgate.RoomConfig, play func(c *chaos)) {
+// inOrder opens a world in which nothing happens by itself, and returns what ends it.
+func inOrder(t *testing.T, datacenters, each int, cfg headgate.RoomConfig) (c *chaos, end func()) {
 	cfg.NewUsersPerMinute, cfg.SessionDuration = 600, 30*time.Second
 	cfg.PollMin, cfg.PollMax = time.Second, 2*time.Second
-	virtual.Test(t, func(t *testing.T) {
-		c := openChaos(t, 0, rand.New(rand.NewPCG(1, 1)), datacenters, each, cfg)
-		defer c.going.Wait()
-		defer c.over.Store(true)
-		c.awake()
-		play(c)
-	})
+	c = openChaos(t, 0, rand.New(rand.NewPCG(1, 1)), datacenters, each, cfg)
+	c.awake()
+	return c, func() {
+		c.over.Store(true)
+		c.going.Wait()
+	}
 }
 
 // A visitor who waited while others were drawn keeps the place when the room is in order again and
 // the data center is lost. A visitor who had been admitted there comes as a newcomer.
 func TestAVisitorThatWasNotDrawnKeepsThePlaceWhenTheDatacenterIsLost(t *testing.T) {
-	inOrder(t, 2, 1, headgate.RoomConfig{TotalActiveUsers: 1, Method: headgate.MethodRandom}, func(c *chaos) {
+	virtual.Test(t, func(t *testing.T) {
+		c, end := inOrder(t, 2, 1, headgate.RoomConfig{TotalActiveUsers: 1, Method: headgate.MethodRandom})
+		defer end()
 		lhr := c.node(c.r, "lhr")
 		var line []*person
 		for i := range 12 {
@@ -63,13 +64,13 @@ func TestAVisitorThatWasNotDrawnKeepsThePlaceWhenTheDatacenterIsLost(t *testing.
 				if had := p.jar.tok.ID; !inside[p] {
 					a, _ := p.fetch(sjc, p.jar, request{path: "/", poll: true})
 					if waits++; a.Number != had {
-						c.t.Fatalf("%s had %d and is told %+v", p.name, had, a)
+						t.Fatalf("%s had %d and is told %+v", p.name, had, a)
 					}
 				}
 			}
 		}
 		if waits < 70 || len(inside) < 4 {
-			c.t.Errorf("%d polls of who waited, %d were inside", waits, len(inside))
+			t.Errorf("%d polls of who waited, %d were inside", waits, len(inside))
 		}
 	})
 }
@@ -77,11 +78,13 @@ func TestAVisitorThatWasNotDrawnKeepsThePlaceWhenTheDatacenterIsLost(t *testing.
 // Seeds 66 and 200061: visitors inside were told to wait at a node that had just started or had
 // been suspended, because the host could not write and so did not answer with the counter time.
 func TestAPassIsCheckedByTheTimeOfOtherNodes(t *testing.T) {
-	inOrder(t, 1, 2, headgate.RoomConfig{TotalActiveUsers: 10}, func(c *chaos) {
+	virtual.Test(t, func(t *testing.T) {
+		c, end := inOrder(t, 1, 2, headgate.RoomConfig{TotalActiveUsers: 10})
+		defer end()
 		n, p := c.node(c.r, "sjc"), newPerson(c, 0)
 		for range 2 { // the cookie comes back
 			if a, _ := p.fetch(n, p.jar, request{path: "/"}); !a.Inside {
-				c.t.Fatalf("%+v", a)
+				t.Fatalf("%+v", a)
 			}
 			time.Sleep(2 * time.Second)
 		}
@@ -92,14 +95,14 @@ func TestAPassIsCheckedByTheTimeOfOtherNodes(t *testing.T) {
 		next.store.full.Store(true)
 		asked := time.Now()
 		if a, _ := p.fetch(next, p.jar, request{path: "/"}); !a.Inside {
-			c.t.Errorf("is inside, and told %+v after %v", a, time.Since(asked))
+			t.Errorf("is inside, and told %+v after %v", a, time.Since(asked))
 		}
 		for _, n := range c.nodes {
 			n.store.full.Store(false)
 		}
 		time.Sleep(5 * time.Second)
 		if a, _ := p.fetch(next, p.jar, request{path: "/"}); !a.Inside {
-			c.t.Errorf("and later %+v", a)
+			t.Errorf("and later %+v", a)
 		}
 	})
 }

@@ -9,13 +9,8 @@ import (
 // The following functions are the arithmetic of cloudflare2023, without the waiting line. Its
 // worked examples are the tests.
 
-// slots returns how many may enter now: the smaller remainder of the two limits.
-func slots(l sim.Limits, active, fresh int64) int64 {
-	return max(0, min(l.Active-active, l.New-fresh))
-}
-
 // budget returns how many may enter during a whole minute in which fresh have entered already. It
-// is compared with a count since the start of the minute. Comparing that count with slots would
+// is compared with a count since the start of the minute; the smaller remainder of the two limits would
 // count these visitors twice.
 func budget(l sim.Limits, active, fresh int64) int64 {
 	return max(0, min(l.Active-active+fresh, l.New))

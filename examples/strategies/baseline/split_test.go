@@ -224,3 +224,8 @@ func TestBudgetCountsNobodyTwice(t *testing.T) {
 	is(t, "by new users a minute", budget(l, 20, 10), 180+10)
 	is(t, "by new users a minute, nobody inside before", budget(sim.Limits{Active: 900, New: 200}, 0, 50), 200)
 }
+
+// slots returns how many may enter now: the smaller remainder of the two limits.
+func slots(l sim.Limits, active, fresh int64) int64 {
+	return max(0, min(l.Active-active, l.New-fresh))
+}

@@ -164,7 +164,7 @@ export function whatIf(name) {
     out.replaceChildren(table('Both runs', ['Figure', 'Current limits', `${count(asked.total_active_users)} at once, ${count(asked.new_users_per_minute)} per minute, ${duration(asked.session_seconds)}`],
       rows.map(([label, f]) => [label, f(a.now), f(a.other)])),
     h('div.charts', draw('Inside', 'active'), draw('Waiting', 'waiting')),
-    h('p.dim', `Simulated: ${span(a.seconds)}. This is a model. It uses the counted arrivals. A visitor is active for ${span(a.stay_seconds)} on average, estimated from the figures, and the session ends one session duration later. No visitor gives up. Visitors inside at the beginning are admitted before it.`));
+    h('p.dim', `Simulated: ${span(a.seconds)}. This is a model. It uses the counted arrivals. A visitor is active for ${span(a.session_seconds)} on average, estimated from the figures, and the session ends one session duration later. No visitor gives up. Visitors inside at the beginning are admitted before it.`));
   }
   return {
     node,
