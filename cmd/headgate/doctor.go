@@ -11,10 +11,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/doctor"
+	"github.com/headgate/headgate/status"
 )
 
 const doctorHelp = `usage: headgate doctor [--data DIR | --config FILE] [--json]
@@ -108,7 +108,7 @@ func (o *operator) running(ctx context.Context) (*doctor.Running, error) {
 		return nil, err
 	}
 	var all struct {
-		Rooms []headgate.Status `json:"rooms"`
+		Rooms []status.Room `json:"rooms"`
 	}
 	if err := o.do(ctx, http.MethodGet, "/v1/rooms", nil, &all); err != nil {
 		return nil, err

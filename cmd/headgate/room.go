@@ -14,10 +14,10 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/manage"
 	"github.com/headgate/headgate/internal/suggest"
+	"github.com/headgate/headgate/status"
 )
 
 const roomHelp = `usage: headgate room set NAME KEY=VALUE...
@@ -77,12 +77,12 @@ func roomCommand(ctx context.Context, args []string, stdout, stderr io.Writer) i
 	if fault != nil {
 		return printFaults(stderr, fault)
 	}
-	var s headgate.Status
+	var s status.Room
 	path := "/v1/rooms/" + url.PathEscape(name)
 	if err := o.do(ctx, http.MethodPatch, path, pairs, &s); err != nil {
 		return o.fail(ctx, stderr, err, "write:"+name)
 	}
-	fmt.Fprint(stdout, table([]headgate.Status{s}))
+	fmt.Fprint(stdout, table([]status.Room{s}))
 	if s.Message != "" {
 		fmt.Fprintf(stdout, "message: %s\n", strings.ReplaceAll(s.Message, "\n", "\n         "))
 	}

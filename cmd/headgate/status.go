@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/status"
 )
 
 const statusHelp = `usage: headgate status [--watch] [--json]
@@ -70,9 +70,9 @@ func statusCommand(ctx context.Context, args []string, stdout, stderr io.Writer)
 	return exitOK
 }
 
-func (o *operator) rooms(ctx context.Context) ([]headgate.Status, error) {
+func (o *operator) rooms(ctx context.Context) ([]status.Room, error) {
 	var all struct {
-		Rooms []headgate.Status `json:"rooms"`
+		Rooms []status.Room `json:"rooms"`
 	}
 	err := o.do(ctx, http.MethodGet, "/v1/rooms", nil, &all)
 	return all.Rooms, err
@@ -125,7 +125,7 @@ func watch1s(
 }
 
 // table formats the rooms in 80 columns.
-func table(rooms []headgate.Status) string {
+func table(rooms []status.Room) string {
 	var b strings.Builder
 	row := func(name, state, inside, waiting, wait, fresh, origin string) {
 		fmt.Fprintf(&b, "%-18s %-9s %13s %9s %8s %11s %s\n",
@@ -152,7 +152,7 @@ func table(rooms []headgate.Status) string {
 }
 
 // lanes formats the lanes of a room, one per line.
-func lanes(s *headgate.Status) string {
+func lanes(s *status.Room) string {
 	var b strings.Builder
 	for _, x := range s.Lanes {
 		gone := ""
@@ -166,7 +166,7 @@ func lanes(s *headgate.Status) string {
 }
 
 // troubles returns the faults of a room's record that an operator must know, one per line.
-func troubles(s *headgate.Status) string {
+func troubles(s *status.Room) string {
 	var b strings.Builder
 	if s.Record.WriteFailing > 0 {
 		fmt.Fprintf(&b, "%s: the data folder takes no writes, for %s: the log says why\n",
@@ -180,7 +180,7 @@ func troubles(s *headgate.Status) string {
 }
 
 // stateWord returns the most important state of a room.
-func stateWord(s *headgate.Status) string {
+func stateWord(s *status.Room) string {
 	switch {
 	case s.Status == "suspended":
 		return "suspended"

@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/status"
 )
 
 const ticketHelp = `usage: headgate ticket ID [--room NAME] [--json]
@@ -44,7 +44,7 @@ func ticketCommand(ctx context.Context, args []string, stdout, stderr io.Writer)
 		path = "/v1/rooms/" + url.PathEscape(*room) + "/tickets/" + url.PathEscape(words[0])
 		scope += ":" + *room
 	}
-	var w headgate.TicketInfo
+	var w status.Ticket
 	if err := o.do(ctx, http.MethodGet, path, nil, &w); err != nil {
 		return o.fail(ctx, stderr, err, scope)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/headgate/headgate/internal/limittable"
 	"github.com/headgate/headgate/internal/suggest"
 	"github.com/headgate/headgate/limit"
 )
@@ -207,11 +208,11 @@ func (l *Limit) checkRule(d *decoder, k string) {
 		l.tell(d, strings.TrimSuffix(k, "."), err)
 		return
 	}
-	if _, err := limit.Compile(l.Rule, l.Overrides); err == nil {
+	if _, err := limittable.Compile(l.Rule, l.Overrides); err == nil {
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.Overrides)) { // the error does not name the override
-		if _, err := limit.Compile(l.Rule, map[string]int64{name: l.Overrides[name]}); err != nil {
+		if _, err := limittable.Compile(l.Rule, map[string]int64{name: l.Overrides[name]}); err != nil {
 			l.tell(d, under(k+"overrides", name), err)
 		}
 	}

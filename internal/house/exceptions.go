@@ -51,8 +51,7 @@ func waiters() map[string]string {
 		"tests/crowd/origin.go":               "Close waits for the server's end",
 		"tests/crowd/process.go":              "Stop waits for the process",
 		"tests/world/broker/broker.go":        "a bubble waits for all that read and write, which Close ends",
-		"tests/world/node.go":                 "Close of the world waits for all processes",
-		"tests/world/world.go":                "Close waits for all that it ends",
+		"tests/world/node.go":                 "Close of the world waits for all processes and all that it ends",
 
 		"examples/azure-ratelimit/api.go":       "close waits for the server's end",
 		"examples/azure-ratelimit/database.go":  "close waits for the server's end",

@@ -324,7 +324,7 @@ func TestCookieCrumbs(t *testing.T) {
 	case <-time.After(patience):
 		t.Error("the pass is not found")
 	}
-	if s := status(t, operators); s.ActiveUsers != 1 {
+	if s := roomStatus(t, operators); s.ActiveUsers != 1 {
 		t.Errorf("%d inside", s.ActiveUsers)
 	}
 }
