@@ -501,7 +501,7 @@ func TestA101RevokesAndTellsNobody(t *testing.T) {
 		if res.Header.Get(name) != "" {
 			t.Errorf("the visitor reads %s", name)
 		}
-		if got := status(t, operators).Totals.Revoked; got != 1 {
+		if got := roomStatus(t, operators).Totals.Revoked; got != 1 {
 			t.Errorf("%s: %d sessions were ended", name, got)
 		}
 		frames := make([]byte, 6)
