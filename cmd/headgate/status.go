@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -29,22 +28,18 @@ in the last minute, and whether the origin answers.
 ` + operatorHelp
 
 // statusCommand prints the table of rooms.
-func statusCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func statusCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("status", flag.ContinueOnError)
 	watch := flags.Bool("watch", false, "")
 	asJSON := flags.Bool("json", false, "")
 	o, words, err := operatorFlags(flags, "status", args)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, statusHelp)
-		return exitOK
 	case err != nil:
-		return printFaults(stderr, err)
+		return err
 	case len(words) > 0:
-		return usageFault(stderr, fmt.Sprintf("unexpected argument %q", words[0]),
-			"the rooms are all shown; try headgate status --watch")
+		return noWords(words, "the rooms are all shown; try headgate status --watch")
 	case *watch && *asJSON:
-		return usageFault(stderr, "--json: cannot stand beside --watch", "leave one of them out")
+		return usageFault("--json: cannot stand beside --watch", "leave one of them out")
 	case *watch:
 		return watch1s(ctx, stdout, func(ctx context.Context) (string, error) {
 			rooms, err := o.rooms(ctx)
@@ -53,21 +48,21 @@ func statusCommand(ctx context.Context, args []string, stdout, stderr io.Writer)
 	case *asJSON:
 		var raw json.RawMessage
 		if err := o.do(ctx, http.MethodGet, "/v1/rooms", nil, &raw); err != nil {
-			return o.fail(ctx, stderr, err, "read")
+			return err
 		}
 		var b bytes.Buffer
 		if err := json.Indent(&b, raw, "", "  "); err != nil {
-			return o.fail(ctx, stderr, err, "read")
+			return err
 		}
 		fmt.Fprintln(stdout, strings.TrimSpace(b.String()))
-		return exitOK
+		return nil
 	}
 	rooms, err := o.rooms(ctx)
 	if err != nil {
-		return o.fail(ctx, stderr, err, "read")
+		return err
 	}
 	fmt.Fprint(stdout, table(rooms))
-	return exitOK
+	return nil
 }
 
 func (o *operator) rooms(ctx context.Context) ([]status.Room, error) {
@@ -83,7 +78,7 @@ func (o *operator) rooms(ctx context.Context) ([]status.Room, error) {
 // behind. It waits for a headgate that restarts.
 func watch1s(
 	ctx context.Context, stdout io.Writer, show func(context.Context) (string, error),
-) int {
+) error {
 	const (
 		enter, leave       = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 		home, clear, below = "\x1b[H", "\x1b[K\n", "\x1b[J"
@@ -107,9 +102,9 @@ func watch1s(
 		switch {
 		case ctx.Err() != nil && tty:
 			fmt.Fprint(stdout, leave+last)
-			return exitOK
+			return nil
 		case ctx.Err() != nil:
-			return exitOK
+			return nil
 		case tty:
 			lines, _ := height(stdout)
 			shown := strings.ReplaceAll(firstLines(last, lines-1), "\n", clear)

@@ -177,7 +177,7 @@ func TestTheRuleHasTheLastWord(t *testing.T) {
 	l := Limit{Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: -1, Window: time.Minute, Parts: 2}}
 	l.checkRule(d, "limits[0].")
 	var said []string
-	for _, f := range d.faults {
+	for _, f := range d.Found {
 		said = append(said, f.Error())
 	}
 	want := []string{"f:3:5: limits[0]: amount -1, want 0 to 1125899906842624",

@@ -6,7 +6,84 @@ import (
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 )
+
+// answer converts the result to Envoy's message.
+func (c *call) answer(h Headers) *pb.RateLimitResponse {
+	statuses := make([]pb.RateLimitResponse_DescriptorStatus, len(c.lines))
+	r := &pb.RateLimitResponse{
+		OverallCode: pb.RateLimitResponse_OK,
+		Statuses:    make([]*pb.RateLimitResponse_DescriptorStatus, len(c.lines)),
+	}
+	if c.over {
+		r.OverallCode = pb.RateLimitResponse_OVER_LIMIT
+	}
+	for i := range c.lines {
+		c.lines[i].fill(&statuses[i])
+		r.Statuses[i] = &statuses[i]
+	}
+	r.ResponseHeadersToAdd = h.of(c)
+	return r
+}
+
+// fill sets the status of a line.
+func (l *line) fill(s *pb.RateLimitResponse_DescriptorStatus) {
+	s.Code = pb.RateLimitResponse_OK
+	switch {
+	case l.rule == nil:
+		return
+	case l.rule.unlimited:
+		s.LimitRemaining = math.MaxUint32
+		return
+	case l.over:
+		s.Code = pb.RateLimitResponse_OVER_LIMIT
+	}
+	s.CurrentLimit = l.current()
+	s.LimitRemaining = uint32(min(max(0, l.verdict.Remaining), math.MaxUint32))
+	s.DurationUntilReset = durationpb.New(l.verdict.Reset)
+}
+
+// current returns the limit of a line that is in force now. Operators can change limits at run
+// time.
+func (l *line) current() *pb.RateLimitResponse_RateLimit {
+	shown, in := l.rule.shown, l.verdict.Limit
+	if in == nil {
+		return shown
+	}
+	amount, own := in.Overrides[l.ask.Key]
+	if !own {
+		amount = in.Amount
+	}
+	amount = min(amount, math.MaxUint32)
+	if amount == int64(shown.GetRequestsPerUnit()) && in.Window == l.rule.window {
+		return shown
+	}
+	now := &pb.RateLimitResponse_RateLimit{RequestsPerUnit: uint32(amount), Unit: shown.GetUnit(),
+		UnitMultiplier: shown.GetUnitMultiplier(), Name: shown.GetName()}
+	if in.Window != l.rule.window {
+		now.Unit, now.UnitMultiplier = unitOf(in.Window)
+	}
+	return now
+}
+
+// unitOf returns a window as a unit and a multiplier. A window that is not a number of whole
+// seconds has none.
+func unitOf(window time.Duration) (pb.RateLimitResponse_RateLimit_Unit, *wrapperspb.UInt32Value) {
+	for _, u := range [...]pb.RateLimitResponse_RateLimit_Unit{pb.RateLimitResponse_RateLimit_DAY,
+		pb.RateLimitResponse_RateLimit_HOUR, pb.RateLimitResponse_RateLimit_MINUTE,
+		pb.RateLimitResponse_RateLimit_SECOND} {
+		switch unit, _ := windowOf(u); {
+		case window == unit:
+			return u, nil
+		case window%unit == 0:
+			return u, wrapperspb.UInt32(uint32(window / unit)) // fits: 366 days have fewer than 2^32 seconds
+		}
+	}
+	return pb.RateLimitResponse_RateLimit_UNKNOWN, nil
+}
 
 // Headers are the names of the headers that Envoy adds to its responses. A header with the name ""
 // is not sent. Limit, Remaining and Reset describe the descriptor that is over its limit or has
