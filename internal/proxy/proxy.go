@@ -160,9 +160,6 @@ func (p *Proxy) isTrusted(r *http.Request) bool {
 // errNotAsked reports an unrequested 101 of the origin, which would open a tunnel past headgate.
 var errNotAsked = errors.New("the origin switches to another protocol, and was asked for no WebSocket")
 
-// answerKey is the context key of the answer to a request for a WebSocket.
-type answerKey struct{}
-
 // modify changes the origin's answer before ReverseProxy passes it on.
 func (p *Proxy) modify(res *http.Response) error {
 	if res.StatusCode == http.StatusSwitchingProtocols && !wire.OpensWebSocket(res.Request) {
@@ -182,6 +179,9 @@ func (p *Proxy) modify(res *http.Response) error {
 	wire.DropHeads(res.Trailer, "")
 	return err
 }
+
+// answerKey is the context key of the answer to a request for a WebSocket.
+type answerKey struct{}
 
 // fail is ReverseProxy's ErrorHandler. w is an *answer; unless it was hijacked, only 1xx answers
 // have been written to it.
