@@ -37,6 +37,7 @@ func commands() []command {
 		{"key", "list, rotate and forget sealing keys", keyHelp, keyCommand},
 		{"token", "create and revoke the tokens of operators", tokenHelp, tokenCommand},
 		{"cluster", "make several machines one room, and manage them", clusterHelp, clusterCommand},
+		{"edges", "print the configuration of a proxy that asks headgate", edgesHelp, edgesCommand},
 		{"doctor", "check the data folder, the configuration and the machine", doctorHelp, doctorCommand},
 		{"backup", "write records, keys and tokens to a file", backupHelp, backupCommand},
 		{"restore", "fill a data folder from a backup", restoreHelp, restoreCommand},

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"io"
+	"strings"
+
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/edges"
+)
+
+const edgesHelp = `usage: headgate edges PROXY --config FILE
+
+Prints the configuration of a proxy that asks headgate whether a request may
+pass, and then forwards the request itself, for the rooms of a file. The file
+needs decide.listen, or envoy.decide for envoy. docs/edges.md explains it.
+
+  headgate edges nginx --config headgate.yaml > /etc/nginx/conf.d/headgate.conf
+  headgate edges haproxy --config headgate.yaml > haproxy.cfg
+  headgate edges haproxy-lua --config headgate.yaml > headgate.lua
+
+  PROXY          caddy, envoy, haproxy, nginx; haproxy-lua: its script
+  --config FILE  the configuration of headgate
+`
+
+// edgesCommand prints the configuration of a proxy.
+func edgesCommand(_ context.Context, args []string, stdout, _ io.Writer) error {
+	flags := flag.NewFlagSet("edges", flag.ContinueOnError)
+	file := flags.String("config", "", "")
+	words, rest := splitWords(flags, args)
+	err := config.ParseFlags(flags, rest)
+	switch {
+	case err != nil:
+		return err
+	case len(words) != 1:
+		return usageFault("name one proxy", "one of "+strings.Join(edges.Kinds(), ", "))
+	case *file == "":
+		return usageFault("--config: is missing", "add --config headgate.yaml")
+	}
+	cfg, err := config.Load(*file)
+	if err != nil {
+		return err
+	}
+	return edges.Write(stdout, words[0], cfg)
+}
