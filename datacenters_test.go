@@ -37,6 +37,7 @@ func bubbleBoot() func() time.Duration {
 // A world is several data centers that share one room.
 type world struct {
 	t     *testing.T
+	conn  *nats.Conn // of twoNodes
 	links map[string]*virtual.Link
 	gates map[string]*gate
 	stop  map[string]func()

@@ -52,6 +52,7 @@ type visitRequest struct {
 	above bool        // its network has sent too many newcomers; valid if asked
 	asked bool        // overLimit has counted this request
 	link  string      // link that moves the place
+	way   way         // how the request is forwarded
 
 	worker  *worker      // of the data center of the visitor's session or place, now or in future
 	counter placeCounter // of the same data center
@@ -65,12 +66,51 @@ func (q *visitRequest) hasTicket() bool {
 // Handler returns a handler that puts the room in front of next.
 func (r *Room) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		r.serve(w, req, next)
+		r.serve(w, req, next, forwards)
 	})
 }
 
-func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler) {
-	q := &visitRequest{f: r.face.Load(), w: w, r: req, next: next, came: r.boot()}
+// A way is how the requests that a room lets in reach the origin.
+type way uint8
+
+const (
+	forwards way = iota // the next handler forwards them
+	relays              // a proxy asks, and forwards the request or relays the answer
+	checks              // a proxy asks, and relays no answer
+)
+
+// Decide returns a handler for a proxy that asks whether a request may pass, and that forwards it
+// or relays the answer to the visitor. It calls next for a request that may pass; next answers the
+// proxy. Without relay the proxy relays no answers: then a request that may not pass gets 401
+// without a body, and its visitor gets no place in the line from it. Such a proxy forwards these
+// requests to [Room.Handler], which answers them.
+//
+// The window of a new user begins a second after the decision, because the proxy needs time to
+// forward the request. A session ends SessionDuration after its last decision, whatever of it is
+// still in flight.
+func (r *Room) Decide(relay bool, next http.Handler) http.Handler {
+	by := checks
+	if relay {
+		by = relays
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { r.serve(w, req, next, by) })
+}
+
+// forwarding is how long a proxy may take from a decision until the origin has the request. Chosen.
+const forwarding = time.Second
+
+// refuses answers a proxy that relays no answers, and reports whether the request comes from one.
+func (q *visitRequest) refuses() bool {
+	if q.way != checks {
+		return false
+	}
+	q.w.Header()["Cache-Control"] = noStore
+	q.w.WriteHeader(http.StatusUnauthorized)
+	return true
+}
+
+func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler, by way) {
+	q := &visitRequest{f: r.face.Load(), w: w, r: req, next: next, came: r.boot(), way: by}
 	q.peek = req.Header.Get(PollHeader) != ""
 	l := r.live.Load()
 	if !r.decide(q, l) {
@@ -83,6 +123,9 @@ func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler
 		}
 		q.f.cors.Share(w.Header(), req)
 		q.next = q.f.cors.Origin(next)
+	}
+	if (q.does.Own != "" || q.peek) && q.refuses() {
+		return
 	}
 	if q.does.Own == "served" {
 		wire.ServeShared(w, req, func() []byte { return r.doc.Get(r.boot(), r.served) })
@@ -544,6 +587,9 @@ func (r *Room) shadowPass(q *visitRequest) {
 }
 
 func (r *Room) join(q *visitRequest, why State) {
+	if q.refuses() {
+		return
+	}
 	if why == StateClosed { // newcomers get no place
 		r.remember(q)
 		r.wait(q, &counter.PlaceInfo{PollAfter: max(q.f.cfg.PollMax, closedRetry)}, why)
@@ -616,7 +662,7 @@ func (r *Room) remember(q *visitRequest) {
 
 // inside lets a request of a session through and keeps the session alive while the request runs.
 func (r *Room) inside(q *visitRequest, id slot.SessionID, hard, win slot.Time) {
-	a := &answer{room: r, worker: q.worker, f: q.f, id: id, win: win, req: q.r, tok: q.tok}
+	a := &answer{room: r, worker: q.worker, f: q.f, id: id, win: win, req: q.r, tok: q.tok, way: q.way}
 	a.ResponseWriter, a.On = q.w, a
 	defer r.finish(a)
 	req := q.r
@@ -659,6 +705,7 @@ type answer struct {
 	tok    ticket.Token // a copy, so that the visitRequest can stay on the stack
 	id     slot.SessionID
 	win    slot.Time // end of the window entry of a new session
+	way    way
 }
 
 // SessionName returns the id of the request's session, for the key of a limit, or "" if it belongs to
@@ -678,6 +725,9 @@ func (a *answer) Begin() {
 	// The window of a new user starts with the origin's answer.
 	if a.room != nil && a.win > 0 && a.worker.visits.Answered(a.id) {
 		if _, hi, _, ok := a.worker.clock.Bounds(); ok {
+			if a.way != forwards {
+				hi = hi.Add(forwarding)
+			}
 			a.worker.note(slot.Item{Op: slot.Answered, From: a.win, Use: hi})
 		}
 	}

@@ -200,7 +200,7 @@ func (r *Room) serveMove(q *visitRequest) {
 	case q.has && q.tok.Kind == ticket.Moved && link == "":
 		r.serveMoved(q)
 	case inside, link == "" && (q.tok.Kind != ticket.Ticket || q.tok.ID == 0):
-		http.Redirect(q.w, q.r, q.at.Path, http.StatusSeeOther)
+		q.redirect(q.at.Path)
 	case link == "":
 		r.serveLink(q)
 	default:
@@ -215,7 +215,7 @@ func (r *Room) serveMoved(q *visitRequest) {
 		q.tok = ticket.Token{Kind: ticket.Moved}
 		r.setCookie(q)
 		if q.does.Own != "move" && Navigates(q.r) {
-			http.Redirect(q.w, q.r, q.at.Move, http.StatusSeeOther)
+			q.redirect(q.at.Move)
 			return
 		}
 	}
@@ -236,7 +236,7 @@ func (r *Room) serveLink(q *visitRequest) {
 		q.link = r.keys.Load().SealMove(q.f.sealName(q.r), &q.tok, q.f.cfg.Wall().Add(moveWithin), 0)
 		r.wait(q, &p, r.whyWaiting())
 	default: // the ticket is called or over, or its state is unknown
-		http.Redirect(q.w, q.r, q.at.Path, http.StatusSeeOther)
+		q.redirect(q.at.Path)
 	}
 }
 
@@ -267,7 +267,7 @@ func (r *Room) openLink(q *visitRequest, link string) {
 		}
 		q.tok.Key = to
 		r.setCookie(q)
-		http.Redirect(q.w, q.r, q.at.Path, http.StatusSeeOther)
+		q.redirect(q.at.Path)
 	case errors.Is(err, counter.ErrNoTicket):
 		q.has = false
 		r.wait(q, &counter.PlaceInfo{PollAfter: moveWithin}, StateMoveOver)

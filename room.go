@@ -58,6 +58,7 @@ type Room struct {
 	lets    wire.Second[bool]
 	bufs    sync.Pool // *bytes.Buffer
 	ran     atomic.Bool
+	telling background
 }
 
 // A face is a snapshot of the configuration for requests. A request keeps the face that it began
@@ -310,8 +311,7 @@ func (r *Room) Run(ctx context.Context) error {
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	// The worker ends first, so that its last report and the slots that it gives back are still
-	// written.
+	// The worker ends first: its last report and the slots that it gives back are still written.
 	serving, done := context.WithCancel(context.WithoutCancel(ctx))
 	errs := make([]error, 3)
 	var wg, away sync.WaitGroup
@@ -324,7 +324,13 @@ func (r *Room) Run(ctx context.Context) error {
 	}
 	wg.Go(func() { errs[1] = r.worker.run(ctx); stop(); away.Wait(); done() })
 	wg.Go(func() { r.waitOpening(ctx) })
+	r.telling.mu.Lock()
+	r.telling.over = ctx
+	r.telling.mu.Unlock()
 	wg.Wait()
+	r.telling.mu.Lock() // none begins any more
+	defer r.telling.mu.Unlock()
+	r.telling.all.Wait()
 	return errors.Join(errs...)
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/headgate/headgate/internal/counter"
@@ -85,8 +86,7 @@ func (r *Room) session(w *worker, tok *ticket.Token) (s Session, ok bool) {
 	return s, true
 }
 
-// whole returns the end of a session as if its cookie comes back in time, if the session is on
-// probation or was until just now.
+// whole returns the end of a session on probation, or until just now, as if its cookie comes back.
 func (r *Room) whole(w *worker, tok *ticket.Token, end slot.Time) slot.Time {
 	switch {
 	case tok.Probation:
@@ -104,8 +104,7 @@ var (
 	ErrNotEnded = errors.New("the session may go on at another node")
 )
 
-// sessionInFlight is the answer of a node at which the session ends with the last byte of its
-// requests.
+// sessionInFlight is the answer of a node where the session ends with the last byte of its requests.
 const sessionInFlight = "in flight"
 
 // EndSession ends the session of a Pass, as the origin's revoke does. Its slot is free once no
@@ -143,12 +142,41 @@ func (r *Room) EndSession(ctx context.Context, pass string) (ended bool, err err
 // unknown, the slot is held until its end.
 func (r *Room) leftHere(ctx context.Context, w *worker, tok ticket.Token, from slot.Time) {
 	tok.End = max(tok.End, int64(from))
-	inFlight, err := r.endElsewhere(context.WithoutCancel(ctx), &tok)
-	if err != nil {
-		r.face.Load().cfg.Log.Warn("a session was ended, and its slot is not free yet", "error", err)
-	} else if !inFlight {
-		w.leave(slot.SessionID(tok.ID), from, true)
+	r.telling.run(context.WithoutCancel(ctx), func(ctx context.Context) {
+		inFlight, err := r.endElsewhere(ctx, &tok)
+		if err != nil {
+			r.face.Load().cfg.Log.Warn("a session was ended, and its slot is not free yet", "error", err)
+		} else if !inFlight {
+			w.leave(slot.SessionID(tok.ID), from, true)
+		}
+	})
+}
+
+// tellFor is how long a request, and the next one on its connection, waits for other nodes. Chosen.
+const tellFor = 250 * time.Millisecond
+
+// A background goes on with what the request that began it does not wait for. Room.Run waits for it.
+type background struct {
+	mu   sync.Mutex
+	over context.Context // of Room.Run; nil before
+	all  sync.WaitGroup
+}
+
+func (b *background) run(ctx context.Context, f func(context.Context)) {
+	ctx, stop := context.WithCancel(ctx)
+	b.mu.Lock()
+	if b.over != nil && b.over.Err() == nil {
+		b.all.Go(func() { defer context.AfterFunc(b.over, stop)(); f(ctx); stop() })
+		b.mu.Unlock()
+		select {
+		case <-ctx.Done():
+		case <-time.After(tellFor):
+		}
+		return
 	}
+	b.mu.Unlock()
+	defer stop()
+	f(ctx)
 }
 
 // sessionName returns the name under which a node answers requests about what is in flight.
@@ -205,7 +233,13 @@ func (r *Room) serveLeave(q *visitRequest) {
 		q.tok = ticket.Token{Kind: ticket.Left}
 		r.setCookie(q)
 	}
-	http.Redirect(q.w, q.r, q.at.Leave, http.StatusSeeOther)
+	q.redirect(q.at.Leave)
+}
+
+// redirect sends the visitor to another page. No cache may store it: it depends on the visitor.
+func (q *visitRequest) redirect(to string) {
+	q.w.Header()["Cache-Control"] = noStore
+	http.Redirect(q.w, q.r, to, http.StatusSeeOther)
 }
 
 // serveLeft shows a visitor that the place is given up.

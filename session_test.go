@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -190,7 +191,7 @@ func twoNodes(t *testing.T, cfg RoomConfig) (w *world, a, b *gate) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	w = &world{t: t, gates: map[string]*gate{}, stop: map[string]func(){}}
+	w = &world{t: t, conn: s.Conn(), gates: map[string]*gate{}, stop: map[string]func(){}}
 	keys := drawKeys()
 	for _, node := range []string{"n1", "n2"} {
 		e, err := OpenEngine(t.Context(), EngineConfig{NATS: s.Conn(), Keys: keys, Node: node, CanHost: true,
@@ -255,6 +256,58 @@ func testAStayEndsAtAnyNode(t *testing.T) {
 	}
 	if !<-came {
 		t.Error("the slot of an idle visit did not come back")
+	}
+}
+
+// A visitor leaves while a node lives and does not answer, as one that is suspended does. The handler
+// ends all the same, for the next request on its connection waits for that: it took 6 s. The slot
+// comes back when that node has answered.
+func TestTheEndOfASessionDoesNotWaitForASilentNode(t *testing.T) {
+	virtual.Test(t, testTheEndOfASessionDoesNotWaitForASilentNode)
+}
+
+func testTheEndOfASessionDoesNotWaitForASilentNode(t *testing.T) {
+	w, a, b := twoNodes(t, RoomConfig{Name: "shop", TotalActiveUsers: 1, NewUsersPerMinute: 600,
+		SessionDuration: time.Hour, PollMin: 100 * time.Millisecond, PollMax: 200 * time.Millisecond})
+	e, err := OpenEngine(t.Context(), EngineConfig{NATS: w.conn, Node: "n3", Boot: bubbleBoot()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	var lives sync.WaitGroup
+	lives.Go(func() { _ = e.Run(ctx) })
+	t.Cleanup(func() { stop(); lives.Wait(); e.Close() })
+	answers := make(chan struct{})
+	deaf, err := e.bus.Serve(a.room.sessionName("n3"), func(ctx context.Context, _ []byte) []byte {
+		select {
+		case <-answers:
+			return []byte("ended")
+		case <-ctx.Done():
+			return nil
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(deaf)
+	w.until("n3 is known", 15*time.Second, func() bool { return len(a.room.Config().Engine.Nodes()) == 3 })
+	v, next := a.visitor(), b.visitor()
+	w.until("inside", 15*time.Second, v.in)
+	next.in()
+	a.h = a.room.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set(CommandHeader, "revoke")
+	}))
+	began := time.Now()
+	v.do("GET", "/bye")
+	if took := time.Since(began); took > 2*tellFor {
+		t.Errorf("the request that ended the session took %v, want %v at most", took, 2*tellFor)
+	}
+	if next.until(2 * time.Second) {
+		t.Error("the slot came back before all nodes have answered")
+	}
+	close(answers)
+	if !next.until(15 * time.Second) {
+		t.Error("the slot did not come back")
 	}
 }
 

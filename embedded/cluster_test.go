@@ -24,6 +24,7 @@ import (
 
 	"github.com/headgate/headgate/internal/join"
 	"github.com/headgate/headgate/internal/loopback"
+	"github.com/headgate/headgate/internal/seldom"
 )
 
 // within is the maximum time for an election: nats-server waits up to 9 s for a silent leader, and
@@ -261,7 +262,8 @@ func TestReconnectDelayIsBounded(t *testing.T) {
 func TestWhatTheEngineSays(t *testing.T) {
 	var said strings.Builder
 	sick := 0
-	l := &logger{log: slog.New(slog.NewTextHandler(&said, nil)), said: &quota{}, sick: func(error) { sick++ }}
+	l := &logger{log: slog.New(slog.NewTextHandler(&said, nil)), said: &seldom.Lines{},
+		sick: func(error) { sick++ }}
 	l.Errorf("RAFT [x - y] Critical write error: %v", os.ErrPermission)
 	l.Errorf("JetStream failed to store a msg on stream '%s'", "s")
 	if sick != 2 {

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/headgate/headgate/internal/rights"
+	"github.com/headgate/headgate/internal/seldom"
 )
 
 // Parameters of a connection to engines of other processes. Chosen: three missed pings detect a
@@ -123,7 +124,7 @@ type reporter struct {
 }
 
 func (r reporter) options() []nats.Option {
-	said := &quota{}
+	said := &seldom.Lines{}
 	connected := func(c *nats.Conn) {
 		r.log.Info("connected to "+r.who, "node", c.ConnectedServerName())
 		if r.look == nil {
@@ -141,12 +142,12 @@ func (r reporter) options() []nats.Option {
 			}
 		}),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) {
-			if said.first("reconnect") {
+			if said.Due("reconnect") {
 				r.log.Warn("no connection to "+r.who+": trying again", "error", err)
 			}
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			if said.first("async") {
+			if said.Due("async") {
 				r.log.Warn("connection to "+r.who+" has an error", "error", err)
 			}
 		}),

@@ -173,10 +173,12 @@ func TestDatacentersThatCannotWorkAreRefused(t *testing.T) {
 func TestComplaintsAboutManyLinksAreOneKind(t *testing.T) {
 	const failed = "TLS leafnode handshake error: %v"
 	for format, want := range map[string]string{
-		"127.0.0.1:7424 - lid:10 - " + failed:  " - lid:" + failed,
-		"10.0.0.1:50614 - lid:999 - " + failed: " - lid:" + failed,
-		"10.0.0.1:50614 - cid:999 - x":         "10.0.0.1:50614 - cid:999 - x",
-		"x":                                    "x",
+		"127.0.0.1:7424 - lid:10 - " + failed:    " - lid:" + failed,
+		"10.0.0.1:50614 - lid:999 - " + failed:   " - lid:" + failed,
+		"10.0.0.1:50614 - cid:999 - x":           " - cid:x",
+		"10.0.0.1:50614 - rid:9 - x %q":          " - rid:x %q",
+		`10.0.0.1:1 - cid:9 - "w - x" - "y" - z`: " - cid:z", // w - x is the name that the client chose
+		"x":                                      "x",
 	} {
 		if got := kindOf(format); got != want {
 			t.Errorf("%s: got %q", format, got)

@@ -47,6 +47,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+
+	"github.com/headgate/headgate/internal/seldom"
 )
 
 // Parameters of the engine. Chosen: a start takes 3 ms, or some seconds with a large folder and a
@@ -84,7 +86,7 @@ type Server struct {
 	engine atomic.Pointer[server.Server]
 	closed bool
 
-	said    quota
+	said    seldom.Lines
 	revoked revocations
 }
 
@@ -289,7 +291,7 @@ func (s *Server) InProcessConn() (net.Conn, error) {
 // Heal reports that the engine could not write. It does not block: Run restarts the engine, because
 // an engine that has failed to write rejects all further writes.
 func (s *Server) Heal(err error) {
-	if s.startAgain() && s.said.first("heal") {
+	if s.startAgain() && s.said.Due("heal") {
 		s.cfg.Log.Error("engine cannot write: it is started anew until it can", "error", err)
 	}
 }
@@ -389,7 +391,7 @@ func (s *Server) restart(ctx context.Context) {
 	s.stopLocked()
 	engine, err := s.start(ctx)
 	if err != nil {
-		if s.said.first("start") {
+		if s.said.Due("start") {
 			s.cfg.Log.Error("engine does not start", "error", err)
 		}
 		return // Run checks again

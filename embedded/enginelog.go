@@ -7,7 +7,8 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
-	"time"
+
+	"github.com/headgate/headgate/internal/seldom"
 )
 
 // Log lines of the engine that need no action: clients must start with a TLS handshake, as Connect
@@ -29,32 +30,9 @@ const (
 type logger struct {
 	log  *slog.Logger
 	sick func(error)
-	said *quota
+	said *seldom.Lines
 	mu   sync.Mutex
 	err  string
-}
-
-// sayAgain is how long the same log line is not repeated. Otherwise a full disk would fill the log
-// too. Chosen.
-const sayAgain = time.Minute
-
-// A quota lets each kind of log line through once in a while.
-type quota struct {
-	mu   sync.Mutex
-	last map[string]time.Time
-}
-
-func (q *quota) first(kind string) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if last, ok := q.last[kind]; ok && time.Since(last) < sayAgain {
-		return false
-	}
-	if q.last == nil {
-		q.last = map[string]time.Time{}
-	}
-	q.last[kind] = time.Now()
-	return true
 }
 
 func (l *logger) say(level slog.Level, format string, v []any) {
@@ -64,7 +42,7 @@ func (l *logger) say(level slog.Level, format string, v []any) {
 		l.err = text
 		l.mu.Unlock()
 	}
-	if level < slog.LevelWarn || l.said.first(kindOf(format)) {
+	if level < slog.LevelWarn || l.said.Due(kindOf(format)) {
 		l.log.Log(context.Background(), level, "engine", "says", text)
 	}
 	failed := strings.Contains(text, storeFailed) || strings.Contains(text, logFailed)
@@ -125,12 +103,14 @@ func isOfLink(format string) bool {
 	return strings.HasPrefix(format, linkFailed) || strings.Contains(format, ofOneLink)
 }
 
-// kindOf returns the part of a log line that is the same for all connections: everything except the
-// address and the number at its beginning.
+// kindOf returns the part of a log line that is the same for all connections. The engine puts the
+// address, the number and the names of the client before it, and a stranger can open any number of
+// connections.
 func kindOf(format string) string {
-	if _, after, ok := strings.Cut(format, ofOneLink); ok {
-		_, rest, _ := strings.Cut(after, " - ")
-		return ofOneLink + rest
+	for _, of := range [...]string{" - cid:", " - rid:", ofOneLink} {
+		if strings.Contains(format, of) {
+			return of + format[strings.LastIndex(format, " - ")+len(" - "):]
+		}
 	}
 	return format
 }

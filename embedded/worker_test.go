@@ -460,6 +460,34 @@ func TestStrangersAreCutOffAtEveryPort(t *testing.T) {
 	}
 }
 
+// A stranger who shakes hands without a certificate a thousand times fills neither the log nor the
+// memory: the engine says it for each connection.
+func TestStrangersFillNoLog(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, []string{"n1"}, "lhr", "sjc")
+	sjc := newTrio(t, "n1", "n2", "n3")
+	w.at["sjc"].start("n1")
+	sjc.start("n1")
+	for port, x := range map[string]struct {
+		addr string
+		of   *trio
+	}{"clients": {sjc.peers["n1"], sjc}, "routes": {sjc.routes["n1"], sjc}, "links": {w.leaf["sjc"]["n1"], w.at["sjc"]}} {
+		for range 200 {
+			conn, err := tls.Dial("tcp", x.addr, &tls.Config{InsecureSkipVerify: true})
+			if err != nil {
+				t.Fatal(port, err)
+			}
+			if _, err := io.ReadAll(conn); err == nil {
+				t.Errorf("%s: a stranger was let in", port)
+			}
+			conn.Close()
+		}
+		if log := x.of.log.String(); strings.Count(log, "handshake error") > 2 {
+			t.Errorf("%s: %d lines about 200 strangers", port, strings.Count(log, "handshake error"))
+		}
+	}
+}
+
 // A store node of another data center is in the account of the pair, whatever account, user and
 // subjects it requests.
 func TestLinkStaysInTheAccountOfItsPair(t *testing.T) {

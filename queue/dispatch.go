@@ -36,6 +36,7 @@ type flight struct {
 func (d *dispatcher) run(ctx context.Context, begun bool) error {
 	d.adopt(ctx)
 	if begun { // jobs of another host may still count
+		d.resumeRate()
 		d.warmUp(ctx, d.quiet)
 	}
 	for ctx.Err() == nil {
@@ -62,6 +63,16 @@ func (d *dispatcher) run(ctx context.Context, begun bool) error {
 		})
 	}
 	return nil
+}
+
+// resumeRate continues the rate of the host before: it may have sent a job right before it was quiet.
+// A rate of less than one in longestWin is not waited for in full, as with limits.
+func (d *dispatcher) resumeRate() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if rate := d.asked.inForce(d.set.Rate); rate > 0 {
+		d.nextAt = d.quiet.Add(min(time.Duration(float64(time.Second)/rate), longestWin))
+	}
 }
 
 // adopt switches to the configuration that Reconfigure has set.

@@ -30,7 +30,8 @@ type Outcome struct {
 }
 
 // A Handler delivers jobs. Deliver must be safe for concurrent use, may block until ctx ends, and
-// must not keep or change the job.
+// must not keep or change the job. As long as a Deliver blocks after that, Run does not return and the
+// process does not host the queue again. Another node begins 24 s after the end of the ctx of Run.
 type Handler interface {
 	Deliver(ctx context.Context, j *Job) Outcome
 }

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -373,6 +374,84 @@ func testOneNodeHostsAndAnotherTakesOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "one more", func() bool { return b.target.count() == 102 })
+	b.stop = func() {}
+}
+
+// The rate of a queue holds across a handover and a restart: the next host does not send a job right
+// after the last one of the host before.
+func TestTheRateHoldsAcrossHosts(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, testTheRateHoldsAcrossHosts)
+}
+
+func testTheRateHoldsAcrossHosts(t *testing.T) {
+	const every = 2 * time.Second
+	b := newBench(t, func(c *Config) {
+		c.Rate = 1 / every.Seconds()
+		if c.Node == "" {
+			c.Node = "n1"
+		}
+	}).hosts()
+	b.put(many(12)...)
+	sent := func(n int) { until(t, fmt.Sprint(n), func() bool { return b.target.count() >= n }) }
+	sent(3)
+	other, stop := b.open("n2")
+	b.stop()
+	sent(6)
+	if !other.Hosted() {
+		t.Error("the other node does not host the queue")
+	}
+	stop()
+	b.stop = func() {}
+	b.end()
+	b.start()
+	sent(9)
+	for i, at := range b.target.at[1:] {
+		if gap := at.Sub(b.target.at[i]); gap < every-mostBehind {
+			t.Errorf("job %d was sent %v after the one before, want %v", i+1, gap, every)
+		}
+	}
+}
+
+// A deafHandler ignores the end of its context.
+type deafHandler struct{ begun, end chan struct{} }
+
+func (h deafHandler) Deliver(context.Context, *Job) Outcome {
+	close(h.begun)
+	<-h.end
+	return Outcome{}
+}
+
+// A handler that ignores its context keeps its process from hosting the queue, and no other one.
+func TestAnotherNodeBeginsThoughADeliveryNeverEnds(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, testAnotherNodeBeginsThoughADeliveryNeverEnds)
+}
+
+func testAnotherNodeBeginsThoughADeliveryNeverEnds(t *testing.T) {
+	begun, end := make(chan struct{}), make(chan struct{})
+	b := newBench(t, func(c *Config) {
+		if c.Node == "" {
+			c.Node, c.Handler = "n1", deafHandler{begun, end}
+		}
+	}).hosts()
+	other, stop := b.open("n2")
+	defer stop()
+	b.put(Job{Body: []byte("x")})
+	<-begun
+	ended := make(chan struct{})
+	go func() { b.stop(); close(ended) }()
+	time.Sleep(graceEnd + writeWait + silent + 2*lookAtHost)
+	if !other.Hosted() {
+		t.Error("no other node hosts the queue")
+	}
+	select {
+	case <-ended:
+		t.Error("Run has ended before its delivery")
+	default:
+	}
+	close(end)
+	<-ended
 	b.stop = func() {}
 }
 

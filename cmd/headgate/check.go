@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -139,7 +140,10 @@ func printRooms(w io.Writer, file string, cfg *config.Config, secure *tlsSummary
 		fmt.Fprintf(w, "limit %s: %v\n", l.Name, &l)
 	}
 	if cfg.Envoy != nil {
-		fmt.Fprintf(w, "envoy: %s, rules %s\n", cfg.Envoy.Listen, strings.Join(cfg.Envoy.Rules, ", "))
+		fmt.Fprintf(w, "envoy: %s, rules %s\n", cfg.Envoy.Listen, cmp.Or(strings.Join(cfg.Envoy.Rules, ", "), "none"))
+	}
+	if cfg.Decide != nil {
+		fmt.Fprintf(w, "decide: %s\n", cfg.Decide.Listen)
 	}
 	for i := range cfg.Rooms {
 		r := &cfg.Rooms[i]

@@ -79,6 +79,9 @@ func serve(ctx context.Context, cfg *config.Config, stdout, stderr io.Writer) er
 	if a := s.EnvoyAddr(); a != nil {
 		fmt.Fprintf(stdout, "envoy     %s by gRPC\n", a)
 	}
+	if a := s.DecideAddr(); a != nil {
+		fmt.Fprintf(stdout, "proxies   http://%s\n", a)
+	}
 	for i := range cfg.Rooms {
 		r := &cfg.Rooms[i]
 		fmt.Fprintf(stdout, "room      %s%s -> %s  %d at once, %d new a minute, sessions of %v\n",

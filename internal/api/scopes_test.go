@@ -444,7 +444,7 @@ func TestEveryScopeBySession(t *testing.T) {
 		for _, x := range targetsOf(row.class, row.path, s) {
 			for sender, cookie := range cookies {
 				what := row.method + " " + x.path
-				r := s.askAt("/dashboard/api", sender, row.method, x.path, cookie)
+				r := s.askAt("/dashboard/api", sender, row.method, x.path, cookie, ofOurPage)
 				may := x.may == "*" || slices.Contains(strings.Fields(x.may), sender)
 				if got := !refused(t, what, sender, r); got != may {
 					t.Errorf("%s as %s: %d, want it to pass: %v: %.200s", what, sender, r.StatusCode, may, r.body)
@@ -458,6 +458,9 @@ func TestEveryScopeBySession(t *testing.T) {
 	}
 	s.askDashboard(t, cookies)
 }
+
+// ofOurPage is what a browser sends with requests of the dashboard's page.
+const ofOurPage = "Sec-Fetch-Site: same-origin"
 
 // askDashboard sends the dashboard's own requests.
 func (s *scene) askDashboard(t *testing.T, cookies map[string]string) {
@@ -495,7 +498,7 @@ func (s *scene) askDashboard(t *testing.T, cookies map[string]string) {
 			body := `{"room":"` + room + `","total_active_users":1,"new_users_per_minute":1,"session_seconds":1}`
 			for _, r := range []*reply{
 				s.send("GET", "/dashboard/history?room="+room, "", cookie, "X-Forwarded-For: 192.0.2.1"),
-				s.send("POST", "/dashboard/whatif", body, cookie, "X-Forwarded-For: 192.0.2.1"),
+				s.send("POST", "/dashboard/whatif", body, cookie, ofOurPage, "X-Forwarded-For: 192.0.2.1"),
 			} {
 				if got := r.StatusCode != 404; got != may {
 					t.Errorf("%s as %s: %d: %.100s", r.Request.URL, sender, r.StatusCode, r.body)

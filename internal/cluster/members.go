@@ -22,6 +22,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate/internal/seldom"
 	"github.com/headgate/headgate/internal/store"
 )
 
@@ -48,6 +49,7 @@ type Members struct {
 	waiting []chan struct{}
 	began   time.Duration
 	said    time.Duration // the last heartbeat
+	lines   seldom.Lines
 }
 
 // NewMembers returns the membership of one process. The others do not know the process until Run is
@@ -120,7 +122,7 @@ func (m *Members) hear(x *Member) {
 	defer m.mu.Unlock()
 	x.heard, x.Skew = m.boot(), time.Until(x.Wall)
 	if x.Name == m.self.Name {
-		if x.Life != m.self.Life && !x.Leaving && x.CanHost == m.self.CanHost {
+		if x.Life != m.self.Life && !x.Leaving && x.CanHost == m.self.CanHost && m.lines.Due("name") {
 			m.log.Error("two processes have the same name in the cluster", "node", x.Name,
 				"hint", "give each its own cluster.node, and its own join file")
 		}

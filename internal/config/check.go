@@ -47,17 +47,25 @@ func (r *Room) derive(d *decoder, k string) {
 }
 
 func checkListens(d *decoder, c *Config) {
-	if e := c.Envoy; e != nil && d.good("envoy.listen") {
-		for key, addr := range map[string]string{"listen": c.Listen, "admin_listen": c.AdminListen} {
-			if d.good(key) && collide(addr, e.Listen) {
-				d.clash(wrong("give it another port", "%s %s and envoy.listen %s are the same place", key,
-					addr, e.Listen), "envoy.listen", key)
+	type place struct{ key, addr string }
+	places := []place{{"listen", c.Listen}, {"admin_listen", c.AdminListen}}
+	if c.Envoy != nil {
+		places = append(places, place{"envoy.listen", c.Envoy.Listen})
+	}
+	if c.Decide != nil {
+		places = append(places, place{"decide.listen", c.Decide.Listen})
+	}
+	for i, a := range places {
+		for _, b := range places[:i] {
+			if d.good(a.key, b.key) && collide(b.addr, a.addr) {
+				d.clash(wrong("give it another port", "%s %s and %s %s are the same place", b.key, b.addr,
+					a.key, a.addr), a.key, b.key)
 			}
 		}
 	}
-	if d.good("listen", "admin_listen") && collide(c.Listen, c.AdminListen) {
-		d.clash(wrong("give it another port", "listen %s and admin_listen %s are the same place",
-			c.Listen, c.AdminListen), "admin_listen", "listen")
+	if c.Decide != nil && len(c.TrustedProxies) == 0 && d.good("trusted_proxies", "decide.listen") {
+		d.clash(wrong("add the address of the proxy that asks: trusted_proxies: [127.0.0.1]",
+			"nobody may ask there without trusted_proxies"), "decide.listen")
 	}
 }
 

@@ -110,6 +110,10 @@ type Config struct {
 	// Envoy configures the rate limit service for Envoy; nil is none.
 	Envoy *Envoy
 
+	// Decide configures the address at which proxies ask about requests that they forward
+	// themselves; nil is none.
+	Decide *Decide
+
 	// Lists are the lists that the expressions of rules refer to as $name. Default none.
 	Lists []List
 
@@ -288,12 +292,26 @@ type Envoy struct {
 	// it private.
 	Listen string
 
-	// Rules are files in the format of envoyproxy/ratelimit, one for each domain. Required. A
+	// Rules are files in the format of envoyproxy/ratelimit, one for each domain. A
 	// relative path starts at the folder of the configuration file.
 	Rules []string
 
 	// Headers makes Envoy add RateLimit-Limit, -Remaining and -Reset to its answers.
 	Headers bool
+
+	// Decide answers external authorization: whether a request may pass the rooms. Without it,
+	// Rules are required.
+	Decide bool
+}
+
+// Asked reports whether proxies ask about requests that they forward themselves.
+func (c *Config) Asked() bool { return c.Decide != nil || c.Envoy != nil && c.Envoy.Decide }
+
+// A Decide configures the address at which proxies ask whether a request may pass.
+type Decide struct {
+	// Listen is the address, host:port. Required. Only TrustedProxies may ask there. It serves plain
+	// HTTP: keep it private.
+	Listen string
 }
 
 // A Zone is a domain whose rooms are created by the management API.

@@ -32,6 +32,7 @@ func configFields(c *Config) []field {
 		{name: "queues", read: readQueues(c)},
 		{name: "webhooks", read: readWebhooks(c)},
 		{name: "envoy", read: readEnvoy(c)},
+		{name: "decide", read: readDecide(c)},
 		{name: "lists", read: readLists(c)},
 		{name: "crawlers", read: readCrawlers(c)},
 		group("analytics", analyticsFields(&c.Analytics)),
@@ -330,9 +331,18 @@ func readEnvoy(c *Config) func(*decoder, string, *yaml.Node) {
 		c.Envoy = e
 		d.mapping(key, n, []field{
 			required("listen", "127.0.0.1:8082", raw(&e.Listen, cleanListen)),
-			{name: "rules", read: readRuleFiles(&e.Rules), example: "[ratelimit.yaml]"},
+			{name: "rules", read: readRuleFiles(&e.Rules), example: "[ratelimit.yaml]",
+				without: func() bool { return e.Decide }},
 			one("headers", truth(&e.Headers)),
+			one("decide", truth(&e.Decide)),
 		})
+	}
+}
+
+func readDecide(c *Config) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		c.Decide = &Decide{}
+		d.mapping(key, n, []field{required("listen", "127.0.0.1:8083", raw(&c.Decide.Listen, cleanListen))})
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/join"
 	"github.com/headgate/headgate/internal/node"
+	"github.com/headgate/headgate/internal/seldom"
 	"github.com/headgate/headgate/internal/store"
 )
 
@@ -46,7 +47,7 @@ type link struct {
 	bus  *store.Bus
 	told chan struct{} // it has something new
 
-	grumble grumble
+	said    seldom.Lines
 	unheard time.Time // since when it does not answer; zero: it answers
 }
 
@@ -184,7 +185,7 @@ func (l *link) pull(ctx context.Context) bool {
 	l.heard()
 	x, err := parseShare(b, l.name)
 	if err != nil {
-		if l.grumble.due("refused") {
+		if l.said.Due("refused") {
 			l.s.log.Error("message of another data center rejected", "datacenter", l.name, "error", err)
 		}
 		return true
@@ -197,7 +198,7 @@ func (l *link) pull(ctx context.Context) bool {
 	if x.Made != nil {
 		err = errors.Join(err, l.s.limits.adoptDynamic(ctx, l.name, *x.Made))
 	}
-	if err != nil && l.grumble.due("not kept") {
+	if err != nil && l.said.Due("not kept") {
 		l.s.log.Warn("keys and changes of another data center not stored yet", "datacenter", l.name,
 			"error", err)
 	}
@@ -210,7 +211,7 @@ func (l *link) missed(ctx context.Context, err error) {
 	case errors.Is(ctx.Err(), context.Canceled):
 	case l.unheard.IsZero():
 		l.unheard = time.Now()
-	case time.Since(l.unheard) > complainEvery && l.grumble.due("silent"):
+	case time.Since(l.unheard) > complainEvery && l.said.Due("silent"):
 		l.s.log.Warn("another data center does not answer: its new sealing keys and live changes are not "+
 			"known here", "datacenter", l.name, "since", l.unheard, "error", err)
 	}
@@ -224,25 +225,6 @@ func (l *link) heard() {
 	l.unheard = time.Time{}
 }
 
-// A grumble limits each repeated log line to one per minute. Chosen.
-type grumble struct {
-	mu   sync.Mutex
-	said map[string]time.Time
-}
-
-func (g *grumble) due(what string) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if at, ok := g.said[what]; ok && time.Since(at) < time.Minute {
-		return false
-	}
-	if g.said == nil {
-		g.said = map[string]time.Time{}
-	}
-	g.said[what] = time.Now()
-	return true
-}
-
 // answer returns the share for the other end. It returns nil for no answer; the other end then
 // repeats its request.
 func (l *link) answer(ctx context.Context) []byte {
@@ -251,12 +233,12 @@ func (l *link) answer(ctx context.Context) []byte {
 	b, err := l.s.ownShare(ctx)
 	switch {
 	case err != nil:
-		if ctx.Err() == nil && l.grumble.due("unread") {
+		if ctx.Err() == nil && l.said.Due("unread") {
 			l.s.log.Warn("another data center not answered", "datacenter", l.name, "error", err)
 		}
 		return nil
 	case len(b) > mostShare:
-		if l.grumble.due("large") {
+		if l.said.Due("large") {
 			l.s.log.Error("another data center not answered: sealing keys and live changes are too large",
 				"datacenter", l.name, "bytes", len(b), "most", mostShare,
 				"hint", "write long messages into the configuration, and reload")

@@ -268,7 +268,8 @@ func (s *Handle) longest(ctx context.Context, r *slot.Record) {
 // answerOff takes back the slots lent to the data centers that msg names, because an operator
 // declares that they are down. It returns the names of those it still waits for.
 func (c *Counter) answerOff(ctx context.Context, msg []byte) []byte {
-	off := strings.Split(string(msg), ",")
+	off := slices.DeleteFunc(strings.Split(string(msg), ","),
+		func(site string) bool { return !c.cfg.Datacenters.knows(site) })
 	ctx, stop := context.WithTimeout(ctx, moveWait)
 	defer stop()
 	c.mu.Lock()
@@ -277,6 +278,8 @@ func (c *Counter) answerOff(ctx context.Context, msg []byte) []byte {
 		return nil
 	}
 	c.off = append(slices.DeleteFunc(c.off, c.pool.IsHeard), off...) // a data center that is back is not down
+	slices.Sort(c.off)
+	c.off = slices.Compact(c.off)
 	others := append(slices.Clone(c.cfg.Datacenters.Names()), c.cfg.Datacenters.Own())
 	others = slices.DeleteFunc(others, func(site string) bool { return slices.Contains(c.off, site) })
 	clk := c.cfg.Boot()
@@ -374,8 +377,8 @@ func (s *Datacenters) agrees(ctx context.Context, site string) error {
 	if err == nil {
 		err = json.Unmarshal(b, &h)
 	}
-	if err == nil && s.learnHome(h) {
-		err = s.keepHome(ctx, h)
+	if err == nil {
+		err = s.takeHome(ctx, h)
 	}
 	if err == nil && h.Datacenter != s.cfg.Own {
 		err = fmt.Errorf("it says that Anywhere lives at %s", h.Datacenter)

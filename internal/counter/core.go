@@ -268,8 +268,11 @@ func (c *desk) rolledBack(number uint64, clk time.Duration) {
 // quarantine stops admissions of newcomers for a while, because the record is older than what
 // visitors were told.
 func (c *desk) quarantine(clk time.Duration) {
-	c.cfg.Log.Error("record is older than what visitors were told: newcomers are not admitted for a while",
-		"room", c.cfg.Room, "for", c.pool.Quarantine(clk).Round(time.Second))
+	left := c.pool.Quarantine(clk).Round(time.Second)
+	if c.said.Due("rolled back") {
+		c.cfg.Log.Error("record is older than what visitors were told: newcomers are not admitted for a while",
+			"room", c.cfg.Room, "for", left)
+	}
 }
 
 // tell informs a called visitor that it may come in. If this second already has its share of

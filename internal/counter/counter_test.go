@@ -17,6 +17,16 @@ import (
 // host opens a counter on a store and runs it until the test ends.
 func host(t *testing.T, name string, s store.Store, active int64) *Counter {
 	t.Helper()
+	c := take(t, name, s, active)
+	done := make(chan struct{})
+	go func() { c.Run(t.Context()); close(done) }()
+	t.Cleanup(func() { <-done })
+	return c
+}
+
+// take opens a counter on a store, and does not run it.
+func take(t *testing.T, name string, s store.Store, active int64) *Counter {
+	t.Helper()
 	start := time.Now()
 	c, err := Open(t.Context(), Config{
 		Room: "shop", Host: name, Store: s, Settings: Settings{
@@ -33,9 +43,6 @@ func host(t *testing.T, name string, s store.Store, active int64) *Counter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan struct{})
-	go func() { c.Run(t.Context()); close(done) }()
-	t.Cleanup(func() { <-done })
 	return c
 }
 
@@ -116,6 +123,31 @@ func TestSecondHostFencesTheFirst(t *testing.T) {
 		}
 		if later := join(t, next); later.Number <= waiting.Number {
 			t.Errorf("number %d is issued again", later.Number)
+		}
+	})
+}
+
+// The takeover is a write: from then on the former host lends and admits nobody, though the next host
+// has written nothing else yet.
+func TestATakeoverIsAWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s store.Memory
+		old := host(t, "old", &s, 2)
+		n := join(t, old)
+		time.Sleep(time.Second)
+		was := old.epoch()
+		take(t, "next", &s, 2)
+		if _, err := old.Claim(t.Context(), lifeOf(old), n.Number, 0, 0); !errors.Is(err, ErrFenced) {
+			t.Errorf("the former host admits a visitor after the takeover: %v", err)
+		}
+		x := &slot.Sync{Loan: 9, Borrower: "w", Seq: slot.Seq{N: 1}, Need: 1}
+		if a, err := old.Sync(t.Context(), x); !errors.Is(err, ErrFenced) {
+			t.Errorf("the former host lends after the takeover: %+v %v", a, err)
+		}
+		var r slot.Record
+		b, _, err := s.Load(t.Context(), "counter.shop")
+		if err = errors.Join(err, r.UnmarshalBinary(b)); err != nil || r.Name.Epoch <= was || r.Host != "next" {
+			t.Errorf("the record is of epoch %d of %q, want a later one than %d: %v", r.Name.Epoch, r.Host, was, err)
 		}
 	})
 }

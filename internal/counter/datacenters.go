@@ -123,10 +123,7 @@ func (s *Datacenters) askHome(ctx context.Context, site string) error {
 		return fmt.Errorf("%w: %s says %s, here it is %s: make cluster.home the same", errHomes, site,
 			h.Datacenter, now.Datacenter)
 	}
-	if s.learnHome(h) {
-		return s.keepHome(ctx, h)
-	}
-	return nil
+	return s.takeHome(ctx, h)
 }
 
 // answerHome answers where Anywhere lives.
@@ -155,12 +152,26 @@ func (s *Datacenters) readHome(ctx context.Context) (h AnywhereHome, err error) 
 // hearHome handles a message that says where Anywhere lives, and stores a newer home.
 func (s *Datacenters) hearHome(ctx context.Context, msg []byte) {
 	var h AnywhereHome
-	if json.Unmarshal(msg, &h) == nil && s.knows(h.Datacenter) && s.learnHome(h) {
-		if err := s.keepHome(ctx, h); err != nil {
-			s.cfg.Log.Warn("home of Anywhere not kept: it is looked up again", "error", err)
-		}
+	if json.Unmarshal(msg, &h) != nil {
+		return
+	}
+	if err := s.takeHome(ctx, h); err != nil {
+		s.cfg.Log.Warn("home of Anywhere not kept: it is looked up again", "error", err)
 	}
 }
+
+// takeHome learns a newer home and stores it.
+func (s *Datacenters) takeHome(ctx context.Context, h AnywhereHome) error {
+	if !s.learnHome(h) {
+		return nil
+	}
+	return s.keepHome(ctx, s.HomeNow())
+}
+
+// mostMoves is the most moves that one message adds. Chosen: more than there will ever be. With the
+// number at the end of all numbers, which a malicious data center could send, no later move would
+// count. Data centers that hear of more reach the same number step by step.
+const mostMoves = 1 << 32
 
 // knows reports whether a data center is configured here.
 func (s *Datacenters) knows(site string) bool {
@@ -171,6 +182,9 @@ func (s *Datacenters) knows(site string) bool {
 func (s *Datacenters) learnHome(h AnywhereHome) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if h.Moves > s.home.Moves {
+		h.Moves = s.home.Moves + min(h.Moves-s.home.Moves, mostMoves)
+	}
 	later := h.Moves > s.home.Moves ||
 		h.Moves == s.home.Moves && h.Moves > 0 &&
 			h.Datacenter > s.home.Datacenter // two moves at the same time
@@ -327,7 +341,7 @@ func (s *Datacenters) Serve(
 	}
 	for site, link := range s.cfg.Links {
 		one, err := link.Serve(s.at(s.cfg.Own, name), func(ctx context.Context, msg []byte) []byte {
-			b := answer(ctx, msg)
+			b := answer(context.WithValue(ctx, originKey{}, site), msg)
 			if b != nil {
 				s.said[site].Add(1)
 			}
@@ -340,4 +354,16 @@ func (s *Datacenters) Serve(
 		stops = append(stops, one)
 	}
 	return stop, nil
+}
+
+// originKey is the context key of the data center that has sent a message.
+type originKey struct{}
+
+// origin returns the data center that has sent a message: that of the link, or the own one. A
+// message may say anything else.
+func (s *Datacenters) origin(ctx context.Context) string {
+	if site, ok := ctx.Value(originKey{}).(string); ok {
+		return site
+	}
+	return s.cfg.Own
 }

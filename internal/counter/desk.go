@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/headgate/headgate/internal/seldom"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/ticket"
 )
@@ -60,7 +61,8 @@ const (
 // A Counter locks it and stores its writes; the simulator runs it in virtual time.
 type desk struct {
 	cfg         Config
-	again       func() // called when a write or a look is due; never blocks
+	said        seldom.Lines // lines that another process can cause
+	again       func()       // called when a write or a look is due; never blocks
 	pool        *slot.Pool
 	line        *slot.Lines
 	limitRev    uint64

@@ -1,11 +1,17 @@
 package counter
 
 import (
+	"context"
+	"encoding/json"
+	"log/slog"
 	"math"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/headgate/headgate/embedded"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
 )
@@ -108,6 +114,128 @@ func TestAbsurdTimesOfAWorkerPass(t *testing.T) {
 			t.Errorf("hours later the next one was lent %d, %+v: %v", got.Granted, got.Name, err)
 		}
 	})
+}
+
+// A worker that sends a thousand damaged messages does not fill the log.
+func TestDamagedMessagesFillNoLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		cfg := brokenConfig("shop", &store.Memory{}, nil, time.Now(), time.Minute)
+		cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+		c := brokenOpen(t, cfg)
+		for range 1000 {
+			for _, answer := range []func(context.Context, []byte) []byte{c.answerSync, c.answerAsks} {
+				if answer(t.Context(), []byte("damaged")) != nil {
+					t.Fatal("it was answered")
+				}
+			}
+			c.ReportSuspectPass(t.Context())
+		}
+		if n := strings.Count(log.String(), "\n"); n < 1 || n > 2 {
+			t.Errorf("%d lines", n)
+		}
+	})
+}
+
+// hostile connects sjc, the home of Anywhere, with del and with lhr, which says what it likes: its
+// messages come by its own link.
+func hostile(t *testing.T) (sjc *Datacenters, c *Counter, lhr *store.Bus) {
+	t.Helper()
+	bus := func() *store.Bus {
+		s, err := embedded.Open(t.Context(), embedded.Config{Dir: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Close)
+		return store.NewBus(s.Conn())
+	}
+	lhr = bus()
+	sjc = NewDatacenters(DatacentersConfig{Own: "sjc", Home: "sjc", Names: []string{"lhr", "del"},
+		Store: &store.Memory{}, Bus: bus(), Log: slog.New(slog.DiscardHandler),
+		Links: map[string]*store.Bus{"lhr": lhr, "del": bus()}})
+	sjc.sure = true
+	return sjc, brokenOpen(t, brokenConfig("@shop", sjc.cfg.Store, sjc, time.Now(), time.Minute)), lhr
+}
+
+// The certificate of a data center is valid for that data center only. Its messages must not count
+// as those of a third one: Anywhere would believe that the third one has reported what it holds.
+func TestADatacenterSpeaksForItselfAlone(t *testing.T) {
+	sjc, anywhere, lhr := hostile(t)
+	shop := brokenOpen(t, brokenConfig("shop", sjc.cfg.Store, sjc, time.Now(), time.Minute))
+	for name, answer := range map[string]func(context.Context, []byte) []byte{
+		"sync.@shop": anywhere.answerSync, "picture.shop": shop.answerPicture,
+	} {
+		stop, err := sjc.Serve(name, answer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stop()
+	}
+	for _, who := range []string{"del", "sjc", "fra", "", "lhr"} {
+		x := slot.Sync{Loan: 99, Borrower: who, Seq: slot.Seq{Epoch: 1, N: 1}, Need: 1}
+		sync, err := x.AppendBinary(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		picture, err := json.Marshal(greeting{Snapshot: Snapshot{Datacenter: who, Active: 7}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, msg := range map[string][]byte{"sync.@shop": sync, "picture.shop": picture} {
+			ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+			if who != "lhr" { // no answer comes
+				ctx, stop = context.WithTimeout(t.Context(), 100*time.Millisecond)
+			}
+			b, err := lhr.Request(ctx, "sjc."+name, msg)
+			stop()
+			if answered := err == nil && len(b) > 0; answered != (who == "lhr") {
+				t.Errorf("lhr says in %s that it is %q: answered %v, %v", name, who, answered, err)
+			}
+		}
+	}
+}
+
+// A data center that counts its moves to the end of all numbers does not keep Anywhere for ever.
+func TestNoMoveIsTheLast(t *testing.T) {
+	sjc, _, _ := hostile(t)
+	sjc.hearHome(t.Context(), []byte(`{"site":"lhr","moves":18446744073709551615}`))
+	if sjc.Home() != "lhr" {
+		t.Fatal("a data center may move Anywhere to itself")
+	}
+	if err := sjc.AnnounceAnywhere(t.Context(), "sjc"); err != nil || sjc.Home() != "sjc" {
+		t.Errorf("the home is %s: %v", sjc.Home(), err)
+	}
+	h, err := sjc.readHome(t.Context())
+	if err != nil || h != sjc.HomeNow() || h.Datacenter != "sjc" {
+		t.Errorf("the record says %+v %v", h, err)
+	}
+	for range 3 { // one that was off reaches the same number
+		sjc.hearHome(t.Context(), []byte(`{"site":"del","moves":8589934597}`))
+	}
+	if got := sjc.HomeNow(); got != (AnywhereHome{"del", 2<<32 + 5}) {
+		t.Errorf("after the same news thrice it is %+v", got)
+	}
+}
+
+// Names that are no data center's are not kept, however many there are.
+func TestOffNamesDatacenters(t *testing.T) {
+	sjc, c, lhr := hostile(t)
+	stop, err := sjc.Serve("off.@shop", c.answerOff)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	for _, off := range []string{"del", strings.Repeat("x,", 100), "del,del"} {
+		b, err := lhr.Request(t.Context(), "sjc.off.@shop", []byte(off))
+		if err != nil || !strings.HasPrefix(string(b), "ok ") {
+			t.Fatalf("%.9s: %q %v", off, b, err)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !slices.Equal(c.off, []string{"del"}) {
+		t.Errorf("declared down: %q", c.off)
+	}
 }
 
 func FuzzSettings(f *testing.F) {

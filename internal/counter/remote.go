@@ -276,7 +276,7 @@ func (s *Handle) answer(c *Counter) (stop func(), err error) {
 func (c *Counter) answerAsks(ctx context.Context, msg []byte) []byte {
 	requests, err := parseRequests(msg)
 	if err != nil {
-		c.cfg.Log.Error("message refused", "room", c.cfg.Room, "error", err)
+		c.refused(err)
 		return nil
 	}
 	ctx, stop := context.WithTimeout(ctx, writeWait) // the caller does not wait longer
@@ -292,6 +292,13 @@ func (c *Counter) answerAsks(ctx context.Context, msg []byte) []byte {
 	}
 	wg.Wait()
 	return appendReplies(nil, replies)
+}
+
+// refused logs a message that no correct process sends. A stolen worker can send many.
+func (c *Counter) refused(err error) {
+	if c.said.Due("refused") {
+		c.cfg.Log.Error("message refused", "room", c.cfg.Room, "error", err)
+	}
 }
 
 // ready reports whether a poll can be answered without a write.
@@ -343,8 +350,11 @@ func (c *Counter) answerSync(ctx context.Context, msg []byte) []byte {
 	if err == nil {
 		err = c.checkSync(x)
 	}
+	if err == nil && c.isAnywhere() && x.Borrower != c.cfg.Datacenters.origin(ctx) {
+		err = fmt.Errorf("%w: it says that it is of %q", slot.ErrMessage, x.Borrower)
+	}
 	if err != nil {
-		c.cfg.Log.Error("message refused", "room", c.cfg.Room, "error", err)
+		c.refused(err)
 		return nil
 	}
 	ctx, stop := context.WithTimeout(ctx, serveWait)

@@ -136,7 +136,8 @@ func (c *Counter) tau() slot.Time {
 func (c *Counter) answerPicture(ctx context.Context, msg []byte) []byte {
 	var g greeting
 	if len(msg) > pictureMost || json.Unmarshal(msg, &g) != nil ||
-		!slices.Contains(c.cfg.Datacenters.Names(), g.Snapshot.Datacenter) {
+		!slices.Contains(c.cfg.Datacenters.Names(), g.Snapshot.Datacenter) ||
+		g.Snapshot.Datacenter != c.cfg.Datacenters.origin(ctx) {
 		return nil
 	}
 	a := greeting{Snapshot: c.picture()}
@@ -161,10 +162,8 @@ func (c *Counter) answerPicture(ctx context.Context, msg []byte) []byte {
 
 // met takes over the home of Anywhere from a snapshot, and updates the totals for the forecast.
 func (c *Counter) met(ctx context.Context, h AnywhereHome) {
-	if c.cfg.Datacenters.learnHome(h) {
-		if err := c.cfg.Datacenters.keepHome(ctx, h); err != nil {
-			c.cfg.Log.Warn("home of Anywhere not kept: it is looked up again", "error", err)
-		}
+	if err := c.cfg.Datacenters.takeHome(ctx, h); err != nil {
+		c.cfg.Log.Warn("home of Anywhere not kept: it is looked up again", "error", err)
 	}
 	var others Others
 	c.sites.mu.Lock()

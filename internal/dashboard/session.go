@@ -111,15 +111,18 @@ func cookieName(r *http.Request) string {
 // sameOrigin reports whether a request may come from the dashboard's own page. SameSite is not
 // enough: a page at another port of the host is the same site and sends the cookie. Browsers that
 // do not send Sec-Fetch-Site send Origin with requests that change something, and with cross-origin
-// reads.
+// reads. Those that send neither with a form, such as Firefox before 70, change nothing.
 func sameOrigin(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "same-origin", "none": // none: typed or clicked by the operator
 		return true
 	case "":
 		origin := r.Header.Get("Origin")
+		if origin == "" {
+			return r.Method == http.MethodGet || r.Method == http.MethodHead
+		}
 		u, err := url.Parse(origin)
-		return origin == "" || err == nil && u.Host == r.Host
+		return err == nil && u.Host == r.Host
 	}
 	return false
 }

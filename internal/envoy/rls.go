@@ -3,6 +3,7 @@ package envoy
 import (
 	"context"
 	"errors"
+	"net/http"
 	"sync/atomic"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -20,6 +21,7 @@ type Config struct {
 	Limiter ratelimit.Checker // has the limits of Rules, and accepts those of Brought
 	Headers Headers           // headers that Envoy adds to its responses; default none
 	Waits   bool              // Limiter may block, for example on the host of a key
+	Decide  http.Handler      // decides about requests that Envoy asks about; nil answers none
 }
 
 // A Service answers calls of Envoy.
@@ -28,12 +30,13 @@ type Service struct {
 	overrides overrides
 	headers   Headers
 	waits     bool
+	decide    http.Handler
 	rules     atomic.Pointer[Rules]
 }
 
 // New returns a Service. It starts no goroutine.
 func New(c Config) *Service {
-	s := &Service{limiter: c.Limiter, headers: c.Headers, waits: c.Waits}
+	s := &Service{limiter: c.Limiter, headers: c.Headers, waits: c.Waits, decide: c.Decide}
 	s.SetRules(c.Rules)
 	return s
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 
+	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -23,7 +24,7 @@ const healthName = "ratelimit"
 // waits at most 5 s for calls in progress, and returns nil. It also answers Check of
 // grpc.health.v1.Health.
 func (s *Service) Serve(ctx context.Context, lis net.Listener) error {
-	err := unary.Serve(ctx, lis, unary.Config{Delay: s.waits, Methods: map[string]unary.Method{
+	methods := map[string]unary.Method{
 		pb.RateLimitService_ShouldRateLimit_FullMethodName: scanned(method(s.ShouldRateLimit)),
 		healthpb.Health_Check_FullMethodName: method(func(_ context.Context,
 			q *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
@@ -36,7 +37,11 @@ func (s *Service) Serve(ctx context.Context, lis net.Listener) error {
 			}
 			return a, nil
 		}),
-	}})
+	}
+	if s.decide != nil {
+		methods[auth.Authorization_Check_FullMethodName] = method(s.authorize)
+	}
+	err := unary.Serve(ctx, lis, unary.Config{Delay: s.waits || s.decide != nil, Methods: methods})
 	if err != nil {
 		return fmt.Errorf("serve Envoy on %v: %w", lis.Addr(), err)
 	}

@@ -28,6 +28,7 @@ import (
 	"github.com/headgate/headgate/internal/chanmutex"
 	"github.com/headgate/headgate/internal/checkout"
 	"github.com/headgate/headgate/internal/datadir"
+	"github.com/headgate/headgate/internal/seldom"
 	"github.com/headgate/headgate/internal/store"
 )
 
@@ -52,6 +53,7 @@ type Node struct {
 	keys    keyring
 	serial  string // of this node's certificate in the cluster
 	log     *slog.Logger
+	said    seldom.Lines
 	options Options
 
 	revoked    []api.Revoked // as followRevoked last read it

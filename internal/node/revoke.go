@@ -183,7 +183,9 @@ func (k *Node) answerSealing(ctx context.Context, name []byte) []byte {
 	}
 	keys, _, err := keysDoc(k.store, string(name)).Load(ctx)
 	if err != nil {
-		k.log.Warn("worker not told the sealing keys", "error", err)
+		if k.said.Due("sealing") {
+			k.log.Warn("worker not told the sealing keys", "error", err)
+		}
 		return nil
 	}
 	b, err := json.Marshal(keys)

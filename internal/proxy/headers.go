@@ -109,6 +109,17 @@ func withoutCookies(line, prefix string) string {
 	return b.String()
 }
 
+// moveCommands gives the commands of a 101 to the handler around the proxy. It reads them at Hijack,
+// and ReverseProxy adds the origin's headers only after that.
+func moveCommands(to, from http.Header) {
+	for _, name := range [...]string{commandHeader, cfCommandHeader} {
+		if values := from[name]; len(values) > 0 {
+			to[name] = values
+		}
+		delete(from, name)
+	}
+}
+
 // dropCommands removes the headers that the origin sends for headgate, not for the visitor.
 func dropCommands(h http.Header) {
 	delete(h, commandHeader)

@@ -108,6 +108,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := &answer{ResponseWriter: w, r: r}
 	defer a.release()
 	a.keep()
+	if p.keepCommands && wire.OpensWebSocket(r) {
+		r = r.WithContext(context.WithValue(r.Context(), answerKey{}, a))
+	}
 	p.reverse.ServeHTTP(a, r)
 	if a.cutShort() && r.Context().Value(http.ServerContextKey) != nil {
 		// The session ended while the answer did: the rest in the server's buffer cannot be
@@ -166,12 +169,19 @@ func (p *Proxy) modify(res *http.Response) error {
 	if p.onResponse != nil {
 		err = p.onResponse(res)
 	}
+	a, ok := res.Request.Context().Value(answerKey{}).(*answer)
+	if ok && res.StatusCode == http.StatusSwitchingProtocols {
+		moveCommands(a.Header(), res.Header)
+	}
 	if !p.keepCommands {
 		dropCommands(res.Header)
 	}
 	wire.DropHeads(res.Trailer, "")
 	return err
 }
+
+// answerKey is the context key of the answer to a request for a WebSocket.
+type answerKey struct{}
 
 // fail is ReverseProxy's ErrorHandler. w is an *answer; unless it was hijacked, only 1xx answers
 // have been written to it.

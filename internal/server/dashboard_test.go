@@ -260,6 +260,15 @@ func TestDashboardSessionIsOfItsOwnOriginAlone(t *testing.T) {
 		b.remote()
 		b.want(200, "GET", "/dashboard/api/v1/rooms", "")
 	}
+	for _, header := range []map[string]string{ // old browsers send neither header with a form
+		{}, {"Content-Type": "text/plain"}, {"X-HTTP-Method-Override": "PATCH"},
+	} {
+		b.header = header
+		b.remote()
+		b.want(401, "PATCH", "/dashboard/api/v1/rooms/shop", `{"total_active_users": 5}`)
+		b.want(401, "POST", "/dashboard/api/v1/reload", "")
+		b.want(401, "POST", "/dashboard/whatif", "{}")
+	}
 }
 
 // A session belongs to one token, not to its id: if an operator replaces the secret of an id in the

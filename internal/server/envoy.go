@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 
 	"github.com/headgate/headgate/internal/config"
@@ -57,6 +58,9 @@ func (s *Server) openEnvoy(cfg *config.Config) (err error) {
 	ec := envoy.Config{Rules: g.rules, Limiter: s.limits.Rules, Waits: s.node.Bus != nil}
 	if c.Headers {
 		ec.Headers = envoy.StandardHeaders()
+	}
+	if c.Decide {
+		ec.Decide = http.HandlerFunc(s.relay)
 	}
 	g.service = envoy.New(ec)
 	if g.listener, err = s.machine.listen(c.Listen, "envoy.listen"); err != nil {

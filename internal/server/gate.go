@@ -11,6 +11,7 @@ import (
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/cors"
 	"github.com/headgate/headgate/internal/events"
+	"github.com/headgate/headgate/internal/forwardauth"
 	"github.com/headgate/headgate/internal/proxy"
 )
 
@@ -142,13 +143,32 @@ func (s *Server) connect(g *gate, all *config.Config) (err error) {
 func (s *Server) assemble(g *gate) {
 	g.places, g.cors = g.now.Places(), cors.New(g.now.CORS)
 	desk := s.checkoutDesk(g)
-	inside := s.traces.Inside(passedAs, desk.Inside(s.limits.before(&g.now, g.cors.Origin(g.proxy))))
-	own := g.cors.Before(g.look.before(desk.Before(g.room.Handler(inside))))
-	g.handler, g.preflight = s.traces.Request(g.file.Name, own), nil
+	chain := func(by way, origin http.Handler) http.Handler {
+		inside := s.traces.Inside(passedAs, desk.Inside(s.limits.before(&g.now, g.cors.Origin(origin))))
+		own := g.cors.Before(g.look.before(desk.Before(by(g, inside))))
+		return s.traces.Request(g.file.Name, own)
+	}
+	g.handler, g.preflight = chain(forwards, g.proxy), nil
+	if s.cfg.Asked() {
+		g.relay, g.check = chain(relays, admitted), chain(checks, admitted)
+	}
 	if g.cors != nil {
 		g.preflight = s.traces.Request(g.file.Name, g.cors)
 	}
 }
+
+// A way puts a room in front of what forwards its requests.
+type way func(g *gate, next http.Handler) http.Handler
+
+func forwards(g *gate, next http.Handler) http.Handler { return g.room.Handler(next) }
+func relays(g *gate, next http.Handler) http.Handler   { return g.room.Decide(true, next) }
+func checks(g *gate, next http.Handler) http.Handler   { return g.room.Decide(false, next) }
+
+// admitted answers a proxy that a request may pass.
+var admitted = forwardauth.Admitted(func(w http.ResponseWriter) bool {
+	_, inside := headgate.SessionOf(w)
+	return inside
+})
 
 // roomConfig converts the configuration of a room to the type that the room takes.
 func (s *Server) roomConfig(all *config.Config, c *config.Room) (headgate.RoomConfig, error) {

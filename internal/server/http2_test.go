@@ -415,7 +415,8 @@ func TestCookieCrumbs(t *testing.T) {
 			for _, cookies := range [][]string{all, one, slices.Concat(all, []string{pass})} {
 				if status, body := ask(piece, cookies); status != "200" || !strings.HasPrefix(body, "inside ") {
 					t.Errorf("%s, pieces of %d: a pass gets %s", what, piece, status)
-				} else if strings.Contains(body, name) || strings.HasPrefix(own, "c0=") && body != "inside "+own {
+				} else if strings.Contains(body, name) ||
+					strings.HasPrefix(own, "c0=") && body != "inside "+own {
 					t.Errorf("%s: the origin reads %.500q", what, body)
 				}
 			}
@@ -632,6 +633,33 @@ func TestAnOriginThatSwitchesUnasked(t *testing.T) {
 			}
 		}
 		origin.Close()
+	}
+}
+
+// ReverseProxy adds the headers of a 101 after Hijack, when the room has read the commands of the
+// answer: revoke reached the visitor and ended nothing.
+func TestA101RevokesAndTellsNobody(t *testing.T) {
+	for _, name := range []string{"Headgate-Command", "cf-waiting-room-command"} {
+		origin, heads := rawOrigin(t, "HTTP/1.1 101 Switching Protocols\r\n"+
+			"Connection: Upgrade\r\nUpgrade: websocket\r\n"+name+": revoke\r\nX-Own: kept\r\n\r\nframes")
+		visitors, operators, _ := start(t, origin, oneRoom)
+		c, in := dial(t, visitors)
+		io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n"+toWebSocket+"\r\n")
+		res, err := http.ReadResponse(in, nil)
+		if err != nil || res.StatusCode != http.StatusSwitchingProtocols || res.Header.Get("X-Own") != "kept" {
+			t.Fatalf("%v %v", res, err)
+		}
+		<-heads
+		if res.Header.Get(name) != "" {
+			t.Errorf("the visitor reads %s", name)
+		}
+		if got := roomStatus(t, operators).Totals.Revoked; got != 1 {
+			t.Errorf("%s: %d sessions were ended", name, got)
+		}
+		frames := make([]byte, 6)
+		if _, err := io.ReadFull(in, frames); err != nil || string(frames) != "frames" {
+			t.Errorf("%s: %q %v", name, frames, err)
+		}
 	}
 }
 

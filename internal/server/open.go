@@ -120,7 +120,13 @@ func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
 		s.public.Close()
 		return err
 	}
-	if err = s.openEnvoy(cfg); err == nil {
+	if cfg.Decide != nil {
+		s.asks, err = s.machine.listen(cfg.Decide.Listen, "decide.listen")
+	}
+	if err == nil {
+		err = s.openEnvoy(cfg)
+	}
+	if err == nil {
 		err = s.limits.Take(opening)
 	}
 	if err == nil {
@@ -133,6 +139,9 @@ func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
 		s.public.Close()
 		s.admin.Close()
 		s.envoy.close()
+		if s.asks != nil {
+			s.asks.Close()
+		}
 	}
 	return err
 }
@@ -152,6 +161,11 @@ func (s *Server) Run(ctx context.Context) error {
 	public := s.httpServer(s.plainHTTP(rooms))
 	admin := s.httpServer(guard.Handler(s.board.Handler(), s.pace))
 	secure := s.secureServer(rooms) // nil without tls
+	var asks *http.Server
+	if s.asks != nil {
+		asks = s.httpServer(guard.Handler(s.decide(), s.pace))
+		wg.Go(func() { fail(serveOn(asks, s.asks)) })
+	}
 	engine, stopEngine := context.WithCancel(context.WithoutCancel(work))
 	var state sync.WaitGroup
 	state.Go(func() { fail(s.node.Run(engine)) })
@@ -188,7 +202,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.delay(work)
 	drain, cancel := context.WithTimeout(context.Background(), drainFor)
 	defer cancel()
-	drainAll(drain, public, secure) // cuts off downloads that are still running then
+	drainAll(drain, public, secure, asks) // cuts off downloads that are still running then
 	err := context.Cause(work)
 	unfollow() // a follower holds the turn for as long as the store does not answer
 	ended.Wait()

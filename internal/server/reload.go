@@ -192,8 +192,11 @@ func needsRestart(start, now *config.Config) []string {
 		keys = append(keys, "crawlers")
 	}
 	if a, b := start.Envoy, now.Envoy; (a == nil) != (b == nil) ||
-		b != nil && (a.Listen != b.Listen || a.Headers != b.Headers) {
+		b != nil && (a.Listen != b.Listen || a.Headers != b.Headers || a.Decide != b.Decide) {
 		keys = append(keys, "envoy")
+	}
+	if !reflect.DeepEqual(start.Decide, now.Decide) {
+		keys = append(keys, "decide")
 	}
 	if !reflect.DeepEqual(start.Engine, now.Engine) {
 		keys = append(keys, "engine")

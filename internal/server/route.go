@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/forwardauth"
 	"github.com/headgate/headgate/internal/guard"
 	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/paths"
@@ -22,6 +23,28 @@ import (
 // rooms, the request goes on only if all of these rooms accept paths as they come, and then it
 // passes through all of them.
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
+	s.routeBy(w, r, func(g *gate) http.Handler { return g.handler }, forwards)
+}
+
+// decide returns the handler of proxies that ask about requests.
+func (s *Server) decide() http.Handler {
+	return &forwardauth.Handler{
+		Trusts: func(r *http.Request) bool { return fromTrusted(r, s.set.Load().cfg.TrustedProxies) },
+		Relay:  http.HandlerFunc(s.relay),
+		Check: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s.routeBy(w, r, func(g *gate) http.Handler { return g.check }, checks)
+		}),
+	}
+}
+
+// relay answers a proxy that relays the answer to the visitor.
+func (s *Server) relay(w http.ResponseWriter, r *http.Request) {
+	s.routeBy(w, r, func(g *gate) http.Handler { return g.relay }, relays)
+}
+
+func (s *Server) routeBy(
+	w http.ResponseWriter, r *http.Request, handler func(*gate) http.Handler, by way,
+) {
 	if s.ending.Load() { // so that the next request finds another node
 		w.Header().Set("Connection", "close")
 	}
@@ -74,13 +97,13 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "headgate has no room for this host and path.\n")
 		return
 	}
-	h := best.handler
+	h := handler(best)
 	if len(others) == 0 && best.preflight != nil && wire.IsPreflight(r) { // several: each policy would apply
 		h = best.preflight
 	}
 	for _, g := range others { // the request may reach each room, so it needs a pass of each
 		if g != best {
-			h = g.room.Handler(h)
+			h = by(g, h)
 		}
 	}
 	h.ServeHTTP(w, r)

@@ -99,7 +99,8 @@ type Server struct {
 	conns   guard.Connections      // connections of visitors
 	public  net.Listener
 	admin   net.Listener
-	https   *https // nil without tls; see tls.go
+	asks    net.Listener // of proxies that ask; nil without decide
+	https   *https       // nil without tls; see tls.go
 	node    *node.Node
 	book    *pages.DefaultPages // the default pages
 	board   *dashboard.Dashboard
@@ -124,7 +125,7 @@ type Server struct {
 }
 
 // addressError reports an address that could not be bound. The key is listen, admin_listen,
-// envoy.listen or tls.listen.
+// envoy.listen, decide.listen or tls.listen.
 func addressError(key, addr string, err error) error {
 	return &hint.Error{Text: key + " " + addr, Do: addressHint(key, err), Err: err}
 }
@@ -151,6 +152,14 @@ func (s *Server) Addr() net.Addr { return s.public.Addr() }
 
 // AdminAddr returns the address of the operators' listener.
 func (s *Server) AdminAddr() net.Addr { return s.admin.Addr() }
+
+// DecideAddr returns the address at which proxies ask about requests, or nil if there is none.
+func (s *Server) DecideAddr() net.Addr {
+	if s.asks == nil {
+		return nil
+	}
+	return s.asks.Addr()
+}
 
 // unready returns why the process takes no visitors, or "" if it does.
 func (s *Server) unready() string {
@@ -225,6 +234,8 @@ type gate struct {
 	proxy     *proxy.Proxy
 	handler   http.Handler
 	preflight http.Handler // nil without cors
+	relay     http.Handler // for proxies that ask and relay answers; nil without decide
+	check     http.Handler // for proxies that ask and relay none; nil without decide
 	cors      *cors.Policy // nil: preflights go to the origin
 	ended     *endings
 	origin    *originCounts

@@ -42,7 +42,7 @@ func TestTrailersOfRequestsStopHere(t *testing.T) {
 // there, and a trailer must not make the answer cacheable again.
 func TestTrailersOfAnswersChangeNoHeader(t *testing.T) {
 	const trailers = "0\r\nSet-Cookie: __cfwaitingroom_shop=x\r\nSet_Cookie: x\r\nCache-Control: public\r\n" +
-		"CDN-Cache-Control: max-age=9\r\nExpires: x\r\nVary: x\r\nHeadgate-State: called\r\n" +
+		"CDN-Cache-Control: max-age=9\r\nX_Accel_Expires: 9\r\nExpires: x\r\nVary: x\r\nHeadgate-State: called\r\n" +
 		"Headgate-Command: revoke\r\nCf-Waiting-Room-Command: revoke\r\nContent-Length: 3\r\nX-Sum: 7\r\n\r\n"
 	const head = "HTTP/1.1 200 OK\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n"
 	for announced, answer := range map[bool]string{

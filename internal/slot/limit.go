@@ -103,7 +103,7 @@ func (p Params) WithDefaults() Params {
 	}
 	term, recall := 15*time.Second, 50*time.Millisecond
 	if p.Counters {
-		term, recall = 10*time.Minute, 250*time.Millisecond
+		term, recall = 10*time.Minute, 275*time.Millisecond
 	}
 	def(&p.Term, term)
 	def(&p.RecallWait, recall)

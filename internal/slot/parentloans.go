@@ -186,6 +186,13 @@ func (p *Pool) inTurn(clk time.Duration) bool {
 	return p.par.Counters && p.lined && p.queueing(clk)
 }
 
+// toldInTurn reports whether a counter needs no recall: nothing is lent to it, or visitors wait there,
+// so that it is answered each turn. Each of these answers requests unused slots.
+func (p *Pool) toldInTurn(clk time.Duration, l *Loan) bool {
+	f := p.fronts[l.ID]
+	return l.Over > 0 || !l.out(p.rec) || f != nil && clk-f.at < siteGap
+}
+
 // turn returns when all counters are answered next, own clock.
 func (p *Pool) turn(clk time.Duration) time.Duration {
 	gap := max(1, p.par.RecallWait)

@@ -387,7 +387,8 @@ func (p *Pool) Recalls(clk time.Duration) bool {
 		return false
 	}
 	p.recall, p.recalled = false, clk
-	return true
+	return !p.inTurn(clk) ||
+		slices.ContainsFunc(p.rec.Loans, func(l Loan) bool { return !p.toldInTurn(clk, &l) })
 }
 
 // Free returns how many more slots may be called now, by the newest write.

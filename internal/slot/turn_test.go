@@ -55,6 +55,30 @@ func TestNothingIsSaidOnlyWhenAllIsUsed(t *testing.T) {
 	}
 }
 
+// A recall repeats what each answer in turn says: it is for counters at which nobody waits.
+func TestCountersInTurnGetNoRecall(t *testing.T) {
+	root, a, b := twoCounters(t, 2)
+	clk := time.Hour + time.Second
+	for _, p := range []*Pool{a, b} {
+		ask(root, p, clk)
+		if got := ask(root, p, clk, time.Second); got == nil || got.Granted != 1 || !p.Call(clk) {
+			t.Fatalf("told %+v, want a slot each", got)
+		}
+	}
+	clk += 5 * time.Second
+	root.lined = true
+	for _, x := range []struct {
+		p       *Pool
+		recalls bool
+	}{{a, true}, {b, false}} { // b has a slot, and nobody waits there until it asks
+		ask(root, x.p, clk, time.Second)
+		root.recall, root.recalled = true, 0
+		if got := root.Recalls(clk); got != x.recalls {
+			t.Errorf("recalls %v, want %v", got, x.recalls)
+		}
+	}
+}
+
 // While visitors wait at several counters, all counters learn of their grants at the same time and
 // use them at the same time, at any distance.
 func TestCountersAreToldInTurn(t *testing.T) {
@@ -63,7 +87,7 @@ func TestCountersAreToldInTurn(t *testing.T) {
 	ask(root, a, clk)
 	ask(root, b, clk)
 	root.lined, root.calls = true, 4 // nothing is left
-	clk = time.Hour + 10*time.Second
+	clk = root.turn(time.Hour + 10*time.Second)
 	if ask(root, a, clk+10*time.Millisecond, 2*time.Second, time.Second, time.Second) != nil {
 		t.Error("a is answered at once")
 	}

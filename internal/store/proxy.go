@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/headgate/headgate/internal/rights"
+	"github.com/headgate/headgate/internal/seldom"
 )
 
 // Parameters of requests from workers. Chosen: an answer arrives before the worker repeats its
@@ -36,6 +37,7 @@ type Proxy struct {
 
 	mu   sync.Mutex
 	logs map[string]*Log
+	said seldom.Lines
 }
 
 // Serve answers workers until stop is called.
@@ -70,7 +72,7 @@ func (d *Proxy) answer(
 		if err == nil {
 			x, rest, err = do(ctx, &q, value)
 		}
-		if errors.Is(err, ErrDenied) {
+		if errors.Is(err, ErrDenied) && d.said.Due("denied") {
 			d.Log.Warn("a worker asked for something that it may not do", "what", q.Op, "name", q.Name)
 		}
 		if err != nil {

@@ -201,7 +201,7 @@ func TestContinuations(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, false, func(t *testing.T, p *peer) {
 				p.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: p.fields()})
-				n, ended := 0, make(chan struct{}) // the last ones are written before the connection is closed
+				n, ended := 0, make(chan struct{})
 				go func() {
 					defer close(ended)
 					p.says("GOAWAY 0 "+c.want, "end")

@@ -82,17 +82,16 @@ func Owned(name string) bool { return spells(name, owned[:]) || ClaimsClient(nam
 // heads are the names that only a header may have: those of the message's length and its content,
 // and those that headgate changes in an answer. A proxy that merges the trailers of an answer into
 // its header would undo the change (RFC 9110 §6.5.1).
-var heads = [...]string{"set-cookie", "cache-control", "cdn-cache-control", "edge-control",
-	"cloudflare-cdn-cache-control", "netlify-cdn-cache-control", "vercel-cdn-cache-control",
-	"surrogate-control", "pragma", "expires", "vary", "age", "host", "connection", "keep-alive",
-	"proxy-connection", "te", "trailer", "upgrade", "content-encoding", "content-range", "content-type",
-	"proxy-authenticate", "www-authenticate"}
+var heads = [...]string{"set-cookie", "cache-control", "pragma", "expires", "vary", "age", "host", "connection",
+	"keep-alive", "proxy-connection", "te", "trailer", "upgrade", "content-encoding", "content-range",
+	"content-type", "proxy-authenticate", "www-authenticate"}
 
 // DropHeads removes from the trailers of an answer what only its header may contain. prefix is put
 // before the names in h.
 func DropHeads(h http.Header, prefix string) {
 	for name := range h {
-		if bare, ok := strings.CutPrefix(name, prefix); ok && (Owned(bare) || spells(bare, heads[:])) {
+		bare, ok := strings.CutPrefix(name, prefix)
+		if ok && (Owned(bare) || spells(bare, heads[:]) || beforeCacheControl(bare)) {
 			delete(h, name)
 		}
 	}

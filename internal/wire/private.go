@@ -9,10 +9,10 @@ import (
 // MakePrivate keeps shared caches from storing an answer that sets a visitor's cookie: a cached
 // Set-Cookie would give one session to everybody. Browsers may store the answer as before.
 func MakePrivate(h http.Header) {
-	// CDNs obey these before Cache-Control (RFC 9213 and its predecessors).
-	for _, name := range [...]string{"Cdn-Cache-Control", "Cloudflare-Cdn-Cache-Control",
-		"Vercel-Cdn-Cache-Control", "Netlify-Cdn-Cache-Control", "Surrogate-Control", "Edge-Control"} {
-		delete(h, name)
+	for name := range h {
+		if beforeCacheControl(name) {
+			delete(h, name)
+		}
 	}
 	if _, stores := h["Expires"]; stores { // an HTTP/1.0 cache reads nothing else
 		h["Expires"] = []string{"0"}
@@ -31,6 +31,15 @@ func MakePrivate(h http.Header) {
 		}
 	}
 	h["Vary"] = append(slices.Clip(h["Vary"]), "Cookie")
+}
+
+// beforeCacheControl reports whether some cache obeys a header, in any spelling, before
+// Cache-Control: those for one kind of cache (RFC 9213), their predecessors, and that of nginx.
+func beforeCacheControl(name string) bool {
+	const targeted = "-cache-control"
+	at := max(0, len(name)-len(targeted))
+	return spells(name[at:], []string{targeted}) ||
+		spells(name, []string{"surrogate-control", "edge-control", "x-accel-expires"})
 }
 
 // directives returns the members of a list. A quoted string in it may contain a comma.

@@ -199,6 +199,7 @@ func TestSeedsFound(t *testing.T) {
 		{200061, "a node that was started again did not know the time, and the host could not write"},
 		{200088, "a claim was judged by the time of an earlier host"},
 		{10, "a node that was stopped while it started ended with an error"},
+		{102, "a client sent a request again after 5 s at a frozen node, and the other node was blamed"},
 	} {
 		t.Run(fmt.Sprint(found.seed), func(t *testing.T) {
 			before := *seed

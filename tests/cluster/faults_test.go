@@ -202,6 +202,14 @@ func TestVerdictFindsFaults(t *testing.T) {
 			fail(r.at(7, 42))
 			r.at(7, 42).node = "n2"
 		}},
+		{"", "no answer in what the one that is killed left of the time", func(r *run) {
+			fail(r.at(7, 42))
+			r.at(7, 42).first, r.at(7, 42).again = "n2", secs(49)
+		}},
+		{"requests without", "no answer, and it left the other one before that was killed", func(r *run) {
+			fail(r.at(7, 41))
+			r.at(7, 41).first, r.at(7, 41).again = "n2", secs(41.1)
+		}},
 		{"", "an answer lost on purpose", func(r *run) {
 			fail(r.at(7, 42))
 			r.at(7, 42).lost = true

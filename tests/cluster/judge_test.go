@@ -605,14 +605,16 @@ func (r *run) wrong() (f finding) {
 const noticed = 2 * time.Second
 
 // unanswered counts requests without an answer: those at a node that was deaf
-// then, and those that nothing excuses. What the balancer lost is not counted.
+// then, and those that nothing excuses. What the balancer lost is not counted. The visitor's time is
+// that of both nodes when the first one broke the connection and the client sent the request again.
 func (r *run) unanswered() (excused, f finding) {
 	for _, v := range r.visits {
 		for i := range v.asks {
 			a := &v.asks[i]
 			to := &f
 			if slices.ContainsFunc(r.faults, func(f fault) bool {
-				return f.deaf && f.node == a.node && a.sent < f.to+noticed && a.ended >= f.from
+				return f.deaf && a.sent < f.to+noticed && (f.node == a.node && a.ended >= f.from ||
+					f.node == a.first && a.again >= f.from)
 			}) {
 				to = &excused
 			}

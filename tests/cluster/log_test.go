@@ -29,7 +29,9 @@ const (
 type ask struct {
 	kind     string
 	node     string // that the balancer passed it to, "" if to none
+	first    string // that it passed it to before the connection broke and the client sent it again
 	sent     time.Duration
+	again    time.Duration // when the client sent it again
 	ended    time.Duration // the answer was read in full, or will never be
 	failed   string        // why it was not read, "" if it was
 	lost     bool          // the balancer lost the answer on purpose

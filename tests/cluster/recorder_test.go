@@ -138,7 +138,12 @@ func (r *recorder) exchange(
 		by = r.kept
 	}
 	ctx := httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
-		GotConn: func(i httptrace.GotConnInfo) { from = i.Conn.LocalAddr().String() },
+		GotConn: func(i httptrace.GotConnInfo) {
+			if from != "" {
+				a.first, a.again = door.passage(from).node, r.clock()
+			}
+			from = i.Conn.LocalAddr().String()
+		},
 	})
 	req = req.Clone(ctx)
 	req.Host, req.URL.Host = req.URL.Host, door.ln.Addr().String()

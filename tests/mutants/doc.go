@@ -1,5 +1,5 @@
 // Package mutants puts faults into copies of the code, one at a time, and wants the scenarios in
-// virtual time to find each, or the tests of internal/slot if it breaks a rule of lending.
+// virtual time to find each, or the tests of the package if the fault breaks a rule that one process shows.
 //
 //	go test -tags mutants -timeout 60m ./tests/mutants
 //

@@ -12,67 +12,67 @@ type mutant struct {
 	name    string
 	file    string
 	changes [][2]string // old and new lines
-	run     []string    // arguments of the test of ./tests/cluster, or of internal/slot
+	run     []string    // arguments of the test
 	seeds   []string    // with one of these seeds at least; nil is the default one
 	finds   string      // begins what is said of a limit that is passed
-	rule    bool        // a test of internal/slot finds it
+	tests   string      // folder of the test; "" is tests/cluster, where finds and seeds count
 }
 
 func mutants() []mutant { return append(scenarios(), rules()...) }
 
-// scenarios are the mutants that the scenarios of ./tests/cluster find.
+// scenarios are the mutants that the scenarios of ./tests/cluster find, or one test of another package.
 func scenarios() []mutant {
 	return []mutant{
 		{"no fence", "internal/store/nats.go", [][2]string{{
 			"jetstream.WithExpectLastSequencePerSubject(revision), jetstream.WithRetryAttempts(0))",
 			"jetstream.WithRetryAttempts(0))"}},
-			[]string{"-run", "^(TestFreeze|TestCutLinks)$"}, nil, "", false},
+			[]string{"-run", "^(TestFreeze|TestCutLinks)$"}, nil, "", ""},
 		{"take over without a write", "internal/counter/host.go", [][2]string{{
 			"err = c.store(ctx, c.pool.Takeover(c.cfg.Boot()))",
 			"_ = c.pool.Takeover(c.cfg.Boot())"}},
-			[]string{"-run", "^(TestFreeze|TestCutLinks|TestKillHost)$"}, nil, "", false},
+			[]string{"-run", "^TestATakeoverIsAWrite$"}, nil, "", "internal/counter"},
 		{"a claim is told before it is written", "internal/counter/host.go", [][2]string{
 			{"	c.deliver(now, nil)\n	if c.pool.IsCold(clk) {",
 				"	c.deliver(now, nil)\n	if wr != nil {\n		c.deliver(c.pool.Confirm(clk))\n	}\n" +
 					"	if c.pool.IsCold(clk) {"},
 			{"		c.deliver(c.pool.Confirm(clk))\n		c.leftFor", "		c.leftFor"}},
-			[]string{"-run", "^TestSlowWrites$"}, nil, "used tickets that did something again", false},
+			[]string{"-run", "^TestSlowWrites$"}, nil, "used tickets that did something again", ""},
 		{"forget the standby", "internal/quota/ledger.go", [][2]string{{
 			"		for _, k := range s.out {\n			upTo := k.put(", "		for _, k := range s.out[:0] {\n			upTo := k.put("}},
-			[]string{"-run", "^TestLimitsKillHost$"}, nil, "passed at most", false},
+			[]string{"-run", "^TestLimitsKillHost$"}, nil, "passed at most", ""},
 		{"what is not known counts as unused", "internal/quota/replicate.go", [][2]string{{
 			"s.tables, s.lost, s.unwritten = nil, !by.known, by.moved",
 			"s.tables, s.lost, s.unwritten = nil, false, by.moved"}},
-			[]string{"-run", "^TestLimitsKillBoth$"}, nil, "passed at most", false},
+			[]string{"-run", "^TestLimitsKillBoth$"}, nil, "passed at most", ""},
 		{"a job noted before it is answered", "queue/dispatch.go", [][2]string{{
 			"	o := set.Handler.Deliver(d.flight, &f.job)\n",
 			"	d.say(d.noting, func() note {\n" +
 				"		return note{kind: noteDone, ref: f.ref, done: []int{f.ref.index()}}\n	})\n" +
 				"	o := set.Handler.Deliver(d.flight, &f.job)\n"}},
-			[]string{"-run", "^TestQueuesSilentTarget$"}, nil, "answered and not delivered", false},
+			[]string{"-run", "^TestQueuesSilentTarget$"}, nil, "answered and not delivered", ""},
 		{"a job is told before it is written", "queue/put.go", [][2]string{{
 			"		case <-ctx.Done():\n			return fmt.Errorf(\"%w: %w\", ErrWrite, context.Cause(ctx))\n		}\n" +
 				"		for k, i",
 			"		default:\n		}\n		for k, i"}},
-			[]string{"-run", "^TestQueuesSilentTarget$"}, nil, "answered and not delivered", false},
+			[]string{"-run", "^TestQueuesSilentTarget$"}, nil, "answered and not delivered", ""},
 		{"no fence between hosts of a queue", "queue/host.go", [][2]string{{
 			"h.q.notes.Append(try, b, h.last)", "h.q.notes.Append(try, b, store.AnySequence)"}},
-			[]string{"-run", "^(TestQueuesFreeze|TestQueuesCut|TestQueuesKillHost)$"}, nil, "", false},
+			[]string{"-run", "^(TestQueuesFreeze|TestQueuesCut|TestQueuesKillHost)$"}, nil, "", ""},
 		{"the record says that all were called", "internal/counter/core.go", [][2]string{{
 			"	c.pool.PutLine(part)\n", "	part.Frontier = part.Next\n	c.pool.PutLine(part)\n"}},
-			[]string{"-run", "^TestKillHost$"}, nil, "tickets lost", false},
+			[]string{"-run", "^TestKillHost$"}, nil, "tickets lost", ""},
 		{"calls by chance", "internal/counter/calls.go", [][2]string{{
 			"	if c.cfg.RandomOrder {\n		return c.line.Draw(", "	if true {\n		return c.line.Draw("}},
-			[]string{"-run", "^TestThree$"}, nil, "overtaken by more than", false},
+			[]string{"-run", "^TestThree$"}, nil, "overtaken by more than", ""},
 		{"a takeover forgets what was done", "queue/host.go", [][2]string{{
 			"			old.note(&notes[i])\n", "			_ = notes[i]\n"}},
-			[]string{"-run", "^TestQueuesRollingRestart$"}, nil, "delivered again", false},
+			[]string{"-run", "^TestQueuesRollingRestart$"}, nil, "delivered again", ""},
 		{"a worker lends itself a slot", "internal/slot/share.go", [][2]string{{
 			"return s.granted - s.returned - s.opened }", "return s.granted - s.returned - s.opened + 1 }"}},
-			[]string{"-run", "^TestThree$"}, nil, "", false},
+			[]string{"-run", "^TestThree$"}, nil, "", ""},
 		{"a key lends what it does not have", "internal/limittable/lend.go", [][2]string{{
 			"	free := l.Remaining\n", "	free := l.Remaining + 5\n"}},
-			[]string{"-run", "^TestLimitsQuiet$"}, nil, "passed at most", false},
+			[]string{"-run", "^TestLimitsQuiet$"}, nil, "passed at most", ""},
 	}
 }
 
@@ -161,7 +161,7 @@ func rules() []mutant {
 			[]string{"-run", "^TestTermEndsBeforeAnyTakingBack$"}},
 	} {
 		all = append(all, mutant{name: "rule " + r.name, file: "internal/slot/" + r.file, changes: r.changes,
-			run: r.run, rule: true})
+			run: r.run, tests: "internal/slot"})
 	}
 	return all
 }

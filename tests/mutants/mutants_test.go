@@ -3,6 +3,7 @@
 package mutants
 
 import (
+	"cmp"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -37,7 +38,7 @@ func (m *mutant) hunt(t *testing.T) {
 		}
 	}
 	build := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-overlay", overlay, "-c",
-		"-o", program, "./"+m.tests())
+		"-o", program, "./"+m.folder())
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -48,11 +49,11 @@ func (m *mutant) hunt(t *testing.T) {
 	}
 	for _, seed := range seeds {
 		args := []string{"-test.timeout", "20m", "-test." + m.run[0][1:], m.run[1]}
-		if !m.rule {
+		if m.tests == "" {
 			args = append(args, "-seed", seed)
 		}
 		cmd := exec.CommandContext(t.Context(), program, append(args, m.run[2:]...)...)
-		cmd.Dir = filepath.Join(root, m.tests())
+		cmd.Dir = filepath.Join(root, m.folder())
 		out, err := cmd.CombinedOutput()
 		found := false
 		for line := range strings.SplitSeq(string(out), "\n") {
@@ -68,17 +69,12 @@ func (m *mutant) hunt(t *testing.T) {
 	t.Errorf("not found")
 }
 
-// tests is the folder of the tests that must find it.
-func (m *mutant) tests() string {
-	if m.rule {
-		return "internal/slot"
-	}
-	return "tests/cluster"
-}
+// folder is that of the tests that must find it.
+func (m *mutant) folder() string { return cmp.Or(m.tests, "tests/cluster") }
 
 // found reports whether a line of the tests says that they found it.
 func (m *mutant) found(line string) bool {
-	if m.rule {
+	if m.tests != "" {
 		return strings.HasPrefix(line, "--- FAIL: ")
 	}
 	return strings.Contains(line, ", limit ") && strings.Contains(line, m.finds)

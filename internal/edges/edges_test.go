@@ -1,0 +1,87 @@
+package edges
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate/internal/config"
+)
+
+func write(t *testing.T, kind, text string) string {
+	t.Helper()
+	cfg, err := config.Parse("test.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	if err := Write(&b, kind, cfg); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+const head = `listen: 127.0.0.1:8080
+decide: {listen: "127.0.0.1:8083"}
+envoy: {listen: "127.0.0.1:8082", decide: true}
+trusted_proxies: [127.0.0.1]
+rooms:
+`
+
+// TestTheDocsShowWhatIsWritten: docs/edges.md has the configurations for its own example.
+func TestTheDocsShowWhatIsWritten(t *testing.T) {
+	docs, err := os.ReadFile("../../docs/edges.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rooms = `  - {name: shop, host: shop.example, origin: "http://127.0.0.1:3000", total_active_users: 200, new_users_per_minute: 200}
+`
+	for kind, language := range map[string]string{"nginx": "nginx", "caddy": "caddy", "haproxy": "haproxy",
+		"haproxy-lua": "lua", "envoy": "yaml"} {
+		got := write(t, kind, head+rooms)
+		if !strings.Contains(string(docs), "\n```"+language+"\n"+got+"```\n") {
+			t.Errorf("%s is not in docs/edges.md:\n%s", kind, got)
+		}
+	}
+}
+
+// TestSeveralRooms: each origin, host and path has its place, longer paths first.
+func TestSeveralRooms(t *testing.T) {
+	const rooms = `  - {name: shop, host: shop.example, origin: "http://127.0.0.1:3000", total_active_users: 200, new_users_per_minute: 200}
+  - {name: tickets, host: shop.example, path: /tickets, origin: "https://tickets.internal", total_active_users: 200, new_users_per_minute: 200}
+  - {name: rest, origin: "http://127.0.0.1:3000", total_active_users: 200, new_users_per_minute: 200}
+`
+	for kind, want := range map[string][]string{
+		"nginx": {"upstream tickets  { server tickets.internal:443;", `location ~* "^/tickets(/|$)" {`,
+			"proxy_pass https://tickets;", "proxy_ssl_name tickets.internal;", "listen 80 default_server;", "server_name _;"},
+		"caddy": {"reverse_proxy /tickets* https://tickets.internal:443 {", "http://shop.example {", "http:// {"},
+		"haproxy": {"use_backend tickets if { hdr(host),field(1,:) -i shop.example } { path_beg -i /tickets/ }",
+			"default_backend shop", "sni str(tickets.internal)"},
+		"envoy": {`{match: {path_separated_prefix: "/tickets"}, route: {cluster: tickets, timeout: 0s}}, {match: {prefix: "/"}`,
+			`domains: ["*"]`, "sni: tickets.internal"},
+	} {
+		got := write(t, kind, head+rooms)
+		for _, part := range want {
+			if !strings.Contains(got, part) {
+				t.Errorf("%s lacks %s:\n%s", kind, part, got)
+			}
+		}
+	}
+}
+
+func TestWhatCannotBeWritten(t *testing.T) {
+	for kind, text := range map[string]string{
+		"apache2": head + "  - {name: shop, origin: http://127.0.0.1:3000, total_active_users: 1, new_users_per_minute: 1}\n",
+		"nginx":   "rooms:\n  - {name: shop, origin: http://127.0.0.1:3000, total_active_users: 1, new_users_per_minute: 1}\n",
+		"envoy":   "rooms:\n  - {name: shop, origin: http://127.0.0.1:3000, total_active_users: 1, new_users_per_minute: 1}\n",
+		"caddy":   head + "  - {name: shop, origin: http://127.0.0.1:3000/shop, total_active_users: 1, new_users_per_minute: 1}\n",
+	} {
+		cfg, err := config.Parse("test.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Write(&strings.Builder{}, kind, cfg); err == nil {
+			t.Errorf("%s: no error", kind)
+		}
+	}
+}

@@ -1,0 +1,144 @@
+package envoy
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"strconv"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	types "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+
+	"github.com/headgate/headgate/internal/forwardauth"
+	"github.com/headgate/headgate/internal/wire"
+)
+
+// authorize answers Envoy's external authorization (envoy.service.auth.v3): may a request pass? The
+// rooms decide. Envoy relays any answer to the visitor, also polls of the waiting page.
+func (s *Service) authorize(ctx context.Context, q *auth.CheckRequest) (*auth.CheckResponse, error) {
+	r, err := visitorRequest(ctx, q.GetAttributes())
+	if err != nil {
+		return nil, invalid("%v", err)
+	}
+	a := &recorded{header: http.Header{}}
+	s.decide.ServeHTTP(a, r)
+	if a.code == 0 {
+		a.code = http.StatusOK
+	}
+	if forwardauth.Lets(a.header, r) {
+		return admitted(a.header), nil
+	}
+	if a.code < 300 && a.header[forwardauth.AdmittedHeader] != nil {
+		a = &recorded{header: http.Header{}, code: http.StatusForbidden}
+	}
+	return denied(a), nil
+}
+
+// visitorRequest makes the visitor's request from what Envoy says of it. The visitor's address is
+// that of the connection to Envoy, unless that is a trusted proxy itself.
+func visitorRequest(ctx context.Context, a *auth.AttributeContext) (*http.Request, error) {
+	h := a.GetRequest().GetHttp()
+	u, err := forwardauth.Target(h.GetPath())
+	if err != nil {
+		return nil, err
+	}
+	r := &http.Request{
+		Method: h.GetMethod(), Host: h.GetHost(), URL: u, RequestURI: h.GetPath(),
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{}, Body: http.NoBody,
+	}
+	for name, value := range h.GetHeaders() {
+		name = http.CanonicalHeaderKey(name)
+		if name[0] != ':' && !wire.OverridesURL(name) && name != "Accept-Encoding" { // the body must be text
+			r.Header[name] = []string{value}
+		}
+	}
+	if h.GetScheme() == "https" {
+		r.TLS = &tls.ConnectionState{}
+	}
+	from := a.GetSource().GetAddress().GetSocketAddress()
+	r.RemoteAddr = net.JoinHostPort(from.GetAddress(), strconv.Itoa(int(from.GetPortValue())))
+	return r.WithContext(ctx), nil
+}
+
+// removed are headers by which a visitor's request could mean another one for the origin.
+var removed = []string{"x-original-url", "x-original-uri", "x-original-method", "x-rewrite-url",
+	"x-http-method-override", "x-forwarded-uri", "x-forwarded-method", "http2-settings"}
+
+// admitted returns the answer to a request that may pass. h is the header of the room's answer.
+func admitted(h http.Header) *auth.CheckResponse {
+	ok := &auth.OkHttpResponse{HeadersToRemove: removed}
+	if pass := h.Get(forwardauth.PassHeader); pass != "" {
+		ok.Headers = []*core.HeaderValueOption{set(forwardauth.PassHeader, pass, false)}
+	} else {
+		ok.HeadersToRemove = append([]string{"headgate-pass"}, removed...)
+	}
+	for name, values := range h {
+		switch name {
+		case forwardauth.AdmittedHeader, forwardauth.PassHeader, "Cache-Control":
+			continue
+		}
+		for _, v := range values {
+			ok.ResponseHeadersToAdd = append(ok.ResponseHeadersToAdd, set(name, v, true))
+		}
+	}
+	if len(h["Set-Cookie"]) > 0 { // no cache may keep an answer with a pass
+		ok.ResponseHeadersToAdd = append(ok.ResponseHeadersToAdd, set("Cache-Control", "private", false))
+	}
+	return &auth.CheckResponse{Status: &rpcstatus.Status{Code: int32(codes.OK)},
+		HttpResponse: &auth.CheckResponse_OkResponse{OkResponse: ok}}
+}
+
+// denied returns the answer to a request that may not pass: the room's answer to the visitor.
+func denied(a *recorded) *auth.CheckResponse {
+	no := &auth.DeniedHttpResponse{
+		Status: &types.HttpStatus{Code: types.StatusCode(a.code)}, Body: a.body.String(),
+	}
+	for name, values := range a.header {
+		if name == "Content-Length" {
+			continue
+		}
+		for _, v := range values {
+			no.Headers = append(no.Headers, set(name, v, true))
+		}
+	}
+	return &auth.CheckResponse{Status: &rpcstatus.Status{Code: int32(codes.PermissionDenied)},
+		HttpResponse: &auth.CheckResponse_DeniedResponse{DeniedResponse: no}}
+}
+
+// set returns a header that Envoy sets, or adds to others of its name.
+func set(name, value string, add bool) *core.HeaderValueOption {
+	o := &core.HeaderValueOption{Header: &core.HeaderValue{Key: name, Value: value},
+		AppendAction: core.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD}
+	if add {
+		o.AppendAction = core.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD
+	}
+	return o
+}
+
+// recorded is an answer in memory.
+type recorded struct {
+	header http.Header
+	code   int
+	body   bytes.Buffer
+}
+
+// Header implements http.ResponseWriter.
+func (a *recorded) Header() http.Header { return a.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (a *recorded) WriteHeader(code int) {
+	if a.code == 0 && code >= 200 {
+		a.code = code
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (a *recorded) Write(p []byte) (int, error) {
+	a.WriteHeader(http.StatusOK)
+	return a.body.Write(p)
+}

@@ -1,0 +1,270 @@
+// Package forwardauth answers proxies that ask by HTTP whether a request may pass, and then forward
+// the request themselves. It reads the visitor's request from the headers of the question, has the
+// rooms decide about it, and turns their answer into one that the proxy understands.
+//
+// # The promise
+//
+// Only a request that a room lets in is answered with 2xx. Only trusted proxies may ask. The
+// decision is made about the bytes that the proxy names, read in the same way as a request line.
+//
+// # The wires
+//
+//	/forward   X-Forwarded-Method, -Proto, -Host, -Uri, -For (Traefik, Caddy); answers are relayed
+//	/original  X-Original-Method and X-Original-URL or -URI (nginx, ingress-nginx): 401, not relayed
+//	/envoy     the path, method and host of the question itself (Envoy's ext_authz over HTTP)
+//
+// Each wire reads its own headers and drops those of the others, so that a visitor's own header
+// that the proxy does not overwrite decides nothing.
+//
+// # What it does not do
+//
+// It sees no bodies, and does not know how long an answer takes: docs/edges.md has a table.
+package forwardauth
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/headgate/headgate/internal/wire"
+)
+
+// Headers of answers.
+const (
+	// AdmittedHeader is in each answer that lets a request pass. Its value is AdmittedSession, or
+	// AdmittedUncounted for a request of no session, such as an excluded path.
+	AdmittedHeader    = "Headgate-Admitted"
+	AdmittedSession   = "session"
+	AdmittedUncounted = "uncounted"
+)
+
+// PassHeader is the header of a request to the origin that has the signed pass. Each answer that
+// lets a request pass has it too, empty if there is no pass: the proxy copies it into the request,
+// over what the visitor may have sent.
+const PassHeader = "Headgate-Pass"
+
+// A Handler answers questions. It may be used by many goroutines at once.
+type Handler struct {
+	// Trusts reports whether a peer is a trusted proxy.
+	Trusts func(r *http.Request) bool
+
+	// Relay decides about requests of proxies that relay answers, Check about those of others. They
+	// receive the visitor's request.
+	Relay, Check http.Handler
+}
+
+// A form is how a proxy describes the visitor's request.
+type form struct {
+	target func(r *http.Request) (method, host, proto, uri string, err error)
+	relays bool
+}
+
+var forms = []struct {
+	path string
+	form
+}{
+	{"/forward", form{forwarded, true}},
+	{"/original", form{original, false}},
+	{"/envoy", form{itself, true}},
+}
+
+// ServeHTTP implements http.Handler.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !h.Trusts(r) {
+		say(w, http.StatusForbidden, "Only proxies in trusted_proxies may ask here. "+
+			"Add the address of the proxy to trusted_proxies.")
+		return
+	}
+	for _, f := range forms {
+		rest, ok := strings.CutPrefix(r.URL.Path, f.path)
+		if !ok || rest != "" && (rest[0] != '/' || f.path != "/envoy") {
+			continue
+		}
+		asked, err := f.request(r)
+		if err != nil {
+			say(w, http.StatusBadRequest, "headgate cannot decide: "+err.Error()+".")
+			return
+		}
+		next := h.Check
+		if f.relays {
+			next = h.Relay
+		}
+		v := &verdict{ResponseWriter: w, relays: f.relays, asked: asked}
+		next.ServeHTTP(v, asked)
+		if !v.done {
+			v.WriteHeader(http.StatusOK)
+		}
+		return
+	}
+	say(w, http.StatusNotFound, "Ask /forward, /original or /envoy: see docs/edges.md.")
+}
+
+func say(w http.ResponseWriter, code int, text string) {
+	h := w.Header()
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(code)
+	io.WriteString(w, text+"\n")
+}
+
+// request returns the visitor's request.
+func (f *form) request(r *http.Request) (*http.Request, error) {
+	method, host, proto, uri, err := f.target(r)
+	if err != nil {
+		return nil, err
+	}
+	u, err := Target(uri)
+	if err != nil {
+		return nil, err
+	}
+	q := r.Clone(r.Context())
+	q.Method, q.Host, q.URL, q.RequestURI = method, host, u, uri
+	q.Body, q.ContentLength, q.TransferEncoding = http.NoBody, 0, nil
+	for name := range q.Header {
+		if wire.OverridesURL(name) || name == "X-Original-Method" || name == "X-Forwarded-Method" ||
+			name == "X-Forwarded-Host" || name == "X-Forwarded-Uri" || name == "X-Forwarded-Proto" {
+			delete(q.Header, name)
+		}
+	}
+	if proto != "" {
+		q.Header["X-Forwarded-Proto"] = []string{proto}
+	}
+	return q, nil
+}
+
+// Target parses the visitor's target as net/http parses that of a request line.
+func Target(uri string) (*url.URL, error) {
+	u, err := url.ParseRequestURI(uri)
+	if err != nil || uri[0] != '/' || strings.ContainsFunc(uri, func(c rune) bool { return c <= ' ' || c == 0x7f }) {
+		return nil, fmt.Errorf("the visitor's target %.80q is no path", uri)
+	}
+	return u, nil
+}
+
+var errMissing = errors.New("headers of the visitor's request are missing, or sent twice")
+
+// one returns the only value of a header.
+func one(h http.Header, name string) (string, error) {
+	if v := h[name]; len(v) == 1 && v[0] != "" {
+		return v[0], nil
+	}
+	return "", fmt.Errorf("%w: %s", errMissing, name)
+}
+
+func forwarded(r *http.Request) (method, host, proto, uri string, err error) {
+	method, e1 := one(r.Header, "X-Forwarded-Method")
+	host, e2 := one(r.Header, "X-Forwarded-Host")
+	proto, e3 := one(r.Header, "X-Forwarded-Proto")
+	uri, e4 := one(r.Header, "X-Forwarded-Uri")
+	return method, host, proto, uri, errors.Join(e1, e2, e3, e4)
+}
+
+// original reads the headers of ingress-nginx, X-Original-URL with scheme and host, or those of
+// docs/edges.md: X-Original-URI, and Host.
+func original(r *http.Request) (method, host, proto, uri string, err error) {
+	method, err = one(r.Header, "X-Original-Method")
+	if err != nil {
+		return
+	}
+	if uri, err = one(r.Header, "X-Original-Uri"); err == nil {
+		proto, err = one(r.Header, "X-Forwarded-Proto")
+		return method, r.Host, proto, uri, err
+	}
+	whole, err := one(r.Header, "X-Original-Url")
+	if err != nil {
+		return
+	}
+	proto, rest, ok := strings.Cut(whole, "://")
+	slash := strings.IndexByte(rest, '/')
+	if !ok || slash <= 0 {
+		return method, "", "", "", fmt.Errorf("X-Original-URL %.80q is not scheme://host/path", whole)
+	}
+	return method, rest[:slash], proto, rest[slash:], nil
+}
+
+// itself reads the question of Envoy: the visitor's method and host, and its target after /envoy.
+func itself(r *http.Request) (method, host, proto, uri string, err error) {
+	proto, err = one(r.Header, "X-Forwarded-Proto")
+	return r.Method, r.Host, proto, strings.TrimPrefix(r.RequestURI, "/envoy"), err
+}
+
+// Lets reports whether an answer with the header h lets r pass. The proxy would forward the upgrade
+// of a request of no session, and the tunnel would carry requests that no room sees.
+func Lets(h http.Header, r *http.Request) bool {
+	in := h[AdmittedHeader]
+	return len(in) == 1 && (in[0] == AdmittedSession || len(r.Header["Upgrade"]) == 0)
+}
+
+// A verdict turns the answer of a room into the answer to a proxy.
+type verdict struct {
+	http.ResponseWriter
+	asked  *http.Request
+	relays bool // the proxy relays what lets nobody in
+	done   bool
+	mute   bool // no body
+}
+
+// Unwrap lets http.ResponseController find the connection.
+func (v *verdict) Unwrap() http.ResponseWriter { return v.ResponseWriter }
+
+// WriteHeader sends the headers. Only Admitted may send 2xx: a page of a room with
+// queueing_status_code 200 becomes 503.
+func (v *verdict) WriteHeader(code int) {
+	if v.done || code < 200 {
+		return
+	}
+	v.done = true
+	h := v.Header()
+	switch in := Lets(h, v.asked); {
+	case in:
+		v.mute = true
+	case !v.relays:
+		for name := range h {
+			delete(h, name)
+		}
+		h["Cache-Control"], v.mute, code = []string{"no-store"}, true, http.StatusUnauthorized
+		h["Content-Length"] = []string{"0"}
+	case code < 300:
+		code = http.StatusServiceUnavailable
+	}
+	v.ResponseWriter.WriteHeader(code)
+}
+
+// Write sends a part of the body.
+func (v *verdict) Write(p []byte) (int, error) {
+	if !v.done {
+		v.WriteHeader(http.StatusOK)
+	}
+	if v.mute {
+		return len(p), nil
+	}
+	return v.ResponseWriter.Write(p)
+}
+
+// Admitted answers the question about a request that a room lets in. It takes the place of the
+// origin. inside reports whether the request belongs to a session.
+func Admitted(inside func(http.ResponseWriter) bool) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h[AdmittedHeader] = uncounted
+		if inside(w) {
+			h[AdmittedHeader] = session
+		}
+		if h[PassHeader] = none; len(r.Header[PassHeader]) > 0 {
+			h[PassHeader] = r.Header[PassHeader]
+		}
+		h["Cache-Control"] = noStore
+		w.WriteHeader(http.StatusNoContent)
+	})
+}
+
+// Shared header values, never changed.
+var (
+	session   = []string{AdmittedSession}
+	uncounted = []string{AdmittedUncounted}
+	noStore   = []string{"no-store"}
+	none      = []string{""}
+)

@@ -1,0 +1,191 @@
+//go:build edges
+
+package edges
+
+import (
+	"flag"
+	"fmt"
+	"log"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/headgate/headgate/internal/loopback"
+	"github.com/headgate/headgate/internal/yardstick"
+	"github.com/headgate/headgate/tests/crowd"
+)
+
+// An edge is a kind of proxy.
+type edge struct {
+	name  string
+	start func(t *testing.T, addr string, to places)
+}
+
+// places are the addresses that replace those of the docs.
+type places struct{ listen, decide, envoy, origin string }
+
+var kinds = []edge{{"nginx", startNginx}, {"caddy", startCaddy}, {"haproxy", startHAProxy},
+	{"envoy", startEnvoy}}
+
+// blocks returns the code blocks of a language in docs/edges.md, in order, with other addresses.
+func blocks(t *testing.T, language string, addr string, to places) (all []string) {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/edges.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := strings.NewReplacer("127.0.0.1:8080", to.listen, "127.0.0.1:8083", to.decide,
+		"127.0.0.1:3000", to.origin, "listen 80;", "listen "+addr+";", "bind :80\n", "bind "+addr+"\n",
+		"http://shop.example {", "http://shop.example:"+port+" {")
+	for _, part := range strings.Split(string(text), "\n```"+language+"\n")[1:] {
+		block, _, _ := strings.Cut(part, "\n```")
+		all = append(all, other.Replace(block)+"\n")
+	}
+	if len(all) == 0 {
+		t.Fatalf("docs/edges.md has no block of %s", language)
+	}
+	return all
+}
+
+func write(t *testing.T, dir, name, text string) string {
+	t.Helper()
+	file := filepath.Join(dir, name)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// run starts a proxy, waits until it listens, and stops it when the test ends.
+func run(t *testing.T, dir, addr, program string, args ...string) {
+	t.Helper()
+	output, err := os.Create(filepath.Join(dir, "output"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, output, output
+	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Signal(syscall.SIGTERM)
+		cmd.Wait()
+		output.Close()
+		if text, err := os.ReadFile(output.Name()); t.Failed() && err == nil {
+			t.Logf("%s\n%s", program, text)
+		}
+	})
+	yardstick.Await(t, program+" listens", func() bool {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	})
+}
+
+func startNginx(t *testing.T, addr string, to places) {
+	dir := t.TempDir()
+	temp := ""
+	for _, kind := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
+		temp += fmt.Sprintf("%s_temp_path %s/%s;\n", kind, dir, kind)
+	}
+	file := write(t, dir, "nginx.conf", "user root;\ndaemon off;\npid "+dir+"/pid;\nerror_log stderr;\n"+
+		"worker_processes 1;\nevents { worker_connections 4096; }\nhttp {\naccess_log off;\n"+temp+
+		blocks(t, "nginx", addr, to)[0]+"}\n")
+	run(t, dir, addr, "nginx", "-e", "stderr", "-c", file)
+}
+
+func startCaddy(t *testing.T, addr string, to places) {
+	dir := t.TempDir()
+	file := write(t, dir, "Caddyfile", "{\nadmin off\nauto_https off\n}\n"+blocks(t, "caddy", addr, to)[0])
+	run(t, dir, addr, "caddy", "run", "--adapter", "caddyfile", "--config", file)
+}
+
+func startHAProxy(t *testing.T, addr string, to places) {
+	dir := t.TempDir()
+	write(t, dir, "headgate.lua", blocks(t, "lua", addr, to)[0])
+	run(t, dir, addr, "haproxy", "-q", "-f", write(t, dir, "haproxy.cfg", blocks(t, "haproxy", addr, to)[0]))
+}
+
+// envoyPath is set by make edges.
+var envoyPath = flag.String("envoy", "envoy", "the Envoy to run")
+
+func startEnvoy(t *testing.T, addr string, to places) {
+	dir := t.TempDir()
+	text := blocks(t, "yaml", addr, to)[1]
+	for port, other := range map[string]string{"80": addr, "3000": to.origin, "8082": to.envoy} {
+		_, next, err := net.SplitHostPort(other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = strings.Replace(text, "port_value: "+port+"}", "port_value: "+next+"}", 1)
+	}
+	run(t, dir, addr, *envoyPath, "--use-dynamic-base-id", "--concurrency", "1", "--log-level", "warning",
+		"-c", write(t, dir, "envoy.yaml", text))
+}
+
+// world is a headgate beside a proxy.
+type world struct {
+	addr, admin string // of the proxy, and of headgate's operators
+	file        string // the configuration of headgate
+	headgate    *crowd.Process
+}
+
+var binary string // headgate, built by TestMain
+
+func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
+
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "edges")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	binary = filepath.Join(dir, "headgate")
+	cmd := exec.Command("go", "build", "-o", binary, "github.com/headgate/headgate/cmd/headgate")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		log.Fatalf("%v\n%s", err, out)
+	}
+	return m.Run()
+}
+
+// open starts headgate with the given keys of a room, and a proxy that asks it.
+func (e *edge) open(t *testing.T, origin, room string) *world {
+	t.Helper()
+	to := places{loopback.Free(t), loopback.Free(t), loopback.Free(t), origin}
+	w := &world{addr: loopback.Free(t), admin: loopback.Free(t)}
+	dir := t.TempDir()
+	w.file = write(t, dir, "headgate.yaml", "data: "+dir+"/data\nlisten: "+to.listen+"\nadmin_listen: "+w.admin+
+		"\ndecide: {listen: "+to.decide+"}\nenvoy: {listen: "+to.envoy+", decide: true}\ntrusted_proxies: [127.0.0.1]\nrooms:\n"+
+		"  - {name: shop, host: shop.example, origin: \"http://"+origin+"\", "+room+"}\n")
+	w.startHeadgate(t)
+	e.start(t, w.addr, to)
+	return w
+}
+
+func (w *world) startHeadgate(t *testing.T) {
+	t.Helper()
+	w.headgate = crowd.Start(t, binary, "run", "--config", w.file)
+	crowd.AwaitReady(t, "http://"+w.admin)
+}
+
+// each runs a test for each kind of proxy.
+func each(t *testing.T, test func(t *testing.T, e *edge)) {
+	for i := range kinds {
+		t.Run(kinds[i].name, func(t *testing.T) {
+			t.Parallel() // they wait more than they work
+			test(t, &kinds[i])
+		})
+	}
+}
