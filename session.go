@@ -104,8 +104,7 @@ var (
 	ErrNotEnded = errors.New("the session may go on at another node")
 )
 
-// sessionInFlight is the answer of a node at which the session ends with the last byte of its
-// requests.
+// sessionInFlight is the answer of a node where the session ends with the last byte of its requests.
 const sessionInFlight = "in flight"
 
 // EndSession ends the session of a Pass, as the origin's revoke does. Its slot is free once no

@@ -278,7 +278,7 @@ func testTheEndOfASessionDoesNotWaitForASilentNode(t *testing.T) {
 	lives.Go(func() { _ = e.Run(ctx) })
 	t.Cleanup(func() { stop(); lives.Wait(); e.Close() })
 	answers := make(chan struct{})
-	deaf, err := e.bus.Serve(a.room.stayName("n3"), func(ctx context.Context, _ []byte) []byte {
+	deaf, err := e.bus.Serve(a.room.sessionName("n3"), func(ctx context.Context, _ []byte) []byte {
 		select {
 		case <-answers:
 			return []byte("ended")
