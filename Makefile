@@ -314,7 +314,7 @@ soak: setup ## the long rest: 10,000 visitors, 100 kills, an hour with kills, 10
 	$(TEST) -count=1 -v -timeout 30m -tags soak ./tests/crowd
 	$(TEST) -count=1 -v -timeout 3h -tags soak ./tests/kills
 	$(MAKE) walk WALK_STEPS=$(SOAK_WALK_STEPS)
-	$(TEST) -count=1 -v -timeout 30m -run TestChaos . -chaos-first 1 -chaos-each 1 -chaos-seeds 400 \
+	$(TEST) -count=1 -v -timeout 30m -run TestChaos ./tests/chaos -chaos-first 1 -chaos-each 1 -chaos-seeds 400 \
 		2>&1 | $(SOME)
 	$(MAKE) hunt HUNT=15000 ARGS='--hunt-seed 1000000'
 	cd tests/limiters && $(TEST) -count=1 -v -timeout 30m -run 'Overload|ManyKeys' . \

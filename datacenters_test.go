@@ -2,9 +2,7 @@ package headgate
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"path/filepath"
 	"sync"
@@ -18,39 +16,8 @@ import (
 	"github.com/headgate/headgate/embedded"
 )
 
-// A link is the network between two data centers: an engine of its own, which both reach over
-// connections that can be cut.
-type link struct {
-	engine *embedded.Server
-	mu     sync.Mutex
-	cut    bool
-	open   []net.Conn
-}
-
-func (l *link) InProcessConn() (net.Conn, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.cut {
-		return nil, errors.New("cut")
-	}
-	c, err := l.engine.InProcessConn()
-	if err == nil {
-		l.open = append(l.open, c)
-	}
-	return c, err
-}
-
-func (l *link) set(cut bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.cut = cut
-	for _, c := range l.open {
-		c.Close()
-	}
-	l.open = nil
-}
-
-func (l *link) connect(t *testing.T) *nats.Conn {
+// connect connects to a link.
+func connect(t *testing.T, l *virtual.Link) *nats.Conn {
 	t.Helper()
 	c, err := nats.Connect("", nats.InProcessServer(l), nats.MaxReconnects(-1),
 		nats.ReconnectWait(20*time.Millisecond), nats.ReconnectBufSize(-1))
@@ -71,14 +38,14 @@ func bubbleBoot() func() time.Duration {
 type world struct {
 	t     *testing.T
 	conn  *nats.Conn // of twoNodes
-	links map[string]*link
+	links map[string]*virtual.Link
 	gates map[string]*gate
 	stop  map[string]func()
 }
 
 func newWorld(t *testing.T, cfg RoomConfig, sites ...string) *world {
 	t.Helper()
-	w := &world{t: t, links: map[string]*link{}, gates: map[string]*gate{}, stop: map[string]func(){}}
+	w := &world{t: t, links: map[string]*virtual.Link{}, gates: map[string]*gate{}, stop: map[string]func(){}}
 	start := func(name string) *embedded.Server {
 		s, err := embedded.Open(t.Context(), embedded.Config{Dir: filepath.Join(t.TempDir(), name)})
 		if err != nil {
@@ -89,7 +56,7 @@ func newWorld(t *testing.T, cfg RoomConfig, sites ...string) *world {
 	}
 	for i, a := range sites {
 		for _, b := range sites[i+1:] {
-			l := &link{engine: start(a + b)}
+			l := &virtual.Link{To: start(a + b)}
 			w.links[a+b], w.links[b+a] = l, l
 		}
 	}
@@ -100,7 +67,7 @@ func newWorld(t *testing.T, cfg RoomConfig, sites ...string) *world {
 		for _, other := range sites {
 			if other != name {
 				others = append(others, other)
-				conns[other] = w.links[name+other].connect(t)
+				conns[other] = connect(t, w.links[name+other])
 			}
 		}
 		engine, err := OpenEngine(t.Context(), EngineConfig{
@@ -305,7 +272,7 @@ func testVisitorsRoam(t *testing.T) {
 	sjc.visitor().in()       // no more may join from this network
 	w.pause(2 * time.Second) // a snapshot of lhr has come since the ticket was used
 	late.poll()
-	w.links["sjclhr"].set(true)
+	w.links["sjclhr"].SetCut(true)
 	gone := time.Now()
 	late.g, pass.g, ticket.g = sjc, sjc, sjc
 	for time.Since(gone) < 15*time.Second {
@@ -370,7 +337,7 @@ func testATicketThatWasCalledWhereNobodyAnswers(t *testing.T) {
 		}
 		return false
 	})
-	w.links["sjclhr"].set(true)
+	w.links["sjclhr"].SetCut(true)
 	w.until("lhr is out of reach for sjc", 20*time.Second, func() bool {
 		_, silent := sjc.room.counter.Reachability("lhr")
 		return silent
@@ -390,7 +357,7 @@ func testATicketThatWasCalledWhereNobodyAnswers(t *testing.T) {
 	}
 	last := sjc.visitor() // comes when all others wait
 	last.in()
-	w.links["sjclhr"].set(false)
+	w.links["sjclhr"].SetCut(false)
 	w.until("the place at lhr is there again", 20*time.Second, func() bool {
 		after.in() // the slot of who was called was not kept for so long
 		p := waits.poll()
@@ -425,7 +392,7 @@ func testAnotherTabOfWhoRoamedIn(t *testing.T) {
 	if roams.in() || roams.poll().Position != 1 {
 		t.Fatal("a fourth is inside, or has no place")
 	}
-	w.links["sjclhr"].set(true)
+	w.links["sjclhr"].SetCut(true)
 	roams.g = sjc
 	w.until("it roams, and lhr has forgotten it", 40*time.Second, func() bool {
 		for _, v := range inside {
@@ -433,7 +400,7 @@ func testAnotherTabOfWhoRoamedIn(t *testing.T) {
 		}
 		return roams.poll().Position == 1 && lhr.room.Status().WaitingUsers == 0
 	})
-	w.links["sjclhr"].set(false)
+	w.links["sjclhr"].SetCut(false)
 	w.until("lhr is back", 40*time.Second, func() bool {
 		for _, v := range inside {
 			v.in()
@@ -526,8 +493,8 @@ func testAnywhereMoves(t *testing.T) {
 	})
 
 	// lhr is lost, with the two visitors inside there.
-	w.links["sjclhr"].set(true)
-	w.links["lhrdel"].set(true)
+	w.links["sjclhr"].SetCut(true)
+	w.links["lhrdel"].SetCut(true)
 	soon, stop := context.WithTimeout(t.Context(), time.Second)
 	defer stop()
 	if err := w.gates["del"].room.MoveAnywhere(soon, "del", false); err == nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate/internal/quota"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/internal/ticket"
+	"github.com/headgate/headgate/status"
 )
 
 // EngineConfig configures where rooms store their records.
@@ -55,7 +56,12 @@ type EngineConfig struct {
 	Log            *slog.Logger // default: discard
 	// Boot is the clock for all decisions, as RoomConfig.Boot is. Default: CLOCK_BOOTTIME.
 	Boot func() time.Duration
+
+	customStore
 }
+
+// customStore lets tests of this module keep the records elsewhere: see store.Custom.
+type customStore = store.Custom
 
 // Datacenters describes several engines, one in each data center, which share the same rooms.
 type Datacenters struct {
@@ -129,14 +135,17 @@ func OpenEngine(ctx context.Context, cfg EngineConfig) (*Engine, error) {
 	if err := e.SetKeys(cfg.Keys); err != nil {
 		return nil, err
 	}
-	s, err := store.OpenNATS(ctx, store.NATSConfig{
-		Conn: cfg.NATS, Copies: cfg.Copies, Replicas: cfg.Replicas,
-		OnWriteFailure: cfg.OnWriteFailure, Log: cfg.Log,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open the engine: %w", err)
+	e.store = cfg.Store
+	if e.store == nil {
+		s, err := store.OpenNATS(ctx, store.NATSConfig{
+			Conn: cfg.NATS, Copies: cfg.Copies, Replicas: cfg.Replicas,
+			OnWriteFailure: cfg.OnWriteFailure, Log: cfg.Log,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("open the engine: %w", err)
+		}
+		e.store, e.nats = s, s
 	}
-	e.store, e.nats = s, s
 	if cfg.Node != "" {
 		if cfg.Log == nil {
 			cfg.Log = slog.New(slog.DiscardHandler)
@@ -222,26 +231,14 @@ func (e *Engine) HostRank(name string) (rank int, ok bool) {
 	return e.members.Rank(name)
 }
 
-// A Node is a process that shares the engine with other processes.
-type Node struct {
-	Name      string    `json:"name"`
-	CanHost   bool      `json:"store"`
-	Alive     bool      `json:"alive"`
-	SilentFor float64   `json:"silent_seconds"`
-	Version   string    `json:"version"`
-	StartedAt time.Time `json:"began"`
-	Skew      float64   `json:"clock_seconds"` // its wall clock minus ours; includes the message's travel time
-	Rooms     []string  `json:"rooms"`         // hosted by the node
-}
-
 // Nodes returns the processes that share the engine, this one included, sorted by name.
-func (e *Engine) Nodes() []Node {
+func (e *Engine) Nodes() []status.Node {
 	if e.members == nil {
 		return nil
 	}
-	nodes := []Node{}
+	nodes := []status.Node{}
 	for _, m := range e.members.All() {
-		nodes = append(nodes, Node{
+		nodes = append(nodes, status.Node{
 			Name: m.Name, CanHost: m.CanHost, Alive: e.members.IsAlive(&m),
 			Version: m.Version, StartedAt: m.StartedAt,
 			SilentFor: counter.RoundTenths(e.members.SilentFor(&m)), Skew: counter.RoundTenths(m.Skew),

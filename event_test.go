@@ -1,6 +1,13 @@
 package headgate
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/bits"
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -9,6 +16,7 @@ import (
 
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/route"
+	"github.com/headgate/headgate/tests/virtual"
 )
 
 // sale changes a room as its events do.
@@ -144,4 +152,208 @@ func drawSome(t *testing.T, g *gate, line []*visitor, n int) (order []int) {
 	}
 	t.Fatalf("%d let in, want %d", len(order), n)
 	return nil
+}
+
+// shownDraw is what the page of a visitor shows of a draw, and of its own place.
+type shownDraw struct {
+	State    State  `json:"state"`
+	Draw     string `json:"draw"`
+	Number   uint64 `json:"number"`
+	Position int64  `json:"position"`
+}
+
+func (v *visitor) shown() (s shownDraw) {
+	v.g.t.Helper()
+	old := v.extra
+	v.extra, v.accept = http.Header{PollHeader: {"1"}}, "application/json"
+	w := v.do("GET", "/")
+	v.extra, v.accept = old, "text/html"
+	decodeHeadgate(v.g.t, w, &s)
+	return s
+}
+
+// ranker checks a draw as docs/events.md describes, from what pages have shown before and after the
+// start. It returns the rank of a ticket, from 0, and the number of ranks.
+func ranker(hash, after string) (rank func(ticket uint64) uint64, n uint64, err error) {
+	parts := strings.Split(after, "/")
+	if len(parts) != 3 {
+		return nil, 0, errors.New("not seed/first/end: " + after)
+	}
+	seed, err := hex.DecodeString(parts[0])
+	if sum := sha256.Sum256(seed); err != nil || hex.EncodeToString(sum[:]) != hash {
+		return nil, 0, fmt.Errorf("not the seed whose hash was shown: %v", err)
+	}
+	var first, end uint64
+	if _, err := fmt.Sscan(parts[1]+" "+parts[2], &first, &end); err != nil || end <= first {
+		return nil, 0, fmt.Errorf("from %d to %d: %v", first, end, err)
+	}
+	n = end - first
+	width := max(8, bits.Len64(n-1))
+	half := uint(width+width%2) / 2
+	return func(ticket uint64) uint64 {
+		for x := ticket - first; ; {
+			left, right := x>>half, x&(1<<half-1)
+			for i := range 10 {
+				block := append(slices.Clone(seed), byte(i))
+				sum := sha256.Sum256(binary.BigEndian.AppendUint64(block, right))
+				left, right = right, (left^binary.BigEndian.Uint64(sum[:8]))&(1<<half-1)
+			}
+			if x = left<<half | right; x < n {
+				return x
+			}
+		}
+	}, n, nil
+}
+
+// phase brings all data centers of a world to a phase of the same event.
+func (w *world) phase(start time.Time, begun, started bool) {
+	w.t.Helper()
+	for name, g := range w.gates {
+		if err := g.again(func(c *RoomConfig) {
+			c.Draw = DrawPlan{Event: "sale", StartsAt: start, Begun: begun, Started: started}
+			if c.Event = (Event{}); begun {
+				c.Event = Event{Name: "sale", Active: true, Prequeue: !started, Shuffle: true,
+					StartsAt: start, EndsAt: start.Add(time.Hour)}
+			}
+		}); err != nil {
+			w.t.Fatal(name, err)
+		}
+	}
+}
+
+// Two nodes draw one order, whichever node gets a visitor's request. A repeated request, at either
+// node, causes no second draw.
+func TestADrawOverTwoNodes(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, testADrawOverTwoNodes)
+}
+
+func testADrawOverTwoNodes(t *testing.T) {
+	w, a, b := twoNodes(t, RoomConfig{Name: "shop", TotalActiveUsers: 1, NewUsersPerMinute: 600,
+		SessionDuration: time.Hour, PollMin: time.Second, PollMax: 2 * time.Second})
+	nodes := []*gate{a, b}
+	w.until("one is inside", 15*time.Second, a.visitor().in)
+	early, start := b.visitor(), time.Now().Add(time.Hour).Truncate(time.Second)
+	early.in()
+	w.phase(start, false, false)
+	w.phase(start, true, false)
+	var line []*visitor
+	var was []shownDraw
+	for i := range 24 {
+		v := nodes[i%2].visitor()
+		v.in()
+		v.g = nodes[(i+1)%2] // the next request is another node's
+		line, was = append(line, v), append(was, v.shown())
+		if was[i].Draw != was[0].Draw || was[i].Position != 0 {
+			t.Fatalf("in the prequeue %+v", was[i])
+		}
+	}
+	w.phase(start, true, true)
+	late := b.visitor()
+	late.in()
+	for _, g := range nodes {
+		w.until("the seed is shown", 15*time.Second, func() bool {
+			early.g = g
+			return strings.Contains(early.shown().Draw, "/")
+		})
+	}
+	rank, n, err := ranker(was[0].Draw, early.shown().Draw)
+	if err != nil || n != 24 {
+		t.Fatal(n, err)
+	}
+	for i, v := range line {
+		for _, v.g = range nodes {
+			now := v.shown()
+			want := 1 + int64(rank(was[i].Number)) + 1
+			if now.Number != was[i].Number || now.Position != want {
+				t.Errorf("visitor %d was %+v and is %+v, want place %d", i, was[i], now, want)
+			}
+		}
+	}
+	if p, q := early.shown().Position, late.shown().Position; p != 1 || q != 26 {
+		t.Errorf("who came before is at %d, who came after at %d", p, q)
+	}
+}
+
+// Each data center draws its own order with its own seed. Visitors can check the order of their
+// data center, and visitors from both enter evenly.
+func TestADrawInEachDatacenter(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, testADrawInEachDatacenter)
+}
+
+func testADrawInEachDatacenter(t *testing.T) {
+	w := newWorld(t, RoomConfig{Name: "shop", TotalActiveUsers: 1, NewUsersPerMinute: 1000,
+		SessionDuration: time.Hour, PollMin: time.Second, PollMax: 2 * time.Second,
+		NoSpread: true}, "sjc", "lhr")
+	last := w.in("sjc", 1)[0]
+	start := time.Now().Add(time.Hour).Truncate(time.Second)
+	w.phase(start, false, false)
+	w.phase(start, true, false)
+	const each = 6
+	type drawn struct {
+		*visitor
+		site   string
+		before shownDraw
+	}
+	var line []drawn
+	for range each {
+		for _, site := range []string{"sjc", "lhr"} {
+			v := w.gates[site].visitor()
+			if v.in() {
+				t.Fatal("let in during the prequeue")
+			}
+			line = append(line, drawn{v, site, v.shown()})
+		}
+	}
+	if a, b := line[0].before.Draw, line[1].before.Draw; len(a) != 64 || len(b) != 64 || a == b {
+		t.Fatalf("the hashes are %q and %q", a, b)
+	}
+	away := *line[0].visitor
+	away.g = w.gates["lhr"]
+	if s := away.shown(); s.Draw != "" || s.Number != line[0].before.Number {
+		t.Errorf("in another data center than its own it is shown that one's draw: %+v", s)
+	}
+	w.pause(each * time.Second) // a longer prequeue than data centers are apart: the ranks spread over it
+	w.phase(start, true, true)
+	order, ranks := map[string][]uint64{}, map[string]func(uint64) uint64{}
+	for i, site := range []string{"sjc", "lhr"} {
+		w.until("the seed is shown at "+site, 15*time.Second, func() bool {
+			return strings.Contains(line[i].shown().Draw, "/")
+		})
+		rank, n, err := ranker(line[i].before.Draw, line[i].shown().Draw)
+		if err != nil || n != each {
+			t.Fatal(site, n, err)
+		}
+		ranks[site] = rank
+	}
+	late := w.gates["lhr"].visitor()
+	late.in()
+	w.revoke(last)
+	for len(line) > 0 {
+		w.until("the next one is in", 30*time.Second, func() bool {
+			for i, v := range line {
+				if s := v.shown(); s.Number != v.before.Number {
+					t.Fatalf("was %+v and is %+v", v.before, s)
+				} else if s.State == StateCalled && v.in() {
+					order[v.site] = append(order[v.site], ranks[v.site](s.Number))
+					line = slices.Delete(line, i, i+1)
+					w.revoke(v.visitor)
+					return true
+				}
+			}
+			return false
+		})
+		if d := len(order["sjc"]) - len(order["lhr"]); d >= each-1 || -d >= each-1 {
+			t.Errorf("not evenly: called so far are %v", order)
+		}
+		if s := late.shown().State; s == StateCalled && len(line) > 0 {
+			t.Error("who came after the start is called before ", len(line))
+		}
+	}
+	for site, ranks := range order {
+		if len(ranks) != each || !slices.IsSorted(ranks) {
+			t.Errorf("%s called the ranks %d", site, ranks)
+		}
+	}
 }

@@ -357,7 +357,7 @@ func (r *Room) claim(q *visitRequest, p *counter.PlaceInfo) {
 		return
 	}
 	r.counts.admitted.Add(1)
-	r.counts.waits.Add(q.f.cfg.Wall().Sub(time.Unix(q.tok.Arrived, 0)))
+	r.Waited.Add(q.f.cfg.Wall().Sub(time.Unix(q.tok.Arrived, 0)))
 	q.tok.ID = p.Number
 	r.letIn(q, slot.Session{End: c.End, Win: c.Win}, life)
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/headgate/headgate/status"
 )
 
 // again applies a changed configuration.
@@ -225,7 +227,7 @@ func TestWhereATicketStandsAndWhy(t *testing.T) {
 		b.in()
 		c.in()
 		first, second := b.poll().Ticket, c.poll().Ticket
-		want := func(id, status, why string) TicketInfo {
+		want := func(id, status, why string) status.Ticket {
 			t.Helper()
 			w, err := g.room.FindTicket(t.Context(), id)
 			if err != nil || w.Status != status || !strings.Contains(w.Reason, why) || w.Room != "shop" {

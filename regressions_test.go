@@ -325,3 +325,74 @@ func TestAVisitorWhoDoesNotWaitForTheAnswerIsCountedFromWhenItLeft(t *testing.T)
 		}
 	})
 }
+
+// Seeds 5, 9 and 37: a visitor whose ticket had expired could not join, because the line was full, and
+// every answer named the ticket as if its place were kept.
+func TestAnExpiredTicketIsNamedInNoAnswer(t *testing.T) {
+	cfg := RoomConfig{Name: "shop", TotalActiveUsers: 1, NewUsersPerMinute: 600, SessionDuration: time.Hour,
+		MaxWaiting: 1, Hold: 20 * time.Second, HoldPhone: 20 * time.Second}
+	closed, refuses := cfg, cfg
+	closed.Closed = true
+	refuses.JoinLimit, refuses.MaxWaiting = JoinLimit{Amount: 3, PrefixV4: 24, Refuse: true}, 10
+	rooms := map[State]RoomConfig{StateFull: cfg, StateClosed: closed, StateLimited: refuses}
+	for state, last := range rooms {
+		bubble(t, string(state), func(t *testing.T) {
+			first := last
+			first.Closed = false
+			g := openGate(t, first)
+			inside, late, next := g.visitor(), g.visitor(), g.visitor()
+			inside.in()
+			late.in()
+			had := late.poll()
+			time.Sleep(cfg.Hold + 2*time.Second)
+			next.in()
+			next.poll()
+			if err := g.room.Reconfigure(t.Context(), last); err != nil {
+				t.Fatal(err)
+			}
+			if p := late.poll(); p.State != state || p.Ticket != "" || p.Notice != "" || had.Ticket == "" {
+				t.Errorf("it had %+v and is told %+v", had, p)
+			}
+		})
+	}
+	bubble(t, "it joins when it can", func(t *testing.T) {
+		g := openGate(t, cfg)
+		inside, late := g.visitor(), g.visitor()
+		inside.in()
+		late.in()
+		had := late.poll()
+		time.Sleep(cfg.Hold + 2*time.Second)
+		p := late.poll()
+		if p.State != StateWaiting || p.Ticket == had.Ticket || p.Ticket == "" || p.Notice != "ticket_over" {
+			t.Errorf("it had %+v and is told %+v", had, p)
+		}
+	})
+}
+
+// A called visitor came in, an unknown visitor had its slot, and the host was killed while the claim
+// waited for the next slot. The place was lost: the record had neither it nor the claim.
+func TestAPlaceIsKeptWhileItsClaimWaits(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		g, p := openPlugged(t, RoomConfig{TotalActiveUsers: 1, NewUsersPerMinute: 600,
+			SessionDuration: 30 * time.Second, PollMin: time.Second, PollMax: 2 * time.Second})
+		g.visitor().in()
+		next := g.visitor()
+		if next.in() || !next.until(2*time.Minute) {
+			t.Fatal("the second visitor is to wait, and then to be called")
+		}
+		_, now, _, _ := g.room.worker.clock.Bounds()
+		if _, err := g.room.counter.Sync(t.Context(), &slot.Sync{Loan: 5, Borrower: "another node",
+			Seq: slot.Seq{N: 1}, Items: []slot.Item{{Op: slot.Renew, ID: 1 << 63,
+				From: now.Add(20 * time.Second), At: now}}}); err != nil {
+			t.Fatal(err)
+		}
+		place := next.poll().Ticket
+		if next.in() || place == "" {
+			t.Fatalf("two are inside, or none was called: ticket %q", place)
+		}
+		next.g, _ = g.kill(p, 0)
+		if got := next.poll(); got.Ticket != place {
+			t.Errorf("the place of %s is lost: told %+v", place, got)
+		}
+	})
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/cors"
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/exclude"
+	"github.com/headgate/headgate/internal/histogram"
 	"github.com/headgate/headgate/internal/route"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/ticket"
@@ -40,6 +41,7 @@ type desk interface {
 // A Room admits at most as many visitors as its origin can take. The others wait in line. A Room
 // may be used by many goroutines at once.
 type Room struct {
+	durations
 	boot    func() time.Duration
 	keys    *atomic.Pointer[ticket.Ring]
 	counter desk
@@ -171,6 +173,9 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 		return nil, err
 	}
 	r.worker.lender = r.counter
+	r.durations = durations{
+		Waited: &histogram.Histogram{}, Inside: &r.worker.visits.Inside, Silent: &r.worker.visits.Silent,
+	}
 	if bus := cfg.Engine.bus; bus != nil {
 		r.worker.clock.Ask = func(ctx context.Context, msg []byte) ([]byte, error) {
 			return bus.Request(ctx, r.timeName(), msg)

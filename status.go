@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/sessions"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/ticket"
+	"github.com/headgate/headgate/status"
 )
 
 // counts are the room's totals since its start.
@@ -22,92 +23,13 @@ type counts struct {
 	crowded                                     atomic.Int64
 	placesBack, passesBack                      atomic.Int64
 	ruled                                       [ruleActions]atomic.Int64
-	waits                                       histogram.Histogram // of visitors admitted from the line
-}
-
-// Status is the state of a room, for operators.
-type Status struct {
-	Name               string `json:"name"`
-	Host               string `json:"host"`
-	Path               string `json:"path"`
-	Status             string `json:"status"` // also queueing, event_prequeueing, suspended, damaged
-	ActiveUsers        int64  `json:"active_users"`
-	WaitingUsers       int64  `json:"waiting_users"`
-	Called             int64  `json:"called"`
-	Provisional        int64  `json:"provisional_tickets"` // tickets whose cookie has not come back; at the host
-	OneAddress         bool   `json:"one_address"`         // nearly all newcomers have the same address
-	NewUsersLastMinute int64  `json:"new_users_last_minute"`
-	TotalActiveUsers   int64  `json:"total_active_users"`
-	NewUsersPerMinute  int64  `json:"new_users_per_minute"`
-	SessionDuration    string `json:"session_duration"`
-	Method             string `json:"method"`
-	QueueAll           bool   `json:"queue_all"`
-	Closed             bool   `json:"closed"`
-	Message            string `json:"message"`
-	// Event is the current event, and Draw is the planned or past draw; nil for none.
-	Event          *EventStatus        `json:"event,omitempty"`
-	Draw           *counter.DrawState  `json:"draw,omitempty"`
-	Hosted         bool                `json:"hosted"` // this process hosts the room
-	Bound          counter.Bound       `json:"bound"`  // above a lowered limit until that is in force
-	Shadow         bool                `json:"shadow"`
-	OriginUp       bool                `json:"origin_up"`
-	CallsPerSecond float64             `json:"calls_per_second"`
-	MaxWaitSeconds float64             `json:"max_estimated_wait_seconds"` // -1: unknown
-	Record         Record              `json:"record"`
-	Totals         Totals              `json:"totals"`
-	Lanes          []counter.LaneState `json:"lanes,omitempty"` // lines beside the ordinary line
-	Lent           *counter.LentState  `json:"lent,omitempty"`  // by this data center's counter
-	// Datacenters is nil if there is only one.
-	Datacenters *counter.DatacentersReport `json:"datacenters,omitempty"`
-}
-
-// Record is the state of a room's record in the store.
-type Record struct {
-	Age          float64 `json:"age_seconds"`     // since the newest confirmed write was built
-	WriteFailing float64 `json:"refused_seconds"` // how long the store has rejected writes; 0: it accepts them
-	Quiet        float64 `json:"quiet_seconds"`   // how long newcomers are not admitted because the record was old
-	Latency      float64 `json:"write_seconds"`   // mean of the last writes
-	Damaged      string  `json:"damaged"`         // why the record cannot be read, or ""
-	LastHeard    float64 `json:"told_seconds"`    // since the host's last message; -1: never
-}
-
-// Totals are counts since the start of the process.
-type Totals struct {
-	Admitted              int64   `json:"admitted"`
-	Joined                int64   `json:"joined"`
-	WaitingAnswers        int64   `json:"waiting_answers"`
-	Called                int64   `json:"called"`
-	Claimed               int64   `json:"claimed"`
-	CallsLapsed           int64   `json:"calls_lapsed"`
-	Revoked               int64   `json:"revoked"`
-	Excluded              int64   `json:"excluded"`
-	Forged                int64   `json:"forged_cookies"`
-	Full                  int64   `json:"refused_full"`
-	Limited               int64   `json:"refused_join_limit"`
-	InFlightRejected      int64   `json:"refused_excluded"` // too many were in flight
-	LeftLine              int64   `json:"given_up"`         // places given up
-	PassesShared          int64   `json:"passes_shared"`
-	PassesRefused         int64   `json:"refused_pass_sharing"` // requests
-	Expired               int64   `json:"places_expired"`
-	PlacesBack            int64   `json:"places_back"` // expired places whose visitors came back
-	PassesBack            int64   `json:"passes_back"` // expired passes, back within a session of the end
-	Shadowed              int64   `json:"shadow_held"`
-	Bypassed              int64   `json:"rule_bypass"`
-	Crawlers              int64   `json:"rule_crawler"`
-	Denied                int64   `json:"rule_deny"`
-	SentToLane            int64   `json:"rule_lane"`
-	Writes                int64   `json:"record_writes"`
-	WriteSeconds          float64 `json:"record_write_seconds"`
-	CallEmptySeconds      float64 `json:"call_empty_seconds"`
-	CounterRequests       int64   `json:"newcomers_asked"` // from this process, when its share had no slot
-	CounterRequestSeconds float64 `json:"newcomers_asked_seconds"`
 }
 
 // Status returns the state of the room.
-func (r *Room) Status() Status {
+func (r *Room) Status() status.Room {
 	s := r.counter.State(r.worker.opened())
 	l, cfg := r.live.Load(), &r.face.Load().cfg
-	st := Status{
+	st := status.Room{
 		OneAddress: r.face.Load().joins.Lone(r.boot()), Provisional: s.Provisional,
 		Name: cfg.Name, Host: cfg.Host, Path: cfg.Path, Status: "not_queueing",
 		ActiveUsers: s.Active, WaitingUsers: s.Waiting,
@@ -115,7 +37,7 @@ func (r *Room) Status() Status {
 		TotalActiveUsers: cfg.TotalActiveUsers, NewUsersPerMinute: cfg.NewUsersPerMinute,
 		SessionDuration: cfg.SessionDuration.String(), QueueAll: l.queueAll,
 		Closed: l.closed, Message: l.message, Method: string(cfg.Method),
-		Record: Record{
+		Record: status.Record{
 			Age: counter.RoundTenths(s.Age), WriteFailing: counter.RoundTenths(s.Refused),
 			Quiet: counter.RoundTenths(s.Quiet), Latency: s.Latency.Seconds(),
 			LastHeard: counter.RoundTenths(s.LastHeard),
@@ -140,7 +62,7 @@ func (r *Room) Status() Status {
 		st.MaxWaitSeconds = s.Head.Expect.Seconds()
 	}
 	t, c := s.Totals, &r.counts
-	st.Totals = Totals{
+	st.Totals = status.Totals{
 		Admitted: c.admitted.Load(), Joined: c.joined.Load(), WaitingAnswers: c.waited.Load(),
 		Called: t.Called, Claimed: t.Claimed, CallsLapsed: t.Lapsed, Revoked: c.revoked.Load(),
 		Excluded: c.excluded.Load(), Forged: c.forged.Load(), Full: c.full.Load(),
@@ -158,19 +80,8 @@ func (r *Room) Status() Status {
 	return st
 }
 
-// Durations are histograms of how long things took in this process since its start.
-type Durations struct {
-	Waited *histogram.Histogram // from joining the line to admission, of admitted visitors
-	Inside *histogram.Histogram // of sessions that began here and ended: first request to last byte
-	Silent *histogram.Histogram // of the same sessions: longest time between two requests
-}
-
-// Durations returns the histograms of the room.
-func (r *Room) Durations() Durations {
-	return Durations{
-		Waited: &r.counts.waits, Inside: &r.worker.visits.Inside, Silent: &r.worker.visits.Silent,
-	}
-}
+// durations is what internal/analytics needs of a Room.
+type durations = histogram.Durations
 
 // returns counts a visitor whose place or pass is over and who gets another place.
 func (r *Room) returns(q *visitRequest) {
@@ -184,48 +95,22 @@ func (r *Room) returns(q *visitRequest) {
 	}
 }
 
-// An EventStatus describes the event of a room, for operators.
-type EventStatus struct {
-	Name     string    `json:"name"`
-	Prequeue bool      `json:"prequeue"`
-	Shuffle  bool      `json:"shuffle"`
-	StartsAt time.Time `json:"starts_at"`
-	EndsAt   time.Time `json:"ends_at"`
-}
-
-func (c *RoomConfig) statusEvent() *EventStatus {
+func (c *RoomConfig) statusEvent() *status.Event {
 	e := &c.Event
 	if !e.Active {
 		return nil
 	}
-	return &EventStatus{e.Name, e.Prequeue, e.Shuffle, e.StartsAt, e.EndsAt}
+	return &status.Event{
+		Name: e.Name, Prequeue: e.Prequeue, Shuffle: e.Shuffle, StartsAt: e.StartsAt, EndsAt: e.EndsAt,
+	}
 }
 
 // ErrNoTicket is returned for an id that is no ticket of this room.
 var ErrNoTicket = errors.New("no such ticket in this room")
 
-// TicketInfo is the state of a ticket, for operators.
-type TicketInfo struct {
-	Room      string  `json:"room"`
-	Ticket    string  `json:"ticket"`
-	Lane      string  `json:"lane"`                  // of the ticket; "" is the ordinary line
-	Status    string  `json:"status"`                // waiting, late, called, used, gone
-	Position  int64   `json:"position"`              // 1 is next; 0: no place
-	Ahead     int64   `json:"ahead"`                 // people in front of it
-	Expected  float64 `json:"expected_wait_seconds"` // -1: unknown
-	SilentFor float64 `json:"silent_seconds"`        // since its last poll; -1: unknown
-	KeptFor   float64 `json:"kept_seconds"`          // how long the place is kept without a poll; -1: not kept
-	Reason    string  `json:"why"`
-
-	// Networks and Agents are the number of networks and user agents that have used its pass in
-	// this process. 9 stands for more than 8.
-	Networks int `json:"networks"`
-	Agents   int `json:"agents"`
-}
-
 // FindTicket returns the state of the ticket with the short id that its visitor sees, and the
 // reason for it.
-func (r *Room) FindTicket(ctx context.Context, id string) (TicketInfo, error) {
+func (r *Room) FindTicket(ctx context.Context, id string) (status.Ticket, error) {
 	id = strings.ToLower(strings.TrimSpace(id))
 	var number uint64
 	x, err := r.counter.Trace(ctx, func(life uint64) (n uint64, ok bool) {
@@ -233,9 +118,9 @@ func (r *Room) FindTicket(ctx context.Context, id string) (TicketInfo, error) {
 		return number, ok
 	})
 	if err != nil {
-		return TicketInfo{}, fmt.Errorf("ticket %q: %w", id, ErrNoTicket)
+		return status.Ticket{}, fmt.Errorf("ticket %q: %w", id, ErrNoTicket)
 	}
-	w := TicketInfo{
+	w := status.Ticket{
 		Room: r.Config().Name, Ticket: id, Lane: x.Lane, Position: x.Position,
 		Ahead: max(0, x.Position-1), Expected: -1, SilentFor: -1, KeptFor: -1,
 	}

@@ -74,9 +74,6 @@ func Connect(ctx context.Context, r Remote) (*nats.Conn, error) {
 	if len(servers) == 0 {
 		return nil, &clusterError{"a connection to engines needs an address"}
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
 	told := reporter{who: "store node", log: r.Log}
 	options := append(told.options(), steady(r.Name)...)
 	if r.Dial != nil {
@@ -88,6 +85,14 @@ func Connect(ctx context.Context, r Remote) (*nats.Conn, error) {
 	// Answers to a worker go to this connection alone: see doorkeeper.
 	secret := rand.Text()
 	options = append(options, nats.UserInfo(secret, ""), nats.CustomInboxPrefix(rights.Inbox(secret)))
+	return connect(ctx, servers, options)
+}
+
+// connect connects to one of the servers, unless ctx has ended.
+func connect(ctx context.Context, servers []string, options []nats.Option) (*nats.Conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	conn, err := nats.Connect(strings.Join(servers, ","), options...)
 	if err != nil {
 		return nil, err

@@ -3,17 +3,11 @@ package embedded
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
-	"fmt"
 	"net/url"
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
-
 	"github.com/headgate/headgate/internal/join"
+	"github.com/nats-io/nats-server/v2/server"
 )
 
 // Parameters of the links between data centers. Chosen: a silent link is closed after three pings,
@@ -27,61 +21,6 @@ const (
 	crossTLSWait   = 2.0 // seconds for a handshake: two round trips around the world, and a slow machine
 	crossInfoWait  = 2 * time.Second
 )
-
-// Log lines of the engine about a link that need no action: the other data center is down, or a
-// connection was rejected. Lines about one connection begin with its address.
-const (
-	linkFailed = "Error trying to connect as leafnode"
-	ofOneLink  = " - lid:"
-)
-
-// A Datacenter is another cluster that is linked with this one. The engines of each two data
-// centers are linked in an account for that pair. Only messages in this account cross the link; the
-// records and the messages within the cluster do not.
-type Datacenter struct {
-	Name    string   // of its cluster
-	Servers []string // host:port of Leaf of its engines
-	CA      []byte   // PEM: CA that signs its nodes' certificates
-}
-
-// account returns the name of the account for the pair of this data center and d. nats-server
-// rejects loops of links within an account, and three data centers would form one: so each pair has
-// its own account. At the other end the account is named after this data center.
-func (d *Datacenter) account() string { return "dc-" + d.Name }
-
-// dials reports which of two data centers connects to the other.
-func (c *Cluster) dials(d *Datacenter) bool { return c.Name < d.Name }
-
-// checkOthers rejects a configuration that cannot work or would let strangers in.
-func (c *Cluster) checkOthers() error {
-	seen := map[string]bool{c.Name: true}
-	for i := range c.Others {
-		d := &c.Others[i]
-		bad := func(format string, args ...any) error {
-			return &clusterError{fmt.Sprintf("data center %q: ", d.Name) + fmt.Sprintf(format, args...)}
-		}
-		if f := join.CheckName(d.Name); f != nil {
-			return bad("%s", f.Problem)
-		}
-		switch {
-		case seen[d.Name]:
-			return bad("two have this name")
-		case len(d.Servers) == 0:
-			return bad("it has no address")
-		case !x509.NewCertPool().AppendCertsFromPEM(d.CA):
-			return bad("it has no CA")
-		case !c.dials(d) && c.Leaf == "":
-			return bad("it connects to us, and we listen nowhere")
-		}
-		for _, addr := range d.Servers {
-			if _, _, err := hostPort(addr); err != nil {
-				return err
-			}
-		}
-		seen[d.Name] = true
-	}
-	return nil
-}
 
 // cross adds the options for the links to other data centers.
 func (c *Cluster) cross(o *server.Options, keeper *doorkeeper) error {
@@ -102,7 +41,7 @@ func (c *Cluster) cross(o *server.Options, keeper *doorkeeper) error {
 	all := x509.NewCertPool()
 	for i := range c.Others {
 		d := &c.Others[i]
-		o.Accounts = append(o.Accounts, server.NewAccount(d.account()))
+		o.Accounts = append(o.Accounts, server.NewAccount(pairAccount(d.Name)))
 		if c.dials(d) {
 			o.LeafNode.Remotes = append(o.LeafNode.Remotes, c.remote(d))
 			continue
@@ -148,7 +87,7 @@ func (c *Cluster) remote(d *Datacenter) *server.RemoteLeafOpts {
 		return c.revocations.checkPeer(cs.PeerCertificates)
 	}
 	r := &server.RemoteLeafOpts{
-		LocalAccount: d.account(), TLS: true, TLSConfig: t, TLSTimeout: crossTLSWait,
+		LocalAccount: pairAccount(d.Name), TLS: true, TLSConfig: t, TLSTimeout: crossTLSWait,
 		TLSHandshakeFirst: true, FirstInfoTimeout: crossInfoWait, IgnoreDiscoveredServers: true,
 		DenyImports: staysHere(), DenyExports: staysHere(),
 		Compression: server.CompressionOpts{Mode: server.CompressionOff},
@@ -158,10 +97,6 @@ func (c *Cluster) remote(d *Datacenter) *server.RemoteLeafOpts {
 	}
 	return r
 }
-
-// staysHere returns the subjects for requests to an engine about itself and its records. In the
-// account of a pair they lead nowhere, and they do not cross the link.
-func staysHere() []string { return []string{"$SYS.>", "$JS.>", "$KV.>", "$OBJ.>"} }
 
 // recordsAccount returns the account of all clients, with JetStream. An engine without further
 // accounts keeps the records in this account, and they must still be there after data centers are
@@ -174,54 +109,4 @@ func recordsAccount() (*server.Account, error) {
 	}
 	o.Accounts[0].Name = server.DEFAULT_GLOBAL_ACCOUNT
 	return o.Accounts[0], nil
-}
-
-// whose returns the data center of the store node at the other end. Each CA is trusted for its own
-// data center only.
-func (k *doorkeeper) whose(cs *tls.ConnectionState) (string, error) {
-	if cs == nil || len(cs.PeerCertificates) == 0 {
-		return "", errors.New("the other end shows no certificate")
-	}
-	leaf, found := cs.PeerCertificates[0], ""
-	for name, pool := range k.others {
-		if !slices.Contains(leaf.DNSNames, join.StoreName(name)) {
-			continue
-		}
-		_, err := leaf.Verify(x509.VerifyOptions{Roots: pool,
-			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
-		switch {
-		case err != nil:
-			return "", err
-		case found != "":
-			return "", fmt.Errorf("the certificate is of %s and of %s", found, name)
-		}
-		found = name
-	}
-	if found == "" {
-		return "", fmt.Errorf("the certificate of %q is not of a store node of another data center",
-			leaf.Subject.CommonName)
-	}
-	return found, nil
-}
-
-// Link returns a connection in the account for the pair of this data center and another. What is
-// published on it arrives at the Link of all engines of both data centers, and nowhere else. The
-// connection outlives the engine's restarts, as Conn does. An engine without a link cannot reach
-// the other data center, even if its neighbors can; a request then fails at once, or at its
-// timeout. Link returns nil for a data center that is not in Others.
-func (s *Server) Link(datacenter string) *nats.Conn { return s.cross[datacenter] }
-
-// isOfLink reports whether a log line of the engine is about a link between data centers.
-func isOfLink(format string) bool {
-	return strings.HasPrefix(format, linkFailed) || strings.Contains(format, ofOneLink)
-}
-
-// kindOf returns the part of a log line that is the same for all connections: everything except the
-// address and the number at its beginning.
-func kindOf(format string) string {
-	if _, after, ok := strings.Cut(format, ofOneLink); ok {
-		_, rest, _ := strings.Cut(after, " - ")
-		return ofOneLink + rest
-	}
-	return format
 }

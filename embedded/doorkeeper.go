@@ -1,15 +1,17 @@
 package embedded
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
-	"github.com/nats-io/nats-server/v2/server"
-
 	"github.com/headgate/headgate/internal/join"
 	"github.com/headgate/headgate/internal/rights"
+	"github.com/nats-io/nats-server/v2/server"
 )
 
 // A doorkeeper decides for each connection to which account it belongs and what a worker may do
@@ -35,7 +37,7 @@ func (k *doorkeeper) Check(c server.ClientAuthentication) bool {
 		}
 		stays := &server.SubjectPermission{Deny: staysHere()}
 		user.Permissions = &server.Permissions{Publish: stays, Subscribe: stays}
-		if user.Account, err = k.engine.LookupAccount((&Datacenter{Name: dc}).account()); err != nil {
+		if user.Account, err = k.engine.LookupAccount(pairAccount(dc)); err != nil {
 			return false
 		}
 	case state == nil && name != "": // of this process: no port is open without TLS
@@ -54,6 +56,11 @@ func (k *doorkeeper) Check(c server.ClientAuthentication) bool {
 	c.RegisterUser(user)
 	return true
 }
+
+// pairAccount returns the name of the account for the pair of this data center and another.
+// nats-server rejects loops of links within an account, and three data centers would form one: so
+// each pair has its own account. At the other end the account is named after this data center.
+func pairAccount(other string) string { return "dc-" + other }
 
 // leastSecret is the shortest secret of a worker's inbox. [Connect] draws 26 characters.
 const leastSecret = 16
@@ -80,6 +87,45 @@ func (k *doorkeeper) worker(c server.ClientAuthentication) *server.Permissions {
 		Subscribe: &server.SubjectPermission{Allow: may.Subscribe},
 	}
 }
+
+func carries(chain []*x509.Certificate, name string) error {
+	if len(chain) == 0 {
+		return errors.New("the other end shows no certificate")
+	}
+	return chain[0].VerifyHostname(name)
+}
+
+// whose returns the data center of the store node at the other end. Each CA is trusted for its own
+// data center only.
+func (k *doorkeeper) whose(cs *tls.ConnectionState) (string, error) {
+	if cs == nil || len(cs.PeerCertificates) == 0 {
+		return "", errors.New("the other end shows no certificate")
+	}
+	leaf, found := cs.PeerCertificates[0], ""
+	for name, pool := range k.others {
+		if !slices.Contains(leaf.DNSNames, join.StoreName(name)) {
+			continue
+		}
+		_, err := leaf.Verify(x509.VerifyOptions{Roots: pool,
+			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+		switch {
+		case err != nil:
+			return "", err
+		case found != "":
+			return "", fmt.Errorf("the certificate is of %s and of %s", found, name)
+		}
+		found = name
+	}
+	if found == "" {
+		return "", fmt.Errorf("the certificate of %q is not of a store node of another data center",
+			leaf.Subject.CommonName)
+	}
+	return found, nil
+}
+
+// staysHere returns the subjects for requests to an engine about itself and its records. In the
+// account of a pair they lead nowhere, and they do not cross the link.
+func staysHere() []string { return []string{"$SYS.>", "$JS.>", "$KV.>", "$OBJ.>"} }
 
 // revocations holds the rejected certificates, and the connections by certificate.
 type revocations struct {
@@ -141,47 +187,4 @@ func (r *revocations) admit(id uint64, chain []*x509.Certificate) bool {
 	}
 	r.open[id] = serial
 	return true
-}
-
-// Revoke replaces the list of rejected certificates, which are serial numbers in lower-case
-// hexadecimal, and closes all connections that were opened with one of them. nats-server can close
-// those of clients and links one by one. For a route, and for a link that this engine opened, Run
-// restarts the engine. Call Revoke with the same list from time to time: it deletes ended
-// connections from its tables, and closes those that were opened while the engine was starting.
-func (s *Server) Revoke(serials []string) {
-	refused := make(map[string]bool, len(serials))
-	for _, serial := range serials {
-		refused[serial] = true
-	}
-	engine := s.engine.Load()
-	s.revoked.mu.Lock()
-	s.revoked.serials = refused
-	if engine == nil { // one that is starting may have connections already: keep them for the next call
-		s.revoked.mu.Unlock()
-		return
-	}
-	var end []uint64
-	for id, serial := range s.revoked.open {
-		if refused[serial] {
-			end = append(end, id)
-		}
-		if refused[serial] || engine.GetClient(id) == nil && engine.GetLeafNode(id) == nil {
-			delete(s.revoked.open, id)
-		}
-	}
-	var peers []string
-	for serial := range s.revoked.peers {
-		if refused[serial] {
-			peers = append(peers, serial)
-			delete(s.revoked.peers, serial)
-		}
-	}
-	s.revoked.mu.Unlock()
-	for _, id := range end {
-		_ = engine.DisconnectClientByID(id) // it may already be closed
-	}
-	if len(peers) > 0 && s.startAgain() {
-		s.cfg.Log.Warn("a store node was revoked: the engine is started anew, which ends its connections",
-			"serials", peers)
-	}
 }

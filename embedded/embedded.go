@@ -41,7 +41,6 @@ import (
 	"net"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -142,9 +141,9 @@ func (s *Server) connect() error {
 	}
 	s.cross = map[string]*nats.Conn{}
 	for _, d := range s.cfg.Cluster.Others {
-		as := append(slices.Clone(options), nats.UserInfo(d.account(), ""))
+		as := append(slices.Clone(options), nats.UserInfo(pairAccount(d.Name), ""))
 		if s.cfg.Dial != nil {
-			as = append(as, nats.InProcessServer(dialer{s.cfg.Dial, d.account()}))
+			as = append(as, nats.InProcessServer(dialer{s.cfg.Dial, pairAccount(d.Name)}))
 		}
 		if s.cross[d.Name], err = nats.Connect("", as...); err != nil {
 			return err
@@ -266,6 +265,13 @@ func (s *Server) start(ctx context.Context) (*server.Server, error) {
 // Conn returns the connection to the engine. It outlives the engine's restarts.
 func (s *Server) Conn() *nats.Conn { return s.conn }
 
+// Link returns a connection in the account for the pair of this data center and another. What is
+// published on it arrives at the Link of all engines of both data centers, and nowhere else. The
+// connection outlives the engine's restarts, as Conn does. An engine without a link cannot reach
+// the other data center, even if its neighbors can; a request then fails at once, or at its
+// timeout. Link returns nil for a data center that is not in Others.
+func (s *Server) Link(datacenter string) *nats.Conn { return s.cross[datacenter] }
+
 // InProcessConn implements nats.InProcessConnProvider: it returns a connection to the engine that
 // runs now. It does not wait for an engine to start, because the caller holds the connection's
 // lock, and everybody who uses the connection would wait too.
@@ -295,6 +301,49 @@ func (s *Server) startAgain() bool {
 		return true
 	default:
 		return false
+	}
+}
+
+// Revoke replaces the list of rejected certificates, which are serial numbers in lower-case
+// hexadecimal, and closes all connections that were opened with one of them. nats-server can close
+// those of clients and links one by one. For a route, and for a link that this engine opened, Run
+// restarts the engine. Call Revoke with the same list from time to time: it deletes ended
+// connections from its tables, and closes those that were opened while the engine was starting.
+func (s *Server) Revoke(serials []string) {
+	refused := make(map[string]bool, len(serials))
+	for _, serial := range serials {
+		refused[serial] = true
+	}
+	engine := s.engine.Load()
+	s.revoked.mu.Lock()
+	s.revoked.serials = refused
+	if engine == nil { // one that is starting may have connections already: keep them for the next call
+		s.revoked.mu.Unlock()
+		return
+	}
+	var end []uint64
+	for id, serial := range s.revoked.open {
+		if refused[serial] {
+			end = append(end, id)
+		}
+		if refused[serial] || engine.GetClient(id) == nil && engine.GetLeafNode(id) == nil {
+			delete(s.revoked.open, id)
+		}
+	}
+	var peers []string
+	for serial := range s.revoked.peers {
+		if refused[serial] {
+			peers = append(peers, serial)
+			delete(s.revoked.peers, serial)
+		}
+	}
+	s.revoked.mu.Unlock()
+	for _, id := range end {
+		_ = engine.DisconnectClientByID(id) // it may already be closed
+	}
+	if len(peers) > 0 && s.startAgain() {
+		s.cfg.Log.Warn("a store node was revoked: the engine is started anew, which ends its connections",
+			"serials", peers)
 	}
 }
 
@@ -370,99 +419,3 @@ func (s *Server) Close() {
 	s.closed = true
 	s.stopLocked()
 }
-
-// A logger forwards the log of the engine. Operators of headgate need its warnings and errors, but
-// not its notices.
-type logger struct {
-	log  *slog.Logger
-	sick func(error)
-	said *quota
-	mu   sync.Mutex
-	err  string
-}
-
-// sayAgain is how long the same log line is not repeated. Otherwise a full disk would fill the log
-// too. Chosen.
-const sayAgain = time.Minute
-
-// A quota lets each kind of log line through once in a while.
-type quota struct {
-	mu   sync.Mutex
-	last map[string]time.Time
-}
-
-func (q *quota) first(kind string) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if last, ok := q.last[kind]; ok && time.Since(last) < sayAgain {
-		return false
-	}
-	if q.last == nil {
-		q.last = map[string]time.Time{}
-	}
-	q.last[kind] = time.Now()
-	return true
-}
-
-func (l *logger) say(level slog.Level, format string, v []any) {
-	text := fmt.Sprintf(format, v...)
-	if level >= slog.LevelError {
-		l.mu.Lock()
-		l.err = text
-		l.mu.Unlock()
-	}
-	if level < slog.LevelWarn || l.said.first(kindOf(format)) {
-		l.log.Log(context.Background(), level, "engine", "says", text)
-	}
-	failed := strings.Contains(text, storeFailed) || strings.Contains(text, logFailed)
-	if level >= slog.LevelError && failed {
-		l.sick(errors.New(text))
-	}
-}
-
-// storeFailed is part of the engine's log line when a write has failed. The engine does not inform
-// the client (nats-server, processJetStreamMsg): without this text a failed write would be noticed
-// only by its timeout. logFailed is the same for data that is replicated, which the engine then
-// stops writing (nats-server, setWriteErrLocked).
-const (
-	storeFailed = "failed to store a msg"
-	logFailed   = "Critical write error"
-)
-
-// last returns the last error, for the message of a failed start.
-func (l *logger) last() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.err == "" {
-		return "it does not say why"
-	}
-	return l.err
-}
-
-// Noticef implements server.Logger.
-func (l *logger) Noticef(format string, v ...any) { l.say(slog.LevelDebug, format, v) }
-
-// Warnf implements server.Logger.
-func (l *logger) Warnf(format string, v ...any) {
-	if !strings.HasPrefix(format, handshakeFirst) {
-		l.say(slog.LevelWarn, format, v)
-	}
-}
-
-// Fatalf implements server.Logger. It does not end the process: Open returns the reason.
-func (l *logger) Fatalf(format string, v ...any) { l.say(slog.LevelError, format, v) }
-
-// Errorf implements server.Logger.
-func (l *logger) Errorf(format string, v ...any) {
-	if strings.HasPrefix(format, routeFailed) || isOfLink(format) {
-		l.say(slog.LevelWarn, format, v)
-		return
-	}
-	l.say(slog.LevelError, format, v)
-}
-
-// Debugf implements server.Logger.
-func (l *logger) Debugf(format string, v ...any) { l.say(slog.LevelDebug, format, v) }
-
-// Tracef implements server.Logger.
-func (l *logger) Tracef(string, ...any) {}

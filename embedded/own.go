@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"strings"
 
 	"github.com/nats-io/nats.go"
 )
@@ -41,18 +40,7 @@ func ConnectExternal(ctx context.Context, o External) (*nats.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	conn, err := nats.Connect(strings.Join(o.URLs, ","), options...)
-	if err != nil {
-		return nil, err
-	}
-	if err := ctx.Err(); err != nil {
-		conn.Close()
-		return nil, err
-	}
-	return conn, nil
+	return connect(ctx, o.URLs, options)
 }
 
 func (o *External) options() ([]nats.Option, error) {

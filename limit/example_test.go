@@ -1,38 +1,45 @@
 package limit_test
 
 import (
+	"context"
 	"fmt"
-	"hash/maphash"
 	"time"
 
 	"github.com/headgate/headgate/limit"
+	"github.com/headgate/headgate/ratelimit"
 )
 
-// Two calls in a second for each key, by a clock of the caller. Package ratelimit has a limiter with
-// a clock, which many goroutines may use.
-func ExampleTable() {
-	rules, err := limit.Compile(limit.Rule{
-		Algorithm: limit.SlidingLog, Amount: 2, Window: time.Second,
-	}, nil)
+// A bucket of 3 that gets a token each minute. Package ratelimit counts the calls of each key.
+func Example() {
+	rule := limit.Rule{Algorithm: limit.TokenBucket, Amount: 60, Window: time.Hour, Burst: 3}
+	if err := rule.Check(); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("at most", rule.MaxCost(), "at once, full after", rule.Refill())
+
+	limiter, err := ratelimit.New(ratelimit.Config{Limits: []ratelimit.Limit{{Name: "api", Rule: rule}}})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	var table limit.Table
-	table.SetRules(0, rules, 1000) // 1,000 keys at most
-	seed := maphash.MakeSeed()
-
-	for _, at := range []time.Duration{0, 100 * time.Millisecond, 200 * time.Millisecond, time.Second} {
-		d, err := table.Take(limit.Time(at), maphash.String(seed, "ann"), "ann", 1)
+	for range 4 {
+		got, err := limiter.Allow(context.Background(), ratelimit.Check{Limit: "api", Key: "ann", Cost: 1})
 		if err != nil {
 			fmt.Println(err)
 			return
 		}
-		fmt.Println(at, d.Allowed, d.Remaining, d.Retry)
+		fmt.Println(got.Allowed, got.Remaining)
 	}
 	// Output:
-	// 0s true 1 0s
-	// 100ms true 0 0s
-	// 200ms false 0 800ms
-	// 1s true 0 0s
+	// at most 3 at once, full after 3m0s
+	// true 2
+	// true 1
+	// true 0
+	// false 0
+}
+
+func ExampleRule_Check() {
+	fmt.Println(limit.Rule{Algorithm: limit.Concurrency, Amount: 8, Window: time.Second}.Check())
+	// Output: invalid limit: concurrency has no window
 }

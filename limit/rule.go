@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 )
 
@@ -79,6 +78,9 @@ func ParseAlgorithm(name string) (Algorithm, bool) {
 	}
 	return 0, false
 }
+
+// HasBurst reports whether the algorithm is a bucket, which has a burst.
+func (a Algorithm) HasBurst() bool { return a == TokenBucket || a == LeakyBucket }
 
 // Align selects where fixed windows begin.
 type Align uint8
@@ -159,7 +161,7 @@ func (r Rule) Check() error {
 	bad(r.Parts != 0 && r.Algorithm != SlidingWindow, "parts belong to sliding_window")
 	bad(r.Burst < 0 || r.Burst > MaxAmount, "burst %d, want 0 to %d", r.Burst, int64(MaxAmount))
 	bad(r.Burst > 0 && r.Amount == 0, "a burst beside an amount of 0, which refuses everything")
-	bad(r.Burst != 0 && !r.leaks(), "burst belongs to token_bucket and leaky_bucket")
+	bad(r.Burst != 0 && !r.Algorithm.HasBurst(), "burst belongs to token_bucket and leaky_bucket")
 	bad(r.Align > Year, "unknown alignment %d", r.Align)
 	bad(r.Align != Epoch && r.Algorithm != FixedWindow, "alignment belongs to fixed_window")
 	bad(r.Zone != nil && r.Align < Minute, "a time zone belongs to windows of the calendar")
@@ -177,10 +179,8 @@ func (r Rule) needsWindow() bool {
 	return r.Algorithm != Concurrency && (r.Algorithm != FixedWindow || r.Align < Minute)
 }
 
-func (r Rule) leaks() bool { return r.Algorithm == TokenBucket || r.Algorithm == LeakyBucket }
-
-// withDefaults fills in the defaults.
-func (r Rule) withDefaults() Rule {
+// WithDefaults returns the rule with its defaults filled in.
+func (r Rule) WithDefaults() Rule {
 	switch r.Algorithm {
 	case SlidingWindow:
 		r.Parts = max(1, r.Parts)
@@ -197,17 +197,11 @@ func (r Rule) withDefaults() Rule {
 
 // MaxCost returns the greatest cost that can ever be allowed at once.
 func (r Rule) MaxCost() int64 {
-	if r = r.withDefaults(); r.leaks() {
+	if r = r.WithDefaults(); r.Algorithm.HasBurst() {
 		return r.Burst
 	}
 	return r.Amount
 }
-
-// Time is a moment in nanoseconds since 1970. A Table uses the latest moment that it was given.
-type Time int64
-
-// Never is later than every moment.
-const Never Time = math.MaxInt64
 
 // A Decision is the result for a call.
 type Decision struct {
@@ -225,9 +219,18 @@ type Decision struct {
 	ID    uint64        // of the reservation, or of the lease of Concurrency
 }
 
+// A Usage is what a key has used.
+type Usage struct {
+	Key       string
+	Used      int64 // of Amount; the part above Amount is owed
+	Amount    int64
+	Remaining int64
+	Reset     time.Duration
+}
+
 // Refill returns the time in which Amount comes back. It is 0 if that time has no fixed length: for
 // Concurrency, months and years. A bucket gets its burst B back in B·w/N.
-func (r *Rule) Refill() time.Duration {
+func (r Rule) Refill() time.Duration {
 	switch {
 	case r.Algorithm == Concurrency:
 		return 0

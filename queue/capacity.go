@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate/internal/limittable"
 	"github.com/headgate/headgate/limit"
 	"github.com/headgate/headgate/ratelimit"
 )
@@ -273,12 +274,12 @@ func (c *Capacity) warmUp(ctx context.Context, uses []LimitUse) (wait time.Durat
 // wholeAfter returns how long a limit needs to become fully available again after it has been used
 // up.
 func wholeAfter(r limit.Rule, now time.Time) time.Duration {
-	rules, err := limit.Compile(r, nil)
+	rules, err := limittable.Compile(r, nil)
 	if err != nil || r.Algorithm == limit.Concurrency {
 		return 0 // the calls of a process that has ended are over
 	}
-	var t limit.Table
-	at := limit.Time(now.UnixNano())
+	var t limittable.Table
+	at := limittable.Time(now.UnixNano())
 	t.SetRules(at, rules, 1)
 	d, err := t.Take(at, 1, "", rules.MaxCost())
 	if err != nil {

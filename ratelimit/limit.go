@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 
+	"github.com/headgate/headgate/internal/limittable"
 	"github.com/headgate/headgate/internal/quota"
 	"github.com/headgate/headgate/limit"
 )
@@ -100,7 +101,7 @@ func (c Limit) define() (*definition, error) {
 	}
 	own, err := limit.Amounts(c.Amount, c.Overrides, c.Reserved)
 	own, err2 := keyAmounts(own)
-	rules, err3 := limit.Compile(c.Rule, own)
+	rules, err3 := limittable.Compile(c.Rule, own)
 	if all = append(all, err, err2, err3); errors.Join(all...) != nil {
 		return nil, fmt.Errorf("limit %q: %w", c.Name, errors.Join(all...))
 	}
@@ -111,6 +112,6 @@ func (c Limit) define() (*definition, error) {
 		Policy: quota.Policy(policy),
 		Wall:   c.Algorithm == limit.FixedWindow && c.Align != limit.FirstHit,
 		Calls:  calls, Lends: !calls && !c.Paced,
-		Divide: func(among int) (*limit.Rules, error) { return limit.Divide(c.Rule, own, among) },
+		Divide: func(among int) (*limittable.Rules, error) { return limittable.Divide(c.Rule, own, among) },
 	}}, nil
 }

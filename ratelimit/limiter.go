@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/limittable"
 	"github.com/headgate/headgate/internal/quota"
 	"github.com/headgate/headgate/limit"
 )
@@ -236,7 +237,7 @@ func askErr(a Check, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, limit.ErrSettled), errors.Is(err, quota.ErrNoHold):
+	case errors.Is(err, limittable.ErrSettled), errors.Is(err, quota.ErrNoHold):
 		return ErrNoReservation
 	case errors.Is(err, quota.ErrUnreachable):
 		return ErrUnreachable
@@ -349,7 +350,7 @@ func (l *Limiter) Reserve(ctx context.Context, a Check, ttl time.Duration) (Resu
 		return Result{}, err
 	}
 	v, err := k.Reserve(ctx, &d.quota, key, a.Cost, ttl)
-	if errors.Is(err, limit.ErrCost) || errors.Is(err, quota.ErrCost) {
+	if errors.Is(err, limittable.ErrCost) || errors.Is(err, quota.ErrCost) {
 		return Result{}, fmt.Errorf("%w: %d for %v", ErrCost, a.Cost, ttl)
 	} else if err != nil {
 		return Result{}, askErr(a, err)

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -44,7 +43,7 @@ type analyticsFlags struct {
 }
 
 // analyticsCommand prints the analytics of a room, a limit or a queue.
-func analyticsCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func analyticsCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var f analyticsFlags
 	flags := flag.NewFlagSet("analytics", flag.ContinueOnError)
 	flags.BoolVar(&f.limit, "limit", false, "")
@@ -56,15 +55,12 @@ func analyticsCommand(ctx context.Context, args []string, stdout, stderr io.Writ
 	flags.StringVar(&f.step, "step", "", "")
 	o, words, err := operatorFlags(flags, "analytics", args)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, analyticsHelp)
-		return exitOK
 	case err != nil:
-		return printFaults(stderr, err)
+		return err
 	case len(words) > 1 || len(words) == 0 && !f.advice:
-		return usageFault(stderr, "analytics: of what?", "write headgate analytics NAME, or headgate analytics --advice")
+		return usageFault("analytics: of what?", "write headgate analytics NAME, or headgate analytics --advice")
 	case f.limit && f.queue, f.advice && (f.csv || f.limit || f.queue || f.step != ""):
-		return usageFault(stderr, "analytics: these flags cannot stand together", "see headgate help analytics")
+		return usageFault("analytics: these flags cannot stand together", "see headgate help analytics")
 	}
 	q := url.Values{}
 	for name, v := range map[string]string{"from": f.from, "to": f.to, "step": f.step} {
@@ -78,15 +74,15 @@ func analyticsCommand(ctx context.Context, args []string, stdout, stderr io.Writ
 	case f.csv:
 		q.Set(f.kind().String(), words[0])
 		q.Set("format", "csv")
-		err = o.analyticsCSV(ctx, stdout, q)
+		err = o.stream(ctx, "/v1/analytics?"+q.Encode(), stdout)
 	default:
 		q.Set(f.kind().String(), words[0])
 		err = o.analyticsTable(ctx, stdout, f.kind(), q)
 	}
 	if err != nil {
-		return o.fail(ctx, stderr, err, "read")
+		return err
 	}
-	return exitOK
+	return nil
 }
 
 func (f *analyticsFlags) kind() analytics.Kind {
@@ -97,26 +93,6 @@ func (f *analyticsFlags) kind() analytics.Kind {
 		return analytics.Queue
 	}
 	return analytics.Room
-}
-
-// analyticsCSV copies an export as it arrives.
-func (o *operator) analyticsCSV(ctx context.Context, w io.Writer, q url.Values) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, o.admin+"/v1/analytics?"+q.Encode(), nil)
-	if err != nil {
-		return err
-	}
-	res, err := o.begin(r)
-	if err != nil {
-		return err
-	}
-	if res.StatusCode != http.StatusOK || !strings.HasPrefix(res.Header.Get("Content-Type"), "text/csv") {
-		return o.read(res, nil)
-	}
-	defer res.Body.Close()
-	if _, err := io.Copy(w, res.Body); err != nil {
-		return &unreachable{admin: o.admin, err: err}
-	}
-	return nil
 }
 
 // shownFigures returns the columns of the table: heading, metric, and format.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -10,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/doctor"
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/platform"
 )
 
@@ -33,37 +32,25 @@ The exit code is 1 if a record could not be read; the backup has the others.
 `
 
 // backupCommand writes a backup.
-func backupCommand(_ context.Context, args []string, stdout, stderr io.Writer) int {
+func backupCommand(_ context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("backup", flag.ContinueOnError)
-	var where tokenFlags
-	flags.StringVar(&where.data, "data", "", "")
-	flags.StringVar(&where.config, "config", "", "")
 	force := flags.Bool("force", false, "")
-	words, rest := splitWords(flags, args)
-	err := config.ParseFlags(flags, rest)
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(stdout, backupHelp)
-		return exitOK
-	}
-	var dir string
-	if err == nil {
-		dir, err = where.folder()
-	}
+	dir, words, err := folderFlags(flags, args)
 	switch {
 	case err != nil:
-		return printFaults(stderr, err)
+		return err
 	case len(words) != 1:
-		return usageFault(stderr, "one file is needed",
+		return usageFault("one file is needed",
 			"write headgate backup --data DIR backup.tar.gz, or - for standard output")
 	}
 	b, err := doctor.Take(dir, readBuild().Version)
 	if err != nil {
-		return printHinted(stderr, err)
+		return err
 	}
 	file := words[0]
 	switch {
 	case file == "-" && platform.IsScreen(stdout):
-		return usageFault(stderr, "a backup is nothing to look at", "send it to a file or a pipe")
+		return usageFault("a backup is nothing to look at", "send it to a file or a pipe")
 	case file == "-":
 		if _, err = b.WriteTo(stdout); err != nil {
 			err = fmt.Errorf("write the backup: %w", err)
@@ -73,22 +60,25 @@ func backupCommand(_ context.Context, args []string, stdout, stderr io.Writer) i
 		err = b.Save(file, *force)
 	}
 	if err != nil {
-		return printHinted(stderr, err)
+		return err
 	}
 	return tellBackup(stderr, file, b)
 }
 
+func tokensIn(has bool) string {
+	if has {
+		return "the hashes of tokens"
+	}
+	return "no tokens"
+}
+
 // tellBackup prints what the backup contains, and what it does not.
-func tellBackup(stderr io.Writer, file string, b *doctor.Backup) int {
+func tellBackup(stderr io.Writer, file string, b *doctor.Backup) error {
 	rooms := "no rooms"
 	if len(b.Rooms) > 0 {
 		rooms = plural(len(b.Rooms), "room") + " (" + strings.Join(b.Rooms, ", ") + ")"
 	}
-	tokens := "no tokens"
-	if b.Tokens {
-		tokens = "the hashes of tokens"
-	}
-	fmt.Fprintf(stderr, "%s: %s, %s, %s\n", file, rooms, plural(b.Keys, "sealing key"), tokens)
+	fmt.Fprintf(stderr, "%s: %s, %s, %s\n", file, rooms, plural(b.Keys, "sealing key"), tokensIn(b.Tokens))
 	fmt.Fprintln(stderr, "It contains sealing keys: keep it like a password.")
 	for _, q := range b.Queues {
 		fmt.Fprintf(stderr, "The jobs of queue %s are not in it: headgate queue save %s FILE\n", q, q)
@@ -101,9 +91,9 @@ func tellBackup(stderr io.Writer, file string, b *doctor.Backup) int {
 			"(records/%s)\nhint: headgate doctor says whether headgate still has it\n", l.Key, l.Files)
 	}
 	if len(b.Damaged) > 0 {
-		return exitFailed
+		return exitCode(exitFailed)
 	}
-	return exitOK
+	return nil
 }
 
 const restoreHelp = `usage: headgate restore [--data DIR | --config FILE] [--aside] FILE
@@ -124,54 +114,37 @@ know them.
 `
 
 // restoreCommand fills a data folder.
-func restoreCommand(_ context.Context, args []string, stdout, stderr io.Writer) int {
+func restoreCommand(_ context.Context, args []string, stdout, _ io.Writer) error {
 	flags := flag.NewFlagSet("restore", flag.ContinueOnError)
-	var where tokenFlags
-	flags.StringVar(&where.data, "data", "", "")
-	flags.StringVar(&where.config, "config", "", "")
 	aside := flags.Bool("aside", false, "")
-	words, rest := splitWords(flags, args)
-	err := config.ParseFlags(flags, rest)
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(stdout, restoreHelp)
-		return exitOK
-	}
-	var dir string
-	if err == nil {
-		dir, err = where.folder()
-	}
+	dir, words, err := folderFlags(flags, args)
 	switch {
 	case err != nil:
-		return printFaults(stderr, err)
+		return err
 	case len(words) != 1:
-		return usageFault(stderr, "one backup is needed",
+		return usageFault("one backup is needed",
 			"write headgate restore --data DIR backup.tar.gz, or - for standard input")
 	}
 	in := os.Stdin
 	if words[0] != "-" {
 		if in, err = os.Open(words[0]); err != nil {
-			fmt.Fprintf(stderr, "headgate: %v\nhint: name a file that headgate backup wrote\n", err)
-			return exitFailed
+			return &hint.Error{Text: err.Error(), Do: "name a file that headgate backup wrote"}
 		}
 		defer in.Close()
 	}
 	got, err := doctor.Restore(in, doctor.RestoreConfig{Dir: dir, Aside: *aside, Now: time.Now()})
 	if err != nil {
-		return printHinted(stderr, err)
+		return err
 	}
 	tellRestored(stdout, dir, got)
-	return exitOK
+	return nil
 }
 
 // tellRestored prints what was done and what to do next.
 func tellRestored(w io.Writer, dir string, got *doctor.Restored) {
-	tokens := "no tokens"
-	if got.Tokens {
-		tokens = "the hashes of tokens"
-	}
 	fmt.Fprintf(w, "%s is filled from the backup of %s (headgate %s): %s, %s, %s\n", dir,
 		got.MadeAt.Format(time.RFC3339), got.Version, plural(len(got.Rooms), "room"),
-		plural(got.Keys, "sealing key"), tokens)
+		plural(got.Keys, "sealing key"), tokensIn(got.Tokens))
 	if got.Aside != "" {
 		fmt.Fprintf(w, "the old folder is %s; remove it when all is well, it holds sealing keys\n",
 			got.Aside)

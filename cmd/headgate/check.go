@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -66,21 +65,18 @@ type roomSummary struct {
 }
 
 // checkCommand reads a file and prints its faults.
-func checkCommand(_ context.Context, args []string, stdout, stderr io.Writer) int {
+func checkCommand(_ context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("check", flag.ContinueOnError)
 	file := flags.String("config", "", "")
 	format := flags.String("format", "text", "")
 	err := config.ParseFlags(flags, args)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, checkHelp)
-		return exitOK
 	case err != nil:
-		return printFaults(stderr, err)
+		return err
 	case *file == "":
-		return usageFault(stderr, "--config: is missing", "add --config headgate.yaml")
+		return usageFault("--config: is missing", "add --config headgate.yaml")
 	case *format != "text" && *format != "json":
-		return usageFault(stderr, fmt.Sprintf("--format: %q is not allowed here", *format),
+		return usageFault(fmt.Sprintf("--format: %q is not allowed here", *format),
 			"write text or json")
 	}
 	cfg, err := config.Load(*file)
@@ -91,14 +87,20 @@ func checkCommand(_ context.Context, args []string, stdout, stderr io.Writer) in
 	if err == nil {
 		err = server.CheckFiles(cfg)
 	}
-	if *format == "json" {
-		return checkJSON(stdout, stderr, judge(*file, cfg, secure, err))
+	switch {
+	case *format == "json":
+		if err := writeJSON(stdout, judge(*file, cfg, secure, err)); err != nil {
+			return err
+		}
+	case err != nil:
+		config.Print(stderr, err)
+	default:
+		printRooms(stdout, *file, cfg, secure)
 	}
 	if err != nil {
-		return printFaults(stderr, err)
+		return exitCode(exitUsage)
 	}
-	printRooms(stdout, *file, cfg, secure)
-	return exitOK
+	return nil
 }
 
 func judge(file string, cfg *config.Config, secure *tlsSummary, err error) verdict {
@@ -124,17 +126,6 @@ func judge(file string, cfg *config.Config, secure *tlsSummary, err error) verdi
 		})
 	}
 	return v
-}
-
-func checkJSON(stdout, stderr io.Writer, v verdict) int {
-	if err := writeJSON(stdout, v); err != nil {
-		fmt.Fprintf(stderr, "headgate: write the answer: %v\n", err)
-		return exitFailed
-	}
-	if !v.OK {
-		return exitUsage
-	}
-	return exitOK
 }
 
 func printRooms(w io.Writer, file string, cfg *config.Config, secure *tlsSummary) {
@@ -301,11 +292,11 @@ func checkTLS(cfg *config.Config) (*tlsSummary, error) {
 	case len(t.ACME.Domains) > 0:
 		_, err := certs.ReadRoots(t.ACME.Root)
 		return &tlsSummary{Listen: t.Listen, Directory: t.ACME.Directory, Names: t.ACME.Domains},
-			tlsFault(cfg, err)
+			cfg.TLSFault(err)
 	}
 	pair, err := certs.ReadPair(t.Certificate, t.Key, time.Now())
 	if err != nil {
-		return nil, tlsFault(cfg, err)
+		return nil, cfg.TLSFault(err)
 	}
 	for _, w := range pair.Warnings {
 		cfg.Warnings = append(cfg.Warnings,
@@ -313,15 +304,6 @@ func checkTLS(cfg *config.Config) (*tlsSummary, error) {
 	}
 	return &tlsSummary{Listen: t.Listen, Certificate: t.Certificate, Names: pair.Names,
 		Expires: pair.NotAfter.UTC().Format(time.RFC3339)}, nil
-}
-
-// tlsFault converts an error about a file to a fault.
-func tlsFault(cfg *config.Config, err error) error {
-	e, ok := errors.AsType[*certs.Error](err)
-	if !ok {
-		return err
-	}
-	return &config.Fault{File: cfg.File, Key: "tls", Problem: e.File + ": " + e.Problem, Hint: e.Hint()}
 }
 
 func (t *tlsSummary) print(w io.Writer) {

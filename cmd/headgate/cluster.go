@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -61,15 +60,15 @@ has it can make nodes.
 `
 
 // clusterCommand writes join files.
-func clusterCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func clusterCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) > 0 && (args[0] == "move-anywhere" || args[0] == "datacenter-off") {
-		return moveCommand(ctx, args, stdout, stderr)
+		return part(stdout, clusterMoveHelp, moveCommand(ctx, args, stdout))
 	}
 	if len(args) > 0 && args[0] == "revoke" {
-		return revokeCommand(ctx, args, stdout, stderr)
+		return part(stdout, clusterRevokeHelp, revokeCommand(ctx, args, stdout))
 	}
 	if len(args) > 0 && args[0] == "status" {
-		return clusterStatus(ctx, args[1:], stdout, stderr)
+		return part(stdout, clusterStatusHelp, clusterStatus(ctx, args[1:], stdout))
 	}
 	flags := flag.NewFlagSet("cluster", flag.ContinueOnError)
 	store := flags.String("store", "", "")
@@ -79,22 +78,19 @@ func clusterCommand(ctx context.Context, args []string, stdout, stderr io.Writer
 	err := config.ParseFlags(flags, rest)
 	verb := strings.Join(words, " ")
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, clusterHelp)
-		return exitOK
 	case err != nil:
-		return printFaults(stderr, err)
+		return err
 	case *dir == "":
-		return usageFault(stderr, "--dir: names no folder", "write --dir cluster")
+		return usageFault("--dir: names no folder", "write --dir cluster")
 	case verb == "init":
-		return initCluster(*dir, clusterFlags{*store, *datacenter}, stdout, stderr)
+		return initCluster(*dir, clusterFlags{*store, *datacenter}, stdout)
 	case *store+*datacenter != "":
-		return usageFault(stderr, "--store and --datacenter go with cluster init alone",
+		return usageFault("--store and --datacenter go with cluster init alone",
 			"see headgate help cluster")
 	case len(words) == 2 && words[0] == "node":
-		return addNode(*dir, words[1], stdout, stderr)
+		return addNode(*dir, words[1], stdout)
 	}
-	return usageFault(stderr, "cluster: what shall be done is missing or not known",
+	return usageFault("cluster: what shall be done is missing or not known",
 		"write headgate cluster init --store n1=10.0.0.1:7422, cluster node NAME, cluster status, "+
 			"cluster revoke FILE, cluster move-anywhere DATACENTER or cluster datacenter-off DATACENTER")
 }
@@ -128,30 +124,30 @@ func (c clusterFlags) plan() (join.Plan, *config.Fault) {
 	return p, nil
 }
 
-func initCluster(dir string, c clusterFlags, stdout, stderr io.Writer) int {
+func initCluster(dir string, c clusterFlags, stdout io.Writer) error {
 	p, fault := c.plan()
 	if fault != nil {
-		return printFaults(stderr, fault)
+		return fault
 	}
-	faults := p.Faults()
-	for _, f := range faults {
+	var faults []error
+	for _, f := range p.Faults() {
 		key := "--store"
 		if f.Field == "datacenter" {
 			key = "--datacenter"
 		}
-		config.PrintFaults(stderr, []*config.Fault{{Key: key, Problem: f.Problem, Hint: f.Hint}})
+		faults = append(faults, &config.Fault{Key: key, Problem: f.Problem, Hint: f.Hint})
 	}
 	if len(faults) > 0 {
-		return exitUsage
+		return errors.Join(faults...)
 	}
 	files, err := join.Init(dir, p, time.Now())
 	if err != nil {
-		return printHinted(stderr, err)
+		return err
 	}
 	for _, file := range files {
 		printFor(stdout, file, &p)
 	}
-	return exitOK
+	return nil
 }
 
 // printFor prints what a file is for.
@@ -172,16 +168,16 @@ func printFor(stdout io.Writer, file string, p *join.Plan) {
 	fmt.Fprintf(stdout, "%s  %s\n", file, what)
 }
 
-func addNode(dir, name string, stdout, stderr io.Writer) int {
+func addNode(dir, name string, stdout io.Writer) error {
 	file, err := join.Node(dir, name, time.Now())
 	if f, ok := errors.AsType[*join.Fault](err); ok {
-		return usageFault(stderr, "cluster node: "+f.Problem, f.Hint)
+		return usageFault("cluster node: "+f.Problem, f.Hint)
 	}
 	if err != nil {
-		return printHinted(stderr, err)
+		return err
 	}
 	fmt.Fprintf(stdout, "%s  a join file\n", file)
-	return exitOK
+	return nil
 }
 
 // A clusterSummary is what check prints about the cluster.
@@ -279,18 +275,15 @@ Both need a token with the scope write: see headgate help token.
 ` + operatorHelp
 
 // moveCommand moves what belongs to no single data center, or declares data centers off.
-func moveCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func moveCommand(ctx context.Context, args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("cluster", flag.ContinueOnError)
 	gone := flags.Bool("home-is-off", false, "")
 	o, words, err := operatorFlags(flags, "cluster", args)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, clusterMoveHelp)
-		return exitOK
 	case err != nil:
-		return printFaults(stderr, err)
+		return err
 	case len(words) != 2 || words[0] == "datacenter-off" && *gone:
-		return usageFault(stderr, "cluster: name one data center",
+		return usageFault("cluster: name one data center",
 			"write headgate cluster move-anywhere lhr, or headgate cluster datacenter-off lhr")
 	}
 	var got api.MoveResult
@@ -301,7 +294,7 @@ func moveCommand(ctx context.Context, args []string, stdout, stderr io.Writer) i
 		err = o.do(ctx, http.MethodPost, "/v1/cluster/anywhere", in, &got)
 	}
 	if err != nil {
-		return o.fail(ctx, stderr, err, "write")
+		return err
 	}
 	if words[0] == "datacenter-off" {
 		fmt.Fprintf(stdout, "%s is off: what it holds comes back when its stays have ended\n", words[1])
@@ -313,7 +306,7 @@ func moveCommand(ctx context.Context, args []string, stdout, stderr io.Writer) i
 			"any more; if it is off: headgate cluster datacenter-off %s\n",
 			strings.Join(got.Missing, ", "), strings.Join(got.Missing, ","))
 	}
-	return exitOK
+	return nil
 }
 
 const clusterRevokeHelp = `usage: headgate cluster revoke FILE|SERIAL
@@ -341,37 +334,34 @@ help token.` + operatorHelp
 const serialNumber = `^[0-9a-fA-F]{16,40}$`
 
 // revokeCommand revokes a certificate.
-func revokeCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func revokeCommand(ctx context.Context, args []string, stdout io.Writer) error {
 	o, words, err := operatorFlags(flag.NewFlagSet("cluster revoke", flag.ContinueOnError), "cluster", args)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, clusterRevokeHelp)
-		return exitOK
 	case err != nil:
-		return printFaults(stderr, err)
+		return err
 	case len(words) != 2:
-		return usageFault(stderr, "cluster revoke: name one join file or serial number",
+		return usageFault("cluster revoke: name one join file or serial number",
 			"write headgate cluster revoke w7.join")
 	}
 	serial, node := words[1], ""
 	if !regexp.MustCompile(serialNumber).MatchString(serial) {
 		f, err := join.Read(words[1])
 		if err != nil {
-			return printHinted(stderr, err)
+			return err
 		}
 		if serial, node, err = f.Serial(); err != nil {
-			return printHinted(stderr, err)
+			return err
 		}
 	}
 	var got api.RotateResult
 	in := map[string]string{"serial": serial, "node": node}
 	if err := o.do(ctx, http.MethodPost, "/v1/cluster/revoke", in, &got); err != nil {
-		return o.fail(ctx, stderr, err, "write")
+		return err
 	}
 	fmt.Fprintf(stdout, "the certificate %s is refused\n", serial)
 	fmt.Fprintf(stdout, "key %d seals in %.0f s; its holder still has the older keys: headgate key list, "+
 		"then headgate key forget N\n", got.Key, got.SealsIn)
-	return exitOK
+	return nil
 }
 
 const clusterStatusHelp = `usage: headgate cluster status [--json]
@@ -383,34 +373,25 @@ A node that was not heard for two seconds counts as gone.
 ` + operatorHelp
 
 // clusterStatus prints the nodes of the cluster.
-func clusterStatus(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func clusterStatus(ctx context.Context, args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("cluster status", flag.ContinueOnError)
 	asJSON := flags.Bool("json", false, "")
 	o, words, err := operatorFlags(flags, "cluster status", args)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, clusterStatusHelp)
-		return exitOK
 	case err != nil:
-		return printFaults(stderr, err)
+		return err
 	case len(words) > 0:
-		return usageFault(stderr, fmt.Sprintf("unexpected argument %q", words[0]),
-			"headgate cluster status shows all nodes")
+		return noWords(words, "headgate cluster status shows all nodes")
 	}
 	var c api.Cluster
 	if err := o.do(ctx, "GET", "/v1/cluster", nil, &c); err != nil {
-		return o.fail(ctx, stderr, err, "read")
+		return err
 	}
 	if *asJSON {
-		e := json.NewEncoder(stdout)
-		e.SetIndent("", "  ")
-		if err := e.Encode(&c); err != nil {
-			return printFaults(stderr, err)
-		}
-		return exitOK
+		return writeJSON(stdout, &c)
 	}
 	fmt.Fprint(stdout, nodeTable(&c))
-	return exitOK
+	return nil
 }
 
 // nodeTable formats the nodes for people.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"slices"
@@ -17,7 +18,7 @@ type command struct {
 	name    string
 	summary string // one line, for the list of commands
 	help    string // the full help text; "" when run prints its own for -h
-	run     func(ctx context.Context, args []string, stdout, stderr io.Writer) int
+	run     func(ctx context.Context, args []string, stdout, stderr io.Writer) error
 }
 
 // commands returns all commands in the order of the help text.
@@ -39,7 +40,7 @@ func commands() []command {
 		{"doctor", "check the data folder, the configuration and the machine", doctorHelp, doctorCommand},
 		{"backup", "write records, keys and tokens to a file", backupHelp, backupCommand},
 		{"restore", "fill a data folder from a backup", restoreHelp, restoreCommand},
-		{"crowd", "send a crowd of simulated visitors to a room", "", crowd.Command},
+		{"crowd", "send a crowd of simulated visitors to a room", "", crowdCommand},
 		{"demo", "watch a shop, a room and a crowd, and kill the room", demoHelp, demoCommand},
 		{"simulate", "play traffic in virtual time; find the right limits", simulate.Help, simulateCommand},
 		{"version", "print the version", versionHelp, versionCommand},
@@ -63,24 +64,35 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) int 
 	all := commands()
 	at := slices.IndexFunc(all, func(c command) bool { return c.name == name })
 	if at < 0 {
-		return unknownCommand(stderr, name, all)
+		return finish(stdout, stderr, "", unknownCommand(name, all))
 	}
 	cmd := all[at]
-	switch asked := len(args) > 0 && isHelp(args[0]); {
-	case asked && cmd.help == "":
-		return cmd.run(ctx, []string{"-h"}, stdout, stdout)
-	case asked:
-		fmt.Fprint(stdout, cmd.help)
-		return exitOK
+	if len(args) > 0 && isHelp(args[0]) {
+		if cmd.help != "" {
+			return finish(stdout, stderr, cmd.help, flag.ErrHelp)
+		}
+		args, stderr = []string{"-h"}, stdout
 	}
-	return cmd.run(ctx, args, stdout, stderr)
+	return finish(stdout, stderr, cmd.help, cmd.run(ctx, args, stdout, stderr))
+}
+
+func crowdCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	return exited(crowd.Command(ctx, args, stdout, stderr))
+}
+
+// exited is the error of a command that prints by itself.
+func exited(code int) error {
+	if code == exitOK {
+		return nil
+	}
+	return exitCode(code)
 }
 
 func isHelp(arg string) bool {
 	return slices.Contains([]string{"help", "-h", "-help", "--help"}, arg)
 }
 
-func unknownCommand(stderr io.Writer, name string, all []command) int {
+func unknownCommand(name string, all []command) error {
 	var names []string
 	for _, c := range all {
 		names = append(names, c.name)
@@ -92,7 +104,7 @@ func unknownCommand(stderr io.Writer, name string, all []command) int {
 	case strings.HasPrefix(name, "-"):
 		hint = "a command comes first, such as headgate run " + name
 	}
-	return usageFault(stderr, fmt.Sprintf("unknown command %q", name), hint)
+	return usageFault(fmt.Sprintf("unknown command %q", name), hint)
 }
 
 func printUsage(w io.Writer) {

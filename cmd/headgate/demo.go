@@ -126,18 +126,13 @@ func given(flags *flag.FlagSet, name string) (yes bool) {
 }
 
 // demoCommand runs the demo and prints the results.
-func demoCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func demoCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	c, err := demoConfig(args, stdout)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, demoHelp)
-		return exitOK
-	case err != nil:
-		return printFaults(stderr, err)
+	if err != nil {
+		return err
 	}
 	if c.Program, err = os.Executable(); err != nil {
-		fmt.Fprintf(stderr, "headgate: find this program: %v\n", err)
-		return exitFailed
+		return fmt.Errorf("find this program: %w", err)
 	}
 	// Closing the terminal also ends the demo in good order.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
@@ -146,11 +141,8 @@ func demoCommand(ctx context.Context, args []string, stdout, stderr io.Writer) i
 	if err == nil {
 		err = s.Write(stdout)
 	}
-	if err != nil {
-		return printHinted(stderr, err)
+	if err == nil && len(s.Faults()) > 0 {
+		err = exitCode(exitFailed)
 	}
-	if len(s.Faults()) > 0 {
-		return exitFailed
-	}
-	return exitOK
+	return err
 }

@@ -11,10 +11,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/adminclient"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/doctor"
+	"github.com/headgate/headgate/status"
 )
 
 const doctorHelp = `usage: headgate doctor [--data DIR | --config FILE] [--json]
@@ -37,21 +38,17 @@ s more, at most 10 s.
 ` + operatorHelp
 
 // doctorCommand prints the faults and what to do.
-func doctorCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func doctorCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("doctor", flag.ContinueOnError)
 	data := flags.String("data", "", "")
 	file := flags.String("config", "", "")
 	asJSON := flags.Bool("json", false, "")
 	o, words, err := operatorFlags(flags, "doctor", args)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, doctorHelp)
-		return exitOK
 	case err != nil:
-		return printFaults(stderr, err)
+		return err
 	case len(words) > 0:
-		return usageFault(stderr, fmt.Sprintf("unexpected argument %q", words[0]),
-			"name the data folder with --data DIR")
+		return noWords(words, "name the data folder with --data DIR")
 	}
 	cfg := doctor.Config{Data: *data}
 	if *file != "" {
@@ -59,8 +56,8 @@ func doctorCommand(ctx context.Context, args []string, stdout, stderr io.Writer)
 			if cfg.Data == "" {
 				cfg.Data = cfg.Config.Data
 			}
-			if o.admin == defaultAdmin {
-				o.admin = adminURL(cfg.Config.AdminListen)
+			if o.URL == defaultAdmin {
+				o.URL = adminURL(cfg.Config.AdminListen)
 			}
 		}
 	} else if cfg.Data == "" {
@@ -73,14 +70,10 @@ func doctorCommand(ctx context.Context, args []string, stdout, stderr io.Writer)
 	} else {
 		err = printReport(stdout, report)
 	}
-	if err != nil {
-		fmt.Fprintf(stderr, "headgate: write the answer: %v\n", err)
-		return exitFailed
+	if err == nil && !report.OK {
+		return exitCode(exitFailed)
 	}
-	if !report.OK {
-		return exitFailed
-	}
-	return exitOK
+	return err
 }
 
 // adminURL returns the address on this machine of a headgate with this admin_listen.
@@ -108,7 +101,7 @@ func (o *operator) running(ctx context.Context) (*doctor.Running, error) {
 		return nil, err
 	}
 	var all struct {
-		Rooms []headgate.Status `json:"rooms"`
+		Rooms []status.Room `json:"rooms"`
 	}
 	if err := o.do(ctx, http.MethodGet, "/v1/rooms", nil, &all); err != nil {
 		return nil, err
@@ -116,7 +109,7 @@ func (o *operator) running(ctx context.Context) (*doctor.Running, error) {
 	r.Rooms = all.Rooms
 	c := &api.Cluster{}
 	err := o.do(ctx, http.MethodGet, "/v1/cluster", nil, c)
-	if p, ok := errors.AsType[*refusal](err); ok && p.Code == "no_cluster" {
+	if p, ok := errors.AsType[*adminclient.Refusal](err); ok && p.Code == "no_cluster" {
 		r.Alone = true
 		return r, nil
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -33,24 +32,21 @@ rotate and forget need a token with the scope write: see headgate help token.
 ` + operatorHelp
 
 // keyCommand manages the sealing keys.
-func keyCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func keyCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o, words, err := operatorFlags(flag.NewFlagSet("key", flag.ContinueOnError), "key", args)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, keyHelp)
-		return exitOK
 	case err != nil:
-		return printFaults(stderr, err)
+		return err
 	case len(words) == 1 && words[0] == "list":
 		var keys []api.Key
 		if err := o.do(ctx, http.MethodGet, "/v1/keys", nil, &keys); err != nil {
-			return o.fail(ctx, stderr, err, "read")
+			return err
 		}
 		printKeys(stdout, keys)
 	case len(words) == 1 && words[0] == "rotate":
 		var got api.RotateResult
 		if err := o.do(ctx, http.MethodPost, "/v1/keys/rotate", nil, &got); err != nil {
-			return o.fail(ctx, stderr, err, "write")
+			return err
 		}
 		when := "from now on"
 		if got.SealsIn > 0 {
@@ -60,14 +56,14 @@ func keyCommand(ctx context.Context, args []string, stdout, stderr io.Writer) in
 	case len(words) == 2 && words[0] == "forget":
 		var left []api.Key
 		if err := o.do(ctx, http.MethodDelete, "/v1/keys/"+url.PathEscape(words[1]), nil, &left); err != nil {
-			return o.fail(ctx, stderr, err, "write")
+			return err
 		}
 		printKeys(stdout, left)
 	default:
-		return usageFault(stderr, "key: what is to be done?",
+		return usageFault("key: what is to be done?",
 			"write headgate key list, key rotate or key forget N")
 	}
-	return exitOK
+	return nil
 }
 
 func printKeys(w io.Writer, keys []api.Key) {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/limit"
 )
 
@@ -88,16 +88,11 @@ func (l *shownLimit) String() string {
 func (l *shownLimit) atOnce() bool { return l.Algorithm == limit.Concurrency.String() }
 
 // limitCommand shows limits and the usage of their keys.
-func limitCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func limitCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o, words, err := operatorFlags(flag.NewFlagSet("limit", flag.ContinueOnError), "limit", args)
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(stdout, limitHelp)
-		return exitOK
-	}
 	if err != nil {
-		return printFaults(stderr, err)
+		return err
 	}
-	scope := "read"
 	asked := func(word string, n int) bool { return len(words) == n && words[0] == word }
 	switch {
 	case asked("list", 1):
@@ -109,28 +104,24 @@ func limitCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	case asked("key", 4):
 		err = o.explainLimitKey(ctx, stdout, words[1], words[2], words[3])
 	case len(words) > 2 && words[0] == "set":
-		scope = "write"
 		err = o.setLimit(ctx, stdout, words[1], words[2:])
 	case asked("reset", 3):
-		scope = "write"
 		if err = o.do(ctx, http.MethodDelete, limitKeyPath(words[1], words[2]), nil, nil); err == nil {
 			fmt.Fprintf(stdout, "forgotten: %q has used nothing of %s\n", words[2], words[1])
 		}
 	case len(words) > 2 && words[0] == "create":
-		scope = "write"
 		err = o.createLimit(ctx, stdout, words[1], words[2:])
 	case asked("remove", 2):
-		scope = "write"
 		err = o.removeLimit(ctx, stdout, words[1])
 	default:
-		return usageFault(stderr, "limit: what is to be done?",
+		return usageFault("limit: what is to be done?",
 			"write headgate limit list, limit keys LIMIT, limit key LIMIT KEY, limit set LIMIT KEY=VALUE, "+
 				"limit reset LIMIT KEY, limit create NAME KEY=VALUE or limit remove NAME")
 	}
 	if err != nil {
-		return o.fail(ctx, stderr, err, scope)
+		return err
 	}
-	return exitOK
+	return nil
 }
 
 // setLimit changes a limit.
@@ -158,7 +149,7 @@ func limitPairs(words []string) (map[string]string, error) {
 		at := max(0, strings.LastIndex(c, "=")) // keys of callers may contain one, values do not
 		key, value, ok := c[:at], strings.TrimPrefix(c[at:], "="), at > 0
 		if _, twice := pairs[key]; !ok || twice {
-			return nil, &refusal{Detail: c + " is no change", Told: "write each key once, as amount=200"}
+			return nil, &hint.Error{Text: c + " is no change", Do: "write each key once, as amount=200"}
 		}
 		pairs[key] = value
 	}

@@ -1,9 +1,8 @@
 package main
 
 import (
-	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -12,9 +11,10 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"time"
 
+	"github.com/headgate/headgate/internal/adminclient"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/hint"
 )
 
 // These are the environment variables for commands that use a running headgate.
@@ -25,11 +25,7 @@ const (
 	defaultAdmin = "http://127.0.0.1:8081"
 )
 
-const (
-	answerWait = 70 * time.Second // longer than the longest reload
-	maxAnswer  = 64 << 20         // chosen: 1,000 rooms are 1 MB
-	maxToken   = 4 << 10
-)
+const maxToken = 4 << 10
 
 // operatorHelp is the part of the help text that all these commands share.
 const operatorHelp = `
@@ -40,10 +36,9 @@ const operatorHelp = `
 
 // An operator is a client of a running headgate.
 type operator struct {
-	admin   string
-	token   string
+	adminclient.Client
 	command []string // as typed, for messages
-	client  http.Client
+	scope   string   // what the token must allow; "": read, or write for what changes something
 }
 
 // operatorFlags parses the arguments of a command that uses a running headgate. It returns the
@@ -55,28 +50,18 @@ func operatorFlags(flags *flag.FlagSet, name string, args []string) (*operator, 
 	if err := config.ParseFlags(flags, rest); err != nil {
 		return nil, nil, err
 	}
-	o := &operator{admin: *admin, command: append(strings.Fields("headgate "+name), args...)}
-	o.client.Timeout = answerWait
-	// The token must not follow a redirect to another address.
-	o.client.CheckRedirect = func(*http.Request, []*http.Request) error {
-		return http.ErrUseLastResponse
-	}
-	if o.admin == "" {
-		o.admin = os.Getenv(adminEnv)
-	}
-	if o.admin == "" {
-		o.admin = defaultAdmin
-	}
-	u, err := url.Parse(o.admin)
+	o := &operator{command: append(strings.Fields("headgate "+name), args...)}
+	o.URL = cmp.Or(*admin, os.Getenv(adminEnv), defaultAdmin)
+	u, err := url.Parse(o.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil ||
 		u.RawQuery != "" || u.Fragment != "" {
 		return nil, nil, &config.Fault{Key: "--admin", Problem: "is not the URL of a server",
 			Hint: "write scheme, host and port, such as " + defaultAdmin}
 	}
-	o.admin = strings.TrimSuffix(o.admin, "/")
-	o.token = os.Getenv(tokenEnv)
+	o.URL = strings.TrimSuffix(o.URL, "/")
+	o.Token = os.Getenv(tokenEnv)
 	if *file != "" {
-		if o.token, err = readToken(*file); err != nil {
+		if o.Token, err = readToken(*file); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -130,135 +115,39 @@ func splitWords(flags *flag.FlagSet, args []string) (words, rest []string) {
 	return words, rest
 }
 
-// A refusal is a problem document from headgate's API.
-type refusal struct {
-	Status    int             `json:"status"`
-	Detail    string          `json:"detail"`
-	Code      string          `json:"code"`
-	Told      string          `json:"hint"`
-	RequestID string          `json:"request_id"`
-	Faults    []*config.Fault `json:"faults"`
-}
-
-func (r *refusal) Error() string {
-	if r.Status >= http.StatusInternalServerError {
-		return r.Detail + " (request " + r.RequestID + ")"
-	}
-	return r.Detail
-}
-
-// Hint returns what to do.
-func (r *refusal) Hint() string { return r.Told }
-
-// An unreachable is the error for a headgate that cannot be reached.
-type unreachable struct {
-	admin string
-	err   error
-}
-
-func (u *unreachable) Error() string {
-	err := u.err
-	if e, ok := errors.AsType[*url.Error](err); ok {
-		err = e.Err // the address is already in the message
-	}
-	return fmt.Sprintf("no headgate answers at %s: %v", u.admin, err)
-}
-
-// Hint returns what to do.
-func (u *unreachable) Hint() string {
-	return "start headgate run, or name its admin_listen: --admin http://HOST:PORT"
-}
-
 // do sends a request and decodes the answer into out, which may be nil.
 func (o *operator) do(ctx context.Context, method, path string, in, out any) error {
-	var body []byte
-	if in != nil {
-		var err error
-		if body, err = json.Marshal(in); err != nil {
-			return err
-		}
-	}
-	r, err := http.NewRequestWithContext(ctx, method, o.admin+path, bytes.NewReader(body))
-	if err != nil {
+	return o.explain(ctx, method, o.Do(ctx, method, path, in, out))
+}
+
+// stream copies an answer of any length.
+func (o *operator) stream(ctx context.Context, path string, to io.Writer) error {
+	return o.explain(ctx, http.MethodGet, o.Copy(ctx, path, to))
+}
+
+// explain adds to a refused token how to make a better one.
+func (o *operator) explain(ctx context.Context, method string, err error) error {
+	p, ok := errors.AsType[*adminclient.Refusal](err)
+	if !ok || p.Status != http.StatusUnauthorized && p.Status != http.StatusForbidden {
 		return err
 	}
-	r.Header.Set("Content-Type", "application/json")
-	return o.send(r, out)
-}
-
-// send sends a request as the operator, and decodes the answer into out, which may be nil.
-func (o *operator) send(r *http.Request, out any) error {
-	res, err := o.begin(r)
-	if err != nil {
-		return err
+	scope := "write"
+	if method == http.MethodGet {
+		scope = "read"
 	}
-	return o.read(res, out)
-}
-
-// begin sends a request as the operator.
-func (o *operator) begin(r *http.Request) (*http.Response, error) {
-	r.Header.Set("User-Agent", "headgate")
-	if o.token != "" {
-		r.Header.Set("Authorization", "Bearer "+o.token)
-	}
-	res, err := o.client.Do(r)
-	if err != nil {
-		return nil, &unreachable{admin: o.admin, err: err}
-	}
-	return res, nil
-}
-
-// read decodes an answer into out.
-func (o *operator) read(res *http.Response, out any) error {
-	defer res.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
-	if err != nil {
-		return &unreachable{admin: o.admin, err: err}
-	}
-	kind, _, _ := strings.Cut(res.Header.Get("Content-Type"), ";")
-	switch {
-	case res.StatusCode/100 == 2 && kind == "application/json":
-		if out == nil {
-			return nil
-		}
-		return json.Unmarshal(b, out)
-	case kind == "application/problem+json":
-		p := &refusal{}
-		if err := json.Unmarshal(b, p); err == nil {
-			return p
-		}
-	}
-	return &unreachable{admin: o.admin,
-		err: fmt.Errorf("the answer %s is not one of headgate's operators' address", res.Status)}
-}
-
-// fail prints an error and returns the exit code. scope is the scope that the command needs.
-func (o *operator) fail(ctx context.Context, stderr io.Writer, err error, scope string) int {
-	p, refused := errors.AsType[*refusal](err)
-	switch {
-	case refused && (p.Status == http.StatusUnauthorized || p.Status == http.StatusForbidden):
-		fmt.Fprintf(stderr, "headgate: %s\nhint: run these two, the first on headgate's machine "+
-			"as its user:\n", p.Detail)
-		fmt.Fprintf(stderr, "  export %s=$(headgate token create --scope %s --data %s)\n",
-			tokenEnv, scope, config.ShellWord(o.dataFolder(ctx)))
-		fmt.Fprintf(stderr, "  %s\n", o.again())
-	case refused && len(p.Faults) > 0:
-		config.PrintFaults(stderr, p.Faults)
-	default:
-		config.Print(stderr, err)
-	}
-	return exitFailed
+	return &hint.Error{Text: p.Detail, Do: fmt.Sprintf("run these two, the first on headgate's machine "+
+		"as its user:\n  export %s=$(headgate token create --scope %s --data %s)\n  %s",
+		tokenEnv, cmp.Or(o.scope, scope), config.ShellWord(o.dataFolder(ctx)), o.again())}
 }
 
 // dataFolder requests the path of the data folder, which headgate reports to this machine without a
 // token.
 func (o *operator) dataFolder(ctx context.Context) string {
-	bare := *o
-	bare.token = ""
+	bare := adminclient.Client{URL: o.URL}
 	var about struct {
 		Data string `json:"data"`
 	}
-	if err := bare.do(ctx, http.MethodGet, "/v1/status", nil, &about); err != nil || about.Data == "" {
+	if err := bare.Do(ctx, http.MethodGet, "/v1/status", nil, &about); err != nil || about.Data == "" {
 		return "DATA"
 	}
 	return about.Data

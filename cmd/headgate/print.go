@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -9,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/adminclient"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/platform"
 )
@@ -20,29 +23,61 @@ const (
 	exitUsage  = 2
 )
 
-// usageFault prints an error in the arguments.
-func usageFault(stderr io.Writer, problem, hint string) int {
-	fmt.Fprintf(stderr, "headgate: %s\nhint: %s\n", problem, hint)
-	return exitUsage
-}
+// An exitCode is the error of a command that has printed all there is to say.
+type exitCode int
 
-// printFaults prints the faults that config found in arguments or a file.
-func printFaults(stderr io.Writer, err error) int {
-	config.Print(stderr, err)
-	return exitUsage
-}
+func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
-// printHinted prints an error and its hint.
-func printHinted(stderr io.Writer, err error) int {
+// finish prints the error of a command and returns the exit code.
+func finish(stdout, stderr io.Writer, help string, err error) int {
+	code, quiet := errors.AsType[exitCode](err)
+	refusal, refused := errors.AsType[*adminclient.Refusal](err)
+	switch {
+	case err == nil:
+		return exitOK
+	case quiet:
+		return int(code)
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, help)
+		return exitOK
+	case refused && len(refusal.Faults) > 0: // of what was sent, not of the arguments
+		config.PrintFaults(stderr, refusal.Faults)
+		return exitFailed
+	}
 	config.Print(stderr, err)
+	if config.Faults(err) != nil {
+		return exitUsage
+	}
 	return exitFailed
+}
+
+// part is the error of a part of a command that has a help text of its own.
+func part(stdout io.Writer, help string, err error) error {
+	if errors.Is(err, flag.ErrHelp) {
+		_, err = fmt.Fprint(stdout, help)
+	}
+	return err
+}
+
+// usageFault is the error of wrong arguments.
+func usageFault(problem, hint string) error { return &config.Fault{Problem: problem, Hint: hint} }
+
+// noWords is the error of a command that takes no words; nil if there are none.
+func noWords(words []string, hint string) error {
+	if len(words) == 0 {
+		return nil
+	}
+	return usageFault(fmt.Sprintf("unexpected argument %q", words[0]), hint)
 }
 
 func writeJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
-	return enc.Encode(v)
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("write the answer: %w", err)
+	}
+	return nil
 }
 
 func plural(n int, what string) string {

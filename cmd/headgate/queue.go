@@ -16,6 +16,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/adminclient"
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/queue"
 )
 
@@ -67,7 +69,7 @@ type queueFlags struct {
 }
 
 // queueCommand puts jobs into queues and shows the state of queues.
-func queueCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func queueCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var f queueFlags
 	flags := flag.NewFlagSet("queue", flag.ContinueOnError)
 	flags.BoolVar(&f.watch, "watch", false, "")
@@ -76,14 +78,10 @@ func queueCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	flags.IntVar(&f.from, "from", 1, "")
 	flags.IntVar(&f.count, "count", math.MaxInt, "")
 	o, words, err := operatorFlags(flags, "queue", args)
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(stdout, queueHelp)
-		return exitOK
-	}
 	if err != nil {
-		return printFaults(stderr, err)
+		return err
 	}
-	verb, scope := "", "write"
+	verb := ""
 	if len(words) > 0 {
 		verb, words = words[0], words[1:]
 	}
@@ -95,15 +93,15 @@ func queueCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		})
 	case verb == "status" && n < 2:
 		var all []queue.Status
-		scope = "read"
 		if all, err = o.queues(ctx, words); err == nil {
 			fmt.Fprint(stdout, queueTable(all))
 		}
 	case verb == "put" && n == 2 && f.from > 0:
-		scope = "put"
+		o.scope = "put"
 		p := &putFile{queue: words[0], file: words[1], queueFlags: f, stdout: stdout, stderr: stderr}
 		err = o.putFile(ctx, p)
 	case verb == "save" && n == 2:
+		o.scope = "write"
 		err = o.saveFile(ctx, words[0], words[1], f.dead, stdout)
 	case (verb == "pause" || verb == "resume") && n == 1:
 		var s queue.Status
@@ -117,7 +115,6 @@ func queueCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 			fmt.Fprint(stdout, queueTable([]queue.Status{s}))
 		}
 	case verb == "dead" && n == 1 && f.count > 0:
-		scope = "read"
 		err = o.listDead(ctx, stdout, words[0], f.count)
 	case verb == "redrive" && n >= 1:
 		q := url.Values{"id": words[1:]}
@@ -128,13 +125,13 @@ func queueCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		q := url.Values{"id": words[1:]}
 		err = o.counted(ctx, stdout, http.MethodDelete, queuePath(words[0])+"/dead?"+q.Encode())
 	default:
-		return usageFault(stderr, "queue: what is to be done?",
+		return usageFault("queue: what is to be done?",
 			"write headgate queue status, queue put QUEUE FILE, queue pause QUEUE, or see headgate help queue")
 	}
 	if err != nil {
-		return o.fail(ctx, stderr, err, scope)
+		return err
 	}
-	return exitOK
+	return nil
 }
 
 func queuePath(name string) string { return "/v1/queues/" + url.PathEscape(name) }
@@ -251,7 +248,7 @@ func (o *operator) saveFile(
 	if file != "-" {
 		f, fault := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if fault != nil {
-			return &refusal{Detail: fault.Error(), Told: "name a file that is not there yet"}
+			return &hint.Error{Text: fault.Error(), Do: "name a file that is not there yet"}
 		}
 		defer func() {
 			if err == nil {
@@ -283,28 +280,6 @@ type lineCounter struct {
 func (c *lineCounter) Write(b []byte) (int, error) {
 	c.n += bytes.Count(b, []byte("\n"))
 	return c.Writer.Write(b)
-}
-
-// stream copies an answer of any length.
-func (o *operator) stream(ctx context.Context, path string, to io.Writer) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, o.admin+path, nil)
-	if err != nil {
-		return err
-	}
-	long := *o
-	long.client.Timeout = 0 // a million jobs take longer
-	res, err := long.begin(r)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		return o.read(res, nil)
-	}
-	if _, err := io.Copy(to, res.Body); err != nil {
-		return fmt.Errorf("the jobs did not arrive completely: %w", err)
-	}
-	return nil
 }
 
 // These constants are the parameters of putting a file. Chosen: a part is on disk within about 50
@@ -340,7 +315,7 @@ func (o *operator) putFile(ctx context.Context, p *putFile) error {
 	} else {
 		f, err := os.Open(p.file)
 		if err != nil {
-			return &refusal{Detail: err.Error(), Told: "name a file of jobs, one on a line"}
+			return &hint.Error{Text: err.Error(), Do: "name a file of jobs, one on a line"}
 		}
 		defer f.Close()
 		p.in = f
@@ -351,7 +326,7 @@ func (o *operator) putFile(ctx context.Context, p *putFile) error {
 	if !p.keep {
 		if p.size == 0 {
 			if err := p.spool(); err != nil {
-				return &refusal{Detail: err.Error(), Told: "name a file, or write --keep to put the good lines as they come"}
+				return &hint.Error{Text: err.Error(), Do: "name a file, or write --keep to put the good lines as they come"}
 			}
 			defer p.in.Close()
 		}
@@ -362,7 +337,7 @@ func (o *operator) putFile(ctx context.Context, p *putFile) error {
 	p.began = time.Now()
 	err := p.parts(func(body []byte, first, lines int) error {
 		if err := o.putPart(ctx, p, body, first); err != nil {
-			if e, ok := errors.AsType[*refusal](err); ok && p.file != "-" {
+			if e, ok := errors.AsType[*adminclient.Refusal](err); ok && p.file != "-" {
 				e.Told += fmt.Sprintf("; then go on with --from %d", first)
 			}
 			return err
@@ -427,7 +402,7 @@ func (p *putFile) look() error {
 	}
 	p.read = 0
 	if _, err := p.in.Seek(0, io.SeekStart); err != nil {
-		return &refusal{Detail: err.Error(), Told: "write --keep to put the good lines as they come"}
+		return &hint.Error{Text: err.Error(), Do: "write --keep to put the good lines as they come"}
 	}
 	return nil
 }
@@ -441,8 +416,8 @@ func (p *putFile) note(line int, why string) {
 // broken returns an error that lists the broken lines.
 func (p *putFile) broken(then string) error {
 	lines := strings.Join(p.faults, "\n  ")
-	return &refusal{Detail: fmt.Sprintf("%d lines are broken, %s:\n  %s", p.bad, then, lines),
-		Told: "mend these lines; --keep puts the good ones alone"}
+	return &hint.Error{Text: fmt.Sprintf("%d lines are broken, %s:\n  %s", p.bad, then, lines),
+		Do: "mend these lines; --keep puts the good ones alone"}
 }
 
 // parts calls f with groups of whole lines, and the number of the first one.
@@ -453,7 +428,7 @@ func (p *putFile) parts(f func(body []byte, first, lines int) error) error {
 	for {
 		line, err := readLine(r)
 		if err != nil && !errors.Is(err, io.EOF) {
-			return &refusal{Detail: err.Error(), Told: "see that the file can be read"}
+			return &hint.Error{Text: err.Error(), Do: "see that the file can be read"}
 		}
 		if p.read += int64(len(line)); number >= p.from {
 			part = append(part, line...)
@@ -496,12 +471,7 @@ func (o *operator) putPart(ctx context.Context, p *putFile, body []byte, first i
 	if p.keep {
 		q.Set("broken", "keep")
 	}
-	path := o.admin + queuePath(p.queue) + "/jobs?" + q.Encode()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, path, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	r.Header.Set("Content-Type", "application/x-ndjson")
+	path := queuePath(p.queue) + "/jobs?" + q.Encode()
 	var got struct {
 		Put, Duplicates, Broken int
 		Faults                  []struct {
@@ -509,8 +479,8 @@ func (o *operator) putPart(ctx context.Context, p *putFile, body []byte, first i
 			Detail string
 		}
 	}
-	if err := o.send(r, &got); err != nil {
-		return err
+	if err := o.Send(ctx, http.MethodPost, path, "application/x-ndjson", body, &got); err != nil {
+		return o.explain(ctx, http.MethodPost, err)
 	}
 	p.put, p.twice = p.put+got.Put, p.twice+got.Duplicates
 	for _, f := range got.Faults {

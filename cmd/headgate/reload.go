@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -26,24 +25,20 @@ It needs a token with the scope write: see headgate help token.
 ` + operatorHelp
 
 // reloadCommand requests a reload and prints the result.
-func reloadCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func reloadCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o, words, err := operatorFlags(flag.NewFlagSet("reload", flag.ContinueOnError), "reload", args)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, reloadHelp)
-		return exitOK
 	case err != nil:
-		return printFaults(stderr, err)
+		return err
 	case len(words) > 0:
-		return usageFault(stderr, fmt.Sprintf("unexpected argument %q", words[0]),
-			"headgate knows its file: write headgate reload alone")
+		return noWords(words, "headgate knows its file: write headgate reload alone")
 	}
 	var got api.ReloadResult
 	if err := o.do(ctx, http.MethodPost, "/v1/reload", nil, &got); err != nil {
-		return o.fail(ctx, stderr, err, "write")
+		return err
 	}
 	fmt.Fprint(stdout, reloaded(&got))
-	return exitOK
+	return nil
 }
 
 func reloaded(got *api.ReloadResult) string {

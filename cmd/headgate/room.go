@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -14,10 +13,10 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/manage"
 	"github.com/headgate/headgate/internal/suggest"
+	"github.com/headgate/headgate/status"
 )
 
 const roomHelp = `usage: headgate room set NAME KEY=VALUE...
@@ -53,16 +52,12 @@ It needs a token with the scope write: see headgate help token.
 ` + operatorHelp
 
 // roomCommand changes a room.
-func roomCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func roomCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("room", flag.ContinueOnError)
 	message := flags.String("message", "", "")
 	o, words, err := operatorFlags(flags, "room", args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, roomHelp)
-		return exitOK
-	case err != nil:
-		return printFaults(stderr, err)
+	if err != nil {
+		return err
 	}
 	var said *string // the value of --message, if given
 	flags.Visit(func(f *flag.Flag) {
@@ -71,29 +66,30 @@ func roomCommand(ctx context.Context, args []string, stdout, stderr io.Writer) i
 		}
 	})
 	if len(words) > 0 && (words[0] == "history" || words[0] == "undo") && said == nil {
-		return roomHistory(ctx, o, words, stdout, stderr)
+		return roomHistory(ctx, o, words, stdout)
 	}
 	name, pairs, fault := roomChange(words, said)
 	if fault != nil {
-		return printFaults(stderr, fault)
+		return fault
 	}
-	var s headgate.Status
+	var s status.Room
+	o.scope = "write:" + name
 	path := "/v1/rooms/" + url.PathEscape(name)
 	if err := o.do(ctx, http.MethodPatch, path, pairs, &s); err != nil {
-		return o.fail(ctx, stderr, err, "write:"+name)
+		return err
 	}
-	fmt.Fprint(stdout, table([]headgate.Status{s}))
+	fmt.Fprint(stdout, table([]status.Room{s}))
 	if s.Message != "" {
 		fmt.Fprintf(stdout, "message: %s\n", strings.ReplaceAll(s.Message, "\n", "\n         "))
 	}
-	return exitOK
+	return nil
 }
 
 // roomChange converts words to the settings to change.
 func roomChange(words []string, said *string) (name string, pairs map[string]string, err error) {
 	verbs := strings.Fields("set queue-all close open message history undo")
 	wrong := func(problem, hint string) (string, map[string]string, error) {
-		return "", nil, &config.Fault{Problem: problem, Hint: hint}
+		return "", nil, usageFault(problem, hint)
 	}
 	if len(words) == 0 {
 		return wrong("room: what shall be done is missing", "write one of "+strings.Join(verbs, ", "))
@@ -155,23 +151,21 @@ func roomChange(words []string, said *string) (name string, pairs map[string]str
 }
 
 // roomHistory lists the changes of a room created by the API, or undoes one.
-func roomHistory(ctx context.Context, o *operator, words []string, stdout, stderr io.Writer) int {
+func roomHistory(ctx context.Context, o *operator, words []string, stdout io.Writer) error {
 	verb, words := words[0], words[1:]
 	usage, most := "NAME", 1
 	if verb == "undo" {
 		usage, most = "NAME [VERSION]", 2
 	}
 	if len(words) == 0 || len(words) > most || words[0] == "" {
-		return printFaults(stderr, &config.Fault{
-			Problem: "room " + verb + ": the arguments are not complete, or too many",
-			Hint:    "write headgate room " + verb + " " + usage})
+		return usageFault("room "+verb+": the arguments are not complete, or too many",
+			"write headgate room "+verb+" "+usage)
 	}
 	name, version := words[0], ""
 	if len(words) > 1 {
 		if version = words[1]; !isVersion(version) {
-			return printFaults(stderr, &config.Fault{
-				Problem: fmt.Sprintf("room undo: %q is no version", version),
-				Hint:    "headgate room history " + name + " lists them"})
+			return usageFault(fmt.Sprintf("room undo: %q is no version", version),
+				"headgate room history "+name+" lists them")
 		}
 	}
 	var list struct{ Changes []*manage.Change }
@@ -181,36 +175,36 @@ func roomHistory(ctx context.Context, o *operator, words []string, stdout, stder
 			q.Set("count", "1")
 		}
 		if err := o.do(ctx, http.MethodGet, "/v1/history?"+q.Encode(), nil, &list); err != nil {
-			return o.fail(ctx, stderr, err, "read")
+			return err
 		}
 		if len(list.Changes) == 0 {
-			fmt.Fprintf(stderr, "headgate: no change of a room %q is known to this token\nhint: a room of the "+
-				"file has none, and old ones are forgotten: the audit log of the data folder has all\n", name)
-			return exitFailed
+			return &hint.Error{Text: fmt.Sprintf("no change of a room %q is known to this token", name),
+				Do: "a room of the file has none, and old ones are forgotten: " +
+					"the audit log of the data folder has all"}
 		}
 	}
 	if verb == "history" {
 		printChanges(stdout, list.Changes)
-		return exitOK
+		return nil
 	}
 	if version == "" {
 		version = strconv.FormatInt(list.Changes[0].Version, 10)
 	}
 	var was manage.Change
 	if err := o.do(ctx, http.MethodGet, "/v1/history/"+version, nil, &was); err != nil {
-		return o.fail(ctx, stderr, err, "read")
+		return err
 	}
 	if was.Room != name {
-		fmt.Fprintf(stderr, "headgate: change %s is of the room %q\nhint: headgate room history %s lists "+
-			"those of the other\n", version, was.Room, name)
-		return exitFailed
+		return &hint.Error{Text: fmt.Sprintf("change %s is of the room %q", version, was.Room),
+			Do: "headgate room history " + name + " lists those of the other"}
 	}
+	o.scope = "write:zone/" + was.Zone
 	var done struct{ Change *manage.Change }
 	if err := o.do(ctx, http.MethodPost, "/v1/history/"+version+"/undo", nil, &done); err != nil {
-		return o.fail(ctx, stderr, err, "write:zone/"+was.Zone)
+		return err
 	}
 	printChanges(stdout, []*manage.Change{done.Change})
-	return exitOK
+	return nil
 }
 
 func isVersion(s string) bool {

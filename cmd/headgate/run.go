@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -52,33 +50,26 @@ Either way:
 `
 
 // runCommand parses the flags and the file, and serves.
-func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	cfg, err := config.ParseRun(args, stderr)
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(stdout, runHelp)
-		return exitOK
-	}
 	if err != nil {
-		return printFaults(stderr, err)
+		return err
 	}
 	return serve(ctx, cfg, stdout, stderr)
 }
 
 // serve runs the rooms of cfg until ctx is done and returns the exit code.
-func serve(ctx context.Context, cfg *config.Config, stdout, stderr io.Writer) int {
+func serve(ctx context.Context, cfg *config.Config, stdout, stderr io.Writer) error {
 	log := slog.New(slog.NewTextHandler(stderr, nil))
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP) // before Open: an early SIGHUP would end the process
 	defer signal.Stop(hangup)
 	s, err := server.Open(ctx, cfg, log)
-	if config.Faults(err) != nil { // faults of the files named in the configuration
-		return printFaults(stderr, err)
-	}
-	if err != nil && ctx.Err() != nil { // stopped before it had started
-		return exitOK
+	if err != nil && ctx.Err() != nil && config.Faults(err) == nil { // stopped before it had started
+		return nil
 	}
 	if err != nil {
-		return printHinted(stderr, err)
+		return err
 	}
 	fmt.Fprintf(stdout, "visitors  http://%s\n", s.Addr())
 	if a := s.TLSAddr(); a != nil {
@@ -100,11 +91,7 @@ func serve(ctx context.Context, cfg *config.Config, stdout, stderr io.Writer) in
 	err = s.Run(ctx)
 	stop()
 	wg.Wait()
-	if err != nil {
-		fmt.Fprintf(stderr, "headgate: %v\n", err)
-		return exitFailed
-	}
-	return exitOK
+	return err
 }
 
 // These constants limit garbage. mostPercent lets it grow to four times the live memory while that

@@ -22,8 +22,8 @@ rooms: [{name: shop, origin: "http://127.0.0.1:1", total_active_users: 60, new_u
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	var stdout, stderr bytes.Buffer
-	code := runCommand(ctx, []string{"--config", file}, &stdout, &stderr)
-	if code != exitOK || stdout.Len() > 0 {
-		t.Errorf("exit code %d, %s%s", code, stdout.String(), stderr.String())
+	err := runCommand(ctx, []string{"--config", file}, &stdout, &stderr)
+	if err != nil || stdout.Len() > 0 {
+		t.Errorf("%v, %s%s", err, stdout.String(), stderr.String())
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -12,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/status"
 )
 
 const statusHelp = `usage: headgate status [--watch] [--json]
@@ -29,22 +28,18 @@ in the last minute, and whether the origin answers.
 ` + operatorHelp
 
 // statusCommand prints the table of rooms.
-func statusCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func statusCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("status", flag.ContinueOnError)
 	watch := flags.Bool("watch", false, "")
 	asJSON := flags.Bool("json", false, "")
 	o, words, err := operatorFlags(flags, "status", args)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, statusHelp)
-		return exitOK
 	case err != nil:
-		return printFaults(stderr, err)
+		return err
 	case len(words) > 0:
-		return usageFault(stderr, fmt.Sprintf("unexpected argument %q", words[0]),
-			"the rooms are all shown; try headgate status --watch")
+		return noWords(words, "the rooms are all shown; try headgate status --watch")
 	case *watch && *asJSON:
-		return usageFault(stderr, "--json: cannot stand beside --watch", "leave one of them out")
+		return usageFault("--json: cannot stand beside --watch", "leave one of them out")
 	case *watch:
 		return watch1s(ctx, stdout, func(ctx context.Context) (string, error) {
 			rooms, err := o.rooms(ctx)
@@ -53,26 +48,26 @@ func statusCommand(ctx context.Context, args []string, stdout, stderr io.Writer)
 	case *asJSON:
 		var raw json.RawMessage
 		if err := o.do(ctx, http.MethodGet, "/v1/rooms", nil, &raw); err != nil {
-			return o.fail(ctx, stderr, err, "read")
+			return err
 		}
 		var b bytes.Buffer
 		if err := json.Indent(&b, raw, "", "  "); err != nil {
-			return o.fail(ctx, stderr, err, "read")
+			return err
 		}
 		fmt.Fprintln(stdout, strings.TrimSpace(b.String()))
-		return exitOK
+		return nil
 	}
 	rooms, err := o.rooms(ctx)
 	if err != nil {
-		return o.fail(ctx, stderr, err, "read")
+		return err
 	}
 	fmt.Fprint(stdout, table(rooms))
-	return exitOK
+	return nil
 }
 
-func (o *operator) rooms(ctx context.Context) ([]headgate.Status, error) {
+func (o *operator) rooms(ctx context.Context) ([]status.Room, error) {
 	var all struct {
-		Rooms []headgate.Status `json:"rooms"`
+		Rooms []status.Room `json:"rooms"`
 	}
 	err := o.do(ctx, http.MethodGet, "/v1/rooms", nil, &all)
 	return all.Rooms, err
@@ -83,7 +78,7 @@ func (o *operator) rooms(ctx context.Context) ([]headgate.Status, error) {
 // behind. It waits for a headgate that restarts.
 func watch1s(
 	ctx context.Context, stdout io.Writer, show func(context.Context) (string, error),
-) int {
+) error {
 	const (
 		enter, leave       = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 		home, clear, below = "\x1b[H", "\x1b[K\n", "\x1b[J"
@@ -107,9 +102,9 @@ func watch1s(
 		switch {
 		case ctx.Err() != nil && tty:
 			fmt.Fprint(stdout, leave+last)
-			return exitOK
+			return nil
 		case ctx.Err() != nil:
-			return exitOK
+			return nil
 		case tty:
 			lines, _ := height(stdout)
 			shown := strings.ReplaceAll(firstLines(last, lines-1), "\n", clear)
@@ -125,7 +120,7 @@ func watch1s(
 }
 
 // table formats the rooms in 80 columns.
-func table(rooms []headgate.Status) string {
+func table(rooms []status.Room) string {
 	var b strings.Builder
 	row := func(name, state, inside, waiting, wait, fresh, origin string) {
 		fmt.Fprintf(&b, "%-18s %-9s %13s %9s %8s %11s %s\n",
@@ -152,7 +147,7 @@ func table(rooms []headgate.Status) string {
 }
 
 // lanes formats the lanes of a room, one per line.
-func lanes(s *headgate.Status) string {
+func lanes(s *status.Room) string {
 	var b strings.Builder
 	for _, x := range s.Lanes {
 		gone := ""
@@ -166,7 +161,7 @@ func lanes(s *headgate.Status) string {
 }
 
 // troubles returns the faults of a room's record that an operator must know, one per line.
-func troubles(s *headgate.Status) string {
+func troubles(s *status.Room) string {
 	var b strings.Builder
 	if s.Record.WriteFailing > 0 {
 		fmt.Fprintf(&b, "%s: the data folder takes no writes, for %s: the log says why\n",
@@ -180,7 +175,7 @@ func troubles(s *headgate.Status) string {
 }
 
 // stateWord returns the most important state of a room.
-func stateWord(s *headgate.Status) string {
+func stateWord(s *status.Room) string {
 	switch {
 	case s.Status == "suspended":
 		return "suspended"

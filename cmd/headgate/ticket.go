@@ -2,14 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 
-	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/status"
 )
 
 const ticketHelp = `usage: headgate ticket ID [--room NAME] [--json]
@@ -24,35 +23,29 @@ text at the bottom of the waiting page.
 ` + operatorHelp
 
 // ticketCommand finds a ticket.
-func ticketCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func ticketCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("ticket", flag.ContinueOnError)
 	room := flags.String("room", "", "")
 	asJSON := flags.Bool("json", false, "")
 	o, words, err := operatorFlags(flags, "ticket", args)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, ticketHelp)
-		return exitOK
 	case err != nil:
-		return printFaults(stderr, err)
+		return err
 	case len(words) != 1 || words[0] == "":
-		return usageFault(stderr, "ticket: one ID is needed",
+		return usageFault("ticket: one ID is needed",
 			"it stands at the foot of the waiting page: headgate ticket ID")
 	}
-	path, scope := "/v1/tickets/"+url.PathEscape(words[0]), "read"
+	path := "/v1/tickets/" + url.PathEscape(words[0])
 	if *room != "" {
 		path = "/v1/rooms/" + url.PathEscape(*room) + "/tickets/" + url.PathEscape(words[0])
-		scope += ":" + *room
+		o.scope = "read:" + *room
 	}
-	var w headgate.TicketInfo
+	var w status.Ticket
 	if err := o.do(ctx, http.MethodGet, path, nil, &w); err != nil {
-		return o.fail(ctx, stderr, err, scope)
+		return err
 	}
 	if *asJSON {
-		if err := writeJSON(stdout, w); err != nil {
-			return o.fail(ctx, stderr, err, scope)
-		}
-		return exitOK
+		return writeJSON(stdout, w)
 	}
 	fmt.Fprintf(stdout, "ticket    %s in room %s\n", w.Ticket, w.Room)
 	if w.Lane != "" {
@@ -70,5 +63,5 @@ func ticketCommand(ctx context.Context, args []string, stdout, stderr io.Writer)
 		fmt.Fprintf(stdout, "kept      for another %s of silence\n", about(w.KeptFor))
 	}
 	fmt.Fprintf(stdout, "why       %s\n", w.Reason)
-	return exitOK
+	return nil
 }

@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/hint"
 )
 
 const tokenHelp = `usage: headgate token create --scope SCOPE [--name TEXT] [--expires D]
@@ -41,73 +42,67 @@ user.
 `
 
 // tokenCommand manages tokens.json.
-func tokenCommand(_ context.Context, args []string, stdout, stderr io.Writer) int {
+func tokenCommand(_ context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("token", flag.ContinueOnError)
 	var c tokenFlags
 	flags.StringVar(&c.scope, "scope", "", "")
 	flags.StringVar(&c.name, "name", "", "")
 	flags.StringVar(&c.expires, "expires", "", "")
-	flags.StringVar(&c.data, "data", "", "")
-	flags.StringVar(&c.config, "config", "", "")
-	words, rest := splitWords(flags, args)
-	err := config.ParseFlags(flags, rest)
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(stdout, tokenHelp)
-		return exitOK
-	}
-	var dir string
-	if err == nil {
-		dir, err = c.folder()
-	}
+	dir, words, err := folderFlags(flags, args)
 	if err != nil {
-		return printFaults(stderr, err)
+		return err
 	}
 	verb := strings.Join(words, " ")
 	switch {
 	case verb == "create":
 		return c.create(dir, stdout, stderr)
 	case c.scope+c.name+c.expires != "":
-		return usageFault(stderr, "--scope, --name and --expires go with token create alone",
+		return usageFault("--scope, --name and --expires go with token create alone",
 			"see headgate help token")
 	case verb == "list":
 		return listTokens(dir, stdout, stderr)
 	case len(words) == 2 && words[0] == "revoke":
 		return revokeToken(dir, words[1], stdout, stderr)
 	}
-	return usageFault(stderr, "token: what shall be done is missing or not known",
+	return usageFault("token: what shall be done is missing or not known",
 		"write headgate token create --scope read, token list, or token revoke ID")
 }
 
-type tokenFlags struct{ scope, name, expires, data, config string }
+type tokenFlags struct{ scope, name, expires string }
 
-// folder returns the data folder given by the flags.
-func (c *tokenFlags) folder() (string, error) {
-	switch {
-	case c.data != "" && c.config != "":
-		return "", &config.Fault{Key: "--data", Problem: "cannot stand beside --config",
-			Hint: "leave one of them out"}
-	case c.config != "":
-		cfg, err := config.Load(c.config)
-		if err != nil {
-			return "", err
-		}
-		return cfg.Data, nil
-	case c.data != "":
-		return c.data, nil
+// folderFlags parses the arguments of a command that works on a data folder. It returns the folder,
+// and the arguments that are no flags as words.
+func folderFlags(flags *flag.FlagSet, args []string) (dir string, words []string, err error) {
+	data := flags.String("data", "", "")
+	file := flags.String("config", "", "")
+	words, rest := splitWords(flags, args)
+	if err := config.ParseFlags(flags, rest); err != nil {
+		return "", nil, err
 	}
-	return "./headgate-data", nil
+	switch {
+	case *data != "" && *file != "":
+		return "", nil, &config.Fault{Key: "--data", Problem: "cannot stand beside --config",
+			Hint: "leave one of them out"}
+	case *file != "":
+		cfg, err := config.Load(*file)
+		if err != nil {
+			return "", nil, err
+		}
+		return cfg.Data, words, nil
+	}
+	return cmp.Or(*data, "./headgate-data"), words, nil
 }
 
-func (c *tokenFlags) create(dir string, stdout, stderr io.Writer) int {
+func (c *tokenFlags) create(dir string, stdout, stderr io.Writer) error {
 	const longest = 64
 	scopes, err := api.ParseScopes(c.scope)
 	switch {
 	case c.scope == "":
-		return usageFault(stderr, "--scope: is missing", "add --scope read or --scope write")
+		return usageFault("--scope: is missing", "add --scope read or --scope write")
 	case err != nil:
-		return usageFault(stderr, fmt.Sprintf("--scope: %q is not one", c.scope), err.Error())
+		return usageFault(fmt.Sprintf("--scope: %q is not one", c.scope), err.Error())
 	case len(c.name) > longest || strings.ContainsFunc(c.name, unicode.IsControl):
-		return usageFault(stderr, "--name: is too long or no plain text",
+		return usageFault("--name: is too long or no plain text",
 			"write what the token is for in at most 64 characters")
 	}
 	t := api.Token{Name: c.name, Scopes: scopes}
@@ -119,14 +114,14 @@ func (c *tokenFlags) create(dir string, stdout, stderr io.Writer) int {
 		}
 		if err != nil {
 			f := config.Faults(err)[0]
-			return usageFault(stderr, "--expires: "+f.Problem, f.Hint)
+			return usageFault("--expires: "+f.Problem, f.Hint)
 		}
 		t.ExpiresAt = time.Now().Add(d).UTC().Truncate(time.Second)
 		ends = "expires at " + t.ExpiresAt.Format(time.RFC3339)
 	}
 	secret, t, err := api.CreateToken(dir, t)
 	if err != nil {
-		return printHinted(stderr, err)
+		return err
 	}
 	note(dir, "token create", &t, stderr)
 	fmt.Fprintln(stdout, secret)
@@ -137,7 +132,7 @@ func (c *tokenFlags) create(dir string, stdout, stderr io.Writer) int {
 		"  curl -H \"Authorization: Bearer $%s\" %s/v1/rooms\n",
 		t.ID, strings.Join(t.Scopes, ", "), ends, filepath.Join(dir, "tokens.json"),
 		tokenEnv, tokenEnv, tokenEnv, defaultAdmin)
-	return exitOK
+	return nil
 }
 
 // note writes to the audit log that a token was created or revoked. The token is valid in any case,
@@ -157,14 +152,14 @@ func note(dir, what string, t *api.Token, stderr io.Writer) {
 	}
 }
 
-func listTokens(dir string, stdout, stderr io.Writer) int {
+func listTokens(dir string, stdout, stderr io.Writer) error {
 	list, err := api.ListTokens(dir)
 	if err != nil {
-		return printHinted(stderr, err)
+		return err
 	}
 	if len(list) == 0 {
 		fmt.Fprintln(stderr, "there are no tokens in", filepath.Join(dir, "tokens.json"))
-		return exitOK
+		return nil
 	}
 	fmt.Fprintf(stdout, "%-8s  %-20s  %-10s  %-10s  %s\n", "id", "scopes", "created", "expires", "name")
 	for _, t := range list {
@@ -178,20 +173,19 @@ func listTokens(dir string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stdout, "%-8s  %-20s  %-10s  %-10s  %s\n", t.ID, strings.Join(t.Scopes, ","),
 			t.CreatedAt.Format(time.DateOnly), ends, t.Name)
 	}
-	return exitOK
+	return nil
 }
 
-func revokeToken(dir, id string, stdout, stderr io.Writer) int {
+func revokeToken(dir, id string, stdout, stderr io.Writer) error {
 	t, ok, err := api.RevokeToken(dir, id)
 	switch {
 	case err != nil:
-		return printHinted(stderr, err)
+		return err
 	case !ok:
-		fmt.Fprintf(stderr, "headgate: there is no token %q in %s\nhint: headgate token list "+
-			"shows the ids\n", id, filepath.Join(dir, "tokens.json"))
-		return exitFailed
+		return &hint.Error{Do: "headgate token list shows the ids",
+			Text: fmt.Sprintf("there is no token %q in %s", id, filepath.Join(dir, "tokens.json"))}
 	}
 	note(dir, "token revoke", &t, stderr)
 	fmt.Fprintf(stdout, "token %s is revoked\n", t.ID)
-	return exitOK
+	return nil
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -34,27 +33,19 @@ type build struct {
 	Arch     string `json:"arch"`
 }
 
-func versionCommand(_ context.Context, args []string, stdout, stderr io.Writer) int {
+func versionCommand(_ context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("version", flag.ContinueOnError)
 	asJSON := flags.Bool("json", false, "")
-	switch err := config.ParseFlags(flags, args); {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, versionHelp)
-		return exitOK
-	case err != nil:
-		return printFaults(stderr, err)
+	if err := config.ParseFlags(flags, args); err != nil {
+		return err
 	}
 	b := readBuild()
 	if *asJSON {
-		if err := writeJSON(stdout, b); err != nil {
-			fmt.Fprintf(stderr, "headgate: write the answer: %v\n", err)
-			return exitFailed
-		}
-		return exitOK
+		return writeJSON(stdout, b)
 	}
 	fmt.Fprintf(stdout, "headgate %s%s, %s, %s/%s\n",
 		b.Version, shortRevision(b), b.Go, b.OS, b.Arch)
-	return exitOK
+	return nil
 }
 
 func readBuild() build {

@@ -15,9 +15,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/loopback"
+	"github.com/headgate/headgate/status"
 )
 
 // terminal opens a pseudo-terminal of so many lines; screen is its other end.
@@ -112,15 +112,15 @@ func TestWatchOnATerminal(t *testing.T) {
 }
 
 func TestTableTellsOfTroubles(t *testing.T) {
-	s := headgate.Status{Name: "shop", Status: "queueing", ActiveUsers: 200, TotalActiveUsers: 200,
+	s := status.Room{Name: "shop", Status: "queueing", ActiveUsers: 200, TotalActiveUsers: 200,
 		WaitingUsers: 12_345, MaxWaitSeconds: 754, NewUsersLastMinute: 49, NewUsersPerMinute: 50,
-		Record: headgate.Record{WriteFailing: 12, Quiet: 180}}
+		Record: status.Record{WriteFailing: 12, Quiet: 180}}
 	const want = `room               state            inside   waiting     wait  new/minute origin
 shop               queueing        200/200     12345   13 min       49/50 DOWN
 shop: the data folder takes no writes, for 12 s: the log says why
 shop: the record was old at the start: nobody new comes in for 3 min
 `
-	if diff := cmp.Diff(want, table([]headgate.Status{s})); diff != "" {
+	if diff := cmp.Diff(want, table([]status.Room{s})); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -36,16 +35,12 @@ const (
 )
 
 // webhookCommand shows the state of webhooks, and tests one.
-func webhookCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func webhookCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o, words, err := operatorFlags(flag.NewFlagSet("webhook", flag.ContinueOnError), "webhook", args)
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(stdout, webhookHelp)
-		return exitOK
-	}
 	if err != nil {
-		return printFaults(stderr, err)
+		return err
 	}
-	verb, scope := "", "read"
+	verb := ""
 	if len(words) > 0 {
 		verb, words = words[0], words[1:]
 	}
@@ -56,16 +51,15 @@ func webhookCommand(ctx context.Context, args []string, stdout, stderr io.Writer
 			fmt.Fprint(stdout, webhookTable(all))
 		}
 	case verb == "test" && n == 1:
-		scope = "write"
 		err = o.testWebhook(ctx, stdout, words[0])
 	default:
-		return usageFault(stderr, "webhook: what is to be done?",
+		return usageFault("webhook: what is to be done?",
 			"write headgate webhook list, webhook test WEBHOOK, or see headgate help webhook")
 	}
 	if err != nil {
-		return o.fail(ctx, stderr, err, scope)
+		return err
 	}
-	return exitOK
+	return nil
 }
 
 func (o *operator) webhooks(ctx context.Context) ([]api.Webhook, error) {

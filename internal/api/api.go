@@ -38,22 +38,22 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/analytics"
 	"github.com/headgate/headgate/internal/manage"
 	"github.com/headgate/headgate/internal/pages"
 	"github.com/headgate/headgate/limit"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/ratelimit"
+	"github.com/headgate/headgate/status"
 )
 
 // A Process is what the API operates on. Its methods may be called by many goroutines at once.
 // Change and Reload block until their changes are in force and durable.
 type Process interface {
 	// Rooms returns the state of the rooms, in the order of the configuration.
-	Rooms() []headgate.Status
+	Rooms() []status.Room
 	// FindTicket finds a ticket of a room. It returns ErrNoRoom or headgate.ErrNoTicket.
-	FindTicket(ctx context.Context, room, ticket string) (headgate.TicketInfo, error)
+	FindTicket(ctx context.Context, room, ticket string) (status.Ticket, error)
 	// Change sets keys of a room, all or none. It returns ErrNoRoom, ErrDamaged, a RollbackError,
 	// or faults of package config.
 	Change(ctx context.Context, room string, pairs map[string]string, by string) (ChangeResult, error)
@@ -87,13 +87,13 @@ var (
 
 // A Cluster describes the nodes that share the rooms.
 type Cluster struct {
-	Datacenter string          `json:"datacenter"`
-	Store      []string        `json:"store"`
-	Engine     string          `json:"engine,omitempty"` // the operator's own NATS, else ""
-	Leader     string          `json:"leader"`           // the store node that orders writes; "" for none
-	Problem    string          `json:"problem,omitempty"`
-	Nodes      []headgate.Node `json:"nodes"`
-	Revoked    []Revoked       `json:"revoked,omitempty"` // not known to a worker
+	Datacenter string        `json:"datacenter"`
+	Store      []string      `json:"store"`
+	Engine     string        `json:"engine,omitempty"` // the operator's own NATS, else ""
+	Leader     string        `json:"leader"`           // the store node that orders writes; "" for none
+	Problem    string        `json:"problem,omitempty"`
+	Nodes      []status.Node `json:"nodes"`
+	Revoked    []Revoked     `json:"revoked,omitempty"` // not known to a worker
 }
 
 // A Revoked is a certificate of the cluster that is rejected.
@@ -138,7 +138,7 @@ func (e *RollbackError) Unwrap() error { return e.Err }
 // ChangeResult is the result of a live change.
 type ChangeResult struct {
 	Before, After map[string]string // the values of the changed keys
-	Status        headgate.Status
+	Status        status.Room
 }
 
 // ReloadResult is the result of a reload.

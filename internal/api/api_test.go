@@ -19,10 +19,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/server"
+	"github.com/headgate/headgate/status"
 )
 
 // A site is a real headgate in front of a real origin.
@@ -184,13 +184,13 @@ func (s *site) problem(r *reply) {
 	}
 }
 
-func (s *site) status(room string) headgate.Status {
+func (s *site) status(room string) status.Room {
 	s.t.Helper()
-	var st headgate.Status
+	var st status.Room
 	if err := json.Unmarshal([]byte(s.do("GET", "/v1/rooms/"+room, "").body), &st); err != nil {
 		s.t.Fatal(err)
 	}
-	st.Record, st.Totals = headgate.Record{}, headgate.Totals{} // these change without the test
+	st.Record, st.Totals = status.Record{}, status.Totals{} // these change without the test
 	return st
 }
 

@@ -9,11 +9,7 @@ import (
 	"github.com/headgate/headgate/internal/manage"
 )
 
-func (a *API) zones(c *call) (any, error) {
-	b, err := a.cfg.Rooms.Book(c.r.Context())
-	if err != nil {
-		return nil, err
-	}
+func (a *API) zones(c *call, b *manage.Catalog) (any, error) {
 	all := []manage.Zone{}
 	for _, z := range b.Zones() {
 		if c.who.mayZone(scopeRead, z.Name, "") {
@@ -82,11 +78,7 @@ func (a *API) changeOf(c *call, b *manage.Catalog, scope string) (*manage.Change
 	return x, nil
 }
 
-func (a *API) oneChange(c *call) (any, error) {
-	b, err := a.cfg.Rooms.Book(c.r.Context())
-	if err != nil {
-		return nil, err
-	}
+func (a *API) oneChange(c *call, b *manage.Catalog) (any, error) {
 	return a.changeOf(c, b, scopeRead)
 }
 

@@ -9,25 +9,40 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/manage"
+	"github.com/headgate/headgate/status"
 )
 
 // maxManaged is the maximum size of a body with a page in it, each byte of which may be escaped.
 // Chosen.
 const maxManaged = 4 << 20
 
-// zone returns the zone of the path, or an error if the sender may not access it.
-func (a *API) zone(c *call, b *manage.Catalog, scope string) (manage.Zone, error) {
-	z, err := b.Zone(c.r.PathValue("zone"))
-	if err != nil {
-		return z, err
+// booked answers with what f makes of the rooms.
+func (a *API) booked(f func(*call, *manage.Catalog) (any, error)) func(*call) (any, error) {
+	return func(c *call) (any, error) {
+		b, err := a.cfg.Rooms.Book(c.r.Context())
+		if err != nil {
+			return nil, err
+		}
+		return f(c, b)
 	}
-	room := b.Name(z.Name, c.r.PathValue("room"))
-	if c.done.Room = room; !c.who.mayZone(scope, z.Name, room) {
-		return z, a.refused(c, scope+":"+zoneScope+z.Name)
-	}
-	return z, nil
+}
+
+// inZone is booked for the zone of the path, unless the sender may not access it.
+func (a *API) inZone(
+	scope string, f func(*call, *manage.Catalog, manage.Zone) (any, error),
+) func(*call) (any, error) {
+	return a.booked(func(c *call, b *manage.Catalog) (any, error) {
+		z, err := b.Zone(c.r.PathValue("zone"))
+		if err != nil {
+			return nil, err
+		}
+		room := b.Name(z.Name, c.r.PathValue("room"))
+		if c.done.Room = room; !c.who.mayZone(scope, z.Name, room) {
+			return nil, a.refused(c, scope+":"+zoneScope+z.Name)
+		}
+		return f(c, b, z)
+	})
 }
 
 // refused returns the problem of a token that is valid but lacks a scope.
@@ -43,15 +58,7 @@ func (a *API) refused(c *call, needs string) *problem {
 
 // see answers with one object, or a list of the objects of a room.
 func (a *API) see(what string) func(*call) (any, error) {
-	return func(c *call) (any, error) {
-		b, err := a.cfg.Rooms.Book(c.r.Context())
-		if err != nil {
-			return nil, err
-		}
-		z, err := a.zone(c, b, scopeRead)
-		if err != nil {
-			return nil, err
-		}
+	return a.inZone(scopeRead, func(c *call, b *manage.Catalog, z manage.Zone) (any, error) {
 		res, err := b.Read(&manage.Query{What: what, Zone: z.Name, Room: c.r.PathValue("room"),
 			Target: c.r.PathValue("event")})
 		if err != nil {
@@ -61,26 +68,19 @@ func (a *API) see(what string) func(*call) (any, error) {
 			return paged(c, events)
 		}
 		return a.envelope(c, res), nil
-	}
+	})
 }
 
 // write makes a change.
 func (a *API) write(what, verb string) func(*call) (any, error) {
-	return func(c *call) (any, error) {
-		b, err := a.cfg.Rooms.Book(c.r.Context())
-		if err != nil {
-			return nil, err
-		}
-		z, err := a.zone(c, b, scopeWrite)
+	return a.inZone(scopeWrite, func(c *call, _ *manage.Catalog, z manage.Zone) (any, error) {
+		match, err := ifMatch(c.r)
 		if err != nil {
 			return nil, err
 		}
 		op := &manage.Op{What: what, Verb: verb, Zone: z.Name, Room: c.r.PathValue("room"),
 			Target: cmp.Or(c.r.PathValue("event"), c.r.PathValue("rule")), By: c.who.String(),
-			At: time.Now(), Fixed: !c.who.may(scopeWrite, "")}
-		if op.Match, err = ifMatch(c.r); err != nil {
-			return nil, err
-		}
+			At: time.Now(), Fixed: !c.who.may(scopeWrite, ""), Match: match}
 		if verb != manage.Delete {
 			if op.Body, err = readBody(c, maxManaged, "a page may have at most 1,000,000 bytes"); err != nil {
 				return nil, err
@@ -94,7 +94,7 @@ func (a *API) write(what, verb string) func(*call) (any, error) {
 		}
 		a.note(c, res.Change)
 		return a.envelope(c, res), nil
-	}
+	})
 }
 
 // ifMatch returns the version that the object must have, 0 for any.
@@ -221,11 +221,7 @@ func badQuery(name, problem string) error {
 }
 
 // listRooms lists the rooms of a zone.
-func (a *API) listRooms(c *call) (any, error) {
-	b, err := a.cfg.Rooms.Book(c.r.Context())
-	if err != nil {
-		return nil, err
-	}
+func (a *API) listRooms(c *call, b *manage.Catalog) (any, error) {
 	z, err := b.Zone(c.r.PathValue("zone"))
 	if err != nil {
 		return nil, err
@@ -234,11 +230,7 @@ func (a *API) listRooms(c *call) (any, error) {
 }
 
 // listAll lists the rooms of all zones. There is only one account, so any account id matches.
-func (a *API) listAll(c *call) (any, error) {
-	b, err := a.cfg.Rooms.Book(c.r.Context())
-	if err != nil {
-		return nil, err
-	}
+func (a *API) listAll(c *call, b *manage.Catalog) (any, error) {
 	return a.listOf(c, b.Rooms(""))
 }
 
@@ -264,11 +256,7 @@ func showZone(z manage.Zone) shownZone {
 }
 
 // listZones lists the zones that the caller may read, or the one with the given name.
-func (a *API) listZones(c *call) (any, error) {
-	b, err := a.cfg.Rooms.Book(c.r.Context())
-	if err != nil {
-		return nil, err
-	}
+func (a *API) listZones(c *call, b *manage.Catalog) (any, error) {
 	name := c.r.URL.Query().Get("name")
 	var all []shownZone
 	for _, z := range b.Zones() {
@@ -279,37 +267,21 @@ func (a *API) listZones(c *call) (any, error) {
 	return paged(c, all)
 }
 
-func (a *API) oneZone(c *call) (any, error) {
-	b, err := a.cfg.Rooms.Book(c.r.Context())
-	if err != nil {
-		return nil, err
-	}
-	z, err := a.zone(c, b, scopeRead)
-	if err != nil {
-		return nil, err
-	}
+func (a *API) oneZone(c *call, b *manage.Catalog, z manage.Zone) (any, error) {
 	return a.envelope(c, &manage.Result{Value: showZone(z)}), nil
 }
 
 // A shownStatus is the state of a room in the format of Cloudflare's API.
 type shownStatus struct {
-	Status  string          `json:"status"`
-	EventID string          `json:"event_id"`
-	Queued  int64           `json:"estimated_queued_users"`
-	Active  int64           `json:"estimated_total_active_users"`
-	Minutes int64           `json:"max_estimated_time_minutes"`
-	Own     headgate.Status `json:"headgate"`
+	Status  string      `json:"status"`
+	EventID string      `json:"event_id"`
+	Queued  int64       `json:"estimated_queued_users"`
+	Active  int64       `json:"estimated_total_active_users"`
+	Minutes int64       `json:"max_estimated_time_minutes"`
+	Own     status.Room `json:"headgate"`
 }
 
-func (a *API) roomStatus(c *call) (any, error) {
-	b, err := a.cfg.Rooms.Book(c.r.Context())
-	if err != nil {
-		return nil, err
-	}
-	z, err := a.zone(c, b, scopeRead)
-	if err != nil {
-		return nil, err
-	}
+func (a *API) roomStatus(c *call, b *manage.Catalog, z manage.Zone) (any, error) {
 	res, err := b.Read(&manage.Query{What: manage.Rooms, Zone: z.Name, Room: c.r.PathValue("room")})
 	if err != nil {
 		return nil, err

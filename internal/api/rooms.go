@@ -8,6 +8,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/pages"
+	"github.com/headgate/headgate/status"
 )
 
 func (a *API) livez(c *call) (any, error) {
@@ -31,7 +32,7 @@ func (a *API) metrics(c *call) (any, error) {
 func (a *API) about(*call) (any, error) { return a.cfg.Process.About(), nil }
 
 func (a *API) rooms(c *call) (any, error) {
-	rooms := []headgate.Status{}
+	rooms := []status.Room{}
 	for _, s := range a.cfg.Process.Rooms() {
 		if c.who.mayRoom(scopeRead, s.Name) {
 			rooms = append(rooms, s)

@@ -77,9 +77,9 @@ func (a *API) historyRoutes() []route {
 	return []route{
 		{"GET", "/preview/{id}", "", false, a.showPreview},
 		{"GET", "/v1/openapi.json", "", false, a.openAPI},
-		{"GET", "/v1/zones", scopeRead, true, a.zones},
+		{"GET", "/v1/zones", scopeRead, true, a.booked(a.zones)},
 		{"GET", "/v1/history", scopeRead, true, a.history},
-		{"GET", one, scopeRead, true, a.oneChange},
+		{"GET", one, scopeRead, true, a.booked(a.oneChange)},
 		{"POST", one + "/undo", scopeWrite, true, a.undo},
 		{"GET", "/v1/audit", scopeRead, false, a.audit},
 	}
@@ -115,12 +115,12 @@ func (a *API) managedRoutes() []route {
 	)
 	r, w := scopeRead, scopeWrite
 	return []route{
-		{"GET", v4 + "/zones", r, true, a.listZones},
-		{"GET", zone, r, true, a.oneZone},
-		{"GET", v4 + "/accounts/{account}/waiting_rooms", r, true, a.listAll},
-		{"GET", rooms, r, true, a.listRooms},
+		{"GET", v4 + "/zones", r, true, a.booked(a.listZones)},
+		{"GET", zone, r, true, a.inZone(r, a.oneZone)},
+		{"GET", v4 + "/accounts/{account}/waiting_rooms", r, true, a.booked(a.listAll)},
+		{"GET", rooms, r, true, a.booked(a.listRooms)},
 		{"POST", rooms, w, true, a.write(manage.Rooms, manage.Create)},
-		{"POST", rooms + "/preview", w, true, a.makePreview},
+		{"POST", rooms + "/preview", w, true, a.inZone(w, a.makePreview)},
 		{"GET", rooms + "/settings", r, true, a.see(manage.ZoneSet)},
 		{"PUT", rooms + "/settings", w, true, a.write(manage.ZoneSet, manage.Replace)},
 		{"PATCH", rooms + "/settings", w, true, a.write(manage.ZoneSet, manage.Edit)},
@@ -128,7 +128,7 @@ func (a *API) managedRoutes() []route {
 		{"PUT", one, w, true, a.write(manage.Rooms, manage.Replace)},
 		{"PATCH", one, w, true, a.write(manage.Rooms, manage.Edit)},
 		{"DELETE", one, w, true, a.write(manage.Rooms, manage.Delete)},
-		{"GET", one + "/status", r, true, a.roomStatus},
+		{"GET", one + "/status", r, true, a.inZone(r, a.roomStatus)},
 		{"GET", one + "/events", r, true, a.see(manage.Events)},
 		{"POST", one + "/events", w, true, a.write(manage.Events, manage.Create)},
 		{"GET", event, r, true, a.see(manage.Events)},

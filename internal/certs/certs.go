@@ -26,8 +26,6 @@ import (
 	"time"
 
 	"golang.org/x/crypto/acme"
-
-	"github.com/headgate/headgate/internal/smallfile"
 )
 
 // A State describes one certificate for operators.
@@ -47,13 +45,6 @@ func Config(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)) *t
 		NextProtos: []string{"h2", "http/1.1", acme.ALPNProto},
 	}
 }
-
-// An Error names the invalid file, and what to do.
-type Error struct{ *fileError }
-
-type fileError = smallfile.Error
-
-func (e *Error) Error() string { return "tls: " + e.fileError.Error() }
 
 // nameOf returns the first host name of a certificate.
 func nameOf(leaf *x509.Certificate) string {

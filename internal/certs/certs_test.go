@@ -20,6 +20,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/smallfile"
 )
 
@@ -99,7 +100,7 @@ func TestWhatIsWrongWithAPair(t *testing.T) {
 		{"broken", text("broken", broken), goodKey, "x509: malformed"},
 	} {
 		_, err := ReadPair(c.certificate, c.key, now)
-		e, ok := errors.AsType[*Error](err)
+		e, ok := errors.AsType[*hint.Error](err)
 		if !ok || !strings.Contains(err.Error(), c.want) || e.Hint() == "" {
 			t.Errorf("%s: %v, want %q and a hint", c.name, err, c.want)
 		}

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/headgate/headgate/internal/hint"
 )
 
 const (
@@ -31,7 +33,7 @@ type Files struct {
 // Stamps detect whether one of several files has changed; nil stands for a missing file.
 type Stamps []os.FileInfo
 
-// OpenFiles reads the pair. An invalid pair is an [*Error], because there would be nothing to
+// OpenFiles reads the pair. An invalid pair is a [*hint.Error], because there would be nothing to
 // serve.
 func OpenFiles(certificate, key string, log *slog.Logger) (*Files, error) {
 	f := &Files{log: log}
@@ -92,7 +94,7 @@ func (f *Files) look() {
 		if f.told != err.Error() {
 			f.told = err.Error()
 			f.log.Error("new certificate refused, the old one stays", "error", err,
-				"hint", err.(*Error).Hint(), "expires", f.current.Load().NotAfter) //nolint:errorlint // ReadPair returns no other
+				"hint", hint.Of(err), "expires", f.current.Load().NotAfter)
 		}
 		return
 	}

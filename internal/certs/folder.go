@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/headgate/headgate/internal/smallfile"
 )
 
 // A Vault stores account keys and certificates permanently. Names are host names with an optional
@@ -36,7 +38,7 @@ func OpenFolder(path string) (*Folder, error) {
 
 // Get implements Vault.
 func (f *Folder) Get(_ context.Context, name string) ([]byte, error) {
-	b, _, err := readFile(filepath.Join(f.path, name))
+	b, err := smallfile.ReadPublic(filepath.Join(f.path, name))
 	return b, err
 }
 

@@ -201,16 +201,6 @@ func (d *Handler) serveScript(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// reads rejects all methods except GET and HEAD.
-func reads(w http.ResponseWriter, r *http.Request) bool {
-	if r.Method == http.MethodGet || r.Method == http.MethodHead {
-		return true
-	}
-	w.Header().Set("Allow", "GET, HEAD")
-	http.Error(w, "use GET", http.StatusMethodNotAllowed)
-	return false
-}
-
 func answer(w http.ResponseWriter, code int, v any) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")

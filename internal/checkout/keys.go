@@ -8,6 +8,7 @@ import (
 	"crypto/elliptic"
 	"crypto/hkdf"
 	"crypto/sha256"
+	_ "embed"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -21,6 +22,9 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 )
+
+// tokenType prevents confusion with other tokens of the same keys (RFC 8725, 3.11).
+const tokenType = "headgate-pass+jwt"
 
 // These are the parameters of the signing keys. Chosen: common libraries fetch keys at most once a
 // minute. Before a new key signs, every node serves it (30 s in a cluster), and no cached key set
@@ -199,4 +203,14 @@ func (k *Keys) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet {
 		w.Write(set.jwks)
 	}
+}
+
+// reads rejects all methods except GET and HEAD.
+func reads(w http.ResponseWriter, r *http.Request) bool {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return true
+	}
+	w.Header().Set("Allow", "GET, HEAD")
+	http.Error(w, "use GET", http.StatusMethodNotAllowed)
+	return false
 }

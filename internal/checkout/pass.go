@@ -11,11 +11,7 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// These are fixed values in a signed pass.
-const (
-	tokenType = "headgate-pass+jwt" // prevents confusion with other tokens of the same keys (RFC 8725, 3.11)
-	issuer    = "headgate"
-)
+const issuer = "headgate"
 
 // claims are the claims of a signed pass.
 type claims struct {

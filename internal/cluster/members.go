@@ -29,34 +29,10 @@ import (
 // the host of a room, the record decides. Chosen: three heartbeats may be lost, and a failed host
 // is replaced after two seconds.
 const (
-	beatEvery  = 500 * time.Millisecond
 	silentFor  = 2 * time.Second
 	settledFor = 2 * time.Second // a new node hosts nothing that another node hosts
 	maxMembers = 4096
 )
-
-// Processes that may host rooms publish under beatName, all others under workersName. A worker has
-// no right to publish under beatName (package rights): with a false list of hosted rooms it could
-// make all hosts give up their rooms.
-const (
-	beatName    = "members"
-	workersName = "workers"
-)
-
-// A Member is a process that shares the store with others.
-type Member struct {
-	Name      string    `json:"name"`
-	Life      uint64    `json:"life"` // random, chosen at the start
-	CanHost   bool      `json:"hosts"`
-	Version   string    `json:"version"`
-	StartedAt time.Time `json:"began"`
-	Wall      time.Time `json:"wall"`
-	Rooms     []string  `json:"rooms"` // rooms whose counters it hosts now
-	Leaving   bool      `json:"leaving,omitempty"`
-
-	Skew         time.Duration `json:"-"` // its wall clock less ours at its last heartbeat
-	heard, first time.Duration // own clock: last and first heartbeat
-}
 
 // Members holds the processes that share the store, from their heartbeats twice a second. It may be
 // used by many goroutines at once. Run owns the only goroutine.
@@ -92,7 +68,7 @@ func (m *Members) Run(ctx context.Context) error {
 		return err
 	}
 	defer stop()
-	tick := time.NewTicker(beatEvery)
+	tick := time.NewTicker(HeartbeatInterval)
 	defer tick.Stop()
 	for {
 		m.say()
@@ -182,7 +158,7 @@ func (m *Members) forget() {
 	for name, x := range m.others {
 		if silent := clk - x.heard; silent > time.Hour || x.Leaving && silent > silentFor {
 			delete(m.others, name)
-		} else if silent > silentFor && silent <= silentFor+2*beatEvery {
+		} else if silent > silentFor && silent <= silentFor+2*HeartbeatInterval {
 			m.wakeLocked()
 		}
 	}

@@ -46,8 +46,8 @@ func Amend(r *Room, pairs map[string]string) (*Room, error) {
 	c.derive(d, "")
 	checkSpans(d, &c, "")
 	checkEvents(d, &c, "")
-	if len(d.faults) > 0 {
-		return nil, joinFaults(d.faults)
+	if d.Count() > 0 {
+		return nil, joinFaults(d.Found)
 	}
 	return &c, nil
 }
@@ -188,8 +188,8 @@ func (c *Config) Make(values map[string]any) (*Room, error) {
 	checkRoutes(d, &r, "")
 	checkSpans(d, &r, "")
 	checkLoop(d, c, &r, "")
-	if len(d.faults) > 0 {
-		return nil, joinFaults(d.faults)
+	if d.Count() > 0 {
+		return nil, joinFaults(d.Found)
 	}
 	return &r, nil
 }

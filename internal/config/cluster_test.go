@@ -128,7 +128,7 @@ func TestClusterFilesAreHeldAgainstEachOther(t *testing.T) {
 			"chmod 600 DIR/n1.join"},
 		{other, byHand + ofN1,
 			"cluster.tls.key: DIR/n1.key: may be read by others (mode 604)", "chmod 600 DIR/n1.key"},
-		{old, "cluster: {join: n1.join}\n", "cluster.join: DIR/n1.join: cert: is over since ",
+		{old, "cluster: {join: n1.join}\n", "cluster.join: DIR/n1.join: cert: expired at ",
 			"make another with headgate cluster node n1"},
 		{dir, "cluster: {join: ca.key}\n", "cluster.join: DIR/ca.key: is not a join file", "name a file that"},
 		{dir, byHand + "  tls: {ca: " + other + "/ca.pem, cert: n1.pem, key: n1.key}\n",

@@ -121,7 +121,7 @@ func TestFaultsOfDatacenters(t *testing.T) {
 		{dir, one("del-ca.pem"), ca + `del-ca.pem: is not the CA of the data center lhr, but of "headgate del"`,
 			"has made for lhr"},
 		{dir, one("ca.pem"), ca + `ca.pem: is not the CA of the data center lhr, but of "headgate sjc"`, "for lhr"},
-		{old, one("lhr-ca.pem"), ca + "lhr-ca.pem: is over since ", "make a new cluster there"},
+		{old, one("lhr-ca.pem"), ca + "lhr-ca.pem: expired at ", "make a new cluster there"},
 		{dir, close2 + rest, "cluster.peers: n1 and n2 share a port: beside datacenters", "7422, 7425 and 7428"},
 		{dir, last + rest, "cluster.listen: :65534 has one port after it", "up to 65533"},
 		{dir, "admin_listen: 10.0.0.1:7424\n" + one("lhr-ca.pem"),

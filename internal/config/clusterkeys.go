@@ -1,18 +1,16 @@
 package config
 
 import (
-	"cmp"
 	"errors"
 	"io/fs"
 	"maps"
-	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/join"
 	"github.com/headgate/headgate/internal/smallfile"
 	"github.com/headgate/headgate/internal/suggest"
@@ -35,9 +33,9 @@ func readCluster(c *Config) func(*decoder, string, *yaml.Node) {
 	return func(d *decoder, key string, n *yaml.Node) {
 		k := &clusterKeys{cluster: Cluster{Datacenter: "dc1"}}
 		c.Cluster = &k.cluster
-		before := len(d.faults)
+		before := d.Count()
 		d.mapping(key, n, clusterFields(k))
-		if len(d.faults) > before || d.stopped {
+		if d.Count() > before || d.Stopped {
 			return
 		}
 		if _, ok := d.spots["cluster.join"]; ok {
@@ -45,10 +43,10 @@ func readCluster(c *Config) func(*decoder, string, *yaml.Node) {
 		} else {
 			k.byHand(d, n)
 		}
-		if len(d.faults) == before {
+		if d.Count() == before {
 			k.cross(d)
 		}
-		if len(d.faults) == before {
+		if d.Count() == before {
 			k.settle(d, c)
 		}
 	}
@@ -181,7 +179,7 @@ func (k *clusterKeys) byHand(d *decoder, n *yaml.Node) {
 		return
 	}
 	c := &k.cluster
-	before, now := len(d.faults), time.Now()
+	before, now := d.Count(), time.Now()
 	k.tell(d, c.file().Layout())
 	for _, part := range k.parts() {
 		b, err := part.read(d.beside(part.path))
@@ -190,7 +188,7 @@ func (k *clusterKeys) byHand(d *decoder, n *yaml.Node) {
 		}
 		*part.dst = b
 	}
-	if len(d.faults) == before {
+	if d.Count() == before {
 		k.tell(d, c.file().Faults(now))
 	}
 }
@@ -298,27 +296,11 @@ func (k *clusterKeys) crossCA(d *decoder, name string) {
 // Each node takes two ports, and three if there are other data centers.
 func (k *clusterKeys) crossPorts(d *decoder) {
 	c := &k.cluster
-	type place struct {
-		node, host string
-		port       int
-	}
-	places := []place{}
-	for _, node := range slices.Sorted(maps.Keys(c.Peers)) {
-		host, port, _ := net.SplitHostPort(c.Peers[node]) // join.CheckAddress has checked it
-		n, _ := strconv.Atoi(port)
-		places = append(places, place{node, strings.ToLower(host), n})
-	}
-	slices.SortStableFunc(places, func(a, b place) int {
-		return cmp.Or(strings.Compare(a.host, b.host), cmp.Compare(a.port, b.port))
-	})
-	for i := 1; i < len(places); i++ {
-		a, b := places[i-1], places[i]
-		if a.host == b.host && b.port-a.port < 3 {
-			d.clash(wrong("give each node three ports of its own, such as 7422, 7425 and 7428",
-				"%s and %s share a port: beside datacenters each needs its own and the next two", a.node, b.node),
-				"cluster.peers", "cluster.join")
-			return
-		}
+	if a, b, ok := join.SharedPort(c.Peers, 3); ok {
+		d.clash(wrong("give each node three ports of its own, such as 7422, 7425 and 7428",
+			"%s and %s share a port: beside datacenters each needs its own and the next two", a, b),
+			"cluster.peers", "cluster.join")
+		return
 	}
 	for _, addr := range []string{c.Listen, c.Peers[c.Node]} {
 		if strings.HasSuffix(addr, lastPort) {
@@ -340,12 +322,12 @@ type part struct {
 // clusterFile describes an error of a file that cluster names.
 func clusterFile(err error) *mistake {
 	m := &mistake{problem: err.Error(), hint: "name a plain file"}
-	e, ok := errors.AsType[*smallfile.Error](err)
+	do := hint.Of(err)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		m.hint = "paths in cluster count from the folder of the configuration"
-	case ok:
-		m.hint = e.Hint()
+	case do != "":
+		m.hint = do
 	}
 	return m
 }

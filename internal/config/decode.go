@@ -1,34 +1,25 @@
 package config
 
 import (
-	"bytes"
-	"errors"
-	"fmt"
-	"io"
 	"iter"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
-	"go.yaml.in/yaml/v4/plugin/loaderlimits"
 
 	"github.com/headgate/headgate/internal/suggest"
 )
 
 // A decoder walks the nodes of a file, or the flags, and collects all mistakes.
 type decoder struct {
-	file   string
-	faults []*Fault
+	Reader
 	flags  bool // all keys are flags; there is no file
 	amends bool // the keys of a running room or limit, without a group in front
 
-	spots   map[string]spot // the position of each key's value
-	bad     map[string]bool // keys with invalid values
-	values  int             // nodes visited; aliased nodes count each time
-	stopped bool            // maxValues is reached
+	spots map[string]spot // the position of each key's value
+	bad   map[string]bool // keys with invalid values
 
 	homeOf func(key string) string // returns the group that a misplaced key belongs to, or ""
 }
@@ -40,115 +31,14 @@ type spot struct {
 }
 
 func newDecoder(file string, homeOf func(key string) string) *decoder {
-	return &decoder{file: file, spots: map[string]spot{}, bad: map[string]bool{}, homeOf: homeOf}
-}
-
-// tree parses the file and returns its root node. It returns nil after a fault.
-func (d *decoder) tree(b []byte) *yaml.Node {
-	if m, at := checkBytes(b); m != nil {
-		d.faultAt("", at, m)
-		return nil
-	}
-	loader, err := yaml.NewLoader(bytes.NewReader(b),
-		yaml.WithUniqueKeys(false), // mapping reports duplicates with both positions
-		yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth))))
-	if err != nil {
-		d.faultAt("", spot{}, wrong("report this as a bug", "cannot be parsed: %v", err))
-		return nil
-	}
-	var doc, second yaml.Node
-	err = loader.Load(&doc)
-	if err == nil {
-		err = loader.Load(&second)
-		if err == nil {
-			d.faultAt("", spot{line: second.Line, column: max(second.Column, 1)},
-				wrong("keep one, without a line --- after it", "has more than one document"))
-			return nil
-		}
-	}
-	const emptyHint = "begin with rooms: and one room; headgate help check shows one"
-	if !errors.Is(err, io.EOF) {
-		m, at := syntax(err, b)
-		d.faultAt("", at, m)
-		return nil
-	}
-	if len(doc.Content) == 0 || doc.Content[0].Tag == "!!null" {
-		d.faultAt("", spot{}, wrong(emptyHint, "is empty"))
-		return nil
-	}
-	return d.resolve(doc.Content[0])
-}
-
-// checkBytes finds bytes that the YAML library rejects without a position.
-func checkBytes(b []byte) (*mistake, spot) {
-	if len(b) > maxFile {
-		return wrong("keep only the configuration in this file", "is larger than 1 MB"), spot{}
-	}
-	at := spot{line: 1, column: 1}
-	for i, size := 0, 0; i < len(b); i += size {
-		var r rune
-		r, size = utf8.DecodeRune(b[i:])
-		switch {
-		case r == utf8.RuneError && size == 1:
-			return wrong("save the file as UTF-8 text", "is not UTF-8 text"), at
-		case r < ' ' && r != '\t' && r != '\n' && r != '\r', r == 0x7f:
-			return wrong("take it out", "has the control character %q", r), at
-		}
-		at.column++
-		if r == '\n' {
-			at.line, at.column = at.line+1, 1
-		}
-	}
-	return nil, at
-}
-
-// syntax turns an error of the YAML library into a mistake.
-func syntax(err error, b []byte) (*mistake, spot) {
-	e, ok := errors.AsType[*yaml.LoadError](err)
-	if !ok {
-		return wrong("check the file with any YAML tool", "is not valid YAML: %v", err), spot{}
-	}
-	at := spot{line: e.Mark.Line, column: e.Mark.Column}
-	problem := "is not valid YAML: " + e.Message
-	if e.ContextMsg != "" && e.ContextMark.Line > 0 && e.ContextMark != e.Mark {
-		problem += fmt.Sprintf(", %s that begins at %d:%d",
-			e.ContextMsg, e.ContextMark.Line, e.ContextMark.Column)
-	}
-	hint := "check colons, quotes and indentation here and in the line above"
-	lines := bytes.Split(b, []byte("\n"))
-	switch {
-	case strings.Contains(e.Message, "max depth"):
-		at.column = max(at.column, 1)
-		return wrong("a configuration needs no more than 8 levels",
-			"is nested more than %d levels deep", maxDepth), at
-	case strings.Contains(e.Message, "unknown anchor"):
-		hint = "put a value that begins with * in quotes"
-	case at.line > 0 && at.line <= len(lines) && indentedByTab(lines[at.line-1]):
-		hint = "indent with spaces, not with tabs"
-	case strings.Contains(e.Message, "cannot start any token"):
-		hint = "put a value that begins with a special sign in quotes"
-	case strings.Contains(e.Message, "mapping values are not allowed"):
-		hint = "check the indentation, or put a value with a colon in quotes"
-	}
-	return &mistake{problem: problem, hint: hint}, at
-}
-
-func indentedByTab(line []byte) bool {
-	indent := line[:len(line)-len(bytes.TrimLeft(line, " \t"))]
-	return bytes.ContainsRune(indent, '\t')
-}
-
-// resolve follows an alias to its value and counts the node.
-func (d *decoder) resolve(n *yaml.Node) *yaml.Node {
-	if d.values++; d.values > maxValues && !d.stopped {
-		d.stopped = true
-		d.fault("", n, wrong("write out what aliases repeat, or split the configuration",
-			"has more than %d values", maxValues))
-	}
-	if n.Kind == yaml.AliasNode {
-		return n.Alias
-	}
-	return n
+	return &decoder{spots: map[string]spot{}, bad: map[string]bool{}, homeOf: homeOf, Reader: Reader{
+		File: file, MostBytes: maxFile, MostValues: maxValues, MostLevels: maxDepth,
+		Large: "keep only the configuration in this file",
+		Empty: "begin with rooms: and one room; headgate help check shows one",
+		Two:   "keep one, without a line --- after it",
+		Deep:  "a configuration needs no more than 8 levels",
+		Wide:  "write out what aliases repeat, or split the configuration",
+	}}
 }
 
 // mapping reads a group of keys. Unknown keys, duplicate keys and missing keys are faults.
@@ -164,8 +54,8 @@ func (d *decoder) mapping(key string, n *yaml.Node, fields []field) {
 	}
 	seen := map[string]int{}
 	meant := map[string]bool{} // the known keys that misspelled ones stand for
-	for i := 0; i+1 < len(n.Content) && !d.stopped; i += 2 {
-		k, v := d.resolve(n.Content[i]), d.resolve(n.Content[i+1])
+	for i := 0; i+1 < len(n.Content) && !d.Stopped; i += 2 {
+		k, v := d.Resolve(n.Content[i]), d.Resolve(n.Content[i+1])
 		full := under(key, k.Value)
 		if k.Kind != yaml.ScalarNode || k.Tag == "!!merge" {
 			d.fault(key, k, wrong("write each key out", "has a key that is not a word"))
@@ -187,7 +77,7 @@ func (d *decoder) mapping(key string, n *yaml.Node, fields []field) {
 		d.read(fields[at], full, v)
 	}
 	for _, f := range fields {
-		if _, ok := seen[f.name]; !ok && !meant[f.name] && !d.stopped {
+		if _, ok := seen[f.name]; !ok && !meant[f.name] && !d.Stopped {
 			d.missing(f, key, n)
 		}
 	}
@@ -248,8 +138,8 @@ func (d *decoder) items(key string, n *yaml.Node) iter.Seq2[string, *yaml.Node] 
 			return
 		}
 		for i, item := range n.Content {
-			item = d.resolve(item)
-			if d.stopped || !yield(key+"["+strconv.Itoa(i)+"]", item) {
+			item = d.Resolve(item)
+			if d.Stopped || !yield(key+"["+strconv.Itoa(i)+"]", item) {
 				return
 			}
 		}
@@ -286,17 +176,6 @@ func (d *decoder) override(fields []field, key string, over []flagValue) {
 	}
 }
 
-// err joins the faults in their order, at most maxFaults of them. It returns nil if there are none.
-func (d *decoder) err() error {
-	slices.SortStableFunc(d.faults, byPlace)
-	if more := len(d.faults) - maxFaults; more > 0 {
-		d.faults = append(d.faults[:maxFaults], &Fault{File: d.file, Line: d.faults[maxFaults].Line,
-			Column:  d.faults[maxFaults].Column,
-			Problem: fmt.Sprintf("and %d more faults from here on", more), Hint: "mend these first"})
-	}
-	return joinFaults(d.faults)
-}
-
 // note records the position of a key's value.
 func (d *decoder) note(key string, n *yaml.Node) {
 	if n.Tag != flagTag || d.amends {
@@ -312,12 +191,12 @@ func (d *decoder) fault(key string, n *yaml.Node, m *mistake) {
 
 func (d *decoder) faultAt(key string, at spot, m *mistake) {
 	d.bad[key] = true
-	d.faults = append(d.faults, d.place(key, at, m))
+	d.Add(d.place(key, at, m))
 }
 
 // place makes the Fault of a mistake. A flag is named by its own name.
 func (d *decoder) place(key string, at spot, m *mistake) *Fault {
-	f := &Fault{File: d.file, Line: at.line, Column: at.column, Key: key,
+	f := &Fault{File: d.File, Line: at.line, Column: at.column, Key: key,
 		Problem: m.problem, Hint: m.hint}
 	if at.flag && !d.amends {
 		f.File, f.Line, f.Column, f.Key = "", 0, 0, flagName(key)
@@ -437,7 +316,7 @@ func (d *decoder) beside(path string) string {
 	if filepath.IsAbs(path) {
 		return path
 	}
-	return filepath.Join(filepath.Dir(d.file), path)
+	return filepath.Join(filepath.Dir(d.File), path)
 }
 
 func (c *Config) warn(d *decoder, m *mistake, keys ...string) {

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"net"
@@ -13,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/headgate/headgate/internal/join"
+	"github.com/headgate/headgate/internal/keypair"
 	"github.com/headgate/headgate/internal/smallfile"
 )
 
@@ -53,9 +53,9 @@ func readEngine(c *Config) func(*decoder, string, *yaml.Node) {
 	return func(d *decoder, key string, n *yaml.Node) {
 		e := &Engine{}
 		c.Engine = e
-		before := len(d.faults)
+		before := d.Count()
 		d.mapping(key, n, engineFields(e))
-		if len(d.faults) == before && !d.stopped {
+		if d.Count() == before && !d.Stopped {
 			e.look(d)
 		}
 	}
@@ -175,9 +175,9 @@ func (e *Engine) look(d *decoder) {
 	if !certOK || !keyOK {
 		return
 	}
-	if _, err := tls.X509KeyPair(cert, key); err != nil {
+	if _, f := keypair.Parse(cert, key); f != nil {
 		d.clash(wrong("name the certificate and the private key of one pair, as PEM",
-			"%s and %s: %s", e.Cert, e.Key, strings.TrimPrefix(err.Error(), "tls: ")), "engine.cert")
+			"%s and %s: %s", e.Cert, e.Key, f.Problem), "engine.cert")
 	}
 }
 

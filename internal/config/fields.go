@@ -46,13 +46,13 @@ func configFields(c *Config) []field {
 
 func roomList(dst *[]Room) func(*decoder, string, *yaml.Node) {
 	return func(d *decoder, key string, n *yaml.Node) {
-		before := len(d.faults)
+		before := d.Count()
 		for key, item := range d.items(key, n) {
 			r := defaultRoom()
 			d.mapping(key, item, roomFields(&r))
 			*dst = append(*dst, r)
 		}
-		if len(*dst) == 0 && len(d.faults) == before {
+		if len(*dst) == 0 && d.Count() == before {
 			d.fault(key, n, wrong("add at least one room: - name: shop", "has no room"))
 		}
 	}
@@ -341,7 +341,7 @@ const maxRuleFiles = 1000
 
 func readRuleFiles(dst *[]string) func(*decoder, string, *yaml.Node) {
 	return func(d *decoder, key string, n *yaml.Node) {
-		before := len(d.faults)
+		before := d.Count()
 		for key, item := range d.items(key, n) {
 			var name string
 			if d.scalar(key, item, text(&name, cleanRuleFile)) {
@@ -349,7 +349,7 @@ func readRuleFiles(dst *[]string) func(*decoder, string, *yaml.Node) {
 			}
 		}
 		switch {
-		case len(d.faults) > before:
+		case d.Count() > before:
 		case len(*dst) == 0:
 			d.fault(key, n, wrong("name at least one file of rules: [ratelimit.yaml]", "has no file"))
 		case len(*dst) > maxRuleFiles:

@@ -26,11 +26,11 @@ func ParseLimit(name string, text []byte) (*Limit, error) {
 				quote(name)), "name")
 		}
 		l.cross(d, "")
-		if len(d.faults) == 0 {
+		if d.Count() == 0 {
 			l.settle(&Config{}, d, "")
 		}
 	}
-	if err := d.err(); err != nil {
+	if err := d.Err(); err != nil {
 		return nil, err
 	}
 	return &l, nil

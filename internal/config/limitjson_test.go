@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/headgate/headgate/limit"
+	"github.com/headgate/headgate/internal/limittable"
 )
 
 // A limit in JSON is what it would be in the file.
@@ -109,7 +109,7 @@ func FuzzParseLimit(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string, text []byte) {
 		l, err := ParseLimit(name, text)
 		if err == nil {
-			if _, err := limit.Compile(l.Rule, l.Overrides); err != nil || l.Name != name {
+			if _, err := limittable.Compile(l.Rule, l.Overrides); err != nil || l.Name != name {
 				t.Errorf("%q is a limit %q that cannot be used: %v", text, l.Name, err)
 			}
 			return

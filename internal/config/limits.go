@@ -9,6 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/headgate/headgate/internal/limittable"
 	"github.com/headgate/headgate/internal/suggest"
 	"github.com/headgate/headgate/limit"
 )
@@ -61,7 +62,7 @@ func readLimits(c *Config) func(*decoder, string, *yaml.Node) {
 		}
 		named := map[string]string{}
 		for key, item := range d.items(key, n) {
-			l, before := defaultLimit(), len(d.faults)
+			l, before := defaultLimit(), d.Count()
 			d.mapping(key, item, limitFields(&l))
 			k := key + "."
 			if first, twice := named[l.Name]; twice && l.Name != "" {
@@ -73,7 +74,7 @@ func readLimits(c *Config) func(*decoder, string, *yaml.Node) {
 			if item.Kind == yaml.MappingNode {
 				l.cross(d, k)
 			}
-			if len(d.faults) == before && !d.stopped {
+			if d.Count() == before && !d.Stopped {
 				l.settle(c, d, k)
 			}
 			c.Limits = append(c.Limits, l)
@@ -207,11 +208,11 @@ func (l *Limit) checkRule(d *decoder, k string) {
 		l.tell(d, strings.TrimSuffix(k, "."), err)
 		return
 	}
-	if _, err := limit.Compile(l.Rule, l.Overrides); err == nil {
+	if _, err := limittable.Compile(l.Rule, l.Overrides); err == nil {
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.Overrides)) { // the error does not name the override
-		if _, err := limit.Compile(l.Rule, map[string]int64{name: l.Overrides[name]}); err != nil {
+		if _, err := limittable.Compile(l.Rule, map[string]int64{name: l.Overrides[name]}); err != nil {
 			l.tell(d, under(k+"overrides", name), err)
 		}
 	}
@@ -248,7 +249,7 @@ func checkLimits(d *decoder, c *Config) {
 
 // limitHint suggests the limit that was probably meant.
 func limitHint(d *decoder, name string, known []string) string {
-	if len(d.faults) < maxFaults {
+	if d.Count() < maxFaults {
 		if near := suggest.Nearest(name, known); near != "" {
 			return "did you mean " + near + "?"
 		}
@@ -276,8 +277,8 @@ func readOverrides(dst *map[string]int64) func(*decoder, string, *yaml.Node) {
 			return
 		}
 		all, lines := map[string]int64{}, map[string]int{}
-		for i := 0; i+1 < len(n.Content) && !d.stopped; i += 2 {
-			k, v := d.resolve(n.Content[i]), d.resolve(n.Content[i+1])
+		for i := 0; i+1 < len(n.Content) && !d.Stopped; i += 2 {
+			k, v := d.Resolve(n.Content[i]), d.Resolve(n.Content[i+1])
 			if m := overrideKey(k); m != nil {
 				d.fault(key, k, m)
 				continue

@@ -9,10 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/yardstick"
-
 	"github.com/google/go-cmp/cmp"
-
+	"github.com/headgate/headgate/internal/limittable"
+	"github.com/headgate/headgate/internal/yardstick"
 	"github.com/headgate/headgate/limit"
 )
 
@@ -178,7 +177,7 @@ func TestTheRuleHasTheLastWord(t *testing.T) {
 	l := Limit{Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: -1, Window: time.Minute, Parts: 2}}
 	l.checkRule(d, "limits[0].")
 	var said []string
-	for _, f := range d.faults {
+	for _, f := range d.Found {
 		said = append(said, f.Error())
 	}
 	want := []string{"f:3:5: limits[0]: amount -1, want 0 to 1125899906842624",
@@ -300,7 +299,7 @@ func brokenLimits(c *Config) []string {
 		l := &c.Limits[i]
 		must(!names[l.Name] && len(l.Name) >= 1 && len(l.Name) <= 64, "name %q", l.Name)
 		names[l.Name] = true
-		_, err := limit.Compile(l.Rule, l.Overrides)
+		_, err := limittable.Compile(l.Rule, l.Overrides)
 		must(l.Check() == nil && err == nil, "rule %v, %v", l.Check(), err)
 		calendar := l.Align >= limit.Minute
 		must(calendar == (l.Zone != nil), "align %v, zone %v", l.Align, l.Zone)

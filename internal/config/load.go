@@ -42,7 +42,7 @@ func parse(name string, b []byte, over []flagValue) (*Config, error) {
 	d := newDecoder(name, homeOf)
 	c := defaultConfig()
 	c.File, c.over = name, over
-	if root := d.tree(b); root != nil {
+	if root := d.Load(b); root != nil {
 		d.mapping("", root, configFields(&c))
 		d.override(configFields(&c), "", over)
 	}
@@ -293,10 +293,10 @@ func flagFault(err error, args, known []string) *Fault {
 
 // finish checks the values against each other and returns the result.
 func (d *decoder) finish(c *Config) (*Config, error) {
-	if !d.stopped {
+	if !d.Stopped {
 		check(d, c)
 	}
-	if err := d.err(); err != nil {
+	if err := d.Err(); err != nil {
 		return nil, err
 	}
 	return c, nil

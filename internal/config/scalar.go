@@ -370,7 +370,6 @@ func cleanFileName(s string) (string, *mistake) {
 const (
 	maxDepth  = 32      // chosen: a room needs 8
 	maxValues = 100_000 // chosen: an alias may name a list that names aliases
-	maxFaults = 50      // chosen: nobody corrects more at one time
 
 	// flagTag marks a value that came from a flag and so has no YAML type.
 	flagTag = "flag"

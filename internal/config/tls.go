@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/headgate/headgate/internal/hint"
 )
 
 const (
@@ -48,6 +50,14 @@ func acmeFields(a *ACME) []field {
 		one("directory", raw(&a.Directory, cleanDirectory)),
 		one("root", text(&a.Root, cleanFile)),
 	}
+}
+
+// TLSFault returns the error of a file that tls names as a fault of that key.
+func (c *Config) TLSFault(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Fault{File: c.File, Key: "tls", Problem: err.Error(), Hint: hint.Of(err), cause: err}
 }
 
 // checkTLS checks the keys of tls against each other and against the rest.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/status"
 )
 
 func brokenSites(own string, s store.Store, names ...string) *Datacenters {
@@ -406,7 +407,7 @@ func TestBrokenAPictureOfManyDatacenters(t *testing.T) {
 	p := Snapshot{Datacenter: "site-00", Home: AnywhereHome{"site-00", 3}, Life: 1 << 63, Epoch: 1 << 34,
 		Time:    1 << 52,
 		Minutes: []int64{10000, 10000}, Seen: slot.WriteName{Life: 1 << 63, Epoch: 1 << 34,
-			Writes: 1 << 34}, Lends: &AnywhereTotals{Limit: 1 << 40, Free: 1 << 40, Presumed: 1 << 40}}
+			Writes: 1 << 34}, Lends: &status.AnywhereTotals{Limit: 1 << 40, Free: 1 << 40, Presumed: 1 << 40}}
 	b, err := json.Marshal(&greeting{Snapshot: p, Stamp: 1 << 20})
 	if err != nil || len(b) > pictureMost {
 		t.Errorf("%d bytes, most %d: the home counts as out of reach everywhere", len(b),

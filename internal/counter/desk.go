@@ -129,17 +129,6 @@ type laneCounts struct {
 	calls, skips   rate // visitors called, and visitors skipped
 }
 
-// LaneState is the state of a lane, for operators.
-type LaneState struct {
-	Name    string `json:"name"`
-	Share   int    `json:"share"` // percent of the calls while the ordinary line has somebody to call
-	Gone    bool   `json:"gone"`  // no rule leads into the lane any more
-	Waiting int64  `json:"waiting"`
-	Called  int64  `json:"called"`
-	Joined  int64  `json:"joined_total"` // since the takeover
-	Calls   int64  `json:"called_total"`
-}
-
 // A roamer is a visitor of another data center that waits here.
 type roamer struct {
 	id      uint64
@@ -167,32 +156,9 @@ const mostUsed = 100_000
 // each.
 const mostRoamers = 10_000
 
-// A DrawState is what may be published about a draw.
-type DrawState struct {
-	Event    string `json:"event"`
-	Hash     string `json:"hash"`            // the SHA-256 of the seed
-	Seed     string `json:"seed,omitempty"`  // from when the order is drawn
-	From     uint64 `json:"from,omitempty"`  // the first ticket that took part
-	To       uint64 `json:"to,omitempty"`    // the first ticket after From that did not
-	Finished bool   `json:"drawn,omitempty"` // the order is drawn
-	// Last is the previous draw, if visitors of it still wait to be called; nil: none.
-	Last *DrawState `json:"last,omitempty"`
-}
-
 // drawn returns the draws that have put places in order.
 func drawn(all []slot.Draw) []slot.Draw {
 	return slices.DeleteFunc(slices.Clone(all), func(d slot.Draw) bool { return d.To == 0 })
-}
-
-// Text returns the hash, or after the draw all that is needed to check the order.
-func (d *DrawState) Text() string {
-	if d == nil {
-		return ""
-	}
-	if d.Finished {
-		return fmt.Sprintf("%s/%d/%d", d.Seed, d.From, d.To)
-	}
-	return d.Hash
 }
 
 // PlaceInfo is the answer to a join or a poll.

@@ -183,46 +183,72 @@ func (s *silent) CompareAndSwap(
 	return s.Memory.CompareAndSwap(ctx, name, revision, b)
 }
 
-// The process is suspended during a write, and its answer is lost. When the process runs again,
-// another one hosts the room: a visitor inside must not wait until the write has failed.
+// A suspended host was suspended during a write, whose answer is lost, and has just woken up. Another
+// process hosts the room now.
+type suspended struct {
+	*Counter
+	ended   chan error // what Run returned
+	syncing chan error // what a borrower got whose sync was in the write
+	woke    time.Time
+}
+
+func suspendInAWrite(t *testing.T) *suspended {
+	t.Helper()
+	start := time.Now()
+	var frozen atomic.Int64
+	disk := &silent{}
+	c, err := Open(t.Context(), Config{
+		Room: "shop", Host: "a", Store: disk, Settings: Settings{
+			Active: slot.Limit{Kind: slot.AtOnce, N: 3, Per: time.Minute},
+			New:    slot.Limit{Kind: slot.PerWindow, N: 1000, Per: time.Minute},
+			Line:   LineConfig{MaxWaiting: 1000, PollMin: time.Second, PollMax: 30 * time.Second},
+		},
+		Boot: func() time.Duration {
+			return time.Since(start) + time.Hour + time.Duration(frozen.Load())
+		},
+		Log: slog.New(slog.DiscardHandler),
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	t.Cleanup(stop)
+	h := &suspended{Counter: c, ended: make(chan error, 1), syncing: make(chan error, 1)}
+	go func() { h.ended <- c.Run(ctx) }()
+	time.Sleep(time.Second)
+	disk.off.Store(true)
+	go func() {
+		_, err := c.Sync(ctx, &slot.Sync{Borrower: "w", Loan: 1, Seq: slot.Seq{Epoch: 1, N: 1}, Want: 1})
+		h.syncing <- err
+	}()
+	time.Sleep(500 * time.Millisecond)
+	frozen.Store(int64(8 * time.Second))
+	h.woke = time.Now()
+	return h
+}
+
+// stopsAtOnce checks that the host stops before its write fails, and its borrowers ask elsewhere.
+func (h *suspended) stopsAtOnce(t *testing.T) {
+	t.Helper()
+	if err := <-h.ended; !errors.Is(err, ErrFenced) || time.Since(h.woke) > time.Second {
+		t.Errorf("the host ended with %v, %v after it woke up", err, time.Since(h.woke))
+	}
+	if err := <-h.syncing; !errors.Is(err, ErrFenced) {
+		t.Errorf("the borrower got %v: it asks nobody else", err)
+	}
+}
+
+// A visitor inside must not wait until the write of a host that was suspended has failed.
 func TestAFrozenHostGivesUpItsWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { suspendInAWrite(t).stopsAtOnce(t) })
+}
+
+// The same holds if the first event after the suspension is that Anywhere takes slots back: then that,
+// and not the host's own look at its clock, finds the gap.
+func TestAFrozenHostGivesUpItsWriteWhenSlotsAreTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		var frozen atomic.Int64
-		disk := &silent{}
-		c, err := Open(t.Context(), Config{
-			Room: "shop", Host: "a", Store: disk, Settings: Settings{
-				Active: slot.Limit{Kind: slot.AtOnce, N: 3, Per: time.Minute},
-				New:    slot.Limit{Kind: slot.PerWindow, N: 1000, Per: time.Minute},
-				Line:   LineConfig{MaxWaiting: 1000, PollMin: time.Second, PollMax: 30 * time.Second},
-			},
-			Boot: func() time.Duration {
-				return time.Since(start) + time.Hour + time.Duration(frozen.Load())
-			},
-			Log: slog.New(slog.DiscardHandler),
-		}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
-		defer stop()
-		ended := make(chan error, 1)
-		go func() { ended <- c.Run(ctx) }()
-		time.Sleep(time.Second)
-		disk.off.Store(true)
-		syncing := make(chan error, 1)
-		go func() {
-			_, err := c.Sync(ctx, &slot.Sync{Borrower: "w", Loan: 1, Seq: slot.Seq{Epoch: 1, N: 1}, Want: 1})
-			syncing <- err
-		}()
-		time.Sleep(500 * time.Millisecond)
-		frozen.Store(int64(8 * time.Second))
-		woke := time.Now()
-		if err := <-ended; !errors.Is(err, ErrFenced) || time.Since(woke) > time.Second {
-			t.Errorf("the host ended with %v, %v after it woke up", err, time.Since(woke))
-		}
-		if err := <-syncing; !errors.Is(err, ErrFenced) {
-			t.Errorf("the borrower got %v: it asks nobody else", err)
-		}
+		h := suspendInAWrite(t)
+		h.recalledUp()
+		h.stopsAtOnce(t)
 	})
 }

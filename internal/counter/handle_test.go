@@ -10,14 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/tests/virtual"
-
-	"github.com/nats-io/nats.go"
-
 	"github.com/headgate/headgate/embedded"
 	"github.com/headgate/headgate/internal/cluster"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/status"
+	"github.com/headgate/headgate/tests/virtual"
+	"github.com/nats-io/nats.go"
 )
 
 // A node is one process of a cluster with a real engine, without HTTP.
@@ -255,7 +254,7 @@ func testTheNextHostDrawsTheSame(t *testing.T) {
 			}
 		}
 	}
-	draw := func(n *node) *DrawState { return n.seat.State(0, 0).Draw }
+	draw := func(n *node) *status.Draw { return n.seat.State(0, 0).Draw }
 	follow(Prequeuing, all...)
 	c.await("the hash everywhere", 5*time.Second, func() bool {
 		return !slices.ContainsFunc(all, func(n *node) bool { return draw(n) == nil })

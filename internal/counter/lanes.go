@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/slot"
+	"github.com/headgate/headgate/status"
 )
 
 // Lanes are lines beside the ordinary one that get a share of the calls (ADR 0042). Messages
@@ -125,7 +126,7 @@ func headsOf(r *slot.Record) (heads [1 + slot.MaxLanes][]byte) {
 }
 
 // laneStates returns the states of the lanes that are in the settings or that hold visitors.
-func (c *desk) laneStates() (all []LaneState) {
+func (c *desk) laneStates() (all []status.Lane) {
 	wanted := map[string]bool{}
 	for _, x := range c.lanes() {
 		wanted[x.Name] = true
@@ -135,7 +136,7 @@ func (c *desk) laneStates() (all []LaneState) {
 		if i == 0 || line == nil || line.Len() == 0 && !wanted[x.Name] {
 			continue
 		}
-		all = append(all, LaneState{
+		all = append(all, status.Lane{
 			Name: cmp.Or(x.Name, "?"), Share: x.Share, Gone: !wanted[x.Name],
 			Waiting: int64(line.Len()), Called: int64(line.Called()),
 			Joined: c.laned[i].joined, Calls: c.laned[i].called,

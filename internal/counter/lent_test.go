@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/headgate/headgate/internal/slot"
+	"github.com/headgate/headgate/status"
 )
 
 // Loans are listed by worker, the largest first. The list has what a failed worker may still use,
@@ -20,7 +21,7 @@ func TestWhatIsLentIsToldByWorker(t *testing.T) {
 		{ID: 5, Borrower: "n1", Granted: 1},
 		{ID: 6, Borrower: "idle"},
 	}}
-	want := &LentState{Workers: []WorkerState{
+	want := &status.Lent{Workers: []status.Worker{
 		{Name: "n1", Held: 8, Gone: true}, {Name: "n2", Held: 7, New: 7}, {Name: "n1", Held: 4, New: 1},
 		{Name: "idle"},
 	}}

@@ -32,8 +32,10 @@ type outlook struct {
 	active  int64         // inside and seen within idle; silent: all others inside
 	silent  int64
 
-	seen   sums
-	counts [5]flow // in the order of sums.all
+	seen    sums
+	counts  [5]flow       // in the order of sums.all
+	most    float64       // visitors that have stopped, at most; some continue later
+	stopped time.Duration // when there were more of them for the last time
 
 	played         bool
 	left           bound // rate of explicit leaving per active visitor and second
@@ -80,6 +82,9 @@ func (o *outlook) update(c *desk, clk time.Duration, free int64, step time.Durat
 	// silent, the ones that have ended and the ones that left while silent. A visitor that requests
 	// a page again is subtracted.
 	o.seen.fell = float64(silent + ended + leftSilent)
+	if n := o.seen.left + o.seen.fell; n > o.most {
+		o.most, o.stopped = n, clk
+	}
 	if o.clk > 0 {
 		passed := (clk - o.clk).Seconds()
 		o.seen.activeSeconds += float64(o.active) * passed
@@ -182,7 +187,9 @@ func (o *outlook) at(k int64, due time.Duration) (s span, surely bool) {
 	s.mid, s.high = o.mid.of(k, 0), o.high.of(k, 1)
 	s.high += s.high*12/100 + 4*time.Second
 	if !o.sureFell && k > o.free+o.silent {
-		// No visitor has been seen to stop: perhaps they continue for as long again.
+		// Few visitors have been seen to stop: perhaps they continue for as long again. If none has
+		// stopped for a whole session, that is likely.
+		s.mid += max(0, min(o.watched, o.clk-o.stopped)-o.session)
 		s.high += s.high*35/100 + o.watched
 	}
 	if o.sureLeft {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/slot"
+	"github.com/headgate/headgate/status"
 )
 
 // The phases of an event with a draw.
@@ -111,7 +112,7 @@ func (c *desk) forget() {
 // drawState returns the state of the planned draw and of the last one, from the confirmed record.
 // If nothing is planned it returns the last one alone, so that a draw can be checked after its
 // event.
-func (c *desk) drawState() *DrawState {
+func (c *desk) drawState() *status.Draw {
 	var planned, last *slot.Draw
 	all := c.pool.Record().Draws
 	for i := range all {
@@ -131,12 +132,12 @@ func (c *desk) drawState() *DrawState {
 }
 
 // told returns what may be published about a draw.
-func told(d *slot.Draw) *DrawState {
+func told(d *slot.Draw) *status.Draw {
 	if d == nil {
 		return nil
 	}
 	sum := d.Commitment()
-	s := &DrawState{Event: d.Event, Hash: hex.EncodeToString(sum[:])}
+	s := &status.Draw{Event: d.Event, Hash: hex.EncodeToString(sum[:])}
 	if d.Start != 0 {
 		s.Seed, s.From, s.To, s.Finished = hex.EncodeToString(d.Seed[:]), d.From, d.To, true
 	}

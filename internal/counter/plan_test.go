@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/status"
 )
 
 // A checker checks a draw only with what docs/events.md says and the page shows, and with nothing
@@ -179,7 +180,7 @@ func TestADrawIsToldAfterItsEvent(t *testing.T) {
 		s := &store.Memory{}
 		c := host(t, "a", s, 1)
 		c.Hold(true)
-		follow := func(p Plan) *DrawState {
+		follow := func(p Plan) *status.Draw {
 			t.Helper()
 			if err := c.SetPlan(t.Context(), p); err != nil {
 				t.Fatal(err)
@@ -357,7 +358,7 @@ func TestADrawThatIsPutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := host(t, "a", &store.Memory{}, 1)
 		c.Hold(true)
-		follow := func(start int64, p Phase) *DrawState {
+		follow := func(start int64, p Phase) *status.Draw {
 			t.Helper()
 			if err := c.SetPlan(t.Context(), Plan{Event: "sale", Start: start, Phase: p}); err != nil {
 				t.Fatal(err)
@@ -395,7 +396,7 @@ func TestADrawOfAClockThatIsBehind(t *testing.T) {
 		c := host(t, "a", s, 1)
 		c.Hold(true)
 		plan := Plan{Event: "sale", Start: 1000}
-		follow := func(p Phase) *DrawState {
+		follow := func(p Phase) *status.Draw {
 			t.Helper()
 			plan.Phase = p
 			if err := c.SetPlan(t.Context(), plan); err != nil {

@@ -125,3 +125,28 @@ func TestRangesComeTrue(t *testing.T) {
 		})
 	}
 }
+
+// Where nobody leaves, those who wait are told a longer time the longer they wait, and not that of
+// one session for ever.
+func TestAWaitBeforeARoomThatNobodyLeaves(t *testing.T) {
+	const session = time.Minute
+	s := newScene(t, 1, 20, 3000, session)
+	for range 30 {
+		s.arrive(between(s.rng, 0, time.Second), stayPlan{10 * time.Hour, 10 * time.Second, false})
+	}
+	s.arrive(time.Minute, stayPlan{time.Second, time.Second, false})
+	s.run(time.Minute + 20*session)
+	last := s.all[len(s.all)-1]
+	if last.in > 0 {
+		t.Fatal("the visitor came in")
+	}
+	for _, x := range last.told {
+		waited := x.at - last.told[0].at
+		if least := waited - session; x.eta.Known && x.eta.Expect < least || x.eta.High < x.eta.Expect {
+			t.Fatalf("after %v: told %+v, want at least %v", waited, x.eta, least)
+		}
+	}
+	if end := last.told[len(last.told)-1]; end.at-last.told[0].at < 19*session {
+		t.Fatalf("last told after %v", end.at-last.told[0].at)
+	}
+}

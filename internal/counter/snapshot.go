@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/slot"
+	"github.com/headgate/headgate/status"
 )
 
 // Data centers exchange snapshots of a room: the host of the room sends its snapshot to the hosts
@@ -192,12 +193,12 @@ type DatacenterState struct {
 type DatacentersState struct {
 	Own    string
 	Home   AnywhereHome
-	Unsure time.Duration     // uncertainty of the order between data centers: the largest
-	All    []DatacenterState // by name, including the own one
-	Lends  *AnywhereTotals   // nil: not received
-	Heard  time.Duration     // age of Lends
-	Any    slot.Time         // Anywhere's time; 0: unknown
-	Since  time.Duration     // for how long snapshots could have arrived
+	Unsure time.Duration          // uncertainty of the order between data centers: the largest
+	All    []DatacenterState      // by name, including the own one
+	Lends  *status.AnywhereTotals // nil: not received
+	Heard  time.Duration          // age of Lends
+	Any    slot.Time              // Anywhere's time; 0: unknown
+	Since  time.Duration          // for how long snapshots could have arrived
 }
 
 // sitesState returns the state of the data centers; nil if there is only one.
@@ -260,12 +261,12 @@ func (s *DatacentersState) aged(d time.Duration) *DatacentersState {
 }
 
 // lends returns the state of Anywhere, for its own counter. The caller holds the lock.
-func (c *Counter) lends() *AnywhereTotals {
+func (c *Counter) lends() *status.AnywhereTotals {
 	if !c.isAnywhere() || c.damaged != nil {
 		return nil
 	}
 	r := c.pool.Record()
-	return &AnywhereTotals{
+	return &status.AnywhereTotals{
 		Limit: r.Limits[0].N, Free: max(0, c.pool.FreeOf(0)), Presumed: c.pool.Presumed(),
 		Lent: c.pool.UsedAt(0, c.cfg.Boot(), 0, 0), Bound: c.pool.Bound(0),
 	}
@@ -286,55 +287,21 @@ func (t *traffic) minutes(clk time.Duration) []int64 {
 	return out[:min(len(out), siteMinutes)]
 }
 
-// DatacentersReport is the state of a room that several data centers share, as the data center that
-// answers knows it.
-type DatacentersReport struct {
-	Own         string             `json:"own"`
-	Home        string             `json:"home"`                // data center of the unassigned slots
-	Moves       uint64             `json:"moves"`               // how often Anywhere has moved
-	Uncertainty float64            `json:"uncertainty_seconds"` // of the order between data centers
-	Anywhere    AnywhereState      `json:"anywhere"`
-	Datacenters []DatacenterReport `json:"datacenters"` // by name
-}
-
-// AnywhereState is the part of the limit of users at once that is lent to no data center.
-type AnywhereState struct {
-	Age float64 `json:"age_seconds"` // -1: never received
-	AnywhereTotals
-}
-
-// DatacenterReport is the state of one data center.
-type DatacenterReport struct {
-	Name       string  `json:"name"`
-	Age        float64 `json:"age_seconds"` // of its snapshot; -1: none received
-	Active     int64   `json:"active"`
-	Waiting    int64   `json:"waiting"`
-	Called     int64   `json:"called"`
-	Held       int64   `json:"held"`   // slots of users at once lent to it
-	Unused     int64   `json:"unused"` // of Held: used by nobody
-	New        int64   `json:"new_last_minute"`
-	Traffic    []int64 `json:"traffic_by_minute"` // new users, the newest minute first
-	Workers    int     `json:"workers"`
-	Calls      float64 `json:"calls_per_second"`
-	OldestWait float64 `json:"oldest_wait_seconds"`
-	RoundTrip  float64 `json:"round_trip_seconds"` // to it; 0: not measured
-}
-
 // Report returns the report of the data centers, nil with only one.
-func (s *DatacentersState) Report() *DatacentersReport {
+func (s *DatacentersState) Report() *status.Datacenters {
 	if s == nil {
 		return nil
 	}
-	d := &DatacentersReport{
+	d := &status.Datacenters{
 		Own: s.Own, Home: s.Home.Datacenter, Moves: s.Home.Moves,
-		Uncertainty: millis(s.Unsure), Anywhere: AnywhereState{Age: -1},
+		Uncertainty: millis(s.Unsure), Anywhere: status.Anywhere{Age: -1},
 	}
 	if l := s.Lends; l != nil {
-		d.Anywhere = AnywhereState{Age: RoundTenths(s.Heard), AnywhereTotals: *l}
+		d.Anywhere = status.Anywhere{Age: RoundTenths(s.Heard), AnywhereTotals: *l}
 	}
 	for i := range s.All {
 		x := &s.All[i]
-		y := DatacenterReport{
+		y := status.Datacenter{
 			Name: x.Datacenter, Age: -1, Active: x.Active, Waiting: x.Waiting, Called: x.Called, Held: x.Held,
 			Unused: x.Unused, New: x.New, Traffic: append([]int64{}, x.Minutes...), Workers: x.Workers,
 			Calls: x.Rate, OldestWait: RoundTenths(x.Oldest), RoundTrip: millis(x.RoundTrip),

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/slot"
+	"github.com/headgate/headgate/status"
 )
 
 // State is the state of a room, for operators.
@@ -23,28 +24,20 @@ type State struct {
 	Rate        float64 // calls per second
 	Totals      Totals
 	Life        uint64
-	Head        ETA               // of the last position
-	Age         time.Duration     // since the newest confirmed write was built
-	Refused     time.Duration     // how long the store has rejected writes; 0: it accepts them
-	Quiet       time.Duration     // how long newcomers are not admitted
-	Latency     time.Duration     // of a write, smoothed
-	Datacenters *DatacentersState // nil with one data center
-	Lends       *AnywhereTotals   // only of Anywhere
-	Draw        *DrawState        // nil: no draw is planned
-	Lanes       []LaneState       // nil: no lanes
-	Lent        *LentState        // nil for Anywhere and for a damaged record
-	Bound       Bound             // of Active, and of New
-	LastHeard   time.Duration     // age of the host's report; 0 at the host, below 0: none received
-	Term        *slot.ParentTerm  // of the loan from Anywhere; nil: none, or it has expired
-	Leave       float64           // slots that become free per second, as measured; 0: unknown
-}
-
-// Bound is how many slots may be in use now. It is the limits, or earlier and higher limits until
-// enough slots have returned; with several data centers it is what this one holds. It belongs to
-// the same moment as the usage beside it.
-type Bound struct {
-	Active int64 `json:"total_active_users"`
-	New    int64 `json:"new_users_per_minute"`
+	Head        ETA                    // of the last position
+	Age         time.Duration          // since the newest confirmed write was built
+	Refused     time.Duration          // how long the store has rejected writes; 0: it accepts them
+	Quiet       time.Duration          // how long newcomers are not admitted
+	Latency     time.Duration          // of a write, smoothed
+	Datacenters *DatacentersState      // nil with one data center
+	Lends       *status.AnywhereTotals // only of Anywhere
+	Draw        *status.Draw           // nil: no draw is planned
+	Lanes       []status.Lane          // nil: no lanes
+	Lent        *status.Lent           // nil for Anywhere and for a damaged record
+	Bound       status.Bound           // of Active, and of New
+	LastHeard   time.Duration          // age of the host's report; 0 at the host, below 0: none received
+	Term        *slot.ParentTerm       // of the loan from Anywhere; nil: none, or it has expired
+	Leave       float64                // slots that become free per second, as measured; 0: unknown
 }
 
 // State returns the state of the room. of is the loan of the calling worker, and opened is how many
@@ -72,7 +65,7 @@ func (c *Counter) State(of slot.LoanID, opened int64) State {
 		Age: c.pool.Age(clk), Refused: refused, Quiet: c.pool.Quiet(clk), Latency: c.latency,
 		Datacenters: sites, Lends: c.lends(), Draw: c.drawState(),
 		Lanes: c.laneStates(), Lent: c.lent(),
-		Bound: Bound{Active: c.pool.Bound(0), New: c.pool.Bound(1)}, Term: c.term(clk),
+		Bound: status.Bound{Active: c.pool.Bound(0), New: c.pool.Bound(1)}, Term: c.term(clk),
 		Leave: c.fore.measured(),
 	}
 }
@@ -84,31 +77,13 @@ func (c *Counter) epoch() uint64 {
 	return c.pool.Record().Name.Epoch
 }
 
-// LentState shows where the slots of users at once are, for operators. Its parts and the called
-// visitors add up to the limit once all presumed loans have returned.
-type LentState struct {
-	Inside  int64         `json:"inside"` // sessions that workers have reported
-	Called  int64         `json:"called"`
-	Free    int64         `json:"free"`    // at the counter
-	Workers []WorkerState `json:"workers"` // those that hold most
-	More    int           `json:"more"`    // workers that are not in the list
-}
-
-// WorkerState is what one worker holds.
-type WorkerState struct {
-	Name string `json:"name"`
-	Held int64  `json:"held"` // slots of users at once: unused, or used and not reported yet
-	New  int64  `json:"new"`  // the same for new users
-	Gone bool   `json:"gone"` // taken back from it: presumed used for a while
-}
-
 // mostWorkers is how many workers are listed. Chosen: the host publishes the list to each node
 // every second.
 const mostWorkers = 64
 
 // lent returns where the slots of users at once are, nil for Anywhere and for a damaged record. The
 // caller holds the lock.
-func (c *Counter) lent() *LentState {
+func (c *Counter) lent() *status.Lent {
 	if c.isAnywhere() || c.damaged != nil {
 		return nil
 	}
@@ -122,12 +97,12 @@ func (c *Counter) lent() *LentState {
 // workersOf returns the workers in a record. A worker that restarted is listed once for each life
 // that still holds something. A worker of another data center that reports here for its visitors
 // has a loan too, and may have the name of a worker here.
-func workersOf(r *slot.Record) *LentState {
-	s := &LentState{Workers: []WorkerState{}}
-	at := map[WorkerState]int{}
+func workersOf(r *slot.Record) *status.Lent {
+	s := &status.Lent{Workers: []status.Worker{}}
+	at := map[status.Worker]int{}
 	for i := range r.Loans {
 		l := &r.Loans[i]
-		w := WorkerState{Name: l.Borrower, Gone: l.Over != 0}
+		w := status.Worker{Name: l.Borrower, Gone: l.Over != 0}
 		k, ok := at[w]
 		if !ok {
 			k = len(s.Workers)
@@ -140,8 +115,10 @@ func workersOf(r *slot.Record) *LentState {
 			}
 		}
 	}
-	s.Workers = slices.DeleteFunc(s.Workers, func(w WorkerState) bool { return w.Gone && w.Held+w.New == 0 })
-	slices.SortFunc(s.Workers, func(a, b WorkerState) int {
+	s.Workers = slices.DeleteFunc(s.Workers, func(w status.Worker) bool {
+		return w.Gone && w.Held+w.New == 0
+	})
+	slices.SortFunc(s.Workers, func(a, b status.Worker) int {
 		return cmp.Or(cmp.Compare(b.Held, a.Held), cmp.Compare(a.Name, b.Name))
 	})
 	if n := len(s.Workers); n > mostWorkers {

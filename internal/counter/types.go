@@ -10,6 +10,7 @@ import (
 	"github.com/headgate/headgate/internal/cluster"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/status"
 )
 
 // The errors of a Counter.
@@ -153,36 +154,27 @@ type Phase uint8
 
 // A Snapshot is what a data center shows the others of a room.
 type Snapshot struct {
-	Datacenter  string          `json:"site"`
-	Home        AnywhereHome    `json:"home"`
-	Life        uint64          `json:"life"`  // of its counter
-	Epoch       uint64          `json:"epoch"` // of its time
-	Time        slot.Time       `json:"time"`
-	Active      int64           `json:"active"` // sessions that were reported
-	Waiting     int64           `json:"waiting"`
-	Called      int64           `json:"called"`
-	Served      uint64          `json:"served"`           // all lower tickets were called
-	Lanes       []uint64        `json:"lanes,omitempty"`  // the same for each lane, by line
-	Passed      []uint64        `json:"passed,omitempty"` // exceptions: lower tickets that still wait
-	New         int64           `json:"new"`              // slots of the window in use
-	Held        int64           `json:"held"`             // slots of the first limit that Anywhere has lent to it
-	Unused      int64           `json:"unused"`           // of Held: used by nobody
-	Workers     int             `json:"workers"`          // workers that borrow there
-	Rate        float64         `json:"rate"`             // calls a second
-	Minutes     []int64         `json:"minutes"`          // new users by minute, the newest first
-	Oldest      time.Duration   `json:"oldest"`           // how long the first visitor has waited
-	Uncertainty time.Duration   `json:"unsure"`           // uncertainty of arrivals, in Anywhere's time
-	Seen        slot.WriteName  `json:"seen"`             // newest write of Anywhere that it knows
-	Lends       *AnywhereTotals `json:"lends,omitempty"`
-}
-
-// AnywhereTotals is the state of Anywhere.
-type AnywhereTotals struct {
-	Limit    int64 `json:"limit"` // of the first limit
-	Free     int64 `json:"free"`
-	Presumed int64 `json:"presumed"` // lent to counters that do not answer
-	Lent     int64 `json:"lent"`     // lent to all counters, including what is presumed
-	Bound    int64 `json:"bound"`    // upper limit of Lent, at the same moment
+	Datacenter  string                 `json:"site"`
+	Home        AnywhereHome           `json:"home"`
+	Life        uint64                 `json:"life"`  // of its counter
+	Epoch       uint64                 `json:"epoch"` // of its time
+	Time        slot.Time              `json:"time"`
+	Active      int64                  `json:"active"` // sessions that were reported
+	Waiting     int64                  `json:"waiting"`
+	Called      int64                  `json:"called"`
+	Served      uint64                 `json:"served"`           // all lower tickets were called
+	Lanes       []uint64               `json:"lanes,omitempty"`  // the same for each lane, by line
+	Passed      []uint64               `json:"passed,omitempty"` // exceptions: lower tickets that still wait
+	New         int64                  `json:"new"`              // slots of the window in use
+	Held        int64                  `json:"held"`             // slots of the first limit that Anywhere has lent to it
+	Unused      int64                  `json:"unused"`           // of Held: used by nobody
+	Workers     int                    `json:"workers"`          // workers that borrow there
+	Rate        float64                `json:"rate"`             // calls a second
+	Minutes     []int64                `json:"minutes"`          // new users by minute, the newest first
+	Oldest      time.Duration          `json:"oldest"`           // how long the first visitor has waited
+	Uncertainty time.Duration          `json:"unsure"`           // uncertainty of arrivals, in Anywhere's time
+	Seen        slot.WriteName         `json:"seen"`             // newest write of Anywhere that it knows
+	Lends       *status.AnywhereTotals `json:"lends,omitempty"`
 }
 
 // Parameters of a Handle. Chosen: a host releases a room within milliseconds, a takeover needs one

@@ -90,6 +90,11 @@ func (v *Visitor) firstWaiting() *Poll {
 // longer counts as polling on time. Chosen: the shortest polling interval.
 const missedBy = time.Second
 
+// Missed reports whether the poll was not answered on time.
+func (p *Poll) Missed() bool {
+	return p.Err != "" || p.AnswerAt == Never || p.AnswerAt-p.DueAt > missedBy
+}
+
 // OnTime reports whether the visitor missed none of its own polls: each was answered within a
 // second of when it was due. Only such visitors have a claim to the order of the line.
 func (v *Visitor) OnTime() bool {
@@ -98,7 +103,7 @@ func (v *Visitor) OnTime() bool {
 		if p.Ask == AskServed {
 			continue // does not reach the server's records
 		}
-		if p.Err != "" || p.AnswerAt == Never || p.AnswerAt-p.DueAt > missedBy {
+		if p.Missed() {
 			return false
 		}
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/status"
 )
 
 // The page with all it loads is 100 KB at most, in few requests, and asks nobody else.
@@ -166,7 +166,7 @@ func TestAttemptsAreOfAnAddress(t *testing.T) {
 
 // roomAt is a room with so many inside, and totals.
 func roomAt(active, waiting, admitted int64) *Room {
-	r := &Room{Status: headgate.Status{Name: "shop", ActiveUsers: active, WaitingUsers: waiting,
+	r := &Room{Room: status.Room{Name: "shop", ActiveUsers: active, WaitingUsers: waiting,
 		TotalActiveUsers: 100, NewUsersPerMinute: 60, SessionDuration: "1m0s", OriginUp: true}}
 	r.Totals.Admitted = admitted
 	return r
@@ -307,7 +307,7 @@ func busyRooms() []Room {
 	for i := range 100 {
 		r := roomAt(int64(i)+900, 0, 0)
 		r.Name, r.Host = fmt.Sprintf("ticket-shop-%d", i), fmt.Sprintf("tickets-%d.shop.example.com", i)
-		r.Path, r.Status.Status, r.MaxWaitSeconds, r.Method = "/", "not_queueing", -1, "fifo"
+		r.Path, r.Room.Status, r.MaxWaitSeconds, r.Method = "/", "not_queueing", -1, "fifo"
 		rooms = append(rooms, *r)
 	}
 	return rooms
@@ -363,7 +363,7 @@ func TestTheStreamOfAHundredRoomsIsSmall(t *testing.T) {
 			r.ActiveUsers, r.WaitingUsers = int64(9000+37*n+i), int64(100_000+n*i)
 			r.NewUsersLastMinute, r.MaxWaitSeconds = int64(400+n+i%7), float64(3000-9*n+i)
 			r.Answers, r.Took = r.Answers+90, r.Took+90*time.Duration(20+(n+i)%9)*time.Millisecond
-			r.Status.Status = "queueing"
+			r.Room.Status = "queueing"
 		}
 		got, _ := second()
 		busy, most = busy+got, max(most, got)
@@ -412,7 +412,7 @@ func TestChangesAddUpToTheWhole(t *testing.T) {
 			case 0:
 				r.ActiveUsers, r.WaitingUsers = rng.Int64N(9), rng.Int64N(3)
 			case 1:
-				r.Status.Event = []*headgate.EventStatus{nil, {Name: "sale"}}[rng.IntN(2)]
+				r.Room.Event = []*status.Event{nil, {Name: "sale"}}[rng.IntN(2)]
 			case 2:
 				r.OriginUp, r.Closed, r.Record.WriteFailing = rng.IntN(
 					2,

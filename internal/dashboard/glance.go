@@ -69,7 +69,7 @@ const refusesAfter = 5
 func showRoom(r *Room, p *point) shown {
 	s := shown{
 		glance: glance{
-			Name: r.Name, Host: r.Host, Path: r.Path, Status: r.Status.Status, Active: r.ActiveUsers,
+			Name: r.Name, Host: r.Host, Path: r.Path, Status: r.Room.Status, Active: r.ActiveUsers,
 			Limit: r.TotalActiveUsers, Waiting: r.WaitingUsers, Minute: r.NewUsersLastMinute,
 			PerMinute: r.NewUsersPerMinute, Wait: asShown(r.MaxWaitSeconds), QueueAll: r.QueueAll,
 			Closed: r.Closed, OriginUp: r.OriginUp, Errors: p.errors,
@@ -78,8 +78,8 @@ func showRoom(r *Room, p *point) shown {
 		Session: r.SessionDuration, Method: r.Method, Shadow: r.Shadow, Message: r.Message,
 		Answers: p.answers, Took: p.took, OneAddress: r.OneAddress,
 	}
-	if r.Status.Event != nil {
-		s.Event = r.Status.Event.Name
+	if r.Room.Event != nil {
+		s.Event = r.Room.Event.Name
 	}
 	if p.answers > 0 {
 		s.glance.Took = max(0.001, asShown(p.took))

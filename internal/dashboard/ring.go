@@ -3,12 +3,12 @@ package dashboard
 import (
 	"time"
 
-	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/status"
 )
 
 // A Room is the current state of a room.
 type Room struct {
-	headgate.Status
+	status.Room
 	Answers int64         // of the origin, since its proxy was made
 	Errors  int64         // of the origin: 5xx, or no response
 	Took    time.Duration // sum of the times until the headers of all answers

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate/internal/limittable"
 	"github.com/headgate/headgate/limit"
 )
 
@@ -25,13 +26,13 @@ const (
 // An attempts limits the sign-in attempts of an address.
 type attempts struct {
 	mu    sync.Mutex
-	table limit.Table
+	table limittable.Table
 	seed  maphash.Seed
 	began time.Time
 }
 
 func (a *attempts) open() error {
-	rules, err := limit.Compile(limit.Rule{Algorithm: limit.SlidingLog, Amount: signIns,
+	rules, err := limittable.Compile(limit.Rule{Algorithm: limit.SlidingLog, Amount: signIns,
 		Window: signInsIn}, nil)
 	if err != nil {
 		return err
@@ -45,7 +46,7 @@ func (a *attempts) open() error {
 func (a *attempts) take(address string) (retry time.Duration, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	d, err := a.table.Take(limit.Time(time.Since(a.began)), maphash.String(a.seed, address), address, 1)
+	d, err := a.table.Take(limittable.Time(time.Since(a.began)), maphash.String(a.seed, address), address, 1)
 	return d.Retry, err == nil && d.Allowed
 }
 

@@ -39,6 +39,9 @@ const (
 	ownerFile  = "node"
 )
 
+// restoring is the content of the format file during a restore.
+const restoring = "headgate-data restoring\n"
+
 // wrong returns an error about a data folder.
 func wrong(err error, dir, text, do string) error {
 	return hint.File(err, fmt.Sprintf("data folder %s: %s", dir, text), do)

@@ -82,9 +82,6 @@ func InUse(dir string) (pid int, used bool, err error) {
 // Done.
 type Filling struct{ f *Folder }
 
-// restoring is the content of the format file during a restore.
-const restoring = "headgate-data restoring\n"
-
 // Fill opens a folder that is empty or missing. The caller must call Close.
 func Fill(dir string) (*Filling, error) {
 	f, err := Open(dir)

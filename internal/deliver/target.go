@@ -10,11 +10,13 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/hint"
+	"github.com/headgate/headgate/internal/keypair"
+	"github.com/headgate/headgate/internal/smallfile"
 	"github.com/headgate/headgate/queue"
 )
 
@@ -139,7 +141,7 @@ func Open(t Target) (*HTTP, error) {
 func (t Target) tls() (*tls.Config, error) {
 	conf := &tls.Config{MinVersion: tls.VersionTLS12}
 	if t.CA != "" {
-		text, err := os.ReadFile(t.CA)
+		text, err := smallfile.ReadPublic(t.CA)
 		if err != nil {
 			return nil, fmt.Errorf("read the target's ca: %w", err)
 		}
@@ -149,9 +151,15 @@ func (t Target) tls() (*tls.Config, error) {
 		}
 	}
 	if t.Certificate != "" {
-		pair, err := tls.LoadX509KeyPair(t.Certificate, t.Key)
-		if err != nil {
-			return nil, fmt.Errorf("read certificate %s and its key %s: %w", t.Certificate, t.Key, err)
+		cert, err := smallfile.ReadPublic(t.Certificate)
+		key, keyErr := smallfile.ReadPublic(t.Key)
+		if err := errors.Join(err, keyErr); err != nil {
+			return nil, fmt.Errorf("read the target's certificate and key: %w", err)
+		}
+		pair, fault := keypair.Parse(cert, key)
+		if fault != nil {
+			return nil, &hint.Error{Do: fault.Hint, Text: fmt.Sprintf("read certificate %s and its key %s: %s",
+				t.Certificate, t.Key, fault.Problem)}
 		}
 		conf.Certificates = []tls.Certificate{pair}
 	}

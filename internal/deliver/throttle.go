@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate/internal/limittable"
 	"github.com/headgate/headgate/limit"
 )
 
@@ -34,7 +35,7 @@ type Throttle struct {
 	mu    sync.Mutex
 	pace  Pace
 	began time.Time
-	table limit.Table // the exact count
+	table limittable.Table // the exact count
 
 	next   time.Time // when the next one may pass at the current rate
 	hungry bool      // a caller had to wait and has not caught up yet
@@ -83,11 +84,11 @@ func (t *Throttle) Change(now time.Time, p Pace) error {
 	return nil
 }
 
-func (t *Throttle) set(now limit.Time, p Pace) error {
+func (t *Throttle) set(now limittable.Time, p Pace) error {
 	if p.Window == 0 {
 		p.Window = time.Second
 	}
-	rules, err := limit.Compile(
+	rules, err := limittable.Compile(
 		limit.Rule{Algorithm: limit.SlidingLog, Amount: p.Amount, Window: p.Window}, nil)
 	if err != nil {
 		return err
@@ -98,11 +99,11 @@ func (t *Throttle) set(now limit.Time, p Pace) error {
 }
 
 // time converts now to the time of the table.
-func (t *Throttle) time(now time.Time) limit.Time {
+func (t *Throttle) time(now time.Time) limittable.Time {
 	if t.began.IsZero() {
 		t.began = now
 	}
-	return limit.Time(max(0, now.Sub(t.began)))
+	return limittable.Time(max(0, now.Sub(t.began)))
 }
 
 // Pass takes n if they may leave now. Otherwise it returns when to try again; the zero time means

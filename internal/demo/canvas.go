@@ -1,31 +1,34 @@
 package demo
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // columns and rows are the size of the picture. Every terminal has at least this size.
 const columns, rows = 80, 24
 
-// A style is a color of the picture, named after its meaning and not after its look.
-type style byte
+// A style is a color of the picture, named after its meaning and not after its look. Its value is
+// the escape sequence.
+type style string
 
 const (
-	plain style = iota
-	soft
-	bold
-	water
-	duck
-	you
-	good
-	bad
-	styles
+	plain style = ""
+	soft  style = "\x1b[2m"
+	bold  style = "\x1b[1m"
+	water style = "\x1b[36m"
+	duck  style = "\x1b[37m"
+	you   style = "\x1b[1;33m"
+	good  style = "\x1b[32m"
+	bad   style = "\x1b[1;31m"
 )
 
-// code returns the escape sequence of the style.
-func (s style) code() string {
-	return [styles]string{
-		plain: "", soft: "\x1b[2m", bold: "\x1b[1m", water: "\x1b[36m", duck: "\x1b[37m",
-		you: "\x1b[1;33m", good: "\x1b[32m", bad: "\x1b[1;31m",
-	}[s]
+// verdict returns the color of a fact.
+func verdict(ok bool) style {
+	if ok {
+		return good
+	}
+	return bad
 }
 
 // A canvas is a picture of characters, each one column wide.
@@ -34,24 +37,30 @@ type canvas struct {
 	tint [rows][columns]style
 }
 
-// put writes text at column x of row y and cuts off what does not fit. It returns the column after
-// the text.
-func (c *canvas) put(x, y int, s style, text string) int {
-	for _, r := range text {
-		if x >= 0 && x < columns && y >= 0 && y < rows {
-			c.cell[y][x], c.tint[y][x] = r, s
+// put writes parts one after another from column x of row y on, and cuts off what does not fit. A
+// style is the style of the parts after it. It returns the column after the last part.
+func (c *canvas) put(x, y int, parts ...any) int {
+	tint := plain
+	for _, part := range parts {
+		if s, ok := part.(style); ok {
+			tint = s
+			continue
 		}
-		x++
+		for _, r := range fmt.Sprint(part) {
+			if x >= 0 && x < columns && y >= 0 && y < rows {
+				c.cell[y][x], c.tint[y][x] = r, tint
+			}
+			x++
+		}
 	}
 	return x
 }
 
-// keys draws in the last row what each key does.
+// keys draws below the picture what each key does.
 func (c *canvas) keys(keys [][2]string) {
 	x := 1
 	for _, k := range keys {
-		x = c.put(x, 22, bold, k[0])
-		x = c.put(x+1, 22, soft, k[1]) + 3
+		x = c.put(x, 22, bold, k[0], soft, " "+k[1]) + 3
 	}
 }
 
@@ -69,7 +78,7 @@ func (c *canvas) line(y, width int, color bool) string {
 			r, s = ' ', plain
 		}
 		if color && s != now {
-			b.WriteString("\x1b[0m" + s.code())
+			b.WriteString("\x1b[0m" + string(s))
 			now = s
 		}
 		b.WriteRune(r)
@@ -78,15 +87,6 @@ func (c *canvas) line(y, width int, color bool) string {
 		b.WriteString("\x1b[0m")
 	}
 	return b.String()
-}
-
-// text returns the whole picture, for tests.
-func (c *canvas) text() string {
-	var b strings.Builder
-	for y := range rows {
-		b.WriteString(c.line(y, columns, false) + "\n")
-	}
-	return strings.TrimRight(b.String(), "\n") + "\n"
 }
 
 // frame returns the picture as bytes for a terminal of this size. The frame starts at the upper
@@ -102,4 +102,52 @@ func (c *canvas) frame(width, height int, color bool) string {
 	}
 	b.WriteString("\x1b[J")
 	return b.String()
+}
+
+// A part is a section of a bar.
+type part struct {
+	n    int
+	tint style
+	mark string
+}
+
+// bar draws parts of a total in width columns. Each part that is not empty has at least one mark.
+func (c *canvas) bar(x, y, of, width int, parts ...part) int {
+	sum, col := 0, 0
+	for _, p := range parts {
+		sum += p.n
+		for end := (sum*width + of - 1) / max(1, of); col < min(end, width); col++ {
+			x = c.put(x, y, p.tint, p.mark)
+		}
+	}
+	for ; col < width; col++ {
+		x = c.put(x, y, soft, "·")
+	}
+	return x
+}
+
+// spark returns a row of bars.
+func spark(values []int) string {
+	most := 1
+	for _, v := range values {
+		most = max(most, v)
+	}
+	marks := []rune(" ▁▂▃▄▅▆▇█")
+	var b strings.Builder
+	for _, v := range values {
+		b.WriteRune(marks[v*(len(marks)-1)/most])
+	}
+	return b.String()
+}
+
+// wrapped breaks text into lines between words.
+func wrapped(text string, width int) (lines []string) {
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		if line != "" && len([]rune(line))+1+len([]rune(word)) > width {
+			lines, line = append(lines, line), ""
+		}
+		line = strings.TrimPrefix(line+" "+word, " ")
+	}
+	return append(lines, line)
 }

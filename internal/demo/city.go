@@ -4,25 +4,47 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
-	"sync"
 	"time"
+
+	"github.com/headgate/headgate/internal/crowd"
 )
 
-// A city is one data center of the demo: its process, its crowd, and what the crowd saw. It may be
-// used by many goroutines at once.
+// A place is the location of a data center.
+type place struct {
+	name  string // of the data center
+	title string
+	x, y  int     // on the map
+	noon  float64 // its busiest time, as a share of a day
+}
+
+// places returns the data centers of the demo from west to east. The first one is the home of
+// Anywhere. The day begins in Delhi, as the sun moves.
+func places() []place {
+	return []place{
+		{name: "sjc", title: "San Jose", x: 10, y: 5, noon: 5. / 6},
+		{name: "lhr", title: "London", x: 37, y: 3, noon: 3. / 6},
+		{name: "del", title: "Delhi", x: 56, y: 6, noon: 1. / 6},
+	}
+}
+
+// busy returns the load of a city, from 0 to 1, where 1 is its busiest hour. The time of day goes
+// from 0 to 1 and wraps around. The city is busy for a third of the day and quiet for the rest.
+func (p *place) busy(day float64) float64 {
+	return math.Pow(max(0, math.Cos(2*math.Pi*(day-p.noon))), 3)
+}
+
+// A city is one data center of the demo: its process, its crowd, and what the crowd saw. The mutex
+// of its node guards all.
 type city struct {
-	place
-	node  *node
+	*node
+	place place
 	judge *judge
 
-	mu     sync.Mutex
-	ready  bool
-	says   outlook
-	at     time.Time // when the data center reported it
+	at     time.Time // of the last report
 	taken  int       // unused slots that newcomers have taken since then
 	off    time.Time // start of the cut; zero: not cut off
 	mended time.Time // when it was last joined again
@@ -31,25 +53,18 @@ type city struct {
 	came   newcomers
 }
 
-// An outlook is the room as one data center sees it.
+// An outlook is all data centers as one of them sees them.
 type outlook struct {
-	state
-	World *struct {
-		Own      string  `json:"own"`
-		Home     string  `json:"home"`
-		Doubt    float64 `json:"uncertainty_seconds"`
-		Anywhere struct {
-			Age      float64 `json:"age_seconds"` // -1: never received
-			Limit    int     `json:"limit"`
-			Free     int     `json:"free"`
-			Presumed int     `json:"presumed"`
-		} `json:"anywhere"`
-		Centers []site `json:"datacenters"`
-	} `json:"datacenters"`
+	Home     string  `json:"home"`
+	Doubt    float64 `json:"uncertainty_seconds"`
+	Anywhere struct {
+		Age float64 `json:"age_seconds"` // -1: never received
+	} `json:"anywhere"`
+	Centers []center `json:"datacenters"`
 }
 
-// A site is one data center as itself or another one sees it.
-type site struct {
+// A center is one data center as itself or another one sees it.
+type center struct {
 	Name    string  `json:"name"`
 	Age     float64 `json:"age_seconds"` // of the snapshot; -1: never received
 	Active  int     `json:"active"`
@@ -59,15 +74,15 @@ type site struct {
 }
 
 // of returns what is known of a data center. It returns the zero value for an unknown one.
-func (o *outlook) of(name string) site {
-	if o.World != nil {
-		for _, s := range o.World.Centers {
-			if s.Name == name {
-				return s
+func (s *saying) of(name string) center {
+	if s.World != nil {
+		for _, c := range s.World.Centers {
+			if c.Name == name {
+				return c
 			}
 		}
 	}
-	return site{Name: name, Age: -1}
+	return center{Name: name, Age: -1}
 }
 
 // A holding is how many slots a data center held at a moment.
@@ -88,73 +103,59 @@ func (t tally) perSecond() (float64, bool) {
 	return (t.n - t.first) / took, took > 0
 }
 
-func newCity(at place, g *gate) *city {
-	return &city{place: at, node: newNode(at.name, g), judge: newJudge(), sent: map[string]tally{}}
-}
+// newcomers are the times of first answers, grouped by what the data center could do when the
+// visitor came.
+type newcomers [3][]time.Duration
 
-// lookEvery is the interval between two looks at a city. Chosen: twice as often as the picture
-// needs to show how slots move. Messages are counted less often.
 const (
-	cityEvery  = 250 * time.Millisecond
-	countEvery = 4 // looks
-	flowOver   = 1500 * time.Millisecond
+	hadSlot = iota // admitted; an unused slot was known
+	gotSlot        // admitted; no unused slot was known
+	hadToWait
 )
 
-// look requests the state of the city's data center, again and again, until ctx is done.
-func (c *city) look(ctx context.Context) error {
-	for n := 0; ; n++ {
-		c.lookOnce(ctx)
-		if n%countEvery == 0 {
-			c.count(ctx)
-		}
-		if !rest(ctx, cityEvery) {
-			return nil
-		}
-	}
+func newCity(at place, n *node) *city {
+	c := &city{place: at, node: n, judge: newJudge(), sent: map[string]tally{}}
+	n.heard = func() { c.hears(time.Now()) }
+	return c
 }
 
-func (c *city) lookOnce(ctx context.Context) {
-	if !c.isReady() {
-		_, err := c.node.ask(ctx, "/readyz", lookTimeout)
-		if err != nil {
-			return
-		}
-	}
-	text, err := c.node.ask(ctx, "/v1/rooms/"+roomName, tellTimeout)
-	var o outlook
-	if err != nil || json.Unmarshal(text, &o) != nil {
-		return
-	}
-	c.saw(&o, time.Now())
-}
+// flowOver is the time over which the picture shows how slots move.
+const flowOver = 1500 * time.Millisecond
 
-func (c *city) isReady() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.ready
-}
-
-// saw stores what the city's data center reported.
-func (c *city) saw(o *outlook, now time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.ready, c.says, c.at, c.taken = true, *o, now, 0
-	c.held = append(c.held, holding{now, o.of(c.name).Held})
+// hears takes in a report of the city's data center. The caller holds mu.
+func (c *city) hears(now time.Time) {
+	c.at, c.taken = now, 0
+	c.held = append(c.held, holding{now, c.says.of(c.name).Held})
 	for len(c.held) > 1 && now.Sub(c.held[0].at) > flowOver {
 		c.held = c.held[1:]
 	}
 }
 
-// takeUnused reports whether the city's data center had an unused slot at the last look that no
-// other newcomer has taken since.
-func (c *city) takeUnused() bool {
+// newcomer is called when a visitor comes. It returns a function that records how long the first
+// answer took.
+func (c *city) newcomer() func(*crowd.Poll) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.taken >= c.says.of(c.name).Unused {
-		return false
+	// An unused slot at the last look that no other newcomer has taken since.
+	had := c.taken < c.says.of(c.name).Unused
+	if had {
+		c.taken++
 	}
-	c.taken++
-	return true
+	return func(p *crowd.Poll) {
+		if p.Err != "" || p.AnswerAt == crowd.Never {
+			return
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		kind := gotSlot
+		switch {
+		case p.State != "":
+			kind = hadToWait
+		case had:
+			kind = hadSlot
+		}
+		c.came[kind] = append(c.came[kind], p.AnswerAt-p.SentAt)
+	}
 }
 
 // sentTo matches a counter of messages sent over the link to another data center.
@@ -162,12 +163,12 @@ const sentTo = `^headgate_datacenter_messages_total\{[^}]*to="([^"]+)"[^}]*\} (\
 
 // count reads how many messages the data center has sent to others.
 func (c *city) count(ctx context.Context) {
-	text, err := c.node.ask(ctx, "/metrics", tellTimeout)
-	if err != nil {
+	var text bytes.Buffer
+	if c.get(ctx, "/metrics", tellTimeout, &text) != nil {
 		return
 	}
 	line := regexp.MustCompile(sentTo)
-	for in := bufio.NewScanner(bytes.NewReader(text)); in.Scan(); {
+	for in := bufio.NewScanner(&text); in.Scan(); {
 		m := line.FindStringSubmatch(in.Text())
 		if m == nil {
 			continue
@@ -209,48 +210,24 @@ func (c *city) isOff() bool {
 
 // joined reports whether the data center has received messages from Anywhere and from all others.
 func (c *city) joined() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.ready || c.says.World == nil || c.says.World.Anywhere.Age < 0 {
-		return false
-	}
-	for _, s := range c.says.World.Centers {
-		if s.Age < 0 {
-			return false
-		}
-	}
-	return true
+	_, _, s := c.now()
+	return s.World != nil && s.World.Anywhere.Age >= 0 &&
+		!slices.ContainsFunc(s.World.Centers, func(o center) bool { return o.Age < 0 })
 }
 
-// busy returns the load of a city, from 0 to 1, where 1 is its busiest hour. The time of day goes
-// from 0 to 1 and wraps around. The city is busy for a third of the day and quiet for the rest.
-func (p *place) busy(day float64) float64 {
-	return math.Pow(max(0, math.Cos(2*math.Pi*(day-p.noon))), 3)
-}
-
-// last returns the last report of the city's data center, and its time.
-func (c *city) last() (outlook, time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.says, c.at
-}
-
-// homeNow returns the data center that hosts Anywhere, as the city's data center knows it; "" if
-// unknown.
-func (c *city) homeNow() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.says.World == nil {
-		return ""
-	}
-	return c.says.World.Home
-}
-
-// holds returns how many slots the city's data center held at the last look.
-func (c *city) holds() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.says.of(c.name).Held
+// A cityScene is what the picture shows of one city.
+type cityScene struct {
+	place
+	Up      bool
+	Active  int
+	Waiting int
+	Held    int
+	Unused  int
+	Flow    int           // slots received recently; below 0: returned
+	Age     float64       // of its snapshot in the home of Anywhere, in seconds; -1: none
+	Off     time.Duration // time since it was cut off; 0: not cut
+	Mended  time.Duration // time since it was joined again; 0: never cut off
+	LetIn   int           // through it, counted by the shop
 }
 
 // scene returns what the picture shows of the city.
@@ -270,4 +247,11 @@ func (c *city) scene(now time.Time) cityScene {
 		s.Flow = c.held[n-1].n - c.held[0].n
 	}
 	return s
+}
+
+// heardAt returns the time of the last report.
+func (c *city) heardAt() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at
 }

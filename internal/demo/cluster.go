@@ -1,136 +1,140 @@
 package demo
 
 import (
-	"errors"
-	"fmt"
-	"net/http"
-	"os"
-	"path/filepath"
+	"context"
 	"time"
-
-	"github.com/headgate/headgate/internal/join"
-	"github.com/headgate/headgate/internal/loopback"
 )
 
-// A cluster is three processes that are one room. They are store nodes: each has a record of who
-// waits and who is inside, so that any one of them may die.
-type cluster struct {
-	nodes    []*node
-	balancer *balancer
-	failed   chan error // a node that ended unexpectedly
+// againAfter is the minimum time that a node killed by the demo stays down. Chosen: long enough to
+// see that the others go on without it.
+const againAfter = 5 * time.Second
+
+// A clustered is the demo of a room that is three processes.
+type clustered struct {
+	*demo
+	*room
+	hosted string          // the last host that was told
+	woken  map[string]bool // the nodes that are up
 }
 
-// storeNodes is the number of store nodes. Three is the smallest number of which one may die.
-const storeNodes = 3
-
-// newCluster writes the join files as headgate cluster init does, and a configuration
-// for each node. It starts nothing.
-func newCluster(program, folder, origin string, l Limits) (*cluster, error) {
-	c := &cluster{failed: make(chan error, 1)}
-	plan := join.Plan{Datacenter: roomName, Peers: map[string]string{}}
-	for i := range storeNodes {
-		name := fmt.Sprintf("n%d", i+1)
-		port, err := loopback.Ports(2) // for workers, and the next one for store nodes
-		if err != nil {
-			return nil, err
-		}
-		plan.Peers[name], plan.Store = loopback.Address(port), append(plan.Store, name)
-	}
-	joins := filepath.Join(folder, "cluster")
-	if _, err := join.Init(joins, plan, time.Now()); err != nil {
-		return nil, err
-	}
-	for _, name := range plan.Store {
-		g := &gate{name: name, program: program, folder: filepath.Join(folder, name), failed: c.failed}
-		if err := os.Mkdir(g.folder, 0o700); err != nil {
-			return nil, err
-		}
-		err := g.settle(origin, l, map[string]any{
-			"cluster": map[string]any{"join": filepath.Join(joins, name+".join")},
-		})
-		if err != nil {
-			return nil, err
-		}
-		c.nodes = append(c.nodes, newNode(name, g))
-	}
-	c.balancer = &balancer{nodes: c.nodes}
-	return c, nil
+func newClustered(d *demo, g *ground) (*clustered, error) {
+	d.judge.patience, d.judge.slack = doubtFor, clusterSlack
+	r, err := g.cluster()
+	return &clustered{demo: d, room: r, woken: map[string]bool{}}, err
 }
 
-func newNode(name string, g *gate) *node {
-	admin := adminClient(g.admin)
-	admin.Timeout = 0 // each request has its own
-	return &node{name: name, gate: g, admin: admin, since: time.Now(), transport: &http.Transport{
-		DialContext: dialer(g.visitors), MaxIdleConnsPerHost: 64, DisableCompression: true,
-		WriteBufferSize: 2 << 10, ReadBufferSize: 4 << 10,
-	}}
-}
-
-// launch starts all nodes at once: the first start of a cluster succeeds only when all nodes are
-// up.
-func (c *cluster) launch() error {
-	for _, n := range c.nodes {
-		if err := n.launch(); err != nil {
-			return err
+// follow records changes of the nodes.
+func (d *clustered) follow(context.Context) {
+	for _, n := range d.nodes {
+		was := d.woken[n.name]
+		if d.woken[n.name] = n.stands() == up; !was && d.woken[n.name] {
+			d.tell("%s is up", n.name)
 		}
 	}
-	return nil
-}
-
-// close kills all nodes. Their folders are removed anyway, and in an orderly shutdown of all at
-// once the nodes would wait for each other.
-func (c *cluster) close() error {
-	var errs []error
-	for _, n := range c.nodes {
-		errs = append(errs, n.kill())
-		n.transport.CloseIdleConnections()
+	host := ""
+	if h := d.host(); h != nil {
+		host = h.name
 	}
-	return errors.Join(errs...)
-}
-
-// host returns the node that hosts the room, or nil if none does.
-func (c *cluster) host() *node {
-	for _, n := range c.nodes {
-		if _, _, s := n.now(); s.hosts {
-			return n
+	if host != d.hosted {
+		d.judge.hostMoved()
+		if host != "" {
+			d.tell("%s hosts the room", host)
 		}
 	}
-	return nil
+	d.hosted = host
+	if d.openFor() > 0 {
+		now := time.Now()
+		r := d.shop.report(now)
+		d.judge.watchIdle(now, &r, d.cfg.Limits, d.quorate())
+	}
 }
 
-// leader returns the name of the node that leads the records, or "" if it is not known.
-func (c *cluster) leader() string {
-	for _, n := range c.nodes {
-		if _, _, s := n.now(); s.leader != "" && c.of(s.leader).stands() != down {
-			return s.leader
+// open waits until the room takes visitors.
+func (d *clustered) open(ctx context.Context) error {
+	return d.await(ctx, func() (string, *node) {
+		if d.whole() {
+			return "", nil
+		}
+		return "the cluster was not ready", d.nodes[0]
+	})
+}
+
+// key acts on a key. 1, 2 and 3 kill that node, or start it again; k kills the host. Before the room
+// is open there is nothing to lose, so it ignores keys.
+func (d *clustered) key(_ context.Context, k byte) {
+	if d.openFor() == 0 {
+		return
+	}
+	d.remark("")
+	switch {
+	case k >= '1' && int(k-'1') < len(d.nodes):
+		n := d.nodes[k-'1']
+		if n.stands() == down {
+			d.startNode(n)
+		} else {
+			d.killNode(n)
+		}
+	case k == 'k' || k == 'K':
+		if h := d.host(); h != nil {
+			d.killNode(h)
+		} else {
+			d.remark("nobody hosts the room just now")
 		}
 	}
-	return ""
 }
 
-// of returns the node with this name. For an unknown name it returns a node that is down.
-func (c *cluster) of(name string) *node {
-	for _, n := range c.nodes {
-		if n.name == name {
-			return n
-		}
+// killNode kills a node as a power failure would. Other goroutines may do so at the same time.
+func (d *clustered) killNode(n *node) {
+	who, said := n.name, "is killed"
+	if n == d.host() {
+		who, said = who+", the host", "is killed, the host of the room"
 	}
-	return &node{gate: &gate{}}
-}
-
-// count returns the number of nodes with this standing.
-func (c *cluster) count(s standing) (k int) {
-	for _, n := range c.nodes {
-		if n.stands() == s {
-			k++
-		}
+	d.judge.killed(who)
+	if err := n.kill(); err != nil {
+		d.fail(err)
+		return
 	}
-	return k
+	d.tell("%s %s", n.name, said)
 }
 
-// whole reports whether the room has all its nodes and a host.
-func (c *cluster) whole() bool { return c.count(up) == len(c.nodes) && c.host() != nil }
+func (d *clustered) startNode(n *node) {
+	if err := n.launch(); err != nil {
+		d.fail(err)
+		return
+	}
+	d.tell("%s is started again", n.name)
+}
 
-// quorate reports whether more than half of the nodes are up, so that records can
-// be written.
-func (c *cluster) quorate() bool { return 2*c.count(up) > len(c.nodes) }
+// killByItself kills the host of the room, unless that must wait, and starts it again a little
+// later, when another node has taken over. A node that starts while nobody hosts the room does not
+// know the counter time yet, and cannot decide whose pass has expired.
+func (d *clustered) killByItself(ctx context.Context) bool {
+	return d.whole() && d.act(ctx, func(ctx context.Context) error {
+		h := d.host()
+		if h == nil {
+			return nil
+		}
+		d.killNode(h)
+		for again := rest(ctx, againAfter); again; again = rest(ctx, lookEvery) {
+			if h.stands() != down { // a key was faster
+				return nil
+			}
+			if d.host() != nil {
+				d.startNode(h)
+				return nil
+			}
+		}
+		return nil
+	})
+}
+
+// show adds the nodes to a scene. Its caller holds mu.
+func (d *clustered) show(s *scene) {
+	host, leader := d.host(), d.leader()
+	for _, n := range d.nodes {
+		is, since, _ := n.now()
+		s.Nodes = append(s.Nodes, nodeScene{Name: n.name, Stands: is, Hosts: n == host,
+			Leads: n.name == leader, For: s.Now.Sub(since), LetIn: s.Shop.By[n.name]})
+	}
+	d.several(s, host != nil && d.quorate())
+}

@@ -6,16 +6,6 @@ import (
 	"time"
 )
 
-// A nodeScene is what the picture shows of a node.
-type nodeScene struct {
-	Name   string
-	Stands standing
-	Hosts  bool          // the room
-	Leads  bool          // the records
-	For    time.Duration // how long it has stood so
-	LetIn  int           // through this node, counted by the shop
-}
-
 // Rows of the picture of a cluster.
 const (
 	flowTop    = 10
@@ -39,7 +29,8 @@ func (s *scene) drawCluster(c *canvas) {
 	c.put(1, truthRow, tint, text)
 	s.drawVerdict(c, verdictTop)
 	s.drawLastKill(c, verdictTop+4)
-	s.drawClusterFoot(c)
+	s.drawFoot(c, [2]string{"1 2 3", "kill a node or start it again"}, [2]string{"k", "kill the host"},
+		[2]string{"q", "quit"})
 }
 
 // drawNode draws a node as a duck: swimming if up, waking if starting, under water if killed.
@@ -52,9 +43,9 @@ func (s *scene) drawNode(c *canvas, y int, n *nodeScene) {
 	case n.Stands == starting:
 		figure, tint, text, of = `__(-)>`, soft, "wakes up, for "+short(n.For), soft
 	case n.Hosts && n.Leads:
-		figure, tint, text = `__(')>`, you, "hosts the room, leads the records"
+		tint, text = you, "hosts the room, leads the records"
 	case n.Hosts:
-		figure, tint, text = `__(')>`, you, "hosts the room"
+		tint, text = you, "hosts the room"
 	case n.Leads:
 		text = "leads the records"
 	}
@@ -63,15 +54,13 @@ func (s *scene) drawNode(c *canvas, y int, n *nodeScene) {
 		c.put(12, y, you, "♥")
 	}
 	c.put(15, y, of, text)
-	x := c.put(51, y, soft, "let in ")
-	c.put(x, y, bold, fmt.Sprint(n.LetIn))
+	c.put(51, y, soft, "let in ", bold, n.LetIn)
 	if s.Keys && s.Open {
-		text := "kills it"
+		text := " kills it"
 		if n.Stands == down {
-			text = "starts it"
+			text = " starts it"
 		}
-		x = c.put(65, y, bold, strings.TrimPrefix(n.Name, "n"))
-		c.put(x+1, y, soft, text)
+		c.put(65, y, bold, strings.TrimPrefix(n.Name, "n"), soft, text)
 	}
 }
 
@@ -103,11 +92,10 @@ func (s *scene) truth() (string, style) {
 	case !s.Up:
 		return "The others take over. Who is inside does not notice.", you
 	case s.Seen.Idle.Now >= tellIdle && !leader:
-		return fmt.Sprintf("Nobody new for %s: they elect who leads the records.",
-			short(s.Seen.Idle.Now)), you
+		return "Nobody new for " + short(s.Seen.Idle.Now) + ": they elect who leads the records.", you
 	case s.Seen.Idle.Now >= tellIdle:
-		return fmt.Sprintf("Nobody new for %s: the host waits to hear who is first in line.",
-			short(s.Seen.Idle.Now)), you
+		return "Nobody new for " + short(s.Seen.Idle.Now) +
+			": the host waits to hear who is first in line.", you
 	case downs > 0:
 		return "Two carry on. One more must not go, or nobody new comes in.", good
 	case ups < len(s.Nodes):
@@ -116,62 +104,32 @@ func (s *scene) truth() (string, style) {
 	return "All is well: go on, kill one.", good
 }
 
-// kept returns in few words what happened to the visitors that were waiting.
-func (k *kill) kept() string {
-	switch {
-	case k.lost > 0:
-		return fmt.Sprintf("%d of %d waiting lost their place", k.lost, k.waiting)
-	case k.waiting == 0:
-		return "nobody was waiting"
-	case k.again == k.waiting:
-		return fmt.Sprintf("all %d waiting have their place", k.again)
-	}
-	return fmt.Sprintf("%d of %d asked since, none lost", k.again, k.waiting)
-}
-
 // tellIdle is the shortest pause in admissions that is shown. Chosen: polling alone takes as long.
 const tellIdle = 3 * time.Second
 
-func (s *scene) drawClusterFoot(c *canvas) {
-	c.put(1, 23, bad, s.Seen.First)
-	if s.Seen.First == "" {
-		c.put(1, 23, bad, s.Note)
+// String returns the node as part of a log line.
+func (n *nodeScene) String() string {
+	switch {
+	case n.Hosts:
+		return n.Name + " hosts"
+	case n.Stands == up:
+		return n.Name + " up"
+	case n.Stands == starting:
+		return n.Name + " starting"
 	}
-	if !s.Keys {
-		return
-	}
-	keys := [][2]string{{"1 2 3", "kill a node or start it again"}, {"k", "kill the host"}, {"q", "quit"}}
-	if !s.Open {
-		keys = keys[2:]
-	}
-	c.keys(keys)
+	return n.Name + " down"
 }
 
-// newsLines begins a log line with what happened since the last one.
-func (s *scene) newsLines(begun time.Time) *strings.Builder {
-	var b strings.Builder
-	for _, n := range s.News {
-		fmt.Fprintf(&b, "%3.0f s  %s\n", n.at.Sub(begun).Seconds(), n.text)
-	}
-	return &b
-}
-
-// clusterLine returns the state as a log line: what happened, and what holds now.
-func clusterLine(s *scene, begun time.Time) string {
-	b := s.newsLines(begun)
+// clusterLine returns the state as a log line.
+func (s *scene) clusterLine(begun time.Time) string {
 	var nodes []string
 	for i := range s.Nodes {
 		nodes = append(nodes, s.Nodes[i].String())
 	}
-	fmt.Fprintf(b, "%3.0f s  %s  ", s.Since.Seconds(), strings.Join(nodes, ", "))
+	line := s.newsLines(begun).String() + strings.Join(nodes, ", ") + "  "
 	if !s.Open {
 		text, _ := s.truth()
-		b.WriteString(text + "\n")
-		return b.String()
+		return line + text + "\n"
 	}
-	t, f := s.Shop.Tight, s.Seen
-	fmt.Fprintf(b, "inside %d of %d  waiting %d  let in %d a minute  most inside %d of %d  over %d  "+
-		"overtaken %d  lost %d  kills %d\n", s.State.Active, s.State.AtOnce, f.Waiting, s.Shop.LastMinute,
-		t.n, t.of, s.Shop.Over, f.Overtaken, f.Lost+f.SentBack, len(f.Kills))
-	return b.String()
+	return line + fmt.Sprintf("inside %d of %d  ", s.State.Active, s.State.AtOnce) + s.flowLine()
 }

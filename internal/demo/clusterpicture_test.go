@@ -89,12 +89,12 @@ func TestClusterLines(t *testing.T) {
 	const want = " 63 s  n1 is killed\n" +
 		" 67 s  n1 down, n2 down, n3 up  inside 18 of 20  waiting 97  let in 112 a minute  " +
 		"most inside 20 of 20  over 0  overtaken 0  lost 0  kills 2\n"
-	if diff := cmp.Diff(want, clusterLine(s, begun)); diff != "" {
+	if diff := cmp.Diff(want, s.line(begun)); diff != "" {
 		t.Error(diff)
 	}
 	const cold = "  3 s  n1 starting, n2 starting, n3 up  " +
 		"They wake up and elect a leader, which takes some 4 to 12 s …\n"
-	if diff := cmp.Diff(cold, clusterLine(all["cluster wakes up"], begun)); diff != "" {
+	if diff := cmp.Diff(cold, all["cluster wakes up"].line(begun)); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -33,8 +33,9 @@ func leftovers(t *testing.T, folder string) []string {
 // TestRoomThatDoesNotStart: the demo says what the room said, and leaves nothing.
 func TestRoomThatDoesNotStart(t *testing.T) {
 	cfg := shortDemo(t, "/bin/false", io.Discard)
-	if _, err := Run(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "did not start") {
-		t.Errorf("%v, want an error that says the room did not start", err)
+	_, err := Run(t.Context(), cfg)
+	if err == nil || !strings.Contains(err.Error(), "the room ended by itself") {
+		t.Errorf("%v, want an error that says how the room ended", err)
 	}
 	cfg.Program = filepath.Join(cfg.Temp, "missing")
 	if _, err := Run(t.Context(), cfg); !errors.Is(err, os.ErrNotExist) {

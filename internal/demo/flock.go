@@ -51,14 +51,6 @@ func newFlock(url string, room http.RoundTripper, n int, j *judge) *flock {
 		arrivals: arrivals, stayMin: stayMin, stayMax: stayMax, awayMin: awayMin, awayMax: awayMax}}
 }
 
-// direct returns a transport to a room of one process, for n visitors at once.
-func direct(addr string, n int) *http.Transport {
-	return &http.Transport{
-		DialContext: dialer(addr), MaxIdleConnsPerHost: n, DisableCompression: true,
-		WriteBufferSize: 2 << 10, ReadBufferSize: 4 << 10,
-	}
-}
-
 // run blocks until ctx is done.
 func (f *flock) run(ctx context.Context) error {
 	var wg sync.WaitGroup
@@ -133,16 +125,4 @@ func (n *named) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header[crowd.VisitorHeader] = []string{strconv.Itoa(n.id)}
 	return n.base.RoundTrip(r)
-}
-
-// rest waits for d and reports whether ctx is still active.
-func rest(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -25,10 +24,8 @@ import (
 // the answers to show people where they are in the line. While the room is down it closes the
 // connection, as the room's own port would.
 type front struct {
-	URL    string // to open in a browser
-	server *http.Server
-	proxy  *httputil.ReverseProxy
-	done   chan error
+	*site
+	URL string // to open in a browser
 
 	mu     sync.Mutex
 	guests map[string]guest // by ticket
@@ -52,9 +49,8 @@ func openFront(addr string, another bool, room http.RoundTripper) (*front, error
 		return nil, &hint.Error{Text: "listen " + addr, Err: err,
 			Do: "another program may use it: set --listen to a free address, or leave it out"}
 	}
-	f := &front{URL: "http://" + dialable(ln.Addr()) + "/", done: make(chan error, 1),
-		guests: map[string]guest{}}
-	f.proxy = &httputil.ReverseProxy{
+	f := &front{URL: "http://" + dialable(ln.Addr()) + "/", guests: map[string]guest{}}
+	f.site = serve(ln, &httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.SetURL(&url.URL{Scheme: "http", Host: p.In.Host}) // the host, from the room's view
 			p.Out.Host = p.In.Host
@@ -65,10 +61,7 @@ func openFront(addr string, another bool, room http.RoundTripper) (*front, error
 		ModifyResponse: f.read,
 		ErrorHandler:   func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 		ErrorLog:       log.New(io.Discard, "", 0),
-	}
-	f.server = &http.Server{Handler: f.proxy, ReadHeaderTimeout: 10 * time.Second,
-		ErrorLog: log.New(io.Discard, "", 0)}
-	go func() { f.done <- f.server.Serve(ln) }()
+	})
 	return f, nil
 }
 
@@ -78,15 +71,6 @@ func dialable(a net.Addr) string {
 		return fmt.Sprintf("127.0.0.1:%d", t.Port)
 	}
 	return a.String()
-}
-
-// close stops the front and waits for its end.
-func (f *front) close() error {
-	err := f.server.Close()
-	if served := <-f.done; !errors.Is(served, http.ErrServerClosed) {
-		err = errors.Join(err, served)
-	}
-	return err
 }
 
 // maxAnswer limits what is read of an answer. The room's answers are below 4 KB.

@@ -17,12 +17,19 @@ import (
 const waitingAnswer = `{"cfWaitingRoom":{},"headgate":{"state":%q,"position":%d,` +
 	`"eta_seconds":%s,"ticket":"abc%d"}}`
 
+// roomAt is a node whose visitors are served by another server.
+func roomAt(s *httptest.Server) *node {
+	n := newNode("n1", "n1", "", "", nil)
+	n.visitors = strings.TrimPrefix(s.URL, "http://")
+	return n
+}
+
 // openTestFront has a front before a room that answers as room says.
 func openTestFront(t *testing.T, room http.HandlerFunc) (*front, *httptest.Server) {
 	t.Helper()
 	inner := httptest.NewServer(room)
 	t.Cleanup(inner.Close)
-	f, err := openFront("127.0.0.1:0", false, direct(strings.TrimPrefix(inner.URL, "http://"), 2))
+	f, err := openFront("127.0.0.1:0", false, roomAt(inner))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,10 +9,6 @@ import (
 	"github.com/headgate/headgate/internal/crowd"
 )
 
-// lateBy is the longest delay of an answer before its visitor no longer counts as polling on time.
-// Chosen: the shortest polling interval.
-const lateBy = time.Second
-
 // pacing is how long before its visitor learns of it a ticket may have been called: the room admits
 // in steps of up to a second. A visitor that has polled on time for less than this is not judged
 // yet.
@@ -31,21 +27,16 @@ const pacing = 1500 * time.Millisecond
 // (docs/protocol.md §8), and its ticket is next again. So both events must lie in the same run of
 // the room. In a cluster an overtaking counts only if it is larger than clusterSlack.
 type judge struct {
-	mu        sync.Mutex
-	visitors  map[int]*waiter
-	admitted  []admission // sorted by at; the last few minutes
-	kills     []*kill
-	tickets   int
-	overtaken int
-	lost      int
-	sentBack  int
-	first     string // the state when the first fault was found
+	mu       sync.Mutex
+	visitors map[int]*waiter
+	admitted []admission // sorted by at; the last few minutes
+	kills    []*kill
+	seen     finding // but for what is computed from the visitors and the kills
 
 	slack    time.Duration // how much earlier a later visitor may be admitted
 	patience time.Duration // how long an overtaking may turn out to be none
 	moved    time.Time     // when the host of the room changed
 	doubts   []doubt
-	idle     idle
 }
 
 // aloneSlack is how much earlier a later visitor may be admitted in a room on one machine. Both are
@@ -98,6 +89,42 @@ type kill struct {
 	age     time.Duration // in a finding: how long ago
 }
 
+// outage returns how long the room was down, as text.
+func (k *kill) outage() string {
+	if k.down == 0 {
+		return fmt.Sprintf("down, %d waiting", k.waiting)
+	}
+	return fmt.Sprintf("back after %.2f s", k.down.Seconds())
+}
+
+// places returns what happened to the waiting visitors, as text.
+func (k *kill) places() string {
+	if k.who == "" && k.down == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("%d were waiting then: %d have their place", k.waiting, k.again)
+	if k.lost > 0 {
+		text += fmt.Sprintf(", %d lost it", k.lost)
+	}
+	if left := k.waiting - k.again - k.lost; left > 0 {
+		text += fmt.Sprintf(", %d have not asked since", left)
+	}
+	return text
+}
+
+// kept returns in few words what happened to the visitors that were waiting.
+func (k *kill) kept() string {
+	switch {
+	case k.lost > 0:
+		return fmt.Sprintf("%d of %d waiting lost their place", k.lost, k.waiting)
+	case k.waiting == 0:
+		return "nobody was waiting"
+	case k.again == k.waiting:
+		return fmt.Sprintf("all %d waiting have their place", k.again)
+	}
+	return fmt.Sprintf("%d of %d asked since, none lost", k.again, k.waiting)
+}
+
 func newJudge() *judge { return &judge{visitors: map[int]*waiter{}} }
 
 // observe receives an event of the visitor id, whose run began at start or a moment later.
@@ -115,15 +142,14 @@ func (j *judge) observe(id int, start time.Time, e crowd.Event) {
 	case crowd.EventAdmitted:
 		j.letIn(id, now)
 	case crowd.EventSentBack:
-		j.sentBack++
+		j.seen.SentBack++
 		j.wrong("visitor %d was inside and was sent back to the line", id)
 	}
 }
 
 // polled checks the answer to a poll of a waiting visitor.
 func (j *judge) polled(id int, w *waiter, start, now time.Time, p *crowd.Poll) {
-	late := p.AnswerAt == crowd.Never || p.AnswerAt-p.DueAt > lateBy
-	if p.Err != "" || late {
+	if p.Missed() {
 		w.onTime = time.Time{}
 	}
 	if p.Err != "" || p.State == "" {
@@ -166,7 +192,7 @@ func (j *judge) confirm(now time.Time) {
 		if now.Sub(d.at) < j.patience {
 			return false
 		}
-		j.overtaken++
+		j.seen.Overtaken++
 		j.wrong("%s", d.what)
 		return true
 	})
@@ -187,7 +213,7 @@ func (j *judge) keeps(id int, w *waiter, p *crowd.Poll) bool {
 	switch {
 	case p.Number == 0 || p.Number == w.number:
 	case w.number == 0:
-		j.tickets++
+		j.seen.Tickets++
 	default:
 		kept = false
 		j.wrong("visitor %d had ticket %d and was given ticket %d", id, w.number, p.Number)
@@ -206,7 +232,7 @@ func (j *judge) keeps(id int, w *waiter, p *crowd.Poll) bool {
 	}
 	if !kept && !w.lost {
 		w.lost = true
-		j.lost++
+		j.seen.Lost++
 	}
 	return kept
 }
@@ -277,8 +303,8 @@ func (j *judge) gone(id int) {
 }
 
 func (j *judge) wrong(format string, args ...any) {
-	if j.first == "" {
-		j.first = fmt.Sprintf(format, args...)
+	if j.seen.First == "" {
+		j.seen.First = fmt.Sprintf(format, args...)
 	}
 }
 
@@ -288,7 +314,7 @@ func (j *judge) killed(who string) *kill {
 	defer j.mu.Unlock()
 	k := &kill{who: who, at: time.Now(), unheard: map[int]bool{}}
 	j.anew(k.at)
-	j.idle.interrupted()
+	j.seen.Idle.interrupted()
 	for id, w := range j.visitors {
 		if w.number > 0 {
 			k.unheard[id] = true
@@ -322,10 +348,10 @@ func (j *judge) watchIdle(now time.Time, r *report, l Limits, quorate bool) {
 		in.waits = in.waits || w.number > 0
 		in.asks = in.asks || w.number > 0 && !w.onTime.IsZero()
 	}
-	j.idle.see(now, r, l, in)
+	j.seen.Idle.see(now, r, l, in)
 	if n := len(j.kills); n > 0 {
 		k := j.kills[n-1]
-		k.idle = max(k.idle, min(j.idle.Now, now.Sub(k.at)))
+		k.idle = max(k.idle, min(j.seen.Idle.Now, now.Sub(k.at)))
 	}
 }
 
@@ -337,7 +363,7 @@ type finding struct {
 	Overtaken int
 	Lost      int
 	SentBack  int
-	First     string
+	First     string // the state when the first fault was found
 	Kills     []kill // without their visitors
 	Idle      idle   // of a cluster
 }
@@ -347,8 +373,8 @@ func (j *judge) finding() finding {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.confirm(time.Now())
-	f := finding{Expected: -1, Tickets: j.tickets, Overtaken: j.overtaken, Lost: j.lost,
-		SentBack: j.sentBack, First: j.first, Idle: j.idle}
+	f := j.seen
+	f.Expected = -1
 	last := uint64(0)
 	for _, w := range j.visitors {
 		if w.number == 0 {

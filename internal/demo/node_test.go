@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/adminclient"
 	"github.com/headgate/headgate/internal/yardstick"
 )
 
@@ -20,34 +21,35 @@ import (
 type played struct {
 	*node
 	busy   atomic.Bool
-	hosts  atomic.Bool
+	lodges atomic.Bool // it hosts the room
 	leader string
 	got    atomic.Int64 // requests of visitors
 	site   *httptest.Server
 }
 
 // playNodes makes nodes n1, n2, … that are started, and looked at until the test ends.
-func playNodes(t *testing.T, n int) ([]*played, *cluster) {
+func playNodes(t *testing.T, n int) ([]*played, *room) {
 	t.Helper()
 	folder := t.TempDir()
 	sleeper := filepath.Join(folder, "sleeper")
 	if err := os.WriteFile(sleeper, []byte("#!/bin/sh\nexec sleep 60\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{failed: make(chan error, 1)}
+	c, failed := &room{}, make(chan error, 1)
 	var all []*played
 	for i := range n {
 		p := &played{leader: "n1"}
 		name := fmt.Sprintf("n%d", i+1)
 		admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			rooms := "[]"
-			if p.hosts.Load() {
+			if p.lodges.Load() {
 				rooms = `["pond"]`
 			}
 			switch {
 			case p.busy.Load():
 				w.WriteHeader(503)
 			case r.URL.Path == "/v1/cluster": // of others it may have heard what is over
+				w.Header().Set("Content-Type", "application/json")
 				fmt.Fprintf(w, `{"leader":%q,"nodes":[{"name":"other","rooms":["pond"]},{"name":%q,"rooms":%s}]}`,
 					p.leader, name, rooms)
 			}
@@ -56,21 +58,24 @@ func playNodes(t *testing.T, n int) ([]*played, *cluster) {
 			p.got.Add(1)
 			fmt.Fprint(w, r.Header.Get(nodeHeader), " ", r.Host)
 		}))
-		g := &gate{name: name, program: sleeper, folder: folder, failed: c.failed,
-			admin:    strings.TrimPrefix(admin.URL, "http://"),
-			visitors: strings.TrimPrefix(p.site.URL, "http://")}
-		p.node = newNode(name, g)
+		p.node = newNode(name, name, sleeper, folder, failed)
+		p.admin, p.about = &adminclient.Client{URL: admin.URL}, "/v1/cluster"
+		p.visitors = strings.TrimPrefix(p.site.URL, "http://")
 		t.Cleanup(func() { p.kill(); admin.Close(); p.site.Close() })
 		if err := p.launch(); err != nil {
 			t.Fatal(err)
 		}
 		all, c.nodes = append(all, p), append(c.nodes, p.node)
 	}
-	c.balancer = &balancer{nodes: c.nodes}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, n)
 	for _, p := range all {
-		go func() { ended <- p.look(ctx) }()
+		go func() {
+			for again := true; again; again = rest(ctx, lookEvery) {
+				p.look(ctx)
+			}
+			ended <- ctx.Err()
+		}()
 	}
 	t.Cleanup(func() {
 		stop()
@@ -94,7 +99,7 @@ func TestNodesAreLookedAt(t *testing.T) {
 	if c.host() != nil || c.whole() || !c.quorate() {
 		t.Error("somebody hosts the room by what another says")
 	}
-	all[1].hosts.Store(true)
+	all[1].lodges.Store(true)
 	eventually(t, "n2 hosts, n1 leads", func() bool {
 		return c.host() == all[1].node && c.leader() == "n1" && c.whole()
 	})
@@ -131,7 +136,7 @@ func TestBalancer(t *testing.T) {
 		}
 		r.Header.Set(nodeHeader, "n9")
 		r.Host = "" // the one in the URL
-		resp, err := c.balancer.RoundTrip(r)
+		resp, err := c.RoundTrip(r)
 		if err != nil {
 			return "", err
 		}
@@ -178,7 +183,7 @@ func TestBalancer(t *testing.T) {
 func TestFrontBeforeNodes(t *testing.T) {
 	_, c := playNodes(t, 2)
 	eventually(t, "all are up", func() bool { return c.count(up) == 2 })
-	f, err := openFront("127.0.0.1:0", false, c.balancer)
+	f, err := openFront("127.0.0.1:0", false, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +213,7 @@ func TestARequestIsSentOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.balancer.RoundTrip(r); err == nil || all[0].got.Load()+all[1].got.Load() != 1 {
+	if _, err := c.RoundTrip(r); err == nil || all[0].got.Load()+all[1].got.Load() != 1 {
 		t.Errorf("%v, asked %d and %d times", err, all[0].got.Load(), all[1].got.Load())
 	}
 }
@@ -216,8 +221,8 @@ func TestARequestIsSentOnce(t *testing.T) {
 // TestClusterKeys: 1, 2, 3 kill a node or start it again, k kills the host.
 func TestClusterKeys(t *testing.T) {
 	all, c := playNodes(t, 3)
-	d := &demo{cluster: c, judge: newJudge(), failed: make(chan error, 1), begun: time.Now()}
-	all[2].hosts.Store(true)
+	d := &clustered{demo: &demo{judge: newJudge(), failed: make(chan error, 1), begun: time.Now()}, room: c}
+	all[2].lodges.Store(true)
 	eventually(t, "the room is whole", c.whole)
 	d.key(t.Context(), '1')
 	if c.count(down) != 0 {
@@ -242,11 +247,11 @@ func TestClusterKeys(t *testing.T) {
 	}
 	eventually(t, "n1 is back", func() bool { return all[0].stands() == up })
 	s := &scene{Now: time.Now(), Shop: report{Here: 7, By: map[string]int{"n1": 5}}}
-	d.clusterScene(s)
-	all[1].hosts.Store(true)
+	d.show(s)
+	all[1].lodges.Store(true)
 	eventually(t, "n2 hosts", func() bool { return c.host() == all[1].node })
 	now := &scene{Now: time.Now()}
-	d.clusterScene(now)
+	d.show(now)
 	if s.Up || !now.Up || !now.Nodes[1].Hosts || now.Nodes[1].Leads || s.State.Active != 7 ||
 		s.Nodes[0].LetIn != 5 || s.Nodes[2].Stands != down || now.News != nil {
 		t.Errorf("%+v, then %+v", s, now)
@@ -264,7 +269,7 @@ func TestClusterKeys(t *testing.T) {
 		t.Errorf("kills %+v", k)
 	}
 	select {
-	case err := <-c.failed:
+	case err := <-c.nodes[0].failed:
 		t.Errorf("an end that was meant is told: %v", err)
 	case err := <-d.failed:
 		t.Error(err)

@@ -23,7 +23,7 @@ func scenes() map[string]*scene {
 	base := func(change func(*scene)) *scene {
 		s := &scene{
 			URL: "http://127.0.0.1:8080/", Since: 67 * time.Second, Limits: limits, Up: true,
-			State: state{Active: 18, AtOnce: 20, PerMin: 180}, Keys: true, Tick: 3,
+			State: state{Active: 18, AtOnce: 20}, Keys: true, Tick: 3,
 			Shop: report{Tight: reach{20, 20}, Fresh: reach{112, 180}, Count: 131, LastMinute: 112,
 				Let: []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 4}},
 			Seen: finding{Waiting: 97, Expected: 61 * time.Second, Tickets: 204},
@@ -65,11 +65,20 @@ func scenes() map[string]*scene {
 	return all
 }
 
+// text returns a whole picture.
+func text(c *canvas) string {
+	var b strings.Builder
+	for y := range rows {
+		b.WriteString(c.line(y, columns, false) + "\n")
+	}
+	return strings.TrimRight(b.String(), "\n") + "\n"
+}
+
 // TestPictures keeps each picture as a file to look at. -rewrite accepts a change.
 func TestPictures(t *testing.T) {
 	all := scenes()
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		got := draw(all[name]).text()
+		got := text(draw(all[name]))
 		file := filepath.Join("testdata", strings.ReplaceAll(name, " ", "_")+".txt")
 		if *rewrite {
 			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {

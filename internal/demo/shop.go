@@ -1,11 +1,9 @@
 package demo
 
 import (
-	"context"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -39,9 +37,8 @@ const (
 // A request counts from the start of its handler to its end. That is inside the time from its first
 // byte to its last, so the shop never counts a visitor too long.
 type shop struct {
+	*site
 	url    string
-	server *http.Server
-	done   chan error
 	begun  time.Time
 	policy string // Content-Security-Policy
 
@@ -60,7 +57,7 @@ func openShop(l Limits) (*shop, error) {
 	}
 	now := time.Now()
 	s := &shop{
-		url: "http://" + ln.Addr().String(), done: make(chan error, 1), begun: now,
+		url: "http://" + ln.Addr().String(), begun: now,
 		stays: newStays(now, l.Session, l.AtOnce, l.PerMinute), by: map[string]int{},
 	}
 	// The style is part of the page. A separate file would be requested after the session has
@@ -68,18 +65,8 @@ func openShop(l Limits) (*shop, error) {
 	sum := sha256.Sum256([]byte(shopCSS))
 	s.policy = "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; " +
 		"frame-ancestors 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
-	s.server = &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second}
-	go func() { s.done <- s.server.Serve(ln) }()
+	s.site = serve(ln, s)
 	return s, nil
-}
-
-// close stops the shop and waits for its end.
-func (s *shop) close() error {
-	err := s.server.Close()
-	if served := <-s.done; !errors.Is(served, http.ErrServerClosed) {
-		err = errors.Join(err, served)
-	}
-	return err
 }
 
 func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -187,13 +174,4 @@ func (s *shop) limitTo(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stays.limitTo(n, time.Now())
-}
-
-// dialer connects to one address, whatever the address in the request. The demo's traffic never
-// leaves this machine.
-func dialer(addr string) func(context.Context, string, string) (net.Conn, error) {
-	d := &net.Dialer{Timeout: 5 * time.Second}
-	return func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return d.DialContext(ctx, "tcp", addr)
-	}
 }

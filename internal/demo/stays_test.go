@@ -20,9 +20,9 @@ type visit struct {
 	last     bool
 }
 
-// play lets the visits happen in order of their beginnings; none overlaps the next
+// visits lets the visits happen in order of their beginnings; none overlaps the next
 // of the same visitor.
-func play(s *stays, visits []visit) {
+func visits(s *stays, visits []visit) {
 	for _, v := range visits {
 		s.begin(v.id, at(v.from))
 		s.end(v.id, at(v.to), v.last)
@@ -56,7 +56,7 @@ func TestStays(t *testing.T) {
 	}
 	for _, tt := range tests {
 		s := newStays(at(0), 10*time.Second, 2, 4)
-		play(s, tt.visits)
+		visits(s, tt.visits)
 		for range 3 { // judged again and again, and counted once
 			s.tally(at(70))
 		}
@@ -81,7 +81,7 @@ func TestStaysUnderALimitThatMoves(t *testing.T) {
 	} {
 		s := newStays(at(-10), time.Minute, 2, 100)
 		s.limitTo(tt.n, at(tt.when))
-		play(s, []visit{{"a", 0, 9, false}, {"b", 0.05, 9, false}, {"c", 3, 9, false}})
+		visits(s, []visit{{"a", 0, 9, false}, {"b", 0.05, 9, false}, {"c", 3, 9, false}})
 		s.tally(at(10))
 		if s.over != tt.over {
 			t.Errorf("%s: %d over, want %d", tt.name, s.over, tt.over)
@@ -90,7 +90,7 @@ func TestStaysUnderALimitThatMoves(t *testing.T) {
 	for came, over := range map[float64]int{1: 0, 2.05: 0, 2.2: 1, 5: 1} {
 		s := newStays(at(-10), time.Minute, 2, 100)
 		s.limitTo(1, at(0.1))
-		play(s, []visit{{"a", 0, 9, false}, {"b", came, 9, false}})
+		visits(s, []visit{{"a", 0, 9, false}, {"b", came, 9, false}})
 		s.tally(at(10))
 		if s.over != over {
 			t.Errorf("lowered at 0.1 s, one more at %v s: %d over, want %d", came, s.over, over)

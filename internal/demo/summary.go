@@ -25,18 +25,14 @@ type Summary struct {
 	report report
 	seen   finding
 
-	cluster bool // the room was one
-	world   *worldSummary
+	more    [][2]string // names and values that only this play has seen
+	cluster bool        // the room was a cluster
+	world   bool        // the room was in several data centers
 }
 
-func (d *demo) summary() *Summary {
-	now := time.Now()
-	s := &Summary{took: now.Sub(d.begun), report: d.shop.report(now), seen: d.finding(),
-		cluster: d.cluster != nil}
-	if d.world != nil {
-		s.world = d.worldSummary(now)
-	}
-	return s
+// add adds a line. A name that is "" continues the line above.
+func (s *Summary) add(name, format string, args ...any) {
+	s.more = append(s.more, [2]string{name, fmt.Sprintf(format, args...)})
 }
 
 // Faults returns the broken promises, one per line; nil when all held.
@@ -83,10 +79,10 @@ func (s *Summary) Write(w io.Writer) error {
 	line("most new in a minute", "%d of %d, as the shop saw it", r.Fresh.n, r.Fresh.of)
 	line("let in over a limit", "%d", r.Over)
 	overtaken, among := "overtaken", ""
-	if s.cluster || s.world != nil {
+	if s.cluster || s.world {
 		overtaken = fmt.Sprintf("overtaken by over %v", clusterSlack)
 	}
-	if s.world != nil {
+	if s.world {
 		among = ", in their own city"
 	}
 	line(overtaken, "%d of %d with a ticket%s", f.Overtaken, f.Tickets, among)
@@ -96,8 +92,10 @@ func (s *Summary) Write(w io.Writer) error {
 		line("nobody new, at most", "%.1f s, though somebody waited and a slot was free",
 			f.Idle.Longest.Seconds())
 	}
-	if s.world != nil {
-		s.world.write(line)
+	if s.world {
+		for _, l := range s.more {
+			line(l[0], "%s", l[1])
+		}
 	} else {
 		line("kills", "%d", len(f.Kills))
 	}
@@ -126,48 +124,4 @@ func (s *Summary) Write(w io.Writer) error {
 	}
 	_, err := fmt.Fprintln(w, "never over, nobody overtaken, no place lost")
 	return err
-}
-
-// outage returns how long the room was down, as text.
-func (k *kill) outage() string {
-	if k.down == 0 {
-		return fmt.Sprintf("down, %d waiting", k.waiting)
-	}
-	return fmt.Sprintf("back after %.2f s", k.down.Seconds())
-}
-
-// places returns what happened to the waiting visitors, as text.
-func (k *kill) places() string {
-	if k.who == "" && k.down == 0 {
-		return ""
-	}
-	text := fmt.Sprintf("%d were waiting then: %d have their place", k.waiting, k.again)
-	if k.lost > 0 {
-		text += fmt.Sprintf(", %d lost it", k.lost)
-	}
-	if left := k.waiting - k.again - k.lost; left > 0 {
-		text += fmt.Sprintf(", %d have not asked since", left)
-	}
-	return text
-}
-
-// printLine prints the state as a log line, once a second.
-func (d *demo) printLine(s *scene) {
-	if d.world != nil {
-		io.WriteString(d.cfg.Out, worldLine(s, d.begun))
-		return
-	}
-	if d.cluster != nil {
-		io.WriteString(d.cfg.Out, clusterLine(s, d.begun))
-		return
-	}
-	t, f := s.Shop.Tight, s.Seen
-	inside := "down"
-	if s.Up {
-		inside = fmt.Sprintf("%d of %d", s.State.Active, s.State.AtOnce)
-	}
-	fmt.Fprintf(d.cfg.Out, "%3.0f s  inside %s  waiting %d  let in %d a minute  "+
-		"most inside %d of %d  over %d  overtaken %d  lost %d  kills %d\n",
-		s.Since.Seconds(), inside, f.Waiting, s.Shop.LastMinute,
-		t.n, t.of, s.Shop.Over, f.Overtaken, f.Lost+f.SentBack, len(f.Kills))
 }

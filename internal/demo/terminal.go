@@ -75,7 +75,8 @@ func (t *terminal) size() (width, height int) {
 	return w.Columns, w.Rows
 }
 
-// listen sends each key until ctx is done or the terminal is closed. spawn runs the reader.
+// listen sends each key until ctx is done or the terminal is closed. spawn runs the reader. It
+// ignores arrow keys and similar sequences, and the letters in them.
 func (t *terminal) listen(ctx context.Context, spawn func(func() error)) <-chan byte {
 	ctx, stop := context.WithCancel(ctx)
 	to, ended := make(chan byte), make(chan struct{})
@@ -85,38 +86,32 @@ func (t *terminal) listen(ctx context.Context, spawn func(func() error)) <-chan 
 	}
 	spawn(func() error {
 		defer close(ended)
-		return t.keys(ctx, to)
+		var b [16]byte
+		var e escape
+		for ctx.Err() == nil {
+			n, err := platform.ReadKeys(t.in, b[:], keyPatience)
+			if errors.Is(err, io.EOF) {
+				err = errors.New("the terminal is gone")
+			}
+			if err != nil {
+				return fmt.Errorf("read a key: %w", err)
+			}
+			if n == 0 {
+				e = none // a byte this long after an Escape is a key of its own
+			}
+			for _, k := range b[:n] {
+				if !e.key(k) {
+					continue
+				}
+				select {
+				case to <- k:
+				case <-ctx.Done():
+				}
+			}
+		}
+		return nil
 	})
 	return to
-}
-
-// keys sends each key until ctx is done or the terminal is closed. It ignores arrow keys and
-// similar sequences, and the letters in them.
-func (t *terminal) keys(ctx context.Context, to chan<- byte) error {
-	var b [16]byte
-	var e escape
-	for ctx.Err() == nil {
-		n, err := platform.ReadKeys(t.in, b[:], keyPatience)
-		if errors.Is(err, io.EOF) {
-			return fmt.Errorf("read a key: the terminal is gone")
-		}
-		if err != nil {
-			return fmt.Errorf("read a key: %w", err)
-		}
-		if n == 0 {
-			e = none // a byte this long after an Escape is a key of its own
-		}
-		for _, k := range b[:n] {
-			if !e.key(k) {
-				continue
-			}
-			select {
-			case to <- k:
-			case <-ctx.Done():
-			}
-		}
-	}
-	return nil
 }
 
 // An escape is the parser state of a control sequence (ECMA-48 §5.4: ESC [, parameters, a final

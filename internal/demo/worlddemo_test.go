@@ -12,12 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/adminclient"
 	"github.com/headgate/headgate/internal/crowd"
 )
 
 // stillDemo is a demo of data centers that are not started, whose visitors have been
 // coming for a while.
-func stillDemo(t *testing.T, since time.Duration) *demo {
+func stillDemo(t *testing.T, since time.Duration) *worldwide {
 	t.Helper()
 	d := &demo{cfg: Config{Limits: WorldLimits(), For: WorldFor}, opened: time.Now().Add(-since),
 		begun: time.Now().Add(-since), judge: newJudge(), failed: make(chan error, 1)}
@@ -26,19 +27,29 @@ func stillDemo(t *testing.T, since time.Duration) *demo {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.shop.close() })
-	if d.world, err = newWorld(built, t.TempDir(), d.shop.url, d.cfg.Limits); err != nil {
+	w, err := newWorldwide(d, &ground{program: built, folder: t.TempDir(), origin: d.shop.url,
+		limits: d.cfg.Limits, failed: d.failed})
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := d.world.close(); err != nil {
+		if err := w.close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return d
+	return w
+}
+
+// playedCity is the node of a city whose answers to operators come from another server.
+func playedCity(i int, admin string) *node {
+	at := places()[i]
+	n := newNode(at.name, at.title, "", "", nil)
+	n.admin, n.process = &adminclient.Client{URL: admin}, &process{}
+	return n
 }
 
 // isCut says which wires are cut.
-func isCut(d *demo) (cut []string) {
+func isCut(d *worldwide) (cut []string) {
 	for _, w := range d.world.wires {
 		if w.mu.Lock(); w.cut {
 			cut = append(cut, w.ends[0]+"-"+w.ends[1])
@@ -61,7 +72,7 @@ func TestKeysCutCities(t *testing.T) {
 		{"3", nil}, {"1", []string{"del-sjc", "lhr-sjc"}},
 	} {
 		for _, k := range []byte(step.keys) {
-			d.worldKey(k)
+			d.key(t.Context(), k)
 		}
 		if got := isCut(d); !slices.Equal(got, step.want) {
 			t.Errorf("step %d: %v are cut, want %v", i, got, step.want)
@@ -70,12 +81,19 @@ func TestKeysCutCities(t *testing.T) {
 			t.Errorf("cuts %+v, want London's to be over, and Delhi's not", d.cuts)
 		}
 	}
-	s := d.worldSummary(time.Now())
-	if len(s.cuts) != 3 || s.cuts[0].title != "London" || s.cuts[2].took == 0 {
-		t.Errorf("cuts %+v, want London, Delhi and San Jose", s.cuts)
+	s := &Summary{took: time.Hour}
+	d.sum(s)
+	var cuts []string
+	for _, l := range s.more {
+		if l[0] == "cut off" {
+			cuts = append(cuts, l[1])
+		}
+	}
+	if len(cuts) != 3 || !strings.HasPrefix(cuts[0], "London") || strings.Contains(cuts[2], " 0.0 s") {
+		t.Errorf("cuts %q, want London, Delhi and San Jose", cuts)
 	}
 	d.opened = time.Time{}
-	if d.worldKey('1'); len(isCut(d)) != 2 {
+	if d.key(t.Context(), '1'); len(isCut(d)) != 2 {
 		t.Error("a key does something before visitors come")
 	}
 }
@@ -83,12 +101,11 @@ func TestKeysCutCities(t *testing.T) {
 // TestDirector cuts London off once in each show, and mends it, if no key was quicker.
 func TestDirector(t *testing.T) {
 	d := stillDemo(t, time.Second)
-	p := &director{demo: d, ready: map[string]bool{}}
 	at := func(share float64, want bool) {
 		t.Helper()
 		now := time.Now()
 		d.opened = now.Add(-time.Duration(share * float64(WorldFor)))
-		p.look(now)
+		d.follow(t.Context())
 		if got := d.world.of(cutCity).isOff(); got != want {
 			t.Errorf("at %.2f of the show London is cut off: %t, want %t", share, got, want)
 		}
@@ -100,7 +117,7 @@ func TestDirector(t *testing.T) {
 	at(cutAt+cutShare+0.02, false)
 	at(0.9, false)
 	at(1+cutAt+0.01, true)
-	d.worldKey('2')
+	d.key(t.Context(), '2')
 	at(1+cutAt+0.02, false)
 	at(1.9, false)
 	var said []string
@@ -147,28 +164,29 @@ func TestCityLooks(t *testing.T) {
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/v1/rooms/" + roomName:
+			w.Header().Set("Content-Type", "application/json")
 			fmt.Fprint(w, body)
 		case "/metrics":
 			fmt.Fprint(w, metrics)
 		}
 	}))
 	defer web.Close()
-	c := newCity(places()[2], &gate{admin: web.Listener.Addr().String()})
-	c.lookOnce(t.Context())
+	c := newCity(places()[2], playedCity(2, web.URL))
+	c.look(t.Context())
 	c.count(t.Context())
-	if !c.isReady() || c.joined() || c.homeNow() != "" || len(c.sent) > 0 {
+	if c.stands() != up || c.joined() || c.says.World != nil || len(c.sent) > 0 {
 		t.Errorf("%+v: want one that is up and alone", c.says)
 	}
 	body = `{"active_users": 17, "datacenters": {"own": "del", "home": "sjc", "uncertainty_seconds": 0.22,
 		"anywhere": {"age_seconds": 0.4, "limit": 60, "free": 11, "presumed": 2}, "datacenters": [
 		{"name": "lhr", "age_seconds": -1, "held": 5},
 		{"name": "del", "active": 17, "waiting": 4, "held": 20, "unused": 3}]}}`
-	c.lookOnce(t.Context())
-	if c.joined() || c.homeNow() != "sjc" || c.holds() != 20 {
+	c.look(t.Context())
+	if c.joined() || c.says.World.Home != "sjc" || c.says.of("del").Held != 20 {
 		t.Errorf("%+v: want one that has not heard of London", c.says)
 	}
 	body = strings.Replace(strings.Replace(body, "-1", "0.3", 1), `"held": 20`, `"held": 26`, 1)
-	c.lookOnce(t.Context())
+	c.look(t.Context())
 	got := c.scene(time.Now())
 	got.place = place{}
 	if want := (cityScene{Up: true, Active: 17, Waiting: 4, Held: 26, Unused: 3, Flow: 26}); got != want ||
@@ -189,14 +207,13 @@ func TestCityLooks(t *testing.T) {
 
 // TestFirstAnswers: the time to a first answer is kept by what the city held.
 func TestFirstAnswers(t *testing.T) {
-	c := newCity(places()[1], &gate{})
+	c := newCity(places()[1], playedCity(1, ""))
 	look := func(unused int) {
-		var o outlook
 		text := fmt.Sprintf(`{"datacenters": {"datacenters": [{"name": "lhr", "unused": %d}]}}`, unused)
-		if err := json.Unmarshal([]byte(text), &o); err != nil {
+		if err := json.Unmarshal([]byte(text), &c.says); err != nil {
 			t.Fatal(err)
 		}
-		c.saw(&o, time.Now())
+		c.hears(time.Now())
 	}
 	visit := func(state string, took time.Duration, problem string) {
 		f := &flock{came: c.newcomer}
@@ -217,11 +234,11 @@ func TestFirstAnswers(t *testing.T) {
 	visit("", 300*time.Millisecond, "")
 	visit("waiting", 9*time.Millisecond, "")
 	visit("", time.Hour, "timeout")
-	s := &worldSummary{cuts: []cutting{
-		{title: "London", took: 12 * time.Second, held: 42, first: 10, after: 31}}}
-	c.sum(s)
+	d := &worldwide{demo: &demo{}, world: &world{cities: []*city{c}},
+		cuts: []cutting{{city: c, took: 12 * time.Second, held: 42, first: 10, after: 31}}}
 	var text strings.Builder
-	sum := &Summary{world: s, report: report{Count: 1}, seen: finding{Tickets: 1}}
+	sum := &Summary{world: true, report: report{Count: 1}, seen: finding{Tickets: 1}}
+	d.sum(sum)
 	if err := sum.Write(&text); err != nil {
 		t.Fatal(err)
 	}
@@ -242,10 +259,11 @@ func TestFirstAnswers(t *testing.T) {
 // TestAWorldThatDoesNotMeet: a city whose data center hears nobody keeps all waiting, and
 // an end while they wait is no error.
 func TestAWorldThatDoesNotMeet(t *testing.T) {
-	w := &world{cities: []*city{newCity(places()[0], &gate{})}}
+	w := &worldwide{demo: &demo{begun: time.Now()},
+		world: &world{cities: []*city{newCity(places()[0], playedCity(0, ""))}}}
 	ctx, stop := context.WithTimeout(t.Context(), 3*lookEvery)
 	defer stop()
-	if err := w.await(ctx); err != nil || ctx.Err() == nil {
+	if err := w.open(ctx); err != nil || ctx.Err() == nil {
 		t.Errorf("%v, %v: want to wait to the end", err, ctx.Err())
 	}
 }

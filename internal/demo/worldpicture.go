@@ -7,29 +7,6 @@ import (
 	"time"
 )
 
-// A worldScene is what the picture shows of the data centers.
-type worldScene struct {
-	Home     string // the data center that hosts Anywhere
-	Free     int    // slots that no data center holds
-	Presumed int    // slots lent to unreachable data centers
-	Cities   []cityScene
-}
-
-// A cityScene is what the picture shows of one city.
-type cityScene struct {
-	place
-	Up      bool
-	Active  int
-	Waiting int
-	Held    int
-	Unused  int
-	Flow    int           // slots received recently; below 0: returned
-	Age     float64       // of its snapshot in the home of Anywhere, in seconds; -1: none
-	Off     time.Duration // time since it was cut off; 0: not cut
-	Mended  time.Duration // time since it was joined again; 0: never cut off
-	LetIn   int           // through it, counted by the shop
-}
-
 // used returns how many of its slots are in use.
 func (c *cityScene) used() int { return max(0, c.Held-c.Unused) }
 
@@ -65,24 +42,16 @@ const narrow = columns
 func (s *scene) isNarrow() bool { return s.Width > 0 && s.Width < narrow }
 
 func (s *scene) drawWorld(c *canvas) {
-	if s.isNarrow() {
-		s.drawTriangle(c)
-		return
-	}
 	c.put(1, 0, bold, "headgate demo --datacenters: three data centers, one room")
 	s.drawClock(c, columns-1)
-	c.put(c.put(1, 1, plain, "Join the line in San Jose: "), 1, you, s.URL)
+	c.put(1, 1, "Join the line in San Jose: ", you, s.URL)
 	for y, line := range worldMap() {
 		c.put(0, mapTop+y, soft, line)
 	}
 	s.drawWays(c)
 	for i := range s.World.Cities {
 		one := &s.World.Cities[i]
-		tint := good
-		if one.Off > 0 || !one.Up {
-			tint = bad
-		}
-		c.put(one.x, one.y, tint, "◉")
+		c.put(one.x, one.y, verdict(one.Off == 0 && one.Up), "◉")
 		c.put(one.x-1, one.y-1, bold, one.name)
 		s.drawCity(c, 1+i*cityWidth, cityTop, one)
 	}
@@ -105,10 +74,9 @@ func (s *scene) drawWays(c *canvas) {
 				switch {
 				case cut && k == len(path)/2:
 					c.put(p[0], p[1], bad, "╳")
-				case cut && k%3 > 0:
-				case cut:
+				case cut && k%3 == 0:
 					c.put(p[0], p[1], bad, "·")
-				default:
+				case !cut:
 					c.put(p[0], p[1], water, "·")
 				}
 			}
@@ -173,32 +141,26 @@ func (s *scene) drawCity(c *canvas, x, y int, one *cityScene) {
 	}
 	if s.Keys && s.Open {
 		key := slices.IndexFunc(s.World.Cities, func(o cityScene) bool { return o.name == one.name })
-		text := "cuts it off"
+		text := " cuts it off"
 		if one.Off > 0 {
-			text = "joins it"
+			text = " joins it"
 		}
-		at = c.put(at+1, y, bold, fmt.Sprint(key+1))
-		c.put(at+1, y, soft, text)
+		c.put(at+1, y, bold, key+1, soft, text)
 	}
 	if !one.Up {
 		c.put(x, y+1, soft, "wakes up")
 		return
 	}
-	at = c.put(x, y+1, soft, "inside ")
-	at = c.put(at, y+1, bold, fmt.Sprint(one.Active))
-	wait, width := "  waiting ", cityBar
-	if s.isNarrow() {
+	wait, width, unused := "  waiting ", cityBar, ""
+	switch {
+	case s.isNarrow():
 		wait, width = " wait ", triangleBar
+	case one.Unused > 0:
+		unused = fmt.Sprintf(", %d unused", one.Unused)
 	}
-	at = c.put(at, y+1, soft, wait)
-	c.put(at, y+1, bold, fmt.Sprint(one.Waiting))
-	drawBar(c, x, y+2, s.Limits.AtOnce, width, []part{{one.used(), good, "■"}, {one.Unused, you, "□"}})
-	at = c.put(x, y+3, soft, "holds ")
-	at = c.put(at, y+3, bold, fmt.Sprint(one.Held))
-	at = c.put(at, y+3, you, flowText(one.Flow))
-	if !s.isNarrow() && one.Unused > 0 {
-		c.put(at, y+3, soft, fmt.Sprintf(", %d unused", one.Unused))
-	}
+	c.put(x, y+1, soft, "inside ", bold, one.Active, soft, wait, bold, one.Waiting)
+	c.bar(x, y+2, s.Limits.AtOnce, width, part{one.used(), good, "■"}, part{one.Unused, you, "□"})
+	c.put(x, y+3, soft, "holds ", bold, one.Held, you, flowText(one.Flow), soft, unused)
 	text, tint := one.seen(s.World.Home)
 	c.put(x, y+4, tint, text)
 }
@@ -230,30 +192,6 @@ func (c *cityScene) seen(home string) (string, style) {
 // twice a second, and the distance is long.
 const freshFor = 3
 
-// A part is a section of a bar.
-type part struct {
-	n    int
-	tint style
-	mark string
-}
-
-// drawBar draws parts of a total in width columns. Each part that is not empty has at least one
-// mark.
-func drawBar(c *canvas, x, y, of, width int, parts []part) int {
-	sum, col := 0, 0
-	for _, p := range parts {
-		sum += p.n
-		end := (sum*width + of - 1) / max(1, of)
-		for ; col < min(end, width); col++ {
-			x = c.put(x, y, p.tint, p.mark)
-		}
-	}
-	for ; col < width; col++ {
-		x = c.put(x, y, soft, "·")
-	}
-	return x
-}
-
 // drawAll draws the limit of the world: used, lent but unused, and free.
 func (s *scene) drawAll(c *canvas, x, y, width int) {
 	used, unused := 0, 0
@@ -261,8 +199,8 @@ func (s *scene) drawAll(c *canvas, x, y, width int) {
 		used += s.World.Cities[i].used()
 		unused += s.World.Cities[i].Unused
 	}
-	x = drawBar(c, x, y, s.Limits.AtOnce, width, []part{{used, good, "■"}, {unused, you, "□"}})
-	c.put(x+1, y, bold, fmt.Sprintf("%d of %d used", used, s.Limits.AtOnce))
+	x = c.bar(x, y, s.Limits.AtOnce, width, part{used, good, "■"}, part{unused, you, "□"})
+	c.put(x+1, y, bold, used, " of ", s.Limits.AtOnce, " used")
 }
 
 // worldWords returns one line on what happens now.
@@ -327,26 +265,18 @@ const (
 func abs(n int) int { return max(n, -n) }
 
 func (s *scene) drawWorldFoot(c *canvas) {
-	c.put(1, 23, bad, s.Seen.First)
-	if !s.Keys {
-		return
-	}
-	keys := [][2]string{{"1 2 3", "cut a city off, or join it again"}, {"q", "quit"}}
+	cut := "cut a city off, or join it again"
 	if s.isNarrow() {
-		keys[0][1] = "cut it off, or join it"
+		cut = "cut it off, or join it"
 	}
-	if !s.Open {
-		keys = keys[1:]
-	}
-	c.keys(keys)
+	s.drawFoot(c, [2]string{"1 2 3", cut}, [2]string{"q", "quit"})
 }
 
-// worldLine returns the state as a log line: what happened, and what holds now.
-func worldLine(s *scene, begun time.Time) string {
+// worldLine returns the state as a log line.
+func (s *scene) worldLine(begun time.Time) string {
 	b := s.newsLines(begun)
-	fmt.Fprintf(b, "%3.0f s  ", s.Since.Seconds())
-	text, _ := s.worldWords()
 	if !s.Open {
+		text, _ := s.worldWords()
 		b.WriteString(text + "\n")
 		return b.String()
 	}

@@ -82,11 +82,11 @@ func TestWorldLines(t *testing.T) {
 	const want = " 63 s  London is cut off, with 42 slots\n" +
 		" 67 s  San Jose 7 in, 0 wait, 9 held  London 41 in, 14 wait, 42 held, cut off  " +
 		"Delhi 8 in, 0 wait, 8 held  most in 60 of 60  over 0  overtaken 0  lost 0\n"
-	if diff := cmp.Diff(want, worldLine(s, begun)); diff != "" {
+	if diff := cmp.Diff(want, s.line(begun)); diff != "" {
 		t.Error(diff)
 	}
 	const cold = " 67 s  Three data centers wake up and find each other …\n"
-	if diff := cmp.Diff(cold, worldLine(all["world wakes up"], begun)); diff != "" {
+	if diff := cmp.Diff(cold, all["world wakes up"].line(begun)); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -98,7 +98,7 @@ func TestTriangleIsNarrow(t *testing.T) {
 			continue
 		}
 		s.Width = 40
-		for line := range strings.Lines(draw(s).text()) {
+		for line := range strings.Lines(text(draw(s))) {
 			line = strings.TrimRight(line, "\n")
 			said := s.Seen.First != "" && strings.Contains(line, s.Seen.First)
 			if n := len([]rune(line)); n > 40 && !said {
@@ -118,7 +118,7 @@ func TestBars(t *testing.T) {
 		{59, 1, "■■■■■■■■■■"}, {63, 9, "■■■■■■■■■■"}, {30, 6, "■■■■■□····"},
 	} {
 		c := &canvas{}
-		drawBar(c, 0, 0, 60, 10, []part{{tt.used, good, "■"}, {tt.unused, you, "□"}})
+		c.bar(0, 0, 60, 10, part{tt.used, good, "■"}, part{tt.unused, you, "□"})
 		if got := c.line(0, columns, false); got != tt.want {
 			t.Errorf("%d used, %d unused: %s, want %s", tt.used, tt.unused, got, tt.want)
 		}
@@ -130,7 +130,7 @@ func TestFlowsMove(t *testing.T) {
 	at := func(flow, tick int) string {
 		s := scenes()["world full"]
 		s.World.Cities[2].Flow, s.Tick = flow, tick
-		return draw(s).text()
+		return text(draw(s))
 	}
 	if still := at(0, 3); strings.ContainsAny(still, "»«") {
 		t.Errorf("something moves though nothing flows:\n%s", still)

@@ -7,107 +7,55 @@ import (
 	"time"
 )
 
-// newcomers are the times of first answers, grouped by what the data center could do when the
-// visitor came.
-type newcomers struct {
-	slots []time.Duration // admitted; an unused slot was known
-	lent  []time.Duration // admitted; no unused slot was known
-	line  []time.Duration // had to wait
-}
-
-func (n *newcomers) note(had, in bool, took time.Duration) {
-	switch {
-	case !in:
-		n.line = append(n.line, took)
-	case had:
-		n.slots = append(n.slots, took)
-	default:
-		n.lent = append(n.lent, took)
+// sum adds the lines about data centers.
+func (d *worldwide) sum(s *Summary) {
+	var letIn, sent []string
+	var came newcomers
+	var doubt time.Duration // uncertainty of the order between cities, measured; 0: unknown
+	for _, c := range d.cities {
+		letIn = append(letIn, fmt.Sprintf("%s %d", c.title, s.report.By[c.name]))
+		c.mu.Lock()
+		for kind, took := range c.came {
+			came[kind] = append(came[kind], took...)
+		}
+		if c.says.World != nil {
+			doubt = max(doubt, time.Duration(c.says.World.Doubt*float64(time.Second)))
+		}
+		var to []string
+		for _, p := range places() {
+			if n, ok := c.sent[p.name].perSecond(); ok {
+				to = append(to, fmt.Sprintf("%.1f to %s", n, p.title))
+			}
+		}
+		c.mu.Unlock()
+		if to != nil {
+			sent = append(sent, c.title+" "+strings.Join(to, ", "))
+		}
 	}
-}
-
-// add adds the answers of another city.
-func (n *newcomers) add(o *newcomers) {
-	n.slots = append(n.slots, o.slots...)
-	n.lent = append(n.lent, o.lent...)
-	n.line = append(n.line, o.line...)
-}
-
-// A worldSummary is the part of a Summary about data centers.
-type worldSummary struct {
-	letIn []string // admissions through each city
-	cuts  []cutting
-	came  newcomers
-	doubt time.Duration // uncertainty of the order between cities, measured; 0: unknown
-	sent  []string      // messages a second, by sender
-}
-
-func (d *demo) worldSummary(now time.Time) *worldSummary {
-	r := d.shop.report(now)
-	s := &worldSummary{}
-	for _, c := range d.world.cities {
-		s.letIn = append(s.letIn, fmt.Sprintf("%s %d", c.title, r.By[c.name]))
-		c.sum(s)
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	s.add("let in through", "%s", strings.Join(letIn, ", "))
 	for _, k := range d.cuts {
 		if k.took == 0 {
-			k.took, k.after = now.Sub(k.at), r.By[k.city.name]
+			k.took, k.after = d.begun.Add(s.took).Sub(k.at), s.report.By[k.city.name]
 		}
-		s.cuts = append(s.cuts, k)
-	}
-	return s
-}
-
-// sum adds the results of one city.
-func (c *city) sum(s *worldSummary) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s.came.add(&c.came)
-	if c.says.World != nil {
-		s.doubt = max(s.doubt, time.Duration(c.says.World.Doubt*float64(time.Second)))
-	}
-	var sent []string
-	for _, p := range places() {
-		if n, ok := c.sent[p.name].perSecond(); ok {
-			sent = append(sent, fmt.Sprintf("%.1f to %s", n, p.title))
-		}
-	}
-	if sent != nil {
-		s.sent = append(s.sent, c.title+" "+strings.Join(sent, ", "))
-	}
-}
-
-// write prints the lines about data centers.
-func (s *worldSummary) write(line func(name, format string, args ...any)) {
-	line("let in through", "%s", strings.Join(s.letIn, ", "))
-	for _, k := range s.cuts {
-		line("cut off", "%s for %.1f s: it held %d slots, and let in %d meanwhile",
-			k.title, k.took.Seconds(), k.held, k.after-k.first)
+		s.add("cut off", "%s for %.1f s: it held %d slots, and let in %d meanwhile",
+			k.city.title, k.took.Seconds(), k.held, k.after-k.first)
 	}
 	name := "first answer, median"
-	for _, a := range []struct {
-		took []time.Duration
-		when string
-	}{
-		{s.came.slots, "let in; a slot was unused at the last look"},
-		{s.came.lent, "let in; none was: lent, or came free"},
-		{s.came.line, "told to wait"},
-	} {
-		if len(a.took) > 0 {
-			line(name, "%d ms, of %d %s", median(a.took).Milliseconds(), len(a.took), a.when)
+	for kind, when := range []string{hadSlot: "let in; a slot was unused at the last look",
+		gotSlot: "let in; none was: lent, or came free", hadToWait: "told to wait"} {
+		if took := came[kind]; len(took) > 0 {
+			s.add(name, "%d ms, of %d %s", median(took).Milliseconds(), len(took), when)
 			name = ""
 		}
 	}
-	if s.doubt > 0 {
-		line("order between cities", "certain to %d ms, as they measured", s.doubt.Milliseconds())
+	if doubt > 0 {
+		s.add("order between cities", "certain to %d ms, as they measured", doubt.Milliseconds())
 	}
-	for i, sent := range s.sent {
-		line([]string{"messages a second", ""}[min(i, 1)], "%s", sent)
+	for i, one := range sent {
+		s.add([]string{"messages a second", ""}[min(i, 1)], "%s", one)
 	}
-	line("delays one way", "%s", distanceList())
-	line("", "chosen: about half of usual round trips")
+	s.add("delays one way", "%s", distanceList())
+	s.add("", "chosen: about half of usual round trips")
 }
 
 // distanceList returns the distances between the cities, as text.
@@ -116,15 +64,12 @@ func distanceList() string {
 	ps := places()
 	for i := range ps {
 		for j := i + 1; j < len(ps); j++ {
-			d := distances()[endsOf(ps[i].name, ps[j].name)]
+			d := distances()[[2]string{min(ps[i].name, ps[j].name), max(ps[i].name, ps[j].name)}]
 			all = append(all, fmt.Sprintf("%s–%s %d ms", ps[i].name, ps[j].name, d.Milliseconds()))
 		}
 	}
 	return strings.Join(all, ", ")
 }
-
-// endsOf returns the ends of the wire between two data centers.
-func endsOf(a, b string) [2]string { return [2]string{min(a, b), max(a, b)} }
 
 // median returns the median; all must not be empty.
 func median(all []time.Duration) time.Duration {

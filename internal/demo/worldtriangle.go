@@ -1,9 +1,6 @@
 package demo
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // Measures of the triangle: it fits 40 columns.
 const (
@@ -62,22 +59,7 @@ func (s *scene) drawSides(c *canvas) {
 // drawShortVerdict draws in three lines what the shop and the visitors saw.
 func (s *scene) drawShortVerdict(c *canvas, y int) {
 	t, v := s.Shop.Tight, &s.Seen
-	tint := good
-	if s.Shop.Over+v.Overtaken+v.Lost+v.SentBack > 0 {
-		tint = bad
-	}
+	tint := verdict(s.Shop.Over+v.Overtaken+v.Lost+v.SentBack == 0)
 	c.put(1, y, tint, fmt.Sprintf("most inside %d of %d, over %d", t.n, t.of, s.Shop.Over))
 	c.put(1, y+1, tint, fmt.Sprintf("lost %d, overtaken %d of %d", v.Lost+v.SentBack, v.Overtaken, v.Tickets))
-}
-
-// wrapped breaks text into lines between words.
-func wrapped(text string, width int) (lines []string) {
-	line := ""
-	for word := range strings.FieldsSeq(text) {
-		if line != "" && len([]rune(line))+1+len([]rune(word)) > width {
-			lines, line = append(lines, line), ""
-		}
-		line = strings.TrimPrefix(line+" "+word, " ")
-	}
-	return append(lines, line)
 }

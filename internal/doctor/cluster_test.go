@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/embedded"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/cluster"
@@ -27,6 +26,7 @@ import (
 	"github.com/headgate/headgate/internal/loopback"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/internal/yardstick"
+	"github.com/headgate/headgate/status"
 )
 
 // A town is a cluster on this machine, of real engines with real certificates.
@@ -521,8 +521,8 @@ func TestTheHeadgateThatRunsIsAsked(t *testing.T) {
 	r.wants(t, "ports", Warning, "answers as n1, but no headgate works in the data folder")
 }
 
-func headgateNode(name string, skew float64) headgate.Node {
-	return headgate.Node{Name: name, Alive: true, Skew: skew}
+func headgateNode(name string, skew float64) status.Node {
+	return status.Node{Name: name, Alive: true, Skew: skew}
 }
 
 func asked(r *Running) func(context.Context) (*Running, error) {

@@ -28,11 +28,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/status"
 )
 
 // A State is the severity of a result.
@@ -64,7 +64,7 @@ type Report struct {
 // A Running is what a running headgate reports about itself.
 type Running struct {
 	About   api.About
-	Rooms   []headgate.Status
+	Rooms   []status.Room
 	Cluster *api.Cluster // nil: not requested, or Alone
 	Alone   bool         // not part of a cluster
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/join"
+	"github.com/headgate/headgate/internal/keypair"
 )
 
 // endsSoon is how long before its expiry a certificate causes a warning, as in headgate run and
@@ -59,15 +60,13 @@ func (x *examiner) authority(c *finding) {
 
 // lasts reports when a certificate expires.
 func (x *examiner) lasts(cert *x509.Certificate, what, do string) {
-	now := x.cfg.Now()
-	switch {
-	case now.After(cert.NotAfter):
-		x.say(Fault, fmt.Sprintf("%s: expired at %s: no node takes it", what, exact(cert.NotAfter)), do)
-	case now.Before(cert.NotBefore):
-		x.say(Fault, fmt.Sprintf("%s: not valid before %s", what, exact(cert.NotBefore)),
-			"check the clock of this machine, and of the one that made it")
-	case cert.NotAfter.Sub(now) < endsSoon:
-		x.say(Warning, fmt.Sprintf("%s: it ends at %s", what, exact(cert.NotAfter)), do)
+	switch when, text := keypair.At(cert, x.cfg.Now(), endsSoon); when {
+	case keypair.Over:
+		x.say(Fault, fmt.Sprintf("%s: %s: no node takes it", what, text), do)
+	case keypair.Early:
+		x.say(Fault, what+": "+text, "check the clock of this machine, and of the one that made it")
+	case keypair.Ending:
+		x.say(Warning, what+": "+text, do)
 	default:
 		x.ok("%s, until %s", what, day(cert.NotAfter))
 	}
@@ -142,8 +141,6 @@ func whose(leaf *x509.Certificate, domain string) string {
 	}
 	return strconv.Quote(leaf.Subject.CommonName)
 }
-
-func exact(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 

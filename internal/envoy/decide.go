@@ -4,9 +4,10 @@ import (
 	"context"
 	"time"
 
-	"github.com/headgate/headgate/ratelimit"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/headgate/headgate/ratelimit"
 )
 
 // decide requests a decision from the limiter. Descriptors that return hits, that only query or

@@ -22,4 +22,16 @@
 // # Limits of the package
 //
 // It holds no counters and reads no files. It sends no quota and no dynamic metadata.
+//
+// # The files
+//
+// From the top down:
+//
+//	serve              bytes to requests, and requests that are too large
+//	rls                the Service: reads a request
+//	answer, decide     its answer with headers, and its decision by the limiter
+//	override           limits that requests bring along
+//	call               the state of a request
+//	parse, nodes       the files of rules: what they mean, and their YAML
+//	rules              from a descriptor to its limit and key
 package envoy

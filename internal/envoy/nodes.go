@@ -1,11 +1,7 @@
 package envoy
 
 import (
-	"bytes"
-	"cmp"
-	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"math"
 	"slices"
@@ -13,109 +9,50 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
-	"go.yaml.in/yaml/v4/plugin/loaderlimits"
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/suggest"
 )
 
+// maxLevels is the maximum nesting of descriptors. Chosen: Envoy's own lists have 2 to 5 levels.
+const maxLevels = 32
+
 const (
 	maxFile   = 4 << 20         // bytes. Chosen: about 30,000 descriptors
 	maxValues = 500_000         // chosen: an alias may name a list that contains aliases
-	maxFaults = 50              // faults shown. Chosen, as in internal/config
-	mostKept  = 1000            // faults kept; the first ones are shown. Chosen
 	maxDepth  = 3*maxLevels + 8 // YAML levels: a list, a group and an indent for each
 )
 
 // A parser walks the nodes of a file and collects all faults.
 type parser struct {
-	file    string
+	config.Reader
 	rules   *Rules
-	faults  []*config.Fault
-	values  int  // nodes visited; those behind an alias count each time
-	merging int  // depth of nested << keys
-	more    int  // faults that are not kept
-	stopped bool // maxValues is reached: later faults are not the file's
+	merging int // depth of nested << keys
+}
+
+func newParser(file string) *parser {
+	return &parser{rules: &Rules{domains: map[string]*domain{}}, Reader: config.Reader{
+		File: file, MostBytes: maxFile, MostValues: maxValues, MostLevels: maxDepth,
+		Large: "make several files of it, one for each domain",
+		Empty: "begin with domain: and a name",
+		Two:   "make a file of each",
+		Deep:  "use fewer levels",
+		Wide:  "write out what aliases repeat",
+	}}
 }
 
 func (p *parser) fault(key string, n *yaml.Node, hint, format string, args ...any) {
-	if p.stopped {
-		return
-	}
-	if len(p.faults) == mostKept {
-		p.more++
-		return
-	}
-	f := &config.Fault{File: p.file, Key: key, Hint: hint, Problem: fmt.Sprintf(format, args...)}
+	f := &config.Fault{File: p.File, Key: key, Hint: hint, Problem: fmt.Sprintf(format, args...)}
 	if n != nil {
 		f.Line, f.Column = n.Line, n.Column
 	}
-	p.faults = append(p.faults, f)
+	p.Add(f)
 }
 
-// err joins the faults in the order of the file.
-func (p *parser) err() error {
-	slices.SortStableFunc(p.faults, func(a, b *config.Fault) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
-	})
-	var errs []error
-	for i, f := range p.faults {
-		if i == maxFaults {
-			errs = append(errs, fmt.Errorf("%s: and %d more faults", p.file, len(p.faults)-i+p.more))
-			break
-		}
-		errs = append(errs, f)
-	}
-	return errors.Join(errs...)
-}
-
-// load parses the text and returns the root node. It returns nil after a fault.
-func (p *parser) load(text []byte) *yaml.Node {
-	if len(text) > maxFile {
-		p.fault("", nil, "make several files of it, one for each domain", "is larger than 4 MB")
-		return nil
-	}
-	loader, err := yaml.NewLoader(bytes.NewReader(text), yaml.WithUniqueKeys(false),
-		yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth))))
-	var doc, second yaml.Node
-	if err == nil {
-		err = loader.Load(&doc)
-	}
-	if err == nil {
-		if err = loader.Load(&second); err == nil {
-			p.fault("", &second, "make a file of each", "has more than one document")
-			return nil
-		}
-	}
-	if !errors.Is(err, io.EOF) {
-		at := &yaml.Node{}
-		problem := err.Error()
-		if e, ok := errors.AsType[*yaml.LoadError](err); ok {
-			at.Line, at.Column, problem = e.Mark.Line, e.Mark.Column, e.Message
-		}
-		p.fault("", at, "check colons, quotes and indentation here and above",
-			"is not valid YAML: %s", problem)
-		return nil
-	}
-	if len(doc.Content) == 0 || null(doc.Content[0]) {
-		p.fault("", nil, "begin with domain: and a name", "is empty")
-		return nil
-	}
-	return p.follow(doc.Content[0])
-}
-
-// follow resolves an alias and counts the node. After maxValues it returns an empty node, because a
-// list that contains itself grows with each level.
+// follow resolves an alias. After maxValues it returns an empty node, because a list that contains
+// itself grows with each level.
 func (p *parser) follow(n *yaml.Node) *yaml.Node {
-	if p.values++; p.values == maxValues {
-		p.faults = p.faults[:min(len(p.faults), mostKept-1)]
-		p.fault("", nil, "write out what aliases repeat", "has more than %d values", maxValues)
-		p.stopped = true
-	}
-	if n.Kind == yaml.AliasNode {
-		n = n.Alias
-	}
-	if n == nil || p.stopped {
+	if n = p.Resolve(n); n == nil || p.Stopped {
 		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"}
 	}
 	return n
@@ -129,9 +66,9 @@ func (p *parser) mapping(key string, n *yaml.Node, known string) map[string]*yam
 	}
 	found := map[string]*yaml.Node{}
 	var merged []*yaml.Node
-	for i := 0; i+1 < len(n.Content) && !p.stopped; i += 2 {
+	for i := 0; i+1 < len(n.Content) && !p.Stopped; i += 2 {
 		k, v := p.follow(n.Content[i]), p.follow(n.Content[i+1])
-		full := strings.TrimPrefix(key+"."+shown(k.Value), ".")
+		full := strings.TrimPrefix(key+"."+formatKey(k.Value), ".")
 		switch {
 		case k.Tag == "!!merge":
 			merged = append(merged, v)
@@ -165,7 +102,7 @@ func (p *parser) merge(key string, n *yaml.Node, known string, into map[string]*
 	}
 	for _, g := range groups {
 		g = p.follow(g)
-		if p.stopped || p.merging > most {
+		if p.Stopped || p.merging > most {
 			return
 		}
 		for k, v := range p.mapping(key, g, known) {
@@ -213,7 +150,7 @@ func (p *parser) items(key string, n *yaml.Node) iter.Seq2[string, *yaml.Node] {
 		}
 		for i, item := range n.Content {
 			item = p.follow(item)
-			if p.stopped || !yield(key+"["+strconv.Itoa(i)+"]", item) {
+			if p.Stopped || !yield(key+"["+strconv.Itoa(i)+"]", item) {
 				return
 			}
 		}
@@ -258,8 +195,8 @@ func (p *parser) whole(key string, n *yaml.Node) uint32 {
 	return uint32(v)
 }
 
-// shown returns a key in the form for messages.
-func shown(key string) string {
+// formatKey returns a key in the form for messages.
+func formatKey(key string) string {
 	if q := quote(key); q != `"`+key+`"` || strings.ContainsAny(key, ". ") {
 		return q
 	}

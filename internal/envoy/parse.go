@@ -24,17 +24,14 @@ const (
 	replaceKeys = "name"
 )
 
-// maxLevels is the maximum nesting of descriptors. Chosen: Envoy's own lists have 2 to 5 levels.
-const maxLevels = 32
-
 // ParseRules parses one file of the reference rate limit service, which is one domain. name is the
 // name of the file in errors. The error joins one [*config.Fault] for each mistake, with its
 // position.
 func ParseRules(name string, text []byte) (*Rules, error) {
-	p := &parser{file: name, rules: &Rules{domains: map[string]*domain{}}}
-	root := p.load(text)
+	p := newParser(name)
+	root := p.Load(text)
 	if root == nil {
-		return nil, p.err()
+		return nil, p.Err()
 	}
 	fields := p.mapping("", root, fileKeys)
 	d := &domain{file: name, top: node{next: map[string]*node{}}}
@@ -43,7 +40,7 @@ func ParseRules(name string, text []byte) (*Rules, error) {
 		p.fault("domain", root, "write domain: and a name", "is missing or empty")
 	}
 	p.descriptors(spot{key: "descriptors", path: []string{id}}, fields["descriptors"], &d.top)
-	if err := p.err(); err != nil {
+	if err := p.Err(); err != nil {
 		return nil, err
 	}
 	p.rules.domains[id] = d
@@ -200,26 +197,3 @@ func (p *parser) algorithm(key string, n *yaml.Node) limit.Algorithm {
 }
 
 const units = "second minute hour day week month year"
-
-// windowOf returns the length of a unit, as UnitToDivider of the reference does
-// (src/utils/utilities.go): a month has 30 days and a year 365.
-func windowOf(unit pb.RateLimitResponse_RateLimit_Unit) (time.Duration, bool) {
-	const day = 24 * time.Hour
-	switch unit {
-	case pb.RateLimitResponse_RateLimit_SECOND:
-		return time.Second, true
-	case pb.RateLimitResponse_RateLimit_MINUTE:
-		return time.Minute, true
-	case pb.RateLimitResponse_RateLimit_HOUR:
-		return time.Hour, true
-	case pb.RateLimitResponse_RateLimit_DAY:
-		return day, true
-	case pb.RateLimitResponse_RateLimit_WEEK:
-		return 7 * day, true
-	case pb.RateLimitResponse_RateLimit_MONTH:
-		return 30 * day, true
-	case pb.RateLimitResponse_RateLimit_YEAR:
-		return 365 * day, true
-	}
-	return 0, false
-}

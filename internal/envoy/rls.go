@@ -3,27 +3,15 @@ package envoy
 import (
 	"context"
 	"errors"
-	"math"
 	"sync/atomic"
-	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/headgate/headgate/limit"
 	"github.com/headgate/headgate/ratelimit"
-)
-
-// Limits of a call. Chosen: Envoy sends one descriptor for each action list of a route, so only a
-// few.
-const (
-	maxDescriptors = 1000
-	maxEntries     = 100
-	maxAllEntries  = 10_000 // of all descriptors
 )
 
 // A Config configures a Service.
@@ -90,24 +78,6 @@ func failure(err error) error {
 	}
 	return status.Error(code, err.Error())
 }
-
-// A call is the state of one request.
-type call struct {
-	lines []line
-	over  bool
-}
-
-// A line is the state of one descriptor.
-type line struct {
-	rule    *rule // nil: not limited
-	cost    int64 // 0 only queries, a negative cost returns
-	ask     ratelimit.Check
-	verdict ratelimit.Result
-	over    bool
-}
-
-// limited reports whether the limiter decides about the line.
-func (l *line) limited() bool { return l.rule != nil && !l.rule.unlimited }
 
 // read checks a request and finds the limits of its descriptors.
 func (s *Service) read(req *pb.RateLimitRequest) (*call, error) {
@@ -198,82 +168,4 @@ func (c *call) replace() {
 			l.rule = nil
 		}
 	}
-}
-
-// answer converts the result to Envoy's message.
-func (c *call) answer(h Headers) *pb.RateLimitResponse {
-	statuses := make([]pb.RateLimitResponse_DescriptorStatus, len(c.lines))
-	r := &pb.RateLimitResponse{
-		OverallCode: pb.RateLimitResponse_OK,
-		Statuses:    make([]*pb.RateLimitResponse_DescriptorStatus, len(c.lines)),
-	}
-	if c.over {
-		r.OverallCode = pb.RateLimitResponse_OVER_LIMIT
-	}
-	for i := range c.lines {
-		c.lines[i].fill(&statuses[i])
-		r.Statuses[i] = &statuses[i]
-	}
-	r.ResponseHeadersToAdd = h.of(c)
-	return r
-}
-
-// fill sets the status of a line.
-func (l *line) fill(s *pb.RateLimitResponse_DescriptorStatus) {
-	s.Code = pb.RateLimitResponse_OK
-	switch {
-	case l.rule == nil:
-		return
-	case l.rule.unlimited:
-		s.LimitRemaining = math.MaxUint32
-		return
-	case l.over:
-		s.Code = pb.RateLimitResponse_OVER_LIMIT
-	}
-	s.CurrentLimit = l.current()
-	s.LimitRemaining = uint32(min(max(0, l.verdict.Remaining), math.MaxUint32))
-	s.DurationUntilReset = durationpb.New(l.verdict.Reset)
-}
-
-// current returns the limit of a line that is in force now. Operators can change limits at run
-// time.
-func (l *line) current() *pb.RateLimitResponse_RateLimit {
-	shown, in := l.rule.shown, l.verdict.Limit
-	if in == nil {
-		return shown
-	}
-	amount, own := in.Overrides[l.ask.Key]
-	if !own {
-		amount = in.Amount
-	}
-	amount = min(amount, math.MaxUint32)
-	if amount == int64(shown.GetRequestsPerUnit()) && in.Window == l.rule.window {
-		return shown
-	}
-	now := &pb.RateLimitResponse_RateLimit{RequestsPerUnit: uint32(amount), Unit: shown.GetUnit(),
-		UnitMultiplier: shown.GetUnitMultiplier(), Name: shown.GetName()}
-	if in.Window != l.rule.window {
-		now.Unit, now.UnitMultiplier = unitOf(in.Window)
-	}
-	return now
-}
-
-// unitOf returns a window as a unit and a multiplier. A window that is not a number of whole
-// seconds has none.
-func unitOf(window time.Duration) (pb.RateLimitResponse_RateLimit_Unit, *wrapperspb.UInt32Value) {
-	for _, u := range [...]pb.RateLimitResponse_RateLimit_Unit{pb.RateLimitResponse_RateLimit_DAY,
-		pb.RateLimitResponse_RateLimit_HOUR, pb.RateLimitResponse_RateLimit_MINUTE,
-		pb.RateLimitResponse_RateLimit_SECOND} {
-		switch unit, _ := windowOf(u); {
-		case window == unit:
-			return u, nil
-		case window%unit == 0:
-			return u, wrapperspb.UInt32(uint32(window / unit)) // fits: 366 days have fewer than 2^32 seconds
-		}
-	}
-	return pb.RateLimitResponse_RateLimit_UNKNOWN, nil
-}
-
-func invalid(format string, args ...any) error {
-	return status.Errorf(codes.InvalidArgument, format, args...)
 }

@@ -12,6 +12,7 @@ import (
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
 	"github.com/headgate/headgate/ratelimit"
 )
 
@@ -211,4 +212,27 @@ func limitName(path ...string) string {
 	}
 	hash := "//" + hex.EncodeToString(h.Sum(nil)[:bits/8])
 	return strings.TrimRight(name[:min(len(name), most-len(hash))], "/") + hash
+}
+
+// windowOf returns the length of a unit, as UnitToDivider of the reference does
+// (src/utils/utilities.go): a month has 30 days and a year 365.
+func windowOf(unit pb.RateLimitResponse_RateLimit_Unit) (time.Duration, bool) {
+	const day = 24 * time.Hour
+	switch unit {
+	case pb.RateLimitResponse_RateLimit_SECOND:
+		return time.Second, true
+	case pb.RateLimitResponse_RateLimit_MINUTE:
+		return time.Minute, true
+	case pb.RateLimitResponse_RateLimit_HOUR:
+		return time.Hour, true
+	case pb.RateLimitResponse_RateLimit_DAY:
+		return day, true
+	case pb.RateLimitResponse_RateLimit_WEEK:
+		return 7 * day, true
+	case pb.RateLimitResponse_RateLimit_MONTH:
+		return 30 * day, true
+	case pb.RateLimitResponse_RateLimit_YEAR:
+		return 365 * day, true
+	}
+	return 0, false
 }

@@ -129,7 +129,7 @@ func TestFaultsOfRules(t *testing.T) {
 		"domain":    {"descriptors: []\n", "a.yaml:1:1: domain: is missing", "domain:"},
 		"long":      {strings.Repeat("x", 1000) + ": v\n", `xxx"…: there is no such`, "domain"},
 		"two":       {"domain: a\n---\ndomain: b\n", "has more than one document", "a file of each"},
-		"tab":       {"domain: a\n\tb: c\n", "a.yaml:2:", "indentation"},
+		"tab":       {"domain: a\n\tb: c\n", "a.yaml:2:", "with spaces"},
 		"unknown":   {head + "  valeu: v\n", "a.yaml:4:3: descriptors[0].valeu: there is no", "mean value?"},
 		"elsewhere": {head + "  unit: day\n", "descriptors[0].unit: there is no such", "below rate_limit"},
 		"shadow": {rate + "{unit: day, shadow_mode: true}\n",
@@ -181,7 +181,7 @@ func TestAllFaultsAtOnce(t *testing.T) {
 		t.Errorf("%d faults, want 5: %v", n, err)
 	}
 	_, err = ParseRules("a.yaml", []byte("domain: d\ndescriptors:\n"+strings.Repeat("- 1\n", 100)))
-	if err == nil || !strings.HasSuffix(err.Error(), "and 50 more faults") {
+	if err == nil || !strings.HasSuffix(err.Error(), "and 50 more faults from here on") {
 		t.Errorf("not cut: %v", err)
 	}
 }

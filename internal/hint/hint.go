@@ -12,14 +12,15 @@ import (
 
 // An Error says what failed, and what to do.
 type Error struct {
-	Text string
-	Do   string // what to do about it
-	Err  error  // the cause, or nil
+	Text  string
+	Do    string // what to do about it
+	Err   error  // the cause, or nil
+	Quiet bool   // Text says the cause in better words: Error leaves it out
 }
 
 // Error returns the text and the cause, without the hint.
 func (e *Error) Error() string {
-	if e.Err != nil {
+	if e.Err != nil && !e.Quiet {
 		return e.Text + ": " + e.Err.Error()
 	}
 	return e.Text

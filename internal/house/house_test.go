@@ -15,6 +15,7 @@ func rules() []rule {
 	return []rule{
 		{"names", Names},
 		{"glossary", Glossary},
+		{"package size", PackageSize},
 		{"root size", RootSize},
 		{"goroutines", func(t *Tree) []Fault { return Goroutines(t, waiters()) }},
 		{"sleeps", Sleeps},

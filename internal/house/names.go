@@ -25,6 +25,27 @@ func Names(t *Tree) []Fault {
 	return faults
 }
 
+// packageFiles limits the code files of a package, and its test files: a longer list is not read. The
+// scenarios of a cluster have one judge and one stage, and a file for each kind.
+const packageFiles, clusterTests = 25, 37
+
+// PackageSize limits the number of files in each package.
+func PackageSize(t *Tree) []Fault {
+	code, tests := map[string]int{}, map[string]int{"tests/cluster": packageFiles - clusterTests}
+	var faults []Fault
+	for _, f := range t.Go {
+		count, kind := code, "code"
+		if f.Test {
+			count, kind = tests, "test"
+		}
+		if count[f.Dir]++; count[f.Dir] == packageFiles+1 {
+			faults = append(faults, Fault{Path: f.Dir, Text: fmt.Sprintf(
+				"the package has more than %d %s files: move some into a package of their own", packageFiles, kind)})
+		}
+	}
+	return faults
+}
+
 // rootFiles and rootLines limit the root package. It is the public face of the room; anything
 // beyond that belongs in its own package.
 const rootFiles, rootLines = 14, 3900

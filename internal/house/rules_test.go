@@ -76,9 +76,12 @@ func shapeCases() []bad {
 	return []bad{
 		{"folder", "names", one("internal/util/a.txt", ""), "not util"},
 		{"file", "names", one("slot/helpers_test.go", ok), "not helpers"},
-		{"files", "root size", roots(rootFiles + 1), "the root package has 15 files"},
+		{"files", "root size", files("", ".go", rootFiles+1), "the root package has 15 files"},
 		{"lines", "root size", one("a.go", ok+strings.Repeat("\n", rootLines)), "3902 lines"},
 		{"tests", "root size", one("a_test.go", ok+strings.Repeat("\n", rootLines)), ""},
+		{"many", "package size", files("a/", ".go", packageFiles+1), "25 code files"},
+		{"many tests", "package size", files("", "_test.go", packageFiles+1), "25 test files"},
+		{"both", "package size", files("a/", ".go", packageFiles), ""},
 		{"elsewhere", "root size", one("slot/a.go", ok+strings.Repeat("\n", rootLines)), ""},
 		{"left out", "names", one("tests/node_modules/util.txt", ""), ""},
 		{"word", "glossary", worded("func StayOf() {}"), "StayOf: write session"},
@@ -94,10 +97,10 @@ func worded(code string) map[string]string {
 		glossaryPage: "| session | a time inside | stay |\n| data center | a cluster | site |\n"}
 }
 
-func roots(n int) map[string]string {
+func files(before, after string, n int) map[string]string {
 	files := map[string]string{}
 	for i := range n {
-		files[string(rune('a'+i))+".go"] = "package x\n"
+		files[before+string(rune('a'+i))+after] = "package x\n"
 	}
 	return files
 }

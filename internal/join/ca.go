@@ -5,7 +5,20 @@ import (
 	"encoding/pem"
 	"slices"
 	"time"
+
+	"github.com/headgate/headgate/internal/keypair"
 )
+
+// validity checks a certificate against the clock.
+func validity(c *x509.Certificate, now time.Time, renew string) *Fault {
+	switch when, text := keypair.At(c, now, 0); when {
+	case keypair.Over:
+		return fault(renew, "%s", text)
+	case keypair.Early:
+		return fault("check the clock of this machine", "%s", text)
+	}
+	return nil
+}
 
 // CheckCA checks the PEM of the CA of another data center; nil means it is valid. It must be
 // limited to the names of that data center, as headgate cluster init makes it, so that it is
@@ -26,12 +39,10 @@ func CheckCA(b []byte, datacenter string, now time.Time) *Fault {
 		case !slices.Equal(c.PermittedDNSDomains, []string{domainOf(datacenter)[1:]}):
 			return fault(hint, "is not the CA of the data center %s, but of %s",
 				datacenter, quote(c.Subject.CommonName))
-		case now.After(c.NotAfter):
-			return fault("make a new cluster there with headgate cluster init, and copy its ca.pem",
-				"is over since %s", c.NotAfter.UTC().Format(time.RFC3339))
-		case now.Before(c.NotBefore):
-			return fault("check the clock of this machine", "is not valid before %s",
-				c.NotBefore.UTC().Format(time.RFC3339))
+		}
+		const renew = "make a new cluster there with headgate cluster init, and copy its ca.pem"
+		if f := validity(c, now, renew); f != nil {
+			return f
 		}
 		some = true
 	}

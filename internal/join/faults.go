@@ -187,13 +187,23 @@ func (p *Plan) checkStore() *Fault {
 
 // checkPorts rejects addresses that collide: each node uses a port and the next one.
 func (p *Plan) checkPorts() *Fault {
+	if a, b, ok := SharedPort(p.Peers, 2); ok {
+		return fault("give each node two ports of its own, such as 7422, 7424 and 7426",
+			"%s and %s share a port: each needs its own and the next", a, b)
+	}
+	return nil
+}
+
+// SharedPort returns two nodes whose ports collide, if each uses so many ports from its own on. The
+// addresses must be valid.
+func SharedPort(peers map[string]string, ports int) (a, b string, shared bool) {
 	type place struct {
 		node, host string
 		port       int
 	}
 	var places []place
-	for _, name := range slices.Sorted(maps.Keys(p.Peers)) {
-		host, port, _ := net.SplitHostPort(p.Peers[name]) // validated by CheckAddress
+	for _, name := range slices.Sorted(maps.Keys(peers)) {
+		host, port, _ := net.SplitHostPort(peers[name]) // validated by CheckAddress
 		n, _ := strconv.Atoi(port)
 		places = append(places, place{name, strings.ToLower(host), n})
 	}
@@ -202,12 +212,11 @@ func (p *Plan) checkPorts() *Fault {
 	})
 	for i := 1; i < len(places); i++ {
 		a, b := places[i-1], places[i]
-		if a.host == b.host && b.port-a.port < 2 {
-			return fault("give each node two ports of its own, such as 7422, 7424 and 7426",
-				"%s and %s share a port: each needs its own and the next", a.node, b.node)
+		if a.host == b.host && b.port-a.port < ports {
+			return a.node, b.node, true
 		}
 	}
-	return nil
+	return "", "", false
 }
 
 // Faults returns all faults of a join file at a given time. It checks names and addresses first,

@@ -55,7 +55,7 @@ type File struct {
 // IsStore reports whether the node stores the records, together with the others of Store.
 func (f *File) IsStore() bool { return slices.Contains(f.Store, f.Node) }
 
-// Read reads a join file. The error is an [*smallfile.Error].
+// Read reads a join file. The error is an [*hint.Error].
 func Read(file string) (*File, error) {
 	b, err := smallfile.ReadSecret(file)
 	if err != nil {

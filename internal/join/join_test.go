@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/smallfile"
 )
 
@@ -95,8 +96,8 @@ func TestNothingIsOverwritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Init(dir, threeNodes(), time.Now())
-	e, ok := errors.AsType[*smallfile.Error](err)
-	if !ok || e.Problem != "is there already" || e.File != old || e.Hint() == "" {
+	e, ok := errors.AsType[*hint.Error](err)
+	if !ok || e.Error() != old+": is there already" || e.Hint() == "" {
 		t.Errorf("got %v", err)
 	}
 	left, _ := filepath.Glob(filepath.Join(dir, "*"))
@@ -179,13 +180,13 @@ func TestNodeNeedsTheCAOfInit(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := Node(dir, "w7", time.Now())
-		e, ok := errors.AsType[*smallfile.Error](err)
+		e, ok := errors.AsType[*hint.Error](err)
 		if !ok || !strings.Contains(e.Error(), tt.want) || e.Hint() == "" {
 			t.Errorf("%s: got %v, want %s", tt.name, err, tt.want)
 		}
 	}
 	_, err := Node(made(t, threeNodes(), time.Now().AddDate(-11, 0, 0)), "w7", time.Now())
-	if err == nil || !strings.Contains(err.Error(), "ca.pem: is over since ") {
+	if err == nil || !strings.Contains(err.Error(), "ca.pem: expired at ") {
 		t.Errorf("old CA: got %v", err)
 	}
 }
@@ -214,7 +215,7 @@ func TestReadSaysWhyAFileIsNone(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := Read(file)
-		e, ok := errors.AsType[*smallfile.Error](err)
+		e, ok := errors.AsType[*hint.Error](err)
 		if !ok || e.Error() != file+": "+tt.want || e.Hint() == "" || strings.Contains(e.Error(), "hunter2") {
 			t.Errorf("%s: got %v, want %s", tt.name, err, tt.want)
 		}
@@ -296,13 +297,13 @@ func TestFaultsOfAFile(t *testing.T) {
 		{"no listen", "n1", func(f *File) { f.Listen = "" }, now, "listen: is missing on a store node"},
 		{"bad listen", "n1", func(f *File) { f.Listen = "7422" }, now, `listen: "7422" is not an address`},
 		{"no CA", "n1", func(f *File) { f.CA = "" }, now, "ca: holds no certificate"},
-		{"no cert", "n1", func(f *File) { f.Cert = "" }, now, "cert: failed to find any PEM data"},
-		{"no key", "n1", func(f *File) { f.Key = "" }, now, "key: failed to find any PEM data"},
+		{"no cert", "n1", func(f *File) { f.Cert = "" }, now, "cert: holds no certificate"},
+		{"no key", "n1", func(f *File) { f.Key = "" }, now, "key: holds no private key"},
 		{"another key", "n1", func(f *File) { f.Key = read(t, dir, "n2").Key }, now,
 			"key: private key does not match"},
 		{"another CA", "n1", func(f *File) { f.CA = read(t, second, "n2").CA }, now,
 			"cert: is not signed by the CA of the cluster"},
-		{"over", "n1", func(*File) {}, now.AddDate(2, 0, 1), "cert: is over since "},
+		{"over", "n1", func(*File) {}, now.AddDate(2, 0, 1), "cert: expired at "},
 		{"early", "n1", func(*File) {}, now.Add(-2 * time.Hour), "cert: is not valid before "},
 		{"other node", "n1", func(f *File) { f.Node = "n2" }, now, `cert: is of the node "n1", not of n2`},
 		{"other center", "n1", func(f *File) { f.Datacenter = "del" }, now,

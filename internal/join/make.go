@@ -16,6 +16,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/smallfile"
 )
 
@@ -51,7 +52,7 @@ type plan struct {
 
 // Init creates a cluster in dir, which it creates: the CA, a join file for each store node, and one
 // that all workers may share. The plan must have no faults. It returns the names of the files, and
-// overwrites none. The error is an [*smallfile.Error].
+// overwrites none. The error is an [*hint.Error].
 func Init(dir string, p Plan, now time.Time) ([]string, error) {
 	ca, err := newCA(p, now)
 	if err != nil {
@@ -81,7 +82,7 @@ func Init(dir string, p Plan, now time.Time) ([]string, error) {
 
 // Node creates another join file in the dir of Init: for a store node of the plan, for the shared
 // worker, or for a worker with its own name. It returns the name of the file, and overwrites none.
-// The error is an [*smallfile.Error] or a [*Fault].
+// The error is an [*hint.Error] or a [*Fault].
 func Node(dir, name string, now time.Time) (string, error) {
 	ca, err := openCA(dir, now)
 	if err != nil {
@@ -174,9 +175,9 @@ func openCA(dir string, now time.Time) (*authority, error) {
 }
 
 // lost adds a better hint to the error of a missing file.
-func lost(err error, hint string) error {
-	if e, ok := errors.AsType[*smallfile.Error](err); ok && errors.Is(e.Err, fs.ErrNotExist) {
-		return smallfile.From(e.Err, e.File, e.Problem, hint)
+func lost(err error, do string) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return &hint.Error{Text: err.Error(), Do: do, Err: err, Quiet: true}
 	}
 	return err
 }
@@ -192,9 +193,8 @@ func (ca *authority) parse(dir string, now time.Time) error {
 	if ca.cert, err = x509.ParseCertificate(block.Bytes); err != nil {
 		return smallfile.Wrong(file, "holds no certificate that can be read", "restore it from a copy")
 	}
-	if now.After(ca.cert.NotAfter) {
-		return smallfile.Wrong(file, "is over since "+ca.cert.NotAfter.UTC().Format(time.RFC3339),
-			"make a new cluster with headgate cluster init")
+	if f := validity(ca.cert, now, "make a new cluster with headgate cluster init"); f != nil {
+		return smallfile.Wrong(file, f.Problem, f.Hint)
 	}
 	file = filepath.Join(dir, keyFile)
 	if block, _ = pem.Decode(ca.keyPEM); block == nil {

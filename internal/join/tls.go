@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/headgate/headgate/internal/keypair"
 )
 
 // soon is how long before its expiry a certificate causes a warning. Chosen: enough time to bring a
@@ -75,15 +77,15 @@ func (f *File) pair() (*proof, []*Fault) {
 	if !p.roots.AppendCertsFromPEM([]byte(f.CA)) {
 		faults = append(faults, fault("give the ca.pem of the cluster", "holds no certificate").in("ca"))
 	}
-	var err error
-	p.cert, err = tls.X509KeyPair([]byte(f.Cert), []byte(f.Key))
-	if err != nil {
-		field := "key"
-		if strings.Contains(err.Error(), "certificate input") || strings.HasPrefix(err.Error(), "x509") {
-			field = "cert"
+	cert, wrong := keypair.Parse([]byte(f.Cert), []byte(f.Key))
+	if wrong != nil {
+		field := "cert"
+		if wrong.InKey {
+			field = "key"
 		}
-		faults = append(faults, fault(remake, "%s", strings.TrimPrefix(err.Error(), "tls: ")).in(field))
+		faults = append(faults, fault(remake, "%s", wrong.Problem).in(field))
 	}
+	p.cert = cert
 	return p, faults
 }
 
@@ -98,12 +100,8 @@ func (f *File) prove(now time.Time) (*proof, []*Fault) {
 	bad := func(hint, format string, args ...any) (*proof, []*Fault) {
 		return nil, collect(fault(hint, format, args...).in("cert"))
 	}
-	switch {
-	case now.After(leaf.NotAfter):
-		return bad(renew, "is over since %s", leaf.NotAfter.UTC().Format(time.RFC3339))
-	case now.Before(leaf.NotBefore):
-		return bad("check the clock of this machine", "is not valid before %s",
-			leaf.NotBefore.UTC().Format(time.RFC3339))
+	if f := validity(leaf, now, renew); f != nil {
+		return nil, collect(f.in("cert"))
 	}
 	for _, use := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
 		_, err := leaf.Verify(x509.VerifyOptions{Roots: p.roots, CurrentTime: now,

@@ -13,13 +13,12 @@ import (
 )
 
 // These constants limit a room's own page. The first is Cloudflare's. The others are chosen: ten
-// times what a page needs, and what a machine can send to everyone in the line.
+// times what a page needs.
 const (
 	MaxCustom  = 1 << 20 // bytes of a template
 	maxTags    = 2_000
 	maxDepth   = 16
-	maxOutput  = 2 << 20 // bytes of a page
-	maxMistake = 20      // more errors than anyone fixes at once
+	maxMistake = 20 // more errors than anyone fixes at once
 )
 
 // CustomPolicy is the Content-Security-Policy of a room's own page, unless the room sets another
@@ -102,13 +101,6 @@ func (c *Custom) Equal(x *Custom) bool {
 	return c == x || c != nil && x != nil && c.source == x.source
 }
 
-// A tag is one {{tag}} of a template.
-type tag struct {
-	kind byte // 0: a variable; else # ^ / { & or a kind that is not allowed
-	name string
-	line int
-}
-
 // check finds invalid tags and their lines: unknown names, sections without an end, included files,
 // and changed delimiters.
 func check(source string) error {
@@ -184,15 +176,6 @@ func closeSection(open []tag, t tag, wrong wronger) []tag {
 // A wronger records an error.
 type wronger func(line int, hint, problem string, args ...any)
 
-func newTag(text string, line int) tag {
-	text = strings.TrimSpace(text)
-	t := tag{name: text, line: line}
-	if text != "" && strings.IndexByte("!#^/><$={&", text[0]) >= 0 {
-		t.kind, t.name = text[0], strings.TrimSpace(text[1:])
-	}
-	return t
-}
-
 func checkName(t tag, wrong wronger) {
 	for _, v := range variables {
 		switch {
@@ -216,15 +199,6 @@ func firstLine(s string) string {
 	s, _, _ = strings.Cut(s, "\n")
 	return s
 }
-
-// escape makes a value safe as text, in a quoted attribute, and in a string of a script. In a
-// script the escapes are not decoded, and the value can end neither the string nor the script.
-func escape(s string) string {
-	return scriptEscaper.Replace(string(appendHTML(nil, s)))
-}
-
-var scriptEscaper = strings.NewReplacer(`\`, "&#92;", "`", "&#96;", "\n", "&#10;",
-	"\u2028", "&#8232;", "\u2029", "&#8233;")
 
 // A customSet is a room's own page in all its languages.
 type customSet struct {
@@ -286,20 +260,4 @@ func (s *customSet) append(dst []byte, v *headgate.View) ([]byte, error) {
 		return dst, fmt.Errorf("the room's own page: %w", err)
 	}
 	return out.dst, nil
-}
-
-// A bounded is a buffer with a maximum size.
-type bounded struct {
-	dst  []byte
-	left int
-}
-
-var errTooLarge = fmt.Errorf("with its values, it has more than %d bytes", maxOutput)
-
-func (b *bounded) Write(p []byte) (int, error) {
-	if len(p) > b.left {
-		return 0, errTooLarge
-	}
-	b.dst, b.left = append(b.dst, p...), b.left-len(p)
-	return len(p), nil
 }

@@ -1,6 +1,7 @@
 package pages
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"net/http"
@@ -9,10 +10,33 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/text/language"
-
 	"github.com/headgate/headgate"
+	"golang.org/x/text/language"
 )
+
+//go:embed page.html
+var pageHTML string
+
+//go:embed page.css
+var pageCSS string
+
+//go:embed page.js
+var pageJS string
+
+//go:embed error.html
+var errorHTML string
+
+//go:embed error.js
+var errorJS string
+
+//go:embed short.html
+var shortHTML string
+
+//go:embed short.js
+var shortJS string
+
+//go:embed scene.svg
+var sceneSVG string
 
 // A DefaultPages holds the default pages of all languages. It builds the pages of a language at the
 // first request for it, which takes some milliseconds. A language uses 30 KB, including the

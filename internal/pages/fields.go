@@ -10,6 +10,15 @@ import (
 	"github.com/headgate/headgate"
 )
 
+// A Failure holds what the page for a failed origin shows.
+type Failure struct {
+	Title     string // of the room
+	Code      int    // 502 or 504
+	RequestID string // the request's name in the log, or ""
+
+	AcceptLanguage, AcceptEncoding string // headers of the visitor
+}
+
 // These are the measures of scene.svg. Ducks swim 40 units apart. The visitor's duck is at most the
 // sixth from the gate, and has swum through once it is called.
 const (

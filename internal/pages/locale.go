@@ -35,6 +35,20 @@ type locale struct {
 	digits [10]string
 }
 
+// forms are the plural forms of a text, by the CLDR names zero, one, two, few, many and other. In
+// the file, a plain string stands for all forms.
+type forms map[string]string
+
+// UnmarshalJSON reads the forms, or one string for all.
+func (f *forms) UnmarshalJSON(data []byte) error {
+	var all string
+	if json.Unmarshal(data, &all) == nil {
+		*f = forms{"other": all}
+		return nil
+	}
+	return json.Unmarshal(data, (*map[string]string)(f))
+}
+
 func loadLocales() (map[string]*locale, error) {
 	var all map[string]*locale
 	if err := json.Unmarshal(cldrJSON, &all); err != nil {

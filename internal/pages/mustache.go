@@ -86,3 +86,47 @@ func write(out *bounded, pieces []piece, values map[string]any) error {
 
 // holds reports whether a section with this value is shown.
 func holds(v any) bool { return v != nil && v != false && v != "" && v != int64(0) && v != 0 }
+
+// A tag is one {{tag}} of a template.
+type tag struct {
+	kind byte // 0: a variable; else # ^ / { & or a kind that is not allowed
+	name string
+	line int
+}
+
+func newTag(text string, line int) tag {
+	text = strings.TrimSpace(text)
+	t := tag{name: text, line: line}
+	if text != "" && strings.IndexByte("!#^/><$={&", text[0]) >= 0 {
+		t.kind, t.name = text[0], strings.TrimSpace(text[1:])
+	}
+	return t
+}
+
+// escape makes a value safe as text, in a quoted attribute, and in a string of a script. In a
+// script the escapes are not decoded, and the value can end neither the string nor the script.
+func escape(s string) string {
+	return scriptEscaper.Replace(string(appendHTML(nil, s)))
+}
+
+var scriptEscaper = strings.NewReplacer(`\`, "&#92;", "`", "&#96;", "\n", "&#10;",
+	"\u2028", "&#8232;", "\u2029", "&#8233;")
+
+// maxOutput limits a page in bytes. Chosen: what a machine can send to everyone in the line.
+const maxOutput = 2 << 20
+
+// A bounded is a buffer with a maximum size.
+type bounded struct {
+	dst  []byte
+	left int
+}
+
+var errTooLarge = fmt.Errorf("with its values, it has more than %d bytes", maxOutput)
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if len(p) > b.left {
+		return 0, errTooLarge
+	}
+	b.dst, b.left = append(b.dst, p...), b.left-len(p)
+	return len(p), nil
+}

@@ -22,9 +22,6 @@
 package pages
 
 import (
-	"crypto/sha256"
-	_ "embed"
-	"encoding/base64"
 	"fmt"
 	"io"
 	"maps"
@@ -34,30 +31,6 @@ import (
 
 	"github.com/headgate/headgate"
 )
-
-//go:embed page.html
-var pageHTML string
-
-//go:embed page.css
-var pageCSS string
-
-//go:embed page.js
-var pageJS string
-
-//go:embed error.html
-var errorHTML string
-
-//go:embed error.js
-var errorJS string
-
-//go:embed short.html
-var shortHTML string
-
-//go:embed short.js
-var shortJS string
-
-//go:embed scene.svg
-var sceneSVG string
 
 // A Config defines how the pages of one room look. The zero value is a working default.
 type Config struct {
@@ -207,15 +180,6 @@ func (p *Page) Render(w io.Writer, v *headgate.View) error {
 	return failed
 }
 
-// A Failure holds what the page for a failed origin shows.
-type Failure struct {
-	Title     string // of the room
-	Code      int    // 502 or 504
-	RequestID string // the request's name in the log, or ""
-
-	AcceptLanguage, AcceptEncoding string // headers of the visitor
-}
-
 // FailureHeader returns the headers of the page of f. The caller must not change them.
 func (p *Page) FailureHeader(f *Failure) http.Header {
 	return p.framed(p.choose(f.AcceptLanguage).header[side(f.AcceptEncoding)])
@@ -229,45 +193,4 @@ func (p *Page) RenderFailure(w io.Writer, f *Failure) error {
 		return fmt.Errorf("write the error page: %w", err)
 	}
 	return nil
-}
-
-// policyOf returns the policy under which only the given style and scripts run. Data blocks (script
-// elements of type application/json) do not run and need no hash.
-func policyOf(style string, scripts ...string) string {
-	hashes := make([]string, len(scripts))
-	for i, s := range scripts {
-		hashes[i] = hashSource(s)
-	}
-	return strings.Join([]string{
-		"default-src 'none'",
-		"style-src " + hashSource(style),
-		"script-src " + strings.Join(hashes, " "),
-		"connect-src 'self'",
-		"img-src data: 'self'",
-		"base-uri 'none'",
-		"form-action 'self'",
-	}, "; ") + notFramed
-}
-
-// notFramed ends the policy of pages that no other site may show in a frame.
-const notFramed = "; frame-ancestors 'none'"
-
-// headers returns the headers of pages in one language, uncompressed and as gzip.
-func headers(tag, policy string) [2]http.Header {
-	plain := http.Header{
-		"Content-Language":        {tag},
-		"Content-Security-Policy": {policy},
-		"Content-Type":            {"text/html; charset=utf-8"},
-		"X-Content-Type-Options":  {"nosniff"},
-	}
-	gzip := maps.Clone(plain)
-	gzip["Content-Encoding"] = []string{"gzip"}
-	return [2]http.Header{plain, gzip}
-}
-
-// hashSource returns the hash that names an inline element by its content (Content Security Policy
-// 3, §2.3.1).
-func hashSource(content string) string {
-	sum := sha256.Sum256([]byte(content))
-	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }

@@ -1,7 +1,11 @@
 package pages
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
+	"maps"
+	"net/http"
 	"slices"
 	"strings"
 )
@@ -53,4 +57,45 @@ func directiveName(directive string) string {
 		return ""
 	}
 	return strings.ToLower(fields[0])
+}
+
+// policyOf returns the policy under which only the given style and scripts run. Data blocks (script
+// elements of type application/json) do not run and need no hash.
+func policyOf(style string, scripts ...string) string {
+	hashes := make([]string, len(scripts))
+	for i, s := range scripts {
+		hashes[i] = hashSource(s)
+	}
+	return strings.Join([]string{
+		"default-src 'none'",
+		"style-src " + hashSource(style),
+		"script-src " + strings.Join(hashes, " "),
+		"connect-src 'self'",
+		"img-src data: 'self'",
+		"base-uri 'none'",
+		"form-action 'self'",
+	}, "; ") + notFramed
+}
+
+// notFramed ends the policy of pages that no other site may show in a frame.
+const notFramed = "; frame-ancestors 'none'"
+
+// headers returns the headers of pages in one language, uncompressed and as gzip.
+func headers(tag, policy string) [2]http.Header {
+	plain := http.Header{
+		"Content-Language":        {tag},
+		"Content-Security-Policy": {policy},
+		"Content-Type":            {"text/html; charset=utf-8"},
+		"X-Content-Type-Options":  {"nosniff"},
+	}
+	gzip := maps.Clone(plain)
+	gzip["Content-Encoding"] = []string{"gzip"}
+	return [2]http.Header{plain, gzip}
+}
+
+// hashSource returns the hash that names an inline element by its content (Content Security Policy
+// 3, §2.3.1).
+func hashSource(content string) string {
+	sum := sha256.Sum256([]byte(content))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }

@@ -57,20 +57,6 @@ type liveWords struct {
 	BellOn   string            `json:"bell_on"`
 }
 
-// forms are the plural forms of a text, by the CLDR names zero, one, two, few, many and other. In
-// the file, a plain string stands for all forms.
-type forms map[string]string
-
-// UnmarshalJSON reads the forms, or one string for all.
-func (f *forms) UnmarshalJSON(data []byte) error {
-	var all string
-	if json.Unmarshal(data, &all) == nil {
-		*f = forms{"other": all}
-		return nil
-	}
-	return json.Unmarshal(data, (*map[string]string)(f))
-}
-
 // A unit holds the texts for an expected time: at most, nearly, between.
 type unit struct {
 	Most  forms `json:"most"`

@@ -123,12 +123,6 @@ func plain(p string) bool {
 	return true
 }
 
-// special reports whether the part at the beginning of rest is empty, "." or "..".
-func special(rest string) bool {
-	part, _, more := strings.Cut(rest, "/")
-	return part == "" && more || part == "." || part == ".."
-}
-
 // read returns the readings of a path in the form in which it is sent.
 func read(sent string) Readings {
 	p := Readings{}

@@ -251,3 +251,9 @@ func climbs(s string) bool {
 	}
 	return false
 }
+
+// special reports whether the part at the beginning of rest is empty, "." or "..".
+func special(rest string) bool {
+	part, _, more := strings.Cut(rest, "/")
+	return part == "" && more || part == "." || part == ".."
+}

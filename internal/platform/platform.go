@@ -24,10 +24,6 @@ import (
 // ErrLocked is returned by TryLock for a file that another process has locked.
 var ErrLocked = errors.New("locked by another process")
 
-// IsLocked reports whether a process, this one included, has locked the file through another
-// descriptor.
-func IsLocked(f *os.File) bool { return errors.Is(tryShared(f), ErrLocked) }
-
 // IsScreen reports whether w is a terminal.
 func IsScreen(w io.Writer) bool {
 	f, ok := w.(*os.File)

@@ -21,7 +21,9 @@ func Lock(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_EX) }
 // ErrLocked.
 func TryLock(f *os.File) error { return flock(f, unix.LOCK_EX) }
 
-func tryShared(f *os.File) error { return flock(f, unix.LOCK_SH) }
+// IsLocked reports whether a process, this one included, has locked the file through another
+// descriptor.
+func IsLocked(f *os.File) bool { return errors.Is(flock(f, unix.LOCK_SH), ErrLocked) }
 
 func flock(f *os.File, how int) error {
 	err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)

@@ -39,7 +39,11 @@ func TryLock(f *os.File) error {
 	return lock(f, windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY)
 }
 
-func tryShared(f *os.File) error { return lock(f, windows.LOCKFILE_FAIL_IMMEDIATELY) }
+// IsLocked reports whether a process, this one included, has locked the file through another
+// descriptor.
+func IsLocked(f *os.File) bool {
+	return errors.Is(lock(f, windows.LOCKFILE_FAIL_IMMEDIATELY), ErrLocked)
+}
 
 func lock(f *os.File, flags uint32) error {
 	at := lockedByte

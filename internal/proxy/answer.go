@@ -3,7 +3,6 @@ package proxy
 import (
 	"bufio"
 	"context"
-	"io"
 	"net"
 	"net/http"
 	"slices"
@@ -171,20 +170,3 @@ func (a *answer) hijacked() bool {
 	defer a.mu.Unlock()
 	return a.conn != nil
 }
-
-// An upload marks errors of reading the client's body, so that they do not count as failures of the
-// origin.
-type upload struct{ io.ReadCloser }
-
-func (u *upload) Read(b []byte) (int, error) {
-	n, err := u.ReadCloser.Read(b)
-	if err != nil && err != io.EOF {
-		err = &uploadError{err}
-	}
-	return n, err
-}
-
-type uploadError struct{ err error }
-
-func (e *uploadError) Error() string { return "read the client's body: " + e.err.Error() }
-func (e *uploadError) Unwrap() error { return e.err }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 )
@@ -31,22 +32,6 @@ func (e *Error) Error() string { return fmt.Sprintf("proxy: answer %d: %v", e.St
 
 // Unwrap returns the error of the network or of the hook.
 func (e *Error) Unwrap() error { return e.Err }
-
-// fail is ReverseProxy's ErrorHandler. w is an *answer; unless it was hijacked, only 1xx answers
-// have been written to it.
-func (p *Proxy) fail(w http.ResponseWriter, _ *http.Request, err error) {
-	a := w.(*answer)
-	if a.hijacked() {
-		return // a WebSocket failed while it opened: there is no writer left
-	}
-	e := judge(a.r.Context(), err)
-	if e == nil {
-		a.ResponseWriter.WriteHeader(StatusClientGone)
-		return
-	}
-	// Without the watch of the answer: after the end of a session its page must still be sent.
-	p.onError(a.ResponseWriter, a.r, e)
-}
 
 // judge finds out why a request failed; nil means that the client is gone.
 func judge(ctx context.Context, err error) *Error {
@@ -81,6 +66,24 @@ func timedOut(err error) bool {
 	ne, ok := errors.AsType[net.Error](err)
 	return ok && ne.Timeout()
 }
+
+// An upload marks errors of reading the client's body, so that they do not count as failures of the
+// origin.
+type upload struct{ io.ReadCloser }
+
+func (u *upload) Read(b []byte) (int, error) {
+	n, err := u.ReadCloser.Read(b)
+	if err != nil && err != io.EOF {
+		err = &uploadError{err}
+	}
+	return n, err
+}
+
+type uploadError struct{ err error }
+
+func (e *uploadError) Error() string { return "read the client's body: " + e.err.Error() }
+
+func (e *uploadError) Unwrap() error { return e.err }
 
 func plainError(w http.ResponseWriter, _ *http.Request, err error) {
 	status := http.StatusBadGateway

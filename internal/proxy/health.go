@@ -45,15 +45,6 @@ func newHealth(onChange func(up bool), every time.Duration) *health {
 	return &health{onChange: onChange, every: every, wake: make(chan struct{}, 1)}
 }
 
-// Healthy reports whether the origin is up according to the last requests or probes. A new Proxy is
-// healthy. It never blocks.
-func (p *Proxy) Healthy() bool { return state(p.health.state.Load()) == up }
-
-// Run probes the origin while it is down and when a connection has broken before an answer, calls
-// OnHealth, and returns the error of ctx when ctx ends. Without Run, broken connections do not mark
-// the origin down, and only an answered request marks it up again.
-func (p *Proxy) Run(ctx context.Context) error { return p.health.run(ctx) }
-
 func (h *health) run(ctx context.Context) error {
 	if !h.running.CompareAndSwap(false, true) {
 		return errors.New("proxy: Run is running already; call it once")

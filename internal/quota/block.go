@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/codec"
+	"github.com/headgate/headgate/internal/limittable"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/limit"
 )
@@ -253,7 +254,7 @@ func (l *ledger) putBlocks(s *shard, b []byte) error {
 	clk := l.boot()
 	for d.Len() > 0 && !d.Bad() {
 		name, key := d.Text(mostName), d.Text(mostKey)
-		n, at := d.Int(), limit.Time(d.Int())
+		n, at := d.Int(), limittable.Time(d.Int())
 		def := l.rules(name)
 		if d.Bad() || def == nil || n <= 0 {
 			continue
@@ -264,8 +265,8 @@ func (l *ledger) putBlocks(s *shard, b []byte) error {
 		if def.Wall && !t.SameWindow(at, now) {
 			continue
 		}
-		deed := limit.Entry{Kind: limit.EntryTake, N: min(n, limit.MaxAmount)}
-		t.Replicate(now, limit.Time(clk), l.hash(key), key, &deed)
+		deed := limittable.Entry{Kind: limittable.EntryTake, N: min(n, limit.MaxAmount)}
+		t.Replicate(now, limittable.Time(clk), l.hash(key), key, &deed)
 	}
 	if d.Bad() {
 		return errMessage

@@ -11,6 +11,7 @@ import (
 	"time"
 	"weak"
 
+	"github.com/headgate/headgate/internal/limittable"
 	"github.com/headgate/headgate/limit"
 )
 
@@ -489,7 +490,7 @@ func (s *share) told(r *reply, sent, now time.Duration) {
 	if r == nil || r.status == moved || r.status == unknown {
 		s.asked, s.saidUsed = 0, -1 // the report may not have arrived
 		if s.wanted {               // or its answer was lost
-			s.unsure = sent + limit.BorrowTerm
+			s.unsure = sent + limittable.BorrowTerm
 		}
 		if r != nil && r.status == unknown && s.given == s.used+s.back {
 			s.closing = false
@@ -509,7 +510,7 @@ func (s *share) told(r *reply, sent, now time.Duration) {
 	}
 	d.down[trackOf(s)].Store(0)
 	s.unsure = 0
-	s.given, s.until = max(r.given, s.used+s.back), sent+limit.BorrowTerm
+	s.given, s.until = max(r.given, s.used+s.back), sent+limittable.BorrowTerm
 	s.snap, s.snapAt = r.Decision, now
 	if s.left() < 0 { // the host does not know what was lent
 		s.giveUp(now)

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate/internal/limittable"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/limit"
 )
@@ -71,7 +72,7 @@ func (d *Client) report(now time.Duration) {
 			s.listed = false
 			s.forget()
 		case s.used > s.saidUsed, s.held == 0 && (left == 0 && idle > rateOver || idle > idleFor),
-			left > 0 && idle > idleFor, s.until-now < limit.BorrowTerm/2:
+			left > 0 && idle > idleFor, s.until-now < limittable.BorrowTerm/2:
 			s.send()
 			kept = append(kept, s)
 		default:

@@ -6,6 +6,7 @@ import (
 	"hash/maphash"
 	"time"
 
+	"github.com/headgate/headgate/internal/limittable"
 	"github.com/headgate/headgate/limit"
 )
 
@@ -97,7 +98,7 @@ func (k *Keys) Hold(
 			v.Decision, err = k.decideAlone(d, here)
 		}
 	}
-	if errors.Is(err, limit.ErrCost) {
+	if errors.Is(err, limittable.ErrCost) {
 		err = ErrCost
 	}
 	if err != nil {

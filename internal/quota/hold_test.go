@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/headgate/headgate/internal/limittable"
 	"github.com/headgate/headgate/limit"
 )
 
@@ -44,7 +45,7 @@ func (s severed) Request(ctx context.Context, name string, msg []byte) ([]byte, 
 // inHeldWorld runs a test with Clients at a distance from their host.
 func inHeldWorld(t *testing.T, r limit.Rule, apart time.Duration, test func(*heldWorld)) {
 	synctest.Test(t, func(t *testing.T) {
-		compiled, err := limit.Compile(r, nil)
+		compiled, err := limittable.Compile(r, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,12 +99,12 @@ func TestAServiceNeverCountsMoreThanTheLimit(t *testing.T) {
 	} {
 		inHeldWorld(t, r, 2*time.Millisecond, func(h *heldWorld) {
 			var mu sync.Mutex
-			var counted []limit.Time
+			var counted []limittable.Time
 			of := make([]int, 3)
 			count := func(who int) {
 				mu.Lock()
 				defer mu.Unlock()
-				counted = append(counted, limit.Time(time.Now().UnixNano()))
+				counted = append(counted, limittable.Time(time.Now().UnixNano()))
 				of[who]++
 			}
 			h.turn.More = 150
@@ -307,7 +308,9 @@ func TestWhatIsHeldSurvivesTheLossOfTheHost(t *testing.T) {
 func TestHoldsWhileTheHostIsOutOfReach(t *testing.T) {
 	inHeldWorld(t, hourly(), 2*time.Millisecond, func(h *heldWorld) {
 		h.def.Policy = PolicyLocal
-		h.def.Divide = func(among int) (*limit.Rules, error) { return limit.Divide(hourly(), nil, among) }
+		h.def.Divide = func(among int) (*limittable.Rules, error) {
+			return limittable.Divide(hourly(), nil, among)
+		}
 		h.sever(1, true)
 		held, v := h.hold(1, 10)
 		if !v.Allowed || !held.IsLocal() {
@@ -330,7 +333,9 @@ func TestVerbsWhileTheHostIsOutOfReach(t *testing.T) {
 	} {
 		inHeldWorld(t, hourly(), 2*time.Millisecond, func(h *heldWorld) {
 			h.def.Policy = policy
-			h.def.Divide = func(among int) (*limit.Rules, error) { return limit.Divide(hourly(), nil, among) }
+			h.def.Divide = func(among int) (*limittable.Rules, error) {
+				return limittable.Divide(hourly(), nil, among)
+			}
 			for verb, ask := range map[string]func(n int64) (Result, error){
 				"take": func(n int64) (v Result, err error) {
 					v.Shadowed, err = h.keys[1].Take(h.ctx, h.def, "take", n, &v.Decision)

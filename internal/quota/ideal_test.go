@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/headgate/headgate/internal/limittable"
 	"github.com/headgate/headgate/limit"
 )
 
@@ -171,14 +172,14 @@ func keyName(k int) string { return fmt.Sprint("client-", k) }
 // idealTotals returns what a central limiter without delay allows, by limit and key.
 func idealTotals(limits []*Definition, calls []arrival) map[[2]int]int {
 	passed := map[[2]int]int{}
-	tables := make([]limit.Table, len(limits))
-	began := limit.Time(time.Now().UnixNano())
+	tables := make([]limittable.Table, len(limits))
+	began := limittable.Time(time.Now().UnixNano())
 	for i, d := range limits {
 		tables[i].SetRules(began, d.Rules, 1<<20)
 	}
 	for _, a := range calls {
 		k := [2]int{a.limit, a.key}
-		d, err := tables[a.limit].Take(began+limit.Time(a.at), uint64(a.key)+1, keyName(a.key), 1)
+		d, err := tables[a.limit].Take(began+limittable.Time(a.at), uint64(a.key)+1, keyName(a.key), 1)
 		if err == nil && d.Allowed {
 			passed[k]++
 		}
@@ -187,8 +188,8 @@ func idealTotals(limits []*Definition, calls []arrival) map[[2]int]int {
 }
 
 // run makes all calls, and returns the times of those that passed.
-func (w *world) run(ctx context.Context, t *testing.T, calls []arrival) map[[2]int][]limit.Time {
-	passed := map[[2]int][]limit.Time{}
+func (w *world) run(ctx context.Context, t *testing.T, calls []arrival) map[[2]int][]limittable.Time {
+	passed := map[[2]int][]limittable.Time{}
 	var mu sync.Mutex
 	var under sync.WaitGroup
 	for _, a := range calls {
@@ -202,7 +203,7 @@ func (w *world) run(ctx context.Context, t *testing.T, calls []arrival) map[[2]i
 			if d.Allowed {
 				mu.Lock()
 				k := [2]int{a.limit, a.key}
-				passed[k] = append(passed[k], limit.Time(time.Now().UnixNano()))
+				passed[k] = append(passed[k], limittable.Time(time.Now().UnixNano()))
 				mu.Unlock()
 			}
 		})
@@ -212,8 +213,8 @@ func (w *world) run(ctx context.Context, t *testing.T, calls []arrival) map[[2]i
 }
 
 // over returns the largest number of calls of cost 1 by which a rule is exceeded.
-func over(r limit.Rule, at []limit.Time) (worst int64) {
-	w := limit.Time(r.Window)
+func over(r limit.Rule, at []limittable.Time) (worst int64) {
+	w := limittable.Time(r.Window)
 	first := 0
 	for last := range at {
 		switch r.Algorithm {
@@ -228,7 +229,7 @@ func over(r limit.Rule, at []limit.Time) (worst int64) {
 				first++
 			}
 		case limit.SlidingWindow:
-			parts := limit.Time(max(1, r.Parts))
+			parts := limittable.Time(max(1, r.Parts))
 			for at[last]-at[first] >= max(1, w-(w+parts-1)/parts) {
 				first++
 			}
@@ -272,7 +273,7 @@ func measure(t *testing.T, r limit.Rule, apart time.Duration) {
 	rules := idealRules(r)
 	var limits []*Definition
 	for i, r := range rules {
-		compiled, err := limit.Compile(r, nil)
+		compiled, err := limittable.Compile(r, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/limittable"
 	"github.com/headgate/headgate/limit"
 )
 
@@ -122,7 +123,8 @@ func TestWhoGoesAwayLeavesNoCall(t *testing.T) {
 // The written blocks of a shard and the record of what is written stay equal: a key that was away
 // for a while gets a new block.
 func TestABlockIsWrittenAnewForAKeyThatWasForgotten(t *testing.T) {
-	rules, err := limit.Compile(limit.Rule{Algorithm: limit.SlidingLog, Amount: 160, Window: time.Hour}, nil)
+	rules, err := limittable.Compile(limit.Rule{Algorithm: limit.SlidingLog, Amount: 160,
+		Window: time.Hour}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +171,7 @@ func TestABlockIsWrittenAnewForAKeyThatWasForgotten(t *testing.T) {
 // Of the calls that arrive together for keys without a place of their own, as many pass as there
 // are units left.
 func TestAFullTableTakesSomeOfMany(t *testing.T) {
-	rules, err := limit.Compile(logOf(10), nil)
+	rules, err := limittable.Compile(logOf(10), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +182,7 @@ func TestAFullTableTakesSomeOfMany(t *testing.T) {
 	l.host(3, basis{known: true})
 	borrow := func(key string, loan uint64, need int64) int64 {
 		q := &request{kind: kindBorrow, shard: 3, limit: "db", key: key}
-		q.Report = limit.Report{Borrower: 1, Loan: loan, Need: need, Least: 1}
+		q.Report = limittable.Report{Borrower: 1, Loan: loan, Need: need, Least: 1}
 		return l.decide(t.Context(), []*request{q})[0].given
 	}
 	borrow("first", 1, 1)

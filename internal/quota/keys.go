@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headgate/headgate/internal/limittable"
 	"github.com/headgate/headgate/limit"
 )
 
@@ -50,7 +51,7 @@ type Keys struct {
 	lane  *LimitClient // nil: counted here
 	seed  maphash.Seed
 	began time.Time
-	epoch limit.Time // time of the start
+	epoch limittable.Time // time of the start
 
 	unreachable atomic.Uint64
 	alone       atomic.Pointer[alone]
@@ -71,26 +72,26 @@ type part struct {
 	passed, refused, shadowed uint64
 
 	def   *Definition // the definition of table; nil: no key yet
-	table limit.Table
+	table limittable.Table
 }
 
 // Init prepares the keys of a limit. lane sends requests for the keys that are not counted here.
 func (k *Keys) Init(lane *LimitClient) {
 	k.lane, k.seed, k.began = lane, maphash.MakeSeed(), time.Now()
-	k.epoch = limit.Time(k.began.UnixNano())
+	k.epoch = limittable.Time(k.began.UnixNano())
 }
 
 // now returns the time by which a limit counts: the wall clock for windows aligned to it, otherwise
 // a clock that steps of the wall clock do not affect.
-func (k *Keys) now(d *Definition) limit.Time {
+func (k *Keys) now(d *Definition) limittable.Time {
 	if d.Wall {
-		return limit.Time(time.Now().UnixNano())
+		return limittable.Time(time.Now().UnixNano())
 	}
-	return k.epoch + limit.Time(time.Since(k.began))
+	return k.epoch + limittable.Time(time.Since(k.began))
 }
 
 // at returns the part of a key, locked, with its table set to the rules of d.
-func (k *Keys) at(d *Definition, key string) (p *part, hash uint64, now limit.Time) {
+func (k *Keys) at(d *Definition, key string) (p *part, hash uint64, now limittable.Time) {
 	h := maphash.String(k.seed, key)
 	p = &k.parts[h>>56]
 	p.mu.Lock()
@@ -102,7 +103,7 @@ func (k *Keys) at(d *Definition, key string) (p *part, hash uint64, now limit.Ti
 }
 
 // define sets a part to the rules in force. The caller holds mu.
-func (p *part) define(d *Definition, now limit.Time) {
+func (p *part) define(d *Definition, now limittable.Time) {
 	if p.def == nil {
 		// Random, so that the end of a call from before a restart, or from before the limit was
 		// removed and created again, does not end a present call.
@@ -165,9 +166,9 @@ func (k *Keys) takeShared(ctx context.Context, d *Definition, key string, n int6
 	k.lane.under(d)
 	switch {
 	case n > limit.MaxAmount || n < -limit.MaxAmount:
-		return v, limit.ErrCost
+		return v, limittable.ErrCost
 	case n < 0 && d.Calls:
-		return v, limit.ErrNothingToReserve
+		return v, limittable.ErrNothingToReserve
 	case n == 0:
 		v.Decision, err = k.lane.Peek(ctx, key, 0)
 	case n > 0 && d.Lends:

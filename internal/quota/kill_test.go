@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/tests/virtual"
-
+	"github.com/headgate/headgate/internal/limittable"
 	"github.com/headgate/headgate/limit"
+	"github.com/headgate/headgate/tests/virtual"
 )
 
 // A use is a call that passed, and was used between the two times.
@@ -189,7 +189,7 @@ func (g *group) lost(name string, keys []string, dead *rig, rs ...*rig) map[stri
 		h, _, _ := g.whoHas(name, key, rs...)
 		s := &h.host.ledger.shards[shardOf(name, key)]
 		s.mu.Lock()
-		var c limit.Table // a copy, in which the dead process returns its units
+		var c limittable.Table // a copy, in which the dead process returns its units
 		c.SetRules(0, g.rules(name).Rules, 1000)
 		hash := func(string) uint64 { return 1 }
 		t := s.tables[name]
@@ -204,7 +204,7 @@ func (g *group) lost(name string, keys []string, dead *rig, rs ...*rig) map[stri
 		}
 		s.mu.Unlock()
 		was := c.Lent(1)
-		c.Borrow(0, 0, 1, key, &limit.Report{Borrower: dead.who, Loan: 1 << 60})
+		c.Borrow(0, 0, 1, key, &limittable.Report{Borrower: dead.who, Loan: 1 << 60})
 		lost[key] = was - c.Lent(1)
 	}
 	return lost
@@ -240,7 +240,7 @@ func testKilledHost(t *testing.T) {
 	lost, lostCold := g.lost("api", hot.keys, dead, rs...), g.lost("small", cold.keys, dead, rs...)
 	live := slices.DeleteFunc(slices.Clone(rs), func(r *rig) bool { return r == dead })
 	g.spreadOf(live...)
-	wait(limit.Term + time.Second) // by then the units of the dead process count as used
+	wait(limittable.Term + time.Second) // by then the units of the dead process count as used
 	gap, slow, errs := hot.worst()
 	gap2, slow2, errs2 := cold.worst()
 	hot.drain(rest[0])

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headgate/headgate/internal/limittable"
 	"github.com/headgate/headgate/limit"
 )
 
@@ -24,7 +25,7 @@ const mostTables = 10_000
 type Definition struct {
 	Name    string
 	Unit    string // of the count; usage in another unit is ignored
-	Rules   *limit.Rules
+	Rules   *limittable.Rules
 	MaxKeys int  // in all shards together
 	Wall    bool // windows are aligned to the wall clock
 	Lends   bool // the units can be lent: neither calls in progress nor paced units
@@ -32,7 +33,7 @@ type Definition struct {
 	Shadow  bool // shadow mode: nothing is denied
 	Policy  Policy
 	// Divide returns the rules for the part of one of several processes.
-	Divide func(among int) (*limit.Rules, error)
+	Divide func(among int) (*limittable.Rules, error)
 }
 
 // A role is the relation of this process to a shard.
@@ -53,22 +54,22 @@ type shard struct {
 	role      role
 	epoch     uint64 // of this process alone: incremented each time it begins to host
 	tables    map[string]*table
-	ahead     time.Duration // the shard's time minus the own clock
-	lost      bool          // the usage of keys before lostAt is unknown
-	lostAt    limit.Time    // one term after the loss: loans may be used until then
-	lostWall  limit.Time
+	ahead     time.Duration   // the shard's time minus the own clock
+	lost      bool            // the usage of keys before lostAt is unknown
+	lostAt    limittable.Time // one term after the loss: loans may be used until then
+	lostWall  limittable.Time
 	unwritten bool            // and there are no blocks for keys of long windows
 	missed    map[string]bool // limits with changes that were not replicated here
 	out       []*link         // must replicate changes before they are answered
 	blocks    blocks
 
 	from   uint64 // for copying and stands: the stream from the host
-	heard  limit.Time
+	heard  limittable.Time
 	heardA time.Duration // own clock when heard was received
 }
 
 type table struct {
-	limit.Table
+	limittable.Table
 	def *Definition
 }
 
@@ -97,14 +98,14 @@ func newLedger(
 func (l *ledger) hash(key string) uint64 { return maphash.String(l.seed, key) }
 
 // now returns the shard's time. The caller holds mu.
-func (s *shard) now(boot time.Duration) limit.Time { return limit.Time(boot + s.ahead) }
+func (s *shard) now(boot time.Duration) limittable.Time { return limittable.Time(boot + s.ahead) }
 
 // decides reports whether decisions made here are valid: no other process hosts the shard. The
 // caller holds mu.
 func (s *shard) decides() bool { return s.role == hosts || s.role == paused }
 
 // table returns the table of a limit, with the rules in force. The caller holds mu.
-func (s *shard) table(d *Definition, now limit.Time) *table {
+func (s *shard) table(d *Definition, now limittable.Time) *table {
 	t := s.tables[d.Name]
 	if t != nil && t.def == d {
 		return t
@@ -124,7 +125,7 @@ func (s *shard) table(d *Definition, now limit.Time) *table {
 	t.SetRules(now, d.Rules, partOf(d.MaxKeys))
 	t.SetForgiving(d.Shadow)
 	if fresh && s.missed[d.Name] { // its loans may be used for one more term
-		t.Presume(s.tableTime(d, now) + limit.LendTerm)
+		t.Presume(s.tableTime(d, now) + limittable.LendTerm)
 	} else if fresh && s.lost && (!d.Rules.Long() || s.unwritten) { // the others have blocks
 		t.Presume(s.lostTime(d))
 	}
@@ -132,16 +133,16 @@ func (s *shard) table(d *Definition, now limit.Time) *table {
 }
 
 // tableTime returns the time by which a limit counts. The caller holds mu.
-func (s *shard) tableTime(d *Definition, now limit.Time) limit.Time {
+func (s *shard) tableTime(d *Definition, now limittable.Time) limittable.Time {
 	if d.Wall {
-		return limit.Time(time.Now().UnixNano())
+		return limittable.Time(time.Now().UnixNano())
 	}
 	return now
 }
 
 // lostTime returns when all unknown usage counts as used, in the time of a limit. The caller holds
 // mu.
-func (s *shard) lostTime(d *Definition) limit.Time {
+func (s *shard) lostTime(d *Definition) limittable.Time {
 	if d.Wall {
 		return s.lostWall
 	}
@@ -240,14 +241,14 @@ func (l *ledger) do(q *request, w *waiting) (r reply, epoch uint64) {
 	at := s.now(clk)
 	t := s.table(def, s.tableTime(def, at))
 	now, hash := s.tableTime(def, at), l.hash(q.key)
-	var deed limit.Entry
+	var deed limittable.Entry
 	but := uint64(0) // the borrower may hold units itself
 	if q.kind == kindBorrow {
-		deed, but = t.borrow(q, limitTimes{now, limit.Time(clk)}, hash, &r), q.Borrower
+		deed, but = t.borrow(q, limitTimes{now, limittable.Time(clk)}, hash, &r), q.Borrower
 	} else {
 		deed = t.other(q, now, hash, &r)
 		if q.kind == kindBook && deed.Kind != 0 {
-			t.Replicate(now, limit.Time(clk), hash, q.key, &deed)
+			t.Replicate(now, limittable.Time(clk), hash, q.key, &deed)
 		}
 	}
 	if r.status == again {
@@ -258,7 +259,7 @@ func (l *ledger) do(q *request, w *waiting) (r reply, epoch uint64) {
 			w.also[who] = append(w.also[who], place{q.limit, q.key})
 		}
 	}
-	if (deed.Kind == limit.EntryLend || deed.Kind == limit.EntryTake) && def.Rules.Long() {
+	if (deed.Kind == limittable.EntryLend || deed.Kind == limittable.EntryTake) && def.Rules.Long() {
 		seq, ok := s.blockFor(t, hash, q.key)
 		if !ok {
 			return reply{status: unknown}, s.epoch
@@ -274,7 +275,7 @@ func (l *ledger) do(q *request, w *waiting) (r reply, epoch uint64) {
 		for _, k := range s.out {
 			upTo := k.put(appendDeed(nil, q, deedTimes{at, now}, &deed))
 			if q.renews() { // the call is taken once more, and the old one ends
-				over := limit.Entry{Kind: limit.EntrySettle, ID: q.id}
+				over := limittable.Entry{Kind: limittable.EntrySettle, ID: q.id}
 				upTo = k.put(appendDeed(nil, q, deedTimes{at, now}, &over))
 			}
 			w.add(k, upTo)
@@ -284,10 +285,10 @@ func (l *ledger) do(q *request, w *waiting) (r reply, epoch uint64) {
 }
 
 // A limitTimes is the time of a table and the own clock.
-type limitTimes struct{ now, clk limit.Time }
+type limitTimes struct{ now, clk limittable.Time }
 
 // borrow processes a report and returns the change that it made.
-func (t *table) borrow(q *request, at limitTimes, hash uint64, r *reply) (d limit.Entry) {
+func (t *table) borrow(q *request, at limitTimes, hash uint64, r *reply) (d limittable.Entry) {
 	got := t.Borrow(at.now, at.clk, hash, q.key, &q.Report)
 	r.Decision, r.given = got.Decision, got.Given
 	some := q.Weight == 0 && got.Given-got.Used-got.Back-q.Held < q.Need // enough for some calls only
@@ -297,12 +298,12 @@ func (t *table) borrow(q *request, at limitTimes, hash uint64, r *reply) (d limi
 	if got.Booked == 0 && got.Given == 0 && got.Closed {
 		return d // nothing has changed
 	}
-	return limit.Entry{Kind: limit.EntryLend, N: got.Booked, At: got.At, Borrower: q.Borrower, Loan: q.Loan,
-		Given: got.Given, Used: got.Used, Back: got.Back, Want: q.Want, Close: got.Closed}
+	return limittable.Entry{Kind: limittable.EntryLend, N: got.Booked, At: got.At, Borrower: q.Borrower,
+		Loan: q.Loan, Given: got.Given, Used: got.Used, Back: got.Back, Want: q.Want, Close: got.Closed}
 }
 
 // other decides requests that are not about loans.
-func (t *table) other(q *request, now limit.Time, hash uint64, r *reply) (d limit.Entry) {
+func (t *table) other(q *request, now limittable.Time, hash uint64, r *reply) (d limittable.Entry) {
 	var err error
 	switch q.kind {
 	case kindPeek:
@@ -313,40 +314,40 @@ func (t *table) other(q *request, now limit.Time, hash uint64, r *reply) (d limi
 		r.Decision, err = t.Take(now, hash, q.key, q.n)
 		switch {
 		case q.n > 0 && r.Allowed:
-			d = limit.Entry{Kind: limit.EntryTake, N: q.n, ID: r.ID}
+			d = limittable.Entry{Kind: limittable.EntryTake, N: q.n, ID: r.ID}
 			if r.ID != 0 {
 				d.TTL = t.def.Rules.Lease()
 			}
 		case q.n < 0:
-			d = limit.Entry{Kind: limit.EntryGive, N: -q.n}
+			d = limittable.Entry{Kind: limittable.EntryGive, N: -q.n}
 		}
 	case kindReserve:
 		if r.Decision, err = t.Reserve(now, hash, q.key, q.n, q.ttl); r.Allowed {
-			d = limit.Entry{Kind: limit.EntryTake, N: q.n, TTL: q.ttl, ID: r.ID}
+			d = limittable.Entry{Kind: limittable.EntryTake, N: q.n, TTL: q.ttl, ID: r.ID}
 		}
 	case kindSettle:
 		if q.renews() {
-			d = limit.Entry{Kind: limit.EntryTake, ID: q.id}
+			d = limittable.Entry{Kind: limittable.EntryTake, ID: q.id}
 			if d.N, d.TTL, err = t.Renew(now, hash, q.id); err == nil {
 				r.Decision = t.Peek(now, hash, q.key, 0)
 			}
 		} else if err = t.Settle(now, hash, q.id, q.n); err == nil {
-			d = limit.Entry{Kind: limit.EntrySettle, N: q.n, ID: q.id}
+			d = limittable.Entry{Kind: limittable.EntrySettle, N: q.n, ID: q.id}
 			r.Decision = t.Peek(now, hash, q.key, 0)
 		}
 	case kindBook:
 		if q.n <= 0 || q.n > limit.MaxAmount {
-			err = limit.ErrCost
+			err = limittable.ErrCost
 		} else if !t.def.Calls {
-			d = limit.Entry{Kind: limit.EntryTake, N: q.n}
+			d = limittable.Entry{Kind: limittable.EntryTake, N: q.n}
 		}
 		r.Allowed = true
 	case kindReset:
 		t.Reset(hash)
-		d = limit.Entry{Kind: limit.EntryReset}
+		d = limittable.Entry{Kind: limittable.EntryReset}
 	}
 	switch {
-	case errors.Is(err, limit.ErrSettled):
+	case errors.Is(err, limittable.ErrSettled):
 		r.status = noHold
 	case err != nil:
 		r.status = impossible
@@ -357,7 +358,7 @@ func (t *table) other(q *request, now limit.Time, hash uint64, r *reply) (d limi
 		r.status = again
 	}
 	if err != nil {
-		return limit.Entry{}
+		return limittable.Entry{}
 	}
 	return d
 }
@@ -373,7 +374,7 @@ func (l *ledger) expire() {
 			at := s.now(clk)
 			for name, t := range s.tables {
 				now := s.tableTime(t.def, at)
-				t.Expire(now, limit.Time(clk), func(key string, d *limit.Entry) {
+				t.Expire(now, limittable.Time(clk), func(key string, d *limittable.Entry) {
 					q := &request{shard: byte(i), limit: name, key: key}
 					for _, k := range s.out {
 						k.put(appendDeed(nil, q, deedTimes{at, now}, d))

@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/headgate/headgate/internal/limittable"
 	"github.com/headgate/headgate/limit"
 )
 
@@ -12,7 +13,8 @@ import (
 // again, or when the caller itself has given up. A caller that kept waiting would reduce the number
 // of answers that a host can give at a time.
 func TestNobodyWaitsForBlocksOfAShardThatWasLeft(t *testing.T) {
-	rules, err := limit.Compile(limit.Rule{Algorithm: limit.SlidingLog, Amount: 9, Window: time.Hour}, nil)
+	rules, err := limittable.Compile(limit.Rule{Algorithm: limit.SlidingLog, Amount: 9, Window: time.Hour},
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +33,7 @@ func TestNobodyWaitsForBlocksOfAShardThatWasLeft(t *testing.T) {
 				l.lease.Store(1 << 62)
 				l.host(3, basis{known: true})
 				q := &request{kind: kindBorrow, shard: 3, limit: "hour", key: "key"}
-				q.Report = limit.Report{Borrower: 1, Loan: 1, Need: 2, Least: 1, Want: 1}
+				q.Report = limittable.Report{Borrower: 1, Loan: 1, Need: 2, Least: 1, Want: 1}
 				answer := make(chan []byte, 1)
 				go func() { answer <- l.answer(t.Context(), appendRequests(nil, 1, []*request{q})) }()
 				synctest.Wait()
@@ -61,7 +63,8 @@ func TestNobodyWaitsForBlocksOfAShardThatWasLeft(t *testing.T) {
 // Calls that arrive together are denied only if no other borrower holds the units that they need.
 // Calls that do not fit next to the others must retry too, and the holders receive a recall.
 func TestSomeOfManyCallsWaitForWhatOthersHold(t *testing.T) {
-	rules, err := limit.Compile(limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: time.Minute}, nil)
+	rules, err := limittable.Compile(limit.Rule{Algorithm: limit.SlidingLog, Amount: 10,
+		Window: time.Minute}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,23 +74,24 @@ func TestSomeOfManyCallsWaitForWhatOthersHold(t *testing.T) {
 		func(who uint64, ps []place) { asked[who] += len(ps) })
 	l.lease.Store(1 << 62)
 	l.host(3, basis{known: true})
-	ask := func(r limit.Report) reply {
+	ask := func(r limittable.Report) reply {
 		q := &request{kind: kindBorrow, shard: 3, limit: "minute", key: "key", Report: r}
 		return l.decide(t.Context(), []*request{q})[0]
 	}
-	if r := ask(limit.Report{Borrower: 1, Loan: 1, Want: 6}); r.given != 6 {
+	if r := ask(limittable.Report{Borrower: 1, Loan: 1, Want: 6}); r.given != 6 {
 		t.Fatalf("the first holds %d, want 6", r.given)
 	}
-	if r := ask(limit.Report{Borrower: 2, Loan: 1, Need: 6, Least: 1}); r.given != 4 || r.status != again ||
+	if r := ask(limittable.Report{Borrower: 2, Loan: 1, Need: 6, Least: 1}); r.given != 4 ||
+		r.status != again ||
 		asked[1] != 1 {
 		t.Errorf("six calls: %+v, and %v are asked; want four to pass, two to wait", r, asked)
 	}
-	ask(limit.Report{Borrower: 1, Loan: 1, Used: 3, Back: 3, Close: true})
-	r := ask(limit.Report{Borrower: 2, Loan: 1, Used: 4, Need: 2, Least: 1})
+	ask(limittable.Report{Borrower: 1, Loan: 1, Used: 3, Back: 3, Close: true})
+	r := ask(limittable.Report{Borrower: 2, Loan: 1, Used: 4, Need: 2, Least: 1})
 	if r.given != 6 || r.status == again {
 		t.Errorf("the two: %+v, want them to pass", r)
 	}
-	r = ask(limit.Report{Borrower: 2, Loan: 1, Used: 6, Need: 2, Least: 1})
+	r = ask(limittable.Report{Borrower: 2, Loan: 1, Used: 6, Need: 2, Least: 1})
 	if r.given != 7 || r.status == again {
 		t.Errorf("two more: %+v, want one to pass and one to be refused", r)
 	}

@@ -11,14 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/tests/virtual"
-
-	"github.com/nats-io/nats.go"
-
 	"github.com/headgate/headgate/embedded"
 	"github.com/headgate/headgate/internal/cluster"
+	"github.com/headgate/headgate/internal/limittable"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/limit"
+	"github.com/headgate/headgate/tests/virtual"
+	"github.com/nats-io/nats.go"
 )
 
 // A group is a set of processes that share a real engine, in this process and in a bubble.
@@ -60,7 +59,7 @@ func (g *group) connect() *nats.Conn {
 
 func (g *group) define(name string, r limit.Rule) {
 	g.t.Helper()
-	rules, err := limit.Compile(r, nil)
+	rules, err := limittable.Compile(r, nil)
 	if err != nil {
 		g.t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/limittable"
 	"github.com/headgate/headgate/limit"
 )
 
@@ -54,7 +55,7 @@ func TestACallThatIsCountedHereIsRenewed(t *testing.T) {
 	r := limit.Rule{Algorithm: limit.Concurrency, Amount: 2 * idealDesks, Lease: 9 * time.Second}
 	inHeldWorld(t, r, 2*time.Millisecond, func(h *heldWorld) {
 		h.def.Lends, h.def.Calls, h.def.Policy = false, true, PolicyLocal
-		h.def.Divide = func(among int) (*limit.Rules, error) { return limit.Divide(r, nil, among) }
+		h.def.Divide = func(among int) (*limittable.Rules, error) { return limittable.Divide(r, nil, among) }
 		h.sever(1, true)
 		held, v := h.hold(1, 2)
 		if !v.Allowed || !held.IsLocal() {
@@ -68,7 +69,7 @@ func TestACallThatIsCountedHereIsRenewed(t *testing.T) {
 			t.Error(err)
 		}
 		held.Use(2)
-		if err := h.keys[1].Renew(h.ctx, h.def, "", held.id); !errors.Is(err, limit.ErrSettled) {
+		if err := h.keys[1].Renew(h.ctx, h.def, "", held.id); !errors.Is(err, limittable.ErrSettled) {
 			t.Errorf("renewed what has ended: %v", err)
 		}
 		if _, v := h.hold(1, 2); !v.Allowed {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/codec"
-	"github.com/headgate/headgate/limit"
+	"github.com/headgate/headgate/internal/limittable"
 )
 
 // Parameters of a link. Chosen: a standby that is slower is useless.
@@ -175,9 +175,9 @@ const (
 )
 
 // A deedTimes is the time of the shard and the time of the table.
-type deedTimes struct{ at, now limit.Time }
+type deedTimes struct{ at, now limittable.Time }
 
-func appendDeed(b []byte, q *request, at deedTimes, d *limit.Entry) []byte {
+func appendDeed(b []byte, q *request, at deedTimes, d *limittable.Entry) []byte {
 	b = codec.AppendText(codec.AppendText(append(b, recordDeed, q.shard), q.limit), q.key)
 	return codec.AppendInt(
 		b,
@@ -326,14 +326,15 @@ func (l *ledger) record(id uint64, d *reader) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if what == recordBegin {
-		at, lost, unwritten := limit.Time(d.Int()), d.Int(), d.Int()
+		at, lost, unwritten := limittable.Time(d.Int()), d.Int(), d.Int()
 		if d.Bad() || s.role == hosts || s.role == paused || s.role == takes {
 			return false
 		}
 		s.role, s.from, s.tables = copying, id, nil
 		s.heard, s.heardA = at, l.boot()
-		s.lost, s.unwritten, s.lostAt, s.missed = lost >= 0, unwritten != 0, limit.Time(max(0, lost)), nil
-		s.lostWall = limit.Time(time.Now().UnixNano()) - (at - s.lostAt)
+		s.lost, s.unwritten, s.lostAt, s.missed = lost >= 0, unwritten != 0, limittable.Time(max(0, lost)),
+			nil
+		s.lostWall = limittable.Time(time.Now().UnixNano()) - (at - s.lostAt)
 		return true
 	}
 	if s.role != copying && s.role != stands || s.from != id {
@@ -360,14 +361,14 @@ func (l *ledger) record(id uint64, d *reader) bool {
 		t := s.table(def, s.tableTime(def, s.heard))
 		if what == recordHead {
 			err := t.ReadHeader(b)
-			if errors.Is(err, limit.ErrRules) {
+			if errors.Is(err, limittable.ErrRules) {
 				s.miss(name)
 				delete(s.tables, name)
 				return true
 			}
 			return err == nil
 		}
-		return t.ReadKey(b, limit.Time(clk), l.hash) == nil
+		return t.ReadKey(b, limittable.Time(clk), l.hash) == nil
 	case recordDeed:
 		return l.repeatDeed(s, d)
 	}
@@ -377,10 +378,11 @@ func (l *ledger) record(id uint64, d *reader) bool {
 // repeatDeed replicates one entry. The caller holds mu.
 func (l *ledger) repeatDeed(s *shard, d *reader) bool {
 	name, key := d.Text(mostName), d.Text(mostKey)
-	at, now := limit.Time(d.Int()), limit.Time(d.Int())
-	deed := limit.Entry{
-		Kind: limit.EntryKind(d.Int()), N: d.Int(), At: limit.Time(d.Int()), TTL: time.Duration(d.Int()),
-		ID: uint64(d.Int()), Borrower: uint64(d.Int()), Loan: uint64(d.Int()), Given: d.Int(), Used: d.Int(),
+	at, now := limittable.Time(d.Int()), limittable.Time(d.Int())
+	deed := limittable.Entry{
+		Kind: limittable.EntryKind(d.Int()), N: d.Int(), At: limittable.Time(d.Int()),
+		TTL: time.Duration(d.Int()),
+		ID:  uint64(d.Int()), Borrower: uint64(d.Int()), Loan: uint64(d.Int()), Given: d.Int(), Used: d.Int(),
 		Back: d.Int(), Want: d.Int(), Close: d.Int() == 1,
 	}
 	if d.Bad() {
@@ -389,7 +391,7 @@ func (l *ledger) repeatDeed(s *shard, d *reader) bool {
 	clk := l.boot()
 	s.heard, s.heardA = max(s.heard, at), clk
 	if def := l.rules(name); def != nil {
-		s.table(def, now).Replicate(now, limit.Time(clk), l.hash(key), key, &deed)
+		s.table(def, now).Replicate(now, limittable.Time(clk), l.hash(key), key, &deed)
 	} else {
 		s.miss(name)
 	}
@@ -467,13 +469,13 @@ func (l *ledger) host(i int, by basis) {
 	if s.role == takes {
 		s.ahead = time.Duration(s.heardNow(clk)) - clk
 		for _, t := range s.tables {
-			t.RenewBorrowers(limit.Time(clk))
+			t.RenewBorrowers(limittable.Time(clk))
 		}
 	} else {
 		s.tables, s.lost, s.unwritten = nil, !by.known, by.moved
 		s.ahead = time.Duration(time.Now().UnixNano()) - clk
-		s.lostAt = s.now(clk) + limit.LendTerm
-		s.lostWall = limit.Time(time.Now().UnixNano()) + limit.LendTerm
+		s.lostAt = s.now(clk) + limittable.LendTerm
+		s.lostWall = limittable.Time(time.Now().UnixNano()) + limittable.LendTerm
 		if s.lost && !by.moved && l.putBlocks(s, by.written) != nil {
 			s.unwritten = true
 		}
@@ -483,9 +485,9 @@ func (l *ledger) host(i int, by basis) {
 
 // heardNow returns the host's present time, or slightly less: its message arrived some time after
 // it was stamped. The caller holds mu.
-func (s *shard) heardNow(clk time.Duration) limit.Time {
+func (s *shard) heardNow(clk time.Duration) limittable.Time {
 	past := clk - s.heardA
-	return s.heard + limit.Time(past-past/lendDrift)
+	return s.heard + limittable.Time(past-past/lendDrift)
 }
 
 // lendDrift is the maximum error of a clock: one part in lendDrift (docs/protocol.md §12).

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/limittable"
 	"github.com/headgate/headgate/limit"
 )
 
@@ -96,7 +97,7 @@ func TestAChangedLimitRefusesByItselfAlone(t *testing.T) {
 		}
 		r := tenAMinute()
 		r.Amount = 50
-		compiled, err := limit.Compile(r, nil)
+		compiled, err := limittable.Compile(r, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,14 +17,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/tests/virtual"
-
-	"github.com/nats-io/nats.go"
-
 	"github.com/headgate/headgate/embedded"
 	"github.com/headgate/headgate/internal/cluster"
+	"github.com/headgate/headgate/internal/limittable"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/limit"
+	"github.com/headgate/headgate/tests/virtual"
+	"github.com/nats-io/nats.go"
 )
 
 // A gate holds back the messages of one connection, in both directions, while it is shut.
@@ -279,7 +278,7 @@ func newBench(t *testing.T, r limit.Rule) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
-	rules, err := limit.Compile(r, nil)
+	rules, err := limittable.Compile(r, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -520,10 +519,11 @@ func testNothingKnownCountsFromTheLastUse(t *testing.T) {
 	f.ledger.lease.Store(int64(b.boot() + time.Hour))
 	i := int(shardOf("api", "k"))
 	f.ledger.host(i, basis{})
-	for past := time.Duration(0); past < 10*time.Second+limit.BorrowTerm; past += 100 * time.Millisecond {
+	const most = 10*time.Second + limittable.BorrowTerm
+	for past := time.Duration(0); past < most; past += 100 * time.Millisecond {
 		if got := b.lend(f, 8, 1); got > 0 {
 			t.Fatalf("lent %s after, when the last use by the one before may be %s ago",
-				past, past-limit.BorrowTerm)
+				past, past-limittable.BorrowTerm)
 		}
 		b.clock.Add(int64(100 * time.Millisecond))
 	}

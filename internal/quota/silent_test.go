@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/headgate/headgate/internal/limittable"
 	"github.com/headgate/headgate/limit"
 )
 
@@ -78,7 +79,7 @@ func TestSilentHostsDoNotDelayOthers(t *testing.T) { //nolint:funlen // a list o
 				windows := map[string]time.Duration{"api": time.Minute, "day": 24 * time.Hour}
 				for name, window := range windows {
 					r := limit.Rule{Algorithm: limit.SlidingLog, Amount: amount, Window: window}
-					rules, err := limit.Compile(r, nil)
+					rules, err := limittable.Compile(r, nil)
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/codec"
+	"github.com/headgate/headgate/internal/limittable"
 	"github.com/headgate/headgate/limit"
 )
 
@@ -52,7 +53,7 @@ type request struct {
 	shard byte
 	limit string
 	key   string
-	limit.Report
+	limittable.Report
 	n   int64
 	ttl time.Duration
 	id  uint64

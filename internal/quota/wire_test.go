@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/codec"
+	"github.com/headgate/headgate/internal/limittable"
 	"github.com/headgate/headgate/limit"
 )
 
@@ -22,7 +23,7 @@ func someRequests(random *rand.Rand) (rs []*request) {
 			key: strings.Repeat("k", random.IntN(mostKey+1))}
 		switch r.kind {
 		case kindBorrow:
-			r.Report = limit.Report{
+			r.Report = limittable.Report{
 				Loan: random.Uint64() >> 1, Used: random.Int64N(99), Back: random.Int64N(99),
 				Age: time.Duration(random.Int64N(1e9)), Need: random.Int64N(limit.MaxAmount), Least: 1,
 				Want: random.Int64N(9), Close: random.IntN(2) == 0,
@@ -111,7 +112,7 @@ func fuzzLedger(t testing.TB) *ledger {
 		{Algorithm: limit.TokenBucket, Amount: 9, Window: time.Minute},
 		{Algorithm: limit.Concurrency, Amount: 9},
 	} {
-		rules, err := limit.Compile(r, nil)
+		rules, err := limittable.Compile(r, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +133,7 @@ func streamed(t testing.TB) []byte {
 	ask := func() {
 		for i := range 10 {
 			q := &request{kind: kindBorrow, shard: 3, limit: fmt.Sprint("limit-", i%5), key: "key"}
-			q.Report = limit.Report{Borrower: 1, Loan: 1, Need: 2, Least: 1, Want: 1}
+			q.Report = limittable.Report{Borrower: 1, Loan: 1, Need: 2, Least: 1, Want: 1}
 			if i%5 == 4 {
 				q.kind, q.n = kindTake, 1
 			}
@@ -163,7 +164,7 @@ func TestAStandbyGoesOnWhereTheHostWas(t *testing.T) {
 	l.host(3, basis{})
 	for i := range 4 {
 		q := &request{kind: kindBorrow, shard: 3, limit: fmt.Sprint("limit-", i), key: "key"}
-		q.Report = limit.Report{Borrower: 2, Loan: 1, Need: 9, Least: 1}
+		q.Report = limittable.Report{Borrower: 2, Loan: 1, Need: 9, Least: 1}
 		r, _ := l.do(q, &waiting{})
 		if r.given != 1 {
 			t.Errorf("limit-%d: %d of 9 are lent while another holds 8: %+v", i, r.given, r)
@@ -189,7 +190,7 @@ func TestAStandbyWithOtherRules(t *testing.T) {
 	l.host(3, basis{})
 	for i, want := range map[int]int64{0: 1, 1: 0, 2: 1} { // 0: as if all had been used
 		q := &request{kind: kindBorrow, shard: 3, limit: fmt.Sprint("limit-", i), key: "key"}
-		q.Report = limit.Report{Borrower: 2, Loan: 1, Need: 9, Least: 1}
+		q.Report = limittable.Report{Borrower: 2, Loan: 1, Need: 9, Least: 1}
 		if r, _ := l.do(q, &waiting{}); r.given != want {
 			t.Errorf("limit-%d: %d of 9 are lent, want %d", i, r.given, want)
 		}

@@ -61,7 +61,7 @@ func (s *Server) watched() []dashboard.Room {
 	var all []dashboard.Room
 	for _, g := range s.set.Load().gates {
 		o := g.origin
-		all = append(all, dashboard.Room{Status: g.room.Status(), Answers: o.answers(),
+		all = append(all, dashboard.Room{Room: g.room.Status(), Answers: o.answers(),
 			Errors: o.none.Load() + o.c5xx.Load(), Took: time.Duration(o.nanos.Load())})
 	}
 	return all

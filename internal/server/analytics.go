@@ -66,7 +66,7 @@ func (s *Server) readCounts(give func(*analytics.Sample)) {
 // reading returns the current counts of a room. The figures of its counter are included only by the
 // process that hosts it, so that they count once.
 func (g *gate) reading() *analytics.Sample {
-	st, times, o := g.room.Status(), g.room.Durations(), g.origin
+	st, o := g.room.Status(), g.origin
 	t := &st.Totals
 	r := &analytics.Sample{Series: analytics.Series{Kind: analytics.Room, Name: g.file.Name},
 		Values: []int64{analytics.RoomOriginGone: o.gone.Load(),
@@ -80,8 +80,8 @@ func (g *gate) reading() *analytics.Sample {
 			analytics.RoomPassesShared: t.PassesShared, analytics.RoomPassesRefused: t.PassesRefused,
 		},
 		Tallies: []*histogram.Histogram{
-			analytics.RoomWaited: times.Waited, analytics.RoomInside: times.Inside,
-			analytics.RoomSilent: times.Silent, analytics.RoomOrigin: &o.took,
+			analytics.RoomWaited: g.room.Waited, analytics.RoomInside: g.room.Inside,
+			analytics.RoomSilent: g.room.Silent, analytics.RoomOrigin: &o.took,
 		},
 	}
 	if v := r.Values; st.Hosted && st.Record.Damaged == "" {

@@ -18,13 +18,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/embedded"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/join"
 	"github.com/headgate/headgate/internal/loopback"
 	"github.com/headgate/headgate/internal/node"
 	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/status"
 )
 
 // centers runs real servers, each a data center of one node. The first is the home.
@@ -112,7 +112,7 @@ func slotsAreTold(t *testing.T, sjc, lhr *process) {
 	}()
 	for _, p := range []*process{sjc, lhr} {
 		eventually(t, "the parts add up", func() bool {
-			var st headgate.Status
+			var st status.Room
 			last = get(t, p.operators+"/v1/rooms/shop", "").body
 			if err := json.Unmarshal([]byte(last), &st); err != nil {
 				t.Fatal(err)

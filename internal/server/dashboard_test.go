@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/status"
 )
 
 // A board is a running server with the view of a browser.
@@ -503,7 +503,7 @@ func TestDashboardRemembersAndCountsTheOrigin(t *testing.T) {
 	})
 	for room, want := range map[string]int64{"shop": 0, "other": 1} { // one each, and one is inside
 		eventually(t, "whose the slot is", func() bool {
-			var st headgate.Status
+			var st status.Room
 			get(t, b.visitors, "") // admitted again if nobody is inside any more
 			json.Unmarshal([]byte(b.send("GET", "/dashboard/api/v1/rooms/"+room, "").body), &st)
 			return st.Lent != nil && st.Lent.Free == want && st.Lent.Inside+st.Lent.Called == 1-want &&

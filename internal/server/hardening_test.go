@@ -591,7 +591,7 @@ func TestExcludedRequestsInFlightAreBounded(t *testing.T) {
 	refused("2001:db8::3", "the third of one address")
 	hold("192.0.2.1")
 	refused("192.0.2.2", "the fourth of all")
-	if got := status(t, operators).Totals.InFlightRejected; got != 2 {
+	if got := roomStatus(t, operators).Totals.InFlightRejected; got != 2 {
 		t.Errorf("%d are counted as refused", got)
 	}
 	go func() { statuses <- send("192.0.2.2", "/") }() // visitors are limited only by the room

@@ -3,6 +3,7 @@ package server
 import (
 	"bufio"
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +11,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,6 +23,9 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/h2c" //nolint:staticcheck // nothing else upgrades to h2c, as old origins do
 	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
 // A framer is an HTTP/2 client that can send any frames.
@@ -59,12 +66,23 @@ func (f *framer) listen() {
 	}
 }
 
+// A counted is a buffer before a connection. It counts what was written.
+type counted struct {
+	*bufio.Writer
+	sent int
+}
+
+func (w *counted) Write(b []byte) (int, error) {
+	w.sent += len(b)
+	return w.Writer.Write(b)
+}
+
 // writer opens a connection that buffers in out what it sends.
-func writer(t *testing.T, url string) (f *framer, out *bufio.Writer) {
+func writer(t *testing.T, url string) (f *framer, out *counted) {
 	t.Helper()
 	c, in := dial(t, url)
 	c.SetWriteDeadline(time.Now().Add(patience))
-	out = bufio.NewWriterSize(c, 64<<10)
+	out = &counted{Writer: bufio.NewWriterSize(c, 64<<10)}
 	f = &framer{Framer: http2.NewFramer(out, in), c: c, ended: make(chan struct{})}
 	f.enc = hpack.NewEncoder(&f.head)
 	io.WriteString(out, http2.ClientPreface)
@@ -139,105 +157,145 @@ func TestRapidReset(t *testing.T) {
 	}
 }
 
-// Endless headers end the client's connection.
-func TestEndlessHeaders(t *testing.T) {
-	origin := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	defer origin.Close()
-	visitors, _, _ := start(t, origin.URL, oneRoom)
-	const limit = 64 << 20 // bytes that no server should accept
-	for what, send := range map[string]func(f *framer) error{
-		"CONTINUATION": func(f *framer) error {
-			block := f.fields("/", "x-a "+strings.Repeat("a", 8<<10))
-			f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block})
+// A flood sends the same frame without end.
+type flood struct {
+	first func(f *framer)
+	again func(f *framer, i uint32) error
+	ends  bool // the client reads nothing, and net/http closes the connection
+}
+
+// floods returns all of them by name. The stream in question is 1.
+func floods() map[string]flood {
+	begin := func(f *framer) {
+		f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: f.fields("/")})
+	}
+	ask := func(f *framer) { f.ask(1, f.fields("/robots.txt")) }
+	body := func(f *framer) {
+		f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: f.fields("/robots.txt"),
+			EndHeaders: true})
+	}
+	set := func(f *framer, id http2.SettingID, to uint32) error {
+		return f.WriteSettings(http2.Setting{ID: id, Val: to})
+	}
+	zeros, ping := make([]byte, 1<<14), [8]byte{}
+	secret := hpack.HeaderField{Name: "x-b", Value: strings.Repeat("b", 12<<10), Sensitive: true}
+	return map[string]flood{
+		"CONTINUATION": {begin, func(f *framer, _ uint32) error {
 			f.head.Reset()
-			more := hpack.HeaderField{Name: "x-b", Value: strings.Repeat("b", 12<<10), Sensitive: true}
-			f.enc.WriteField(more)
-			for range limit / f.head.Len() {
-				if err := f.WriteContinuation(1, false, f.head.Bytes()); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
-	} {
-		f := frames(t, visitors)
-		if send(f) == nil {
-			t.Errorf("%s: all was taken", what)
-		}
-		f.wholly(t, what)
-		if r := get(t, visitors+"/robots.txt", ""); r.StatusCode != 200 {
-			t.Errorf("%s: somebody else gets %d", what, r.StatusCode)
-		}
+			f.enc.WriteField(secret)
+			return f.WriteContinuation(1, false, f.head.Bytes())
+		}, true},
+		"empty CONTINUATION": {begin, func(f *framer, _ uint32) error {
+			return f.WriteContinuation(1, false, nil)
+		}, false},
+		"PING":       {ask, func(f *framer, _ uint32) error { return f.WritePing(false, ping) }, true},
+		"PING, read": {ask, func(f *framer, _ uint32) error { return f.WritePing(false, ping) }, false},
+		"SETTINGS":   {ask, func(f *framer, _ uint32) error { return f.WriteSettings() }, false},
+		"windows": {ask, func(f *framer, i uint32) error {
+			return set(f, http2.SettingInitialWindowSize, i)
+		}, false},
+		"header tables": {ask, func(f *framer, i uint32) error {
+			return set(f, http2.SettingHeaderTableSize, -(i % 2)) // 0 and 4 GB
+		}, false},
+		"WINDOW_UPDATE": {ask, func(f *framer, _ uint32) error { return f.WriteWindowUpdate(0, 1) }, false},
+		"WINDOW_UPDATE when closed": {ask, func(f *framer, _ uint32) error {
+			return f.WriteWindowUpdate(1, 1)
+		}, false},
+		"RST_STREAM": {ask, func(f *framer, _ uint32) error { return f.WriteRSTStream(1, 0) }, false},
+		"PRIORITY": {ask, func(f *framer, i uint32) error { // of streams that do not exist
+			return f.WritePriority(2*i+3, http2.PriorityParam{StreamDep: 2 * (i % 999), Weight: 9})
+		}, false},
+		"unknown":    {ask, func(f *framer, _ uint32) error { return f.WriteRawFrame(0xee, 0, 0, nil) }, false},
+		"empty DATA": {body, func(f *framer, _ uint32) error { return f.WriteData(1, false, nil) }, false},
+		"padding": {body, func(f *framer, _ uint32) error {
+			return f.WriteDataPadded(1, false, nil, zeros[:9])
+		}, false},
+		"DATA when closed": {ask, func(f *framer, _ uint32) error { return f.WriteData(1, false, nil) }, true},
+		"DATA when closed, read": {ask, func(f *framer, i uint32) error {
+			return f.WriteData(1, false, zeros[:i%9*1000+1000])
+		}, false},
 	}
 }
 
-// Endless frames occupy no memory and lock nobody out. If their answers would pile up, because the
-// client does not read them, the connection is closed.
+// against floods a server, which must end the connection or take everything.
+func (x flood) against(t *testing.T, url string, ends bool, served func() error) {
+	const (
+		many  = 50_000   // frames
+		held  = 5 << 20  // bytes, which is 105 for each frame
+		limit = 64 << 20 // bytes that no server should accept
+	)
+	f, out := writer(t, url)
+	x.first(f)
+	before, sent, err := heap(), out.sent, error(nil)
+	if !x.ends {
+		go f.listen()
+	}
+	for i := uint32(0); err == nil && (ends && out.sent-sent < limit || i < many); i++ {
+		if err = x.again(f, i); i == many/2 {
+			if err := served(); err != nil {
+				t.Error("somebody else gets", err)
+			}
+		}
+	}
+	if ends != (err != nil) || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("closed %v after %d bytes, want %v: %v", err != nil, out.sent-sent, ends, err)
+	}
+	if !ends { // the answer to a PING shows that everything before it was read
+		f.WritePing(false, last)
+		out.Flush()
+		f.wholly(t, url)
+	}
+	if grown := heap() - before; grown > held {
+		t.Errorf("%d MB are held", grown>>20)
+	}
+	f.c.Close()
+	if err := served(); err != nil {
+		t.Error("afterwards somebody else gets", err)
+	}
+}
+
+// largeFrame announces a frame whose memory 10,000 connections could not all have.
+func largeFrame(t *testing.T, url string) {
+	f, out := writer(t, url)
+	out.Flush()
+	go f.listen()
+	out.Write([]byte{0, 0x40, 1, 0xee, 0, 0, 0, 0, 0}) // 16,385 bytes
+	out.Flush()
+	f.wholly(t, "large frame")
+}
+
+// Endless frames occupy no memory and lock nobody out, at any of the listeners. At those of net/http
+// a frame costs far less than a request: they end the connection only if the frames have a block of
+// headers that is too large, or if the client does not read the answers. That of Envoy always ends
+// it.
 func TestFloodsOfFrames(t *testing.T) {
 	origin := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 	}))
 	defer origin.Close()
-	visitors, _, _ := start(t, origin.URL, oneRoom)
-	const (
-		many = 200_000   // frames
-		most = 2_000_000 // frames, whose answers exceed the buffers of the kernel
-		held = 5 << 20   // bytes, which is 26 for each frame
-	)
-	for what, x := range map[string]struct {
-		first, again func(f *framer) error
-		ends         bool // the client reads nothing, and the server closes the connection
-	}{
-		"PING": {again: func(f *framer) error { return f.WritePing(false, [8]byte{}) }, ends: true},
-		"DATA of a closed stream": {again: func(f *framer) error { return f.WriteData(1, false, nil) },
-			first: func(f *framer) error { return f.ask(1, f.fields("/robots.txt")) }, ends: true},
-		"SETTINGS": {again: func(f *framer) error {
-			return f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1})
-		}},
-		"empty SETTINGS": {again: func(f *framer) error { return f.WriteSettings() }},
-		"empty DATA": {again: func(f *framer) error { return f.WriteData(1, false, nil) },
-			first: func(f *framer) error {
-				block := f.fields("/robots.txt")
-				return f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block,
-					EndHeaders: true})
-			}},
-		"empty CONTINUATION": {again: func(f *framer) error { return f.WriteContinuation(1, false, nil) },
-			first: func(f *framer) error {
-				return f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: f.fields("/")})
-			}},
-	} {
-		f, out := writer(t, visitors)
-		if x.first != nil {
-			x.first(f)
-		}
-		before, send, err := heap(), many, error(nil)
-		if x.ends {
-			send = most
-		} else {
-			go f.listen()
-		}
-		for i := 0; i < send && err == nil; i++ {
-			if err = x.again(f); i == many/2 {
-				if r := get(t, visitors+"/robots.txt", ""); r.StatusCode != 200 {
-					t.Errorf("%s: somebody else gets %d", what, r.StatusCode)
-				}
-			}
-		}
-		if x.ends != (err != nil) || errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("%s: closed %v, want %v: %v", what, err != nil, x.ends, err)
-		}
-		if !x.ends { // the answer to a PING shows that everything before it was read
-			f.WritePing(false, last)
-			out.Flush()
-			f.wholly(t, what)
-		}
-		if grown := heap() - before; grown > held {
-			t.Errorf("%s: %d MB are held", what, grown>>20)
-		}
-		f.c.Close()
+	rules := filepath.Join(t.TempDir(), "api.yaml")
+	if err := os.WriteFile(rules, []byte("domain: api\n"), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	if r := get(t, visitors+"/robots.txt", ""); r.StatusCode != 200 {
-		t.Errorf("after all somebody else gets %d", r.StatusCode)
+	site := startTLS(t, origin.URL, files+"  redirect: false\n"+
+		"envoy: {listen: 127.0.0.1:0, rules: ["+rules+"]}\n")
+	for _, l := range []struct {
+		name, url, path string
+		ends            bool
+	}{
+		{"visitors", "http://" + site.Addr().String(), "/robots.txt", false},
+		{"visitors by TLS", "https://" + site.TLSAddr().String(), "/robots.txt", false},
+		{"operators", "http://" + site.AdminAddr().String(), "/readyz", false},
+		{"Envoy", "http://" + site.EnvoyAddr().String(), "", true},
+	} {
+		t.Run(l.name+"/large frame", func(t *testing.T) { largeFrame(t, l.url) })
+		served := func() error { return site.served(t, l.url+l.path) }
+		if l.path == "" {
+			served = healthy(t, site.EnvoyAddr().String())
+		}
+		for what, x := range floods() {
+			t.Run(l.name+"/"+what, func(t *testing.T) { x.against(t, l.url, x.ends || l.ends, served) })
+		}
 	}
 }
 
@@ -267,64 +325,123 @@ func TestHeaderBomb(t *testing.T) {
 	f.wholly(t, "bomb")
 }
 
-// Priorities are ignored, also those of streams that do not exist.
-func TestPriorityFrames(t *testing.T) {
-	served := make(chan string, 1)
-	origin := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/" {
-			served <- r.URL.Path
-		}
-	}))
-	defer origin.Close()
-	visitors, _, _ := start(t, origin.URL, oneRoom)
-	f := frames(t, visitors)
-	for i := range uint32(100_000) {
-		p := http2.PriorityParam{StreamDep: 2 * (i % 999), Weight: 9}
-		if err := f.WritePriority(2*(i%50_000)+3, p); err != nil {
+// answer sends a request whose header block is cut into pieces, and reads the answer to it.
+func (f *framer) answer(t *testing.T, out *counted, block []byte, piece int) (status, body string) {
+	t.Helper()
+	first := block[:min(piece, len(block))]
+	f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: first, EndStream: true})
+	for rest := range slices.Chunk(block[len(first):], piece) {
+		f.WriteContinuation(1, false, rest)
+	}
+	f.WriteContinuation(1, true, nil)
+	out.Flush()
+	f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	for {
+		fr, err := f.ReadFrame()
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := f.ask(200_001, f.fields("/robots.txt")); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-served:
-	case <-time.After(patience):
-		t.Error("the request behind them is not served")
+		switch fr := fr.(type) {
+		case *http2.MetaHeadersFrame:
+			status = fr.PseudoValue("status")
+		case *http2.DataFrame:
+			body += string(fr.Data())
+		}
+		if fr.Header().Flags.Has(http2.FlagDataEndStream) && fr.Header().StreamID == 1 {
+			return status, body
+		}
 	}
 }
 
-// HTTP/2 clients may split a Cookie header into several fields: a pass is found among many.
+// HTTP/2 clients may split a Cookie header into several fields (RFC 9113 §8.2.3), and fields into
+// several frames. A pass and a ticket are found among other cookies and among others of their name,
+// and nothing else is one.
 func TestCookieCrumbs(t *testing.T) {
-	seen := make(chan string, 2)
-	origin := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		seen <- strings.Join(r.Header["Cookie"], "; ")
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, "inside ", strings.Join(r.Header["Cookie"], "; "))
 	}))
 	defer origin.Close()
-	visitors, operators, _ := start(t, origin.URL, oneRoom)
+	visitors, operators, _ := start(t, origin.URL, "  - {name: shop, origin: ORIGIN, "+
+		"total_active_users: 1, new_users_per_minute: 100, session_duration: 1h}\n")
 	pass := get(t, visitors+"/", "").cookie
-	<-seen
-	f := frames(t, visitors)
-	var crumbs, want []string
+	wait := get(t, visitors+"/", "")
+	name, _, _ := strings.Cut(pass, "=")
+	var many, forged []string
 	for i := range 300 {
-		crumb := fmt.Sprintf("c%d=%s", i, strings.Repeat("v", 20))
-		crumbs, want = append(crumbs, "cookie "+crumb), append(want, crumb)
-		if i == 150 {
-			crumbs = append(crumbs, "cookie "+pass)
+		many = append(many, fmt.Sprintf("c%d=%s", i, strings.Repeat("v", 20)))
+		forged = append(forged, fmt.Sprintf("%s=%03d%s", name, i, pass[len(name)+4:]))
+	}
+	large := strings.Repeat("v", 5000)
+	// ask sends cookies by HTTP/2 in pieces of a number of bytes, or by HTTP/1.1.
+	ask := func(piece int, cookies []string, more ...string) (status, body string) {
+		for _, c := range cookies {
+			more = append(more, "cookie "+c)
+		}
+		if piece > 0 {
+			f, out := writer(t, visitors)
+			defer f.c.Close()
+			return f.answer(t, out, f.fields("/", more...), piece)
+		}
+		var lines strings.Builder
+		for _, pair := range more {
+			lines.WriteString(strings.Replace(pair, " ", ": ", 1) + "\r\n")
+		}
+		res := askRaw(t, visitors, "GET / HTTP/1.1\r\nHost: x\r\n"+lines.String()+"\r\n")
+		b, _ := io.ReadAll(res.Body)
+		return strconv.Itoa(res.StatusCode), string(b)
+	}
+	ticketOf := func(body string) string {
+		_, ticket, _ := strings.Cut(body, `"ticket":"`)
+		ticket, _, _ = strings.Cut(ticket, `"`)
+		return ticket
+	}
+	poll := []string{"headgate-poll 1", "accept application/json"}
+	_, body := ask(0, []string{wait.cookie}, poll...)
+	place := ticketOf(body)
+	for what, sent := range map[string]struct{ before, after []string }{
+		"alone":             {},
+		"among many":        {many[:150], many[150:]},
+		"among large ones":  {[]string{"a=" + large}, []string{"b=" + large, "c=" + large}},
+		"behind a large":    {[]string{name + "=" + large}, nil},
+		"before a large":    {nil, []string{name + "=" + large}},
+		"among forged ones": {forged[:100], forged[100:200]},
+		"among empty ones":  {[]string{name + "=", ";", ""}, []string{name + "=", name, "=", ";;"}},
+		"in an odd field":   {[]string{"a=b;;; c=d;"}, []string{"; e=f"}},
+	} {
+		own := strings.Join(slices.Concat(sent.before, sent.after), "; ")
+		for _, piece := range []int{0, 1, 7, 1000, 1 << 14} {
+			all := slices.Concat(sent.before, []string{pass}, sent.after)
+			one := []string{strings.Join(all, "; ")}
+			for _, cookies := range [][]string{all, one, slices.Concat(all, []string{pass})} {
+				if status, body := ask(piece, cookies); status != "200" || !strings.HasPrefix(body, "inside ") {
+					t.Errorf("%s, pieces of %d: a pass gets %s", what, piece, status)
+				} else if strings.Contains(body, name) || strings.HasPrefix(own, "c0=") && body != "inside "+own {
+					t.Errorf("%s: the origin reads %.500q", what, body)
+				}
+			}
+			all = slices.Concat(sent.before, []string{wait.cookie}, sent.after)
+			if status, body := ask(piece, all, poll...); ticketOf(body) != place || place == "" {
+				t.Errorf("%s, pieces of %d: a ticket gets %s %q", what, piece, status, ticketOf(body))
+			}
 		}
 	}
-	if err := f.ask(1, f.fields("/", crumbs...)); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case got := <-seen:
-		if got != strings.Join(want, "; ") {
-			t.Errorf("the origin reads %d bytes of cookies, not those that are its own", len(got))
+	for what, cookies := range map[string][]string{
+		"in two fields":   {pass[:40], pass[40:]},
+		"with a space":    {pass[:40] + " " + pass[40:]},
+		"cut":             {pass[:len(pass)-1]},
+		"continued":       {pass + large},
+		"of another name": {"x" + pass},
+		"upper case":      {strings.ToUpper(name) + pass[len(name):]},
+		"in a value":      {"a=" + pass},
+		"many forged":     forged[:200],
+	} {
+		for _, piece := range []int{0, 7, 1 << 14} {
+			if status, _ := ask(piece, cookies); status != "503" {
+				t.Errorf("a pass %s gets %s", what, status)
+			}
 		}
-	case <-time.After(patience):
-		t.Error("the pass is not found")
 	}
-	if s := status(t, operators); s.ActiveUsers != 1 {
+	if s := roomStatus(t, operators); s.ActiveUsers != 1 {
 		t.Errorf("%d inside", s.ActiveUsers)
 	}
 }
@@ -366,10 +483,44 @@ func TestNoRequestWithinAStream(t *testing.T) {
 	}
 }
 
-// dial opens a connection to a server under test.
-func dial(t *testing.T, url string) (net.Conn, *bufio.Reader) {
+// served sends a request as another client.
+func (site *secureSite) served(t *testing.T, url string) error {
+	r, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
+	if err != nil {
+		return err
+	}
+	res, err := site.client.Do(r)
+	if err != nil {
+		return err
+	}
+	if res.Body.Close(); res.StatusCode != 200 {
+		return errors.New(res.Status)
+	}
+	return nil
+}
+
+// healthy returns a function that calls Envoy's service as another client.
+func healthy(t *testing.T, addr string) func() error {
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return func() error {
+		_, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{})
+		return err
+	}
+}
+
+// dial opens a connection to a server under test, by HTTP/2 if it is one with TLS.
+func dial(t *testing.T, url string) (c net.Conn, in *bufio.Reader) {
 	t.Helper()
-	c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	var err error
+	if addr, ok := strings.CutPrefix(url, "https://"); ok {
+		c, err = tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+	} else {
+		c, err = net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

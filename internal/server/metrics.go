@@ -7,8 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/platform"
+	"github.com/headgate/headgate/status"
 )
 
 // collector reads the rooms at each scrape: requests pay nothing for metrics beyond the counters
@@ -127,7 +127,7 @@ func (c *collector) process(ch chan<- prometheus.Metric) {
 }
 
 // datacenters collects the metrics of the other data centers.
-func (c *collector) datacenters(ch chan<- prometheus.Metric, st *headgate.Status) {
+func (c *collector) datacenters(ch chan<- prometheus.Metric, st *status.Room) {
 	d := st.Datacenters
 	if d == nil {
 		return
@@ -162,7 +162,7 @@ func (c *collector) datacenters(ch chan<- prometheus.Metric, st *headgate.Status
 }
 
 // record collects the metrics of the storage of a room's record.
-func (c *collector) record(ch chan<- prometheus.Metric, st *headgate.Status) {
+func (c *collector) record(ch chan<- prometheus.Metric, st *status.Room) {
 	gauge := func(name, help string, v float64) {
 		d := prometheus.NewDesc(name, help, []string{"room"}, nil)
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, st.Name)
@@ -189,7 +189,7 @@ func (c *collector) record(ch chan<- prometheus.Metric, st *headgate.Status) {
 
 // counted collects which process hosts the counter of a room, how old its figures are, and what
 // bounds the room.
-func (c *collector) counted(ch chan<- prometheus.Metric, st *headgate.Status) {
+func (c *collector) counted(ch chan<- prometheus.Metric, st *status.Room) {
 	gauge := func(name, help string, v float64) {
 		d := prometheus.NewDesc(name, help, []string{"room"}, nil)
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, st.Name)
@@ -335,7 +335,7 @@ func (c *collector) limits(ch chan<- prometheus.Metric) {
 }
 
 // rules collects the decisions of the rules of a room.
-func (c *collector) rules(ch chan<- prometheus.Metric, st *headgate.Status) {
+func (c *collector) rules(ch chan<- prometheus.Metric, st *status.Room) {
 	d := prometheus.NewDesc("headgate_rules_total", "Requests that rules have decided on.",
 		[]string{"room", "action"}, nil)
 	t := &st.Totals
@@ -347,7 +347,7 @@ func (c *collector) rules(ch chan<- prometheus.Metric, st *headgate.Status) {
 }
 
 // lanes collects the metrics of the lanes of a room.
-func (c *collector) lanes(ch chan<- prometheus.Metric, st *headgate.Status) {
+func (c *collector) lanes(ch chan<- prometheus.Metric, st *status.Room) {
 	labels := []string{"room", "lane"}
 	say := func(name, help string, kind prometheus.ValueType, n int64, lane string) {
 		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, labels, nil), kind, float64(n),

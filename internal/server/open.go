@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -74,14 +75,19 @@ func CheckFiles(cfg *config.Config) (err error) {
 	if err == nil {
 		err = checkTargets(cfg)
 	}
-	switch t := &cfg.TLS; {
-	case err != nil || !t.On():
-	case len(t.ACME.Domains) > 0:
+	t := &cfg.TLS
+	if err != nil || !t.On() {
+		return err
+	}
+	if len(t.ACME.Domains) > 0 {
 		_, err = certs.ReadRoots(t.ACME.Root)
-	default:
+	} else {
 		_, err = certs.ReadPair(t.Certificate, t.Key, time.Now())
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("tls: %w", err)
+	}
+	return nil
 }
 
 // open builds the rooms and binds the addresses.

@@ -17,10 +17,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/loopback"
 	"github.com/headgate/headgate/internal/proxy"
+	"github.com/headgate/headgate/status"
 )
 
 // ownPageRoom has a page of its own next to the configuration; its origin is down.
@@ -461,7 +461,7 @@ func TestPreflightsAnsweredHere(t *testing.T) {
 	if n := asked.Load(); n != 1 {
 		t.Errorf("without cors: the origin was asked %d times, want once", n)
 	}
-	var m struct{ Rooms []headgate.Status }
+	var m struct{ Rooms []status.Room }
 	err := json.Unmarshal([]byte(get(t, operators+"/v1/rooms", "").body), &m)
 	if err != nil || len(m.Rooms) != len(states)+1 {
 		t.Fatal(err, len(m.Rooms))

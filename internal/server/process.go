@@ -9,11 +9,12 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/checkout"
+	"github.com/headgate/headgate/status"
 )
 
 // Rooms implements api.Process.
-func (s *Server) Rooms() []headgate.Status {
-	var all []headgate.Status
+func (s *Server) Rooms() []status.Room {
+	var all []status.Room
 	for _, g := range s.set.Load().gates {
 		all = append(all, g.room.Status())
 	}
@@ -21,10 +22,10 @@ func (s *Server) Rooms() []headgate.Status {
 }
 
 // FindTicket implements api.Process.
-func (s *Server) FindTicket(ctx context.Context, room, ticket string) (headgate.TicketInfo, error) {
+func (s *Server) FindTicket(ctx context.Context, room, ticket string) (status.Ticket, error) {
 	g := s.set.Load().find(room)
 	if g == nil {
-		return headgate.TicketInfo{}, api.ErrNoRoom
+		return status.Ticket{}, api.ErrNoRoom
 	}
 	return g.room.FindTicket(ctx, ticket)
 }

@@ -19,9 +19,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/status"
 )
 
 // A process is a real server with a file that the test writes.
@@ -138,14 +138,14 @@ func (p *process) change(room string, pairs map[string]string) {
 	}
 }
 
-func (p *process) status(room string) headgate.Status {
+func (p *process) status(room string) status.Room {
 	p.t.Helper()
-	var st headgate.Status
+	var st status.Room
 	body := get(p.t, p.operators+"/v1/rooms/"+room, "").body
 	if err := json.Unmarshal([]byte(body), &st); err != nil {
 		p.t.Fatalf("%s: %v", body, err)
 	}
-	st.Record, st.Totals, st.Lent = headgate.Record{}, headgate.Totals{}, nil // these change without the test
+	st.Record, st.Totals, st.Lent = status.Record{}, status.Totals{}, nil // these change without the test
 	return st
 }
 

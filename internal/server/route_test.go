@@ -160,7 +160,7 @@ func TestWalls1NoReadingOfAPathPassesARoom(t *testing.T) {
 				t.Fatalf("/robots.txt: %d %s", r.StatusCode, r.body)
 			}
 			origin.seen()
-			before := status(t, operators)
+			before := roomStatus(t, operators)
 			for _, target := range spellings("/checkout", "robots.txt") {
 				r := raw(t, visitors, line("POST", target, ""))
 				if r.StatusCode != http.StatusBadRequest || r.cookie != "" {
@@ -176,7 +176,7 @@ func TestWalls1NoReadingOfAPathPassesARoom(t *testing.T) {
 			if lines, _ := origin.seen(); len(lines) > 0 {
 				t.Errorf("the origin saw %q", lines)
 			}
-			if s := status(t, operators); s.ActiveUsers != before.ActiveUsers ||
+			if s := roomStatus(t, operators); s.ActiveUsers != before.ActiveUsers ||
 				s.WaitingUsers != before.WaitingUsers {
 				t.Errorf("%d inside and %d wait, before %d and %d", s.ActiveUsers, s.WaitingUsers,
 					before.ActiveUsers, before.WaitingUsers)
@@ -259,7 +259,7 @@ func TestWalls1NoReadingOfAPathReachesABypass(t *testing.T) {
 			t.Errorf("%s: %d %s", target, r.StatusCode, r.body)
 		}
 	}
-	if s := status(t, operators); s.ActiveUsers != 1 {
+	if s := roomStatus(t, operators); s.ActiveUsers != 1 {
 		t.Errorf("%d inside", s.ActiveUsers)
 	}
 }
@@ -566,7 +566,7 @@ func TestOptionsAndHeadAreNoWayAround(t *testing.T) {
 			t.Errorf("%s that the file excludes: %d, cookies %d", method, res.StatusCode, cookies.Load())
 		}
 	}
-	if s := status(t, operators); s.ActiveUsers != 1 {
+	if s := roomStatus(t, operators); s.ActiveUsers != 1 {
 		t.Errorf("%d are inside", s.ActiveUsers)
 	}
 }

@@ -81,7 +81,8 @@ const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
 	maxHeader     = 64 << 10
-	maxStreams    = 250 // concurrent requests of an HTTP/2 connection, net/http's default
+	maxStreams    = 250      // concurrent requests of an HTTP/2 connection, net/http's default
+	maxFrame      = 16 << 10 // of HTTP/2; a connection has memory for one as soon as it is announced
 	drainFor      = 30 * time.Second
 	errorRetry    = 5 * time.Second // after which the page of an origin that is down reloads
 )
@@ -174,7 +175,7 @@ func (s *Server) httpServer(h http.Handler) *http.Server {
 		MaxHeaderBytes: maxHeader, Protocols: p,
 		DisableGeneralOptionsHandler: true, // it would wait for a body without end
 		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: maxStreams, WriteByteTimeout: idleTimeout,
+			MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame, WriteByteTimeout: idleTimeout,
 		},
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}

@@ -65,7 +65,7 @@ func originDown(t *testing.T, dead func(addr string) (end func())) {
 		down.Header.Get("Retry-After") == "" {
 		t.Fatalf("%d %q", down.StatusCode, down.body)
 	}
-	eventually(t, "down", func() bool { return !status(t, operators).OriginUp })
+	eventually(t, "down", func() bool { return !roomStatus(t, operators).OriginUp })
 	if m := get(t, operators+"/metrics", "").body; !strings.Contains(m, `headgate_origin_up{room="shop"} 0`) {
 		t.Error("the metric says that it is up")
 	}
@@ -79,7 +79,7 @@ func originDown(t *testing.T, dead func(addr string) (end func())) {
 	back := &http.Server{Handler: origin.Config.Handler}
 	go back.Serve(l)
 	defer back.Close()
-	eventually(t, "up again", func() bool { return status(t, operators).OriginUp })
+	eventually(t, "up again", func() bool { return roomStatus(t, operators).OriginUp })
 	eventually(t, "let in", func() bool { return get(t, visitors+"/", b.cookie).StatusCode == 200 })
 }
 
@@ -121,7 +121,7 @@ func TestServerWebSocketHoldsTheStay(t *testing.T) {
 		if _, err := r.ReadByte(); err != nil {
 			t.Fatal(err)
 		}
-		if get(t, visitors+"/", b.cookie).StatusCode == 200 || status(t, operators).ActiveUsers != 1 {
+		if get(t, visitors+"/", b.cookie).StatusCode == 200 || roomStatus(t, operators).ActiveUsers != 1 {
 			t.Fatal("the slot of an open WebSocket was given away")
 		}
 	}

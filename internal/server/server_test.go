@@ -26,6 +26,7 @@ import (
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/yardstick"
+	"github.com/headgate/headgate/status"
 )
 
 // start runs a real server in front of origin and returns its two addresses.
@@ -120,9 +121,9 @@ func loads(t *testing.T, page *http.Request, body, cookie string) {
 	}
 }
 
-func status(t *testing.T, operators string) headgate.Status {
+func roomStatus(t *testing.T, operators string) status.Room {
 	t.Helper()
-	var m struct{ Rooms []headgate.Status }
+	var m struct{ Rooms []status.Room }
 	if err := json.Unmarshal([]byte(get(t, operators+"/v1/rooms", "").body), &m); err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +149,7 @@ func TestServerHoldsTheSecondVisitorAndTellsOperators(t *testing.T) {
 		!strings.Contains(b.body, "<!doctype html>") {
 		t.Fatalf("%d %q", b.StatusCode, b.body)
 	}
-	s := status(t, operators)
+	s := roomStatus(t, operators)
 	if s.Status != "queueing" || s.ActiveUsers != 1 || s.WaitingUsers != 1 {
 		t.Errorf("%+v", s)
 	}

@@ -159,10 +159,8 @@ func (s *Server) reloadTLS(ctx context.Context, next *config.TLS) (restart []str
 			restart, set.ACME = append(restart, "tls.acme"), now.ACME
 			break
 		}
-		err := k.Use(next.Certificate, next.Key)
-		if e, ok := errors.AsType[*certs.Error](err); ok { // the API answers with faults
-			return nil, &config.Fault{File: s.cfg.File, Key: "tls", Hint: e.Hint(),
-				Problem: e.File + ": " + e.Problem}
+		if err := k.Use(next.Certificate, next.Key); err != nil {
+			return nil, s.cfg.TLSFault(err) // the API answers with faults
 		}
 	case *certs.ACME:
 		a, b := &now.ACME, &next.ACME

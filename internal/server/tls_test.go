@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -21,9 +22,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/net/http2"
 
 	"github.com/headgate/headgate/internal/certs"
 	"github.com/headgate/headgate/internal/config"
@@ -386,10 +390,18 @@ func TestWebSocketByHTTPS(t *testing.T) {
 	}
 }
 
-// In a bubble: a thousand clients connect and send nothing, or half a hello.
-func TestIdleHandshakesEndByThemselves(t *testing.T) {
-	dir := t.TempDir()
-	newCert(t, dir, "shop.example")
+// drip sends a byte each second, until the server has closed the connection.
+func drip(c net.Conn, b []byte) {
+	for at := 0; ; at = (at + 1) % len(b) {
+		time.Sleep(time.Second)
+		if _, err := c.Write(b[at : at+1]); err != nil {
+			return
+		}
+	}
+}
+
+// idle runs a server with TLS in a bubble, whose clients must lose their connections in time.
+func idle(t *testing.T, dir string, many int, most time.Duration, send func(net.Conn)) {
 	synctest.Test(t, func(t *testing.T) {
 		log := slog.New(slog.DiscardHandler)
 		kept, err := certs.OpenFiles(filepath.Join(dir, "fullchain.pem"),
@@ -401,24 +413,21 @@ func TestIdleHandshakesEndByThemselves(t *testing.T) {
 		s := &Server{log: log, https: &https{listener: l, keeper: kept}}
 		h := s.secureServer(http.NotFoundHandler())
 		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
+		var wg, clients sync.WaitGroup
 		s.startTLS(ctx, h, &wg, func(err error) {
 			if err != nil {
 				t.Error(err)
 			}
 		})
-		var clients sync.WaitGroup
 		begin := time.Now()
-		for i := range 1000 {
+		for range many {
 			here, there := net.Pipe()
 			l.conns <- there
 			clients.Go(func() {
-				if i%2 == 1 {
-					here.Write([]byte{22, 3, 1, 2, 0, 1})
-				}
-				here.SetReadDeadline(begin.Add(2 * headerTimeout))
+				here.SetDeadline(begin.Add(2 * most))
+				send(here)
 				io.Copy(io.Discard, here)
-				if d := time.Since(begin); d > headerTimeout+time.Second {
+				if d := time.Since(begin); d > most+2*time.Second {
 					t.Errorf("held for %v", d)
 				}
 			})
@@ -428,6 +437,200 @@ func TestIdleHandshakesEndByThemselves(t *testing.T) {
 		h.Close()
 		wg.Wait()
 	})
+}
+
+// In a bubble: clients that never come to a request, however slow they are, lose their connection.
+func TestIdleHandshakesEndByThemselves(t *testing.T) {
+	dir := t.TempDir()
+	newCert(t, dir, "shop.example")
+	hello := []byte{22, 3, 1, 2, 0, 1}
+	// over returns what a client does after a handshake.
+	over := func(proto string, then func(c net.Conn, f *http2.Framer)) func(net.Conn) {
+		return func(c net.Conn) {
+			secure := tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{proto}})
+			if err := secure.Handshake(); err != nil {
+				t.Error(err)
+			}
+			var all sync.WaitGroup
+			all.Go(func() { then(secure, http2.NewFramer(secure, nil)) })
+			io.Copy(io.Discard, secure)
+			c.Close()
+			all.Wait()
+		}
+	}
+	begun := func(then func(c net.Conn, f *http2.Framer)) func(net.Conn) {
+		return over("h2", func(c net.Conn, f *http2.Framer) {
+			io.WriteString(c, http2.ClientPreface)
+			f.WriteSettings()
+			then(c, f)
+		})
+	}
+	nothing := func(net.Conn, *http2.Framer) {}
+	for name, x := range map[string]struct {
+		many int
+		send func(c net.Conn)
+		most time.Duration
+	}{
+		"no handshake": {1000, func(net.Conn) {}, headerTimeout},
+		"half a hello": {1000, func(c net.Conn) { c.Write(hello) }, headerTimeout},
+		"a slow hello": {9, func(c net.Conn) { drip(c, append(hello, make([]byte, 500)...)) }, headerTimeout},
+		"no preface":   {9, over("h2", nothing), headerTimeout},
+		"no header":    {9, over("http/1.1", nothing), headerTimeout},
+		"a slow preface": {9, over("h2", func(c net.Conn, _ *http2.Framer) {
+			drip(c, []byte(http2.ClientPreface))
+		}), headerTimeout},
+		"a slow header": {9, over("http/1.1", func(c net.Conn, _ *http2.Framer) {
+			drip(c, []byte("GET / HTTP/1.1\r\nX: y\r\n"))
+		}), headerTimeout},
+		"no settings": {9, over("h2", func(c net.Conn, _ *http2.Framer) {
+			io.WriteString(c, http2.ClientPreface)
+		}), headerTimeout},
+		"no stream": {9, begun(nothing), idleTimeout},
+		"pings": {9, begun(func(_ net.Conn, f *http2.Framer) {
+			for f.WritePing(false, [8]byte{}) == nil {
+				time.Sleep(time.Second)
+			}
+		}), idleTimeout},
+		"half a frame": {9, begun(func(c net.Conn, _ *http2.Framer) { c.Write([]byte{0, 1}) }), idleTimeout},
+		"slow headers": {9, begun(func(c net.Conn, _ *http2.Framer) {
+			c.Write([]byte{0, 0x40, 0, 1, 0, 0, 0, 0, 1}) // of 16 KB, and not the last frame
+			drip(c, []byte{0x82})
+		}), idleTimeout},
+		"slow CONTINUATION": {9, begun(func(_ net.Conn, f *http2.Framer) {
+			f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}})
+			for f.WriteContinuation(1, false, nil) == nil {
+				time.Sleep(time.Second)
+			}
+		}), idleTimeout},
+	} {
+		t.Run(name, func(t *testing.T) { idle(t, dir, x.many, x.most, x.send) })
+	}
+}
+
+// A connection counts for its address before its handshake has ended, or has begun.
+func TestHalfOpenHandshakesAreCounted(t *testing.T) {
+	site := startTLS(t, echo(t), files+"  redirect: false\nmax_connections_per_address: 3\n")
+	var half []net.Conn
+	for i := range 3 {
+		c, err := net.Dial("tcp", site.TLSAddr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.Write([]byte{22, 3, 1, 2, 0, 1}[:3*i])
+		half = append(half, c)
+	}
+	served := func() bool {
+		c, err := net.Dial("tcp", site.Addr().String())
+		if err != nil {
+			return false
+		}
+		defer c.Close()
+		io.WriteString(c, "GET /robots.txt HTTP/1.1\r\nHost: x\r\n\r\n")
+		res, err := http.ReadResponse(bufio.NewReader(c), nil)
+		return err == nil && res.StatusCode == 200
+	}
+	eventually(t, "refused by http", func() bool { return !served() })
+	if _, err := site.serves(t, "x"); err == nil {
+		t.Error("a fourth handshake is served")
+	}
+	half[0].Close()
+	eventually(t, "let in when one has gone", served)
+}
+
+// The room is that of the Host of the request, whatever host the handshake named.
+func TestAnotherHostThanThatOfTheHandshake(t *testing.T) {
+	origin := echo(t)
+	site := startTLS(t, origin, files)
+	text, err := os.ReadFile(site.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := "rooms:\n  - {name: open, host: open.example, origin: " + origin + ", total_active_users: 1, " +
+		"new_users_per_minute: 1, suspended: true}\n"
+	text = []byte(strings.Replace(string(text), "rooms:\n", open, 1))
+	if err := os.WriteFile(site.config, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := site.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	url := "https://" + site.TLSAddr().String() + "/"
+	if r := site.get(t, url); r.StatusCode != 200 {
+		t.Fatal(r.Status)
+	}
+	for _, x := range []struct {
+		named, host string
+		want        int
+	}{
+		{"open.example", "open.example", 200},
+		{"open.example", "shop.example", 503},
+		{"shop.example", "open.example", 200},
+		{"shop.example", "OPEN.example.:443", 200},
+		{"", "shop.example", 503},
+	} {
+		for _, h2 := range []bool{true, false} {
+			tr := &http.Transport{ForceAttemptHTTP2: h2,
+				TLSClientConfig: &tls.Config{ServerName: x.named, InsecureSkipVerify: true}}
+			r, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Host = x.host
+			if got := fetch(t, tr.RoundTrip, r); got.StatusCode != x.want || got.ProtoAtLeast(2, 0) != h2 {
+				t.Errorf("%q, then %s by %s: %d, want %d", x.named, x.host, got.Proto, got.StatusCode, x.want)
+			}
+			tr.CloseIdleConnections()
+		}
+	}
+}
+
+// A client that agrees on one protocol and then speaks another one gets nothing from the origin.
+func TestProtocolsAreNotMixedUp(t *testing.T) {
+	var asked atomic.Int64
+	origin := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	defer origin.Close()
+	site := startTLS(t, origin.URL, files)
+	const (
+		h1 = "GET /robots.txt HTTP/1.1\r\nHost: x\r\n\r\n"
+		h2 = http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00" + // SETTINGS, then GET /robots.txt
+			"\x00\x00\x12\x01\x05\x00\x00\x00\x01\x82\x87\x41\x01x\x04\x0b/robots.txt"
+	)
+	for name, x := range map[string]struct {
+		protos  []string
+		send    string
+		refused bool // the handshake fails
+		want    string
+	}{
+		"HTTP/1.1 after h2":   {protos: []string{"h2"}, send: h1},
+		"h2 after HTTP/1.1":   {protos: []string{"http/1.1"}, send: h2, want: "400"},
+		"h2 after nothing":    {send: h2, want: "400"},
+		"one that is unknown": {protos: []string{"h3"}, refused: true},
+		"that of an issuer":   {protos: []string{"acme-tls/1"}, refused: true},
+	} {
+		c, err := tls.Dial("tcp", site.TLSAddr().String(),
+			&tls.Config{InsecureSkipVerify: true, NextProtos: x.protos})
+		if x.refused != (err != nil) {
+			t.Errorf("%s: the handshake: %v", name, err)
+		}
+		if err != nil {
+			continue
+		}
+		io.WriteString(c, x.send)
+		c.SetReadDeadline(time.Now().Add(patience))
+		got, err := io.ReadAll(c)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: the connection is still open", name)
+		}
+		status, _, _ := strings.Cut(strings.TrimPrefix(string(got), "HTTP/1.1 "), " ")
+		if x.want != "" && status != x.want || x.want == "" && strings.Contains(string(got), "HTTP/1") {
+			t.Errorf("%s: %.99q", name, got)
+		}
+		c.Close()
+	}
+	if n := asked.Load(); n > 0 {
+		t.Errorf("the origin was asked %d times", n)
+	}
 }
 
 // pipes is a listener without a network, for a bubble.

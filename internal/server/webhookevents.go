@@ -9,11 +9,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/control"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/internal/webhook"
+	"github.com/headgate/headgate/status"
 )
 
 // The process that hosts the counter of a room detects what happens to it. It writes that to a
@@ -104,7 +104,7 @@ func (s *Server) knows(w *watched) bool {
 }
 
 // lookAt returns the current state of a room.
-func (s *Server) lookAt(g *gate, st *headgate.Status, w *watched) *webhook.Observation {
+func (s *Server) lookAt(g *gate, st *status.Room, w *watched) *webhook.Observation {
 	l := &webhook.Observation{
 		Room: g.file.Name, Waiting: st.WaitingUsers > 0, Down: !st.OriginUp, Events: g.now.EventList(),
 		Wants: s.hooks.wants, Home: s.atHome(),

@@ -20,6 +20,7 @@ package sessions
 
 import (
 	"hash/maphash"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -434,4 +435,65 @@ func (v *Set) Confirmed(a *slot.Answer, fixed bool) {
 		}
 		s.mu.Unlock()
 	}
+}
+
+// Source returns where a request comes from. A network is a /24 of IPv4 or a /48 of IPv6: the
+// addresses of one connection or one location.
+func (v *Set) Source(a netip.Addr, agent string) (f Source) {
+	if a = a.Unmap(); a.Is4() {
+		b := a.As4()
+		f.network = short(maphash.Bytes(v.seed, b[:3]))
+	} else if a.Is6() {
+		b := a.As16()
+		f.network = short(maphash.Bytes(v.seed, b[:6]))
+	}
+	f.agent = short(maphash.String(v.seed, agent))
+	return f
+}
+
+// note records where a request of a session comes from. If the network is one too many, it returns
+// false and records nothing.
+func (v *Set) note(x *visit, y *Session) bool {
+	if x.last == y.Source { // nearly always the case
+		return true
+	}
+	if n := y.Source.network; n != 0 && !x.networks.has(n) {
+		over := y.Sharing.Networks > 0 && int(x.networks.n) >= y.Sharing.Networks
+		if over && !x.shared {
+			x.shared = true
+			v.Shared.Add(1)
+		}
+		if over && y.Sharing.Action != Mark {
+			v.Refused.Add(1)
+			return false
+		}
+		x.networks.add(n)
+	}
+	if a := y.Source.agent; a != 0 && !x.agents.has(a) {
+		x.agents.add(a)
+	}
+	x.last = y.Source
+	return true
+}
+
+// Allows reports whether a request of a session may come from its source. It records nothing.
+func (v *Set) Allows(y *Session) bool {
+	s := v.shard(y.ID)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x, n := s.stay[y.ID], y.Source.network
+	return x == nil || n == 0 || y.Sharing.Action == Mark || x.networks.has(n) ||
+		int(x.networks.n) < y.Sharing.Networks
+}
+
+// Shown returns how many networks and user agents a session has been seen with. Each is at most
+// MaxSeen + 1, which means more than MaxSeen. Both are 0 if the session is not known here.
+func (v *Set) Shown(id slot.SessionID) (networks, agents int) {
+	s := v.shard(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x := s.stay[id]; x != nil {
+		return int(x.networks.n), int(x.agents.n)
+	}
+	return 0, 0
 }

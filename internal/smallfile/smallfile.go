@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/platform"
 )
 
@@ -16,33 +17,15 @@ import (
 // certificates with large RSA keys about 30 KB.
 const MaxSize = 1 << 20
 
-// An Error names the file that is wrong, and what to do.
-type Error struct {
-	File    string
-	Problem string
-	Err     error // why it could not be read or written, or nil
-	hint    string
-}
-
 // Wrong returns an error about a file.
-func Wrong(file, problem, hint string) *Error {
-	return &Error{File: file, Problem: problem, hint: hint}
+func Wrong(file, problem, do string) *hint.Error { return From(nil, file, problem, do) }
+
+// From returns an error about a file, with its cause, which problem says in better words.
+func From(err error, file, problem, do string) *hint.Error {
+	return &hint.Error{Text: file + ": " + problem, Do: do, Err: err, Quiet: true}
 }
 
-// From returns an error about a file, with its cause.
-func From(err error, file, problem, hint string) *Error {
-	return &Error{File: file, Problem: problem, Err: err, hint: hint}
-}
-
-func (e *Error) Error() string { return e.File + ": " + e.Problem }
-
-// Unwrap returns the cause.
-func (e *Error) Unwrap() error { return e.Err }
-
-// Hint returns what to do.
-func (e *Error) Hint() string { return e.hint }
-
-// Read reads a plain file of at most MaxSize bytes. The error is an [*Error].
+// Read reads a plain file of at most MaxSize bytes. The error is a [*hint.Error].
 func Read(file string) ([]byte, fs.FileMode, error) {
 	const retry = "name a plain file of at most 1 MB"
 	info, err := os.Stat(file)
@@ -67,13 +50,13 @@ func Read(file string) ([]byte, fs.FileMode, error) {
 	return b, info.Mode(), nil
 }
 
-// ReadPublic reads a plain file that is no secret. The error is an [*Error].
+// ReadPublic reads a plain file that is no secret. The error is a [*hint.Error].
 func ReadPublic(file string) ([]byte, error) {
 	b, _, err := Read(file)
 	return b, err
 }
 
-// ReadSecret reads a plain file that only its owner may read. The error is an [*Error].
+// ReadSecret reads a plain file that only its owner may read. The error is a [*hint.Error].
 func ReadSecret(file string) ([]byte, error) {
 	b, mode, err := Read(file)
 	if err == nil && !platform.IsPrivate(mode) {
@@ -83,18 +66,16 @@ func ReadSecret(file string) ([]byte, error) {
 	return b, err
 }
 
-func unreadable(file string, err error) *Error {
-	e := From(err, file, "cannot be read: "+err.Error(), "name a plain file that headgate may read")
+func unreadable(file string, err error) *hint.Error {
 	p, ok := errors.AsType[*fs.PathError](err)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		e.Problem = "there is no such file"
-		e.hint = "paths count from the folder headgate was started in"
+		return From(err, file, "there is no such file", "paths count from the folder headgate was started in")
 	case errors.Is(err, fs.ErrPermission):
-		e.Problem = "may not be read by this user"
-		e.hint = "change its owner, or run headgate as a user who may read it"
+		return From(err, file, "may not be read by this user",
+			"change its owner, or run headgate as a user who may read it")
 	case ok:
-		e.Problem = "cannot be read: " + p.Err.Error() // the path is in e.File already
+		err = p.Err // the path is there already
 	}
-	return e
+	return From(err, file, "cannot be read: "+err.Error(), "name a plain file that headgate may read")
 }

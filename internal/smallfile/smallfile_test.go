@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/headgate/headgate/internal/hint"
 )
 
 func TestReadTakesSmallPlainFilesOnly(t *testing.T) {
@@ -31,8 +33,8 @@ func TestReadTakesSmallPlainFilesOnly(t *testing.T) {
 	} {
 		check := func(err error, want string) {
 			t.Helper()
-			e, ok := errors.AsType[*Error](err)
-			if ok != (want != "") || ok && (e.Problem != want || e.File != tt.file || e.Hint() == "") {
+			e, ok := errors.AsType[*hint.Error](err)
+			if ok != (want != "") || ok && (e.Error() != tt.file+": "+want || e.Hint() == "") {
 				t.Errorf("%s: %v, want %q and a hint", tt.file, err, want)
 			}
 		}

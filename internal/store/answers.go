@@ -3,7 +3,9 @@ package store
 import (
 	"context"
 	"errors"
+	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -71,4 +73,48 @@ func broken(ctx context.Context, err error, replicated bool) bool {
 		return remedyOf(e) == startAnew
 	}
 	return errors.Is(err, context.DeadlineExceeded) && !overslept(ctx)
+}
+
+// overslept reports whether the process was suspended while the deadline passed. The engine was
+// suspended with it, and its answer may be about to arrive.
+func overslept(ctx context.Context) bool {
+	const late = time.Second // chosen: on a busy machine a timer is late by less
+	end, ok := ctx.Deadline()
+	return ok && time.Since(end) > late
+}
+
+// While a cluster elects a leader, requests are lost and not rejected, so each request is repeated.
+// Chosen: an answer takes milliseconds, and a write to a busy disk takes a second. Callers give up
+// after 10 s, and until then a duplicate entry is recognized by its id.
+const (
+	askFor   = 2 * time.Second
+	askAgain = 100 * time.Millisecond
+	idsFor   = 20 * time.Second
+)
+
+// asked calls f until there is an answer or ctx ends. Each attempt has its own timeout.
+func asked(ctx context.Context, f func(context.Context) error) error {
+	for {
+		try, stop := context.WithTimeout(ctx, askFor)
+		err := f(try)
+		stop()
+		if !unanswered(err) || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(askAgain):
+		}
+	}
+}
+
+// unanswered reports whether a request was neither accepted nor rejected, so that a retry may help.
+func unanswered(err error) bool {
+	if e, ok := errors.AsType[*jetstream.APIError](err); ok {
+		return passes(e)
+	}
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) ||
+		errors.Is(err, errAgain) || errors.Is(err, ErrNoResponder) ||
+		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse)
 }

@@ -11,14 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Placement is where the records are stored.
-type Placement struct {
-	Wanted int            // servers that should hold each record
-	Leader string         // server that orders the writes, "": none now
-	Behind map[string]int // other servers that are behind, by the number of writes
-	Gone   []string       // other servers that are not running
-}
-
 // Inspect returns where the records are stored, and changes nothing. It returns ErrNotFound if
 // there are none yet.
 func Inspect(ctx context.Context, conn *nats.Conn) (Placement, error) {
@@ -51,6 +43,22 @@ func Inspect(ctx context.Context, conn *nats.Conn) (Placement, error) {
 		}
 	}
 	return c, nil
+}
+
+// Leader returns the name of the server that leads the stream, "" if there is none now.
+func (n *NATS) Leader(ctx context.Context) (string, error) {
+	if n.far != nil {
+		k, err := n.far.kept(ctx)
+		return k.Leader, err
+	}
+	info, err := n.stream.Info(ctx)
+	if err != nil {
+		return "", fmt.Errorf("look at the stream: %w", err)
+	}
+	if info.Cluster == nil {
+		return "", nil
+	}
+	return info.Cluster.Leader, nil
 }
 
 // Logs returns the names of the logs that an engine stores in a folder. The engine need not run.

@@ -27,18 +27,6 @@ const AnySequence = 1<<64 - 1
 // some entries of the maximum length.
 const readAhead = 4 << 20
 
-// While a cluster elects a leader, requests are lost and not rejected, so each request is repeated.
-// Chosen: an answer takes milliseconds, and a write to a busy disk takes a second. Callers give up
-// after 10 s, and until then a duplicate entry is recognized by its id.
-const (
-	askFor   = 2 * time.Second
-	askAgain = 100 * time.Millisecond
-	idsFor   = 20 * time.Second
-)
-
-// ErrFull reports that the log has no room for the entry.
-var ErrFull = errors.New("the log is full")
-
 // LogConfig describes a Log.
 type LogConfig struct {
 	Conn           *nats.Conn
@@ -61,19 +49,6 @@ type Log struct {
 	far     *client // on a worker: it reads and writes through the store nodes
 
 	replicated bool // several servers have the stream
-}
-
-// An Entry is one entry of a Log.
-type Entry struct {
-	Seq  uint64
-	At   time.Time // when the engine received it
-	Data []byte
-}
-
-// LogSize is the size of a Log. First is the sequence number of the oldest entry, or Last + 1 if
-// there is none.
-type LogSize struct {
-	First, Last, Count, Bytes uint64
 }
 
 // OpenLog finds the log of that name, or makes it. A worker does not make logs: it does not find
@@ -122,33 +97,6 @@ func LogSizes(ctx context.Context, conn *nats.Conn) (map[string]uint64, error) {
 		return nil, fmt.Errorf("list the logs: %w", err)
 	}
 	return all, nil
-}
-
-// asked calls f until there is an answer or ctx ends. Each attempt has its own timeout.
-func asked(ctx context.Context, f func(context.Context) error) error {
-	for {
-		try, stop := context.WithTimeout(ctx, askFor)
-		err := f(try)
-		stop()
-		if !unanswered(err) || ctx.Err() != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(askAgain):
-		}
-	}
-}
-
-// unanswered reports whether a request was neither accepted nor rejected, so that a retry may help.
-func unanswered(err error) bool {
-	if e, ok := errors.AsType[*jetstream.APIError](err); ok {
-		return passes(e)
-	}
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) ||
-		errors.Is(err, errAgain) || errors.Is(err, ErrNoResponder) ||
-		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse)
 }
 
 // open finds the stream, makes it, or updates its configuration.
@@ -393,6 +341,37 @@ func (l *Log) pull(ctx context.Context, next *uint64, f func(Entry) error, idle 
 			if err := idle(); err != nil {
 				return &stopFollow{err}
 			}
+		}
+	}
+}
+
+// pullFar is the pull of a worker: it requests page after page.
+func (l *Log) pullFar(ctx context.Context, next *uint64, f func(Entry) error, idle func() error) error {
+	for {
+		_, b, err := l.far.log(ctx, question{Op: opPage, Name: l.cfg.Name, Seq: *next}, nil)
+		var all []Entry
+		if err == nil {
+			all, err = parsePage(b)
+		}
+		if err != nil {
+			return err
+		}
+		for _, e := range all {
+			if err := f(e); err != nil {
+				return &stopFollow{err}
+			}
+			*next = e.Seq + 1
+		}
+		if len(all) > 0 {
+			continue
+		}
+		if err := idle(); err != nil {
+			return &stopFollow{err}
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(readIdle):
 		}
 	}
 }

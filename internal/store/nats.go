@@ -7,25 +7,10 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
-
-// The records are in one stream: each key has a subject, of which only the newest value is stored.
-const (
-	streamName  = "HEADGATE"
-	subjectHead = "headgate.record."
-	maxValue    = 1 << 20 // the limit of one NATS message
-)
-
-// ErrDamaged reports that the key had a value, and that neither the engine nor a whole second copy
-// has it any more.
-var ErrDamaged = errors.New("lost: neither the engine nor a whole second copy has it")
-
-// ErrTooLarge reports that a value is larger than one megabyte.
-var ErrTooLarge = errors.New("value is larger than 1 MB")
 
 // NATSConfig describes a Store on JetStream.
 type NATSConfig struct {
@@ -138,22 +123,6 @@ func (n *NATS) Keys(ctx context.Context, prefix string) ([]string, error) {
 	return keys, nil
 }
 
-// Leader returns the name of the server that leads the stream, "" if there is none now.
-func (n *NATS) Leader(ctx context.Context) (string, error) {
-	if n.far != nil {
-		k, err := n.far.kept(ctx)
-		return k.Leader, err
-	}
-	info, err := n.stream.Info(ctx)
-	if err != nil {
-		return "", fmt.Errorf("look at the stream: %w", err)
-	}
-	if info.Cluster == nil {
-		return "", nil
-	}
-	return info.Cluster.Leader, nil
-}
-
 // Load implements Store. It reads from the leader of the stream and compares the value with the
 // second copy each time. The engine may have lost confirmed writes, even while this process runs:
 // through a damaged block, a removed folder or a restored backup.
@@ -246,49 +215,4 @@ func (n *NATS) writeError(ctx context.Context, err error) error {
 func lostRace(code jetstream.ErrorCode) bool {
 	return code == jetstream.JSErrCodeStreamWrongLastSequence ||
 		code == jetstream.JSErrCodeStreamWrongLastSequenceConstant
-}
-
-// overslept reports whether the process was suspended while the deadline passed. The engine was
-// suspended with it, and its answer may be about to arrive.
-func overslept(ctx context.Context) bool {
-	const late = time.Second // chosen: on a busy machine a timer is late by less
-	end, ok := ctx.Deadline()
-	return ok && time.Since(end) > late
-}
-
-// escape converts a key to one or more subject tokens, which are also a valid file name. Letters,
-// digits, - and _, and dots between them, stay; all other bytes become %XX.
-func escape(key string) string {
-	b := make([]byte, 0, len(key))
-	for i := range len(key) {
-		switch c := key[i]; {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '_':
-			b = append(b, c)
-		case c == '.' && i > 0 && i < len(key)-1 && key[i-1] != '.':
-			b = append(b, c)
-		default:
-			b = fmt.Appendf(b, "%%%02X", c)
-		}
-	}
-	return string(b)
-}
-
-func unescape(s string) (string, error) {
-	var b []byte
-	for i := 0; i < len(s); i++ {
-		if s[i] != '%' {
-			b = append(b, s[i])
-			continue
-		}
-		var c byte
-		if len(s) < i+3 {
-			return "", errors.New("a key is cut off")
-		}
-		if _, err := fmt.Sscanf(s[i+1:i+3], "%02X", &c); err != nil {
-			return "", fmt.Errorf("key %q: %w", s, err)
-		}
-		b = append(b, c)
-		i += 2
-	}
-	return string(b), nil
 }

@@ -20,6 +20,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 )
 
 // The errors of a Store. Use errors.Is to distinguish them.
@@ -27,6 +28,22 @@ var (
 	ErrNotFound = errors.New("key not found")
 	ErrConflict = errors.New("revision is not the newest")
 )
+
+// ErrDamaged reports that the key had a value, and that neither the engine nor a whole second copy
+// has it any more.
+var ErrDamaged = errors.New("lost: neither the engine nor a whole second copy has it")
+
+// ErrTooLarge reports that a value is larger than one megabyte.
+var ErrTooLarge = errors.New("value is larger than 1 MB")
+
+// ErrFull reports that the log has no room for the entry.
+var ErrFull = errors.New("the log is full")
+
+// ErrDenied reports that a worker requested something that only store nodes may do.
+var ErrDenied = errors.New("a worker may not do this: do it at a store node")
+
+// errAgain reports that a store node has no answer now; retry.
+var errAgain = errors.New("the store node has no answer now")
 
 // A Store stores records. It does not keep the slices that it receives, and callers own the slices
 // that it returns.
@@ -38,6 +55,10 @@ type Store interface {
 	// the write may or may not have happened; use Load to find out.
 	CompareAndSwap(ctx context.Context, key string, revision uint64, value []byte) (uint64, error)
 }
+
+// A Custom is a store that replaces NATS. The configuration of an engine embeds it under an unexported
+// name, so that its documentation has no type that users cannot import.
+type Custom struct{ Store Store }
 
 // Memory is a Store in memory, which is lost when the process ends. The zero value is empty and
 // ready to use.
@@ -77,4 +98,25 @@ func (m *Memory) CompareAndSwap(
 	}
 	m.keys[key] = entry{append(e.value[:0], value...), revision + 1}
 	return revision + 1, nil
+}
+
+// An Entry is one entry of a Log.
+type Entry struct {
+	Seq  uint64
+	At   time.Time // when the engine received it
+	Data []byte
+}
+
+// LogSize is the size of a Log. First is the sequence number of the oldest entry, or Last + 1 if
+// there is none.
+type LogSize struct {
+	First, Last, Count, Bytes uint64
+}
+
+// Placement is where the records are stored.
+type Placement struct {
+	Wanted int            // servers that should hold each record
+	Leader string         // server that orders the writes, "": none now
+	Behind map[string]int // other servers that are behind, by the number of writes
+	Gone   []string       // other servers that are not running
 }

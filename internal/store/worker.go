@@ -18,12 +18,6 @@ import (
 // store nodes, which check each request. Its Store and Logs have the same types as those of a store
 // node, with far set.
 
-// ErrDenied reports that a worker requested something that only store nodes may do.
-var ErrDenied = errors.New("a worker may not do this: do it at a store node")
-
-// errAgain reports that a store node has no answer now; retry.
-var errAgain = errors.New("the store node has no answer now")
-
 // The names of requests to the store nodes.
 const (
 	recordsName = "records"
@@ -208,35 +202,4 @@ func parsePage(b []byte) (all []Entry, err error) {
 		all = append(all, e)
 	}
 	return all, nil
-}
-
-// pullFar is the pull of a worker: it requests page after page.
-func (l *Log) pullFar(ctx context.Context, next *uint64, f func(Entry) error, idle func() error) error {
-	for {
-		_, b, err := l.far.log(ctx, question{Op: opPage, Name: l.cfg.Name, Seq: *next}, nil)
-		var all []Entry
-		if err == nil {
-			all, err = parsePage(b)
-		}
-		if err != nil {
-			return err
-		}
-		for _, e := range all {
-			if err := f(e); err != nil {
-				return &stopFollow{err}
-			}
-			*next = e.Seq + 1
-		}
-		if len(all) > 0 {
-			continue
-		}
-		if err := idle(); err != nil {
-			return &stopFollow{err}
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(readIdle):
-		}
-	}
 }

@@ -21,6 +21,9 @@ import (
 // maxAnswer limits how much of an answer is read. Chosen: answers are a few words.
 const maxAnswer = 64 << 10
 
+// tryFor limits an attempt to send a batch. Chosen.
+const tryFor = 10 * time.Second
+
 const protobuf = "application/x-protobuf"
 
 // A collector is a client that sends spans by OTLP over HTTP. It implements otlptrace.Client. The
@@ -31,13 +34,13 @@ type collector struct {
 	client   http.Client
 }
 
-func newCollector(c *Config) *collector {
-	l := &collector{endpoint: c.Endpoint, header: http.Header{}}
-	for name, value := range c.Headers {
+func newCollector(endpoint string, headers map[string]string, version string) *collector {
+	l := &collector{endpoint: endpoint, header: http.Header{}}
+	for name, value := range headers {
 		l.header.Set(name, value)
 	}
 	l.header.Set("Content-Type", protobuf)
-	l.header.Set("User-Agent", "headgate/"+c.Version)
+	l.header.Set("User-Agent", "headgate/"+version)
 	l.client = http.Client{
 		Transport: &http.Transport{
 			DialContext:         (&net.Dialer{Timeout: tryFor / 2}).DialContext,

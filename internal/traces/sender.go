@@ -20,7 +20,6 @@ const (
 	firstWait = time.Second // before a retry; doubled each time up to
 	lastWait  = 16 * time.Second
 	maxTries  = 6 // 31 s in total
-	tryFor    = 10 * time.Second
 	flushFor  = 3 * time.Second
 	sayEvery  = time.Minute // between log lines, for an unstable collector
 )
@@ -42,9 +41,8 @@ type sender struct {
 	said    time.Time // last failure logged; only run uses it
 }
 
-func newSender(c *Config) *sender {
-	to := newCollector(c)
-	return &sender{queue: make(chan sdk.ReadOnlySpan, maxQueued), to: to, log: c.Log,
+func newSender(to *collector, log *slog.Logger) *sender {
+	return &sender{queue: make(chan sdk.ReadOnlySpan, maxQueued), to: to, log: log,
 		exporter: otlptrace.NewUnstarted(to)}
 }
 

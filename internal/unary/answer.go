@@ -94,6 +94,7 @@ func (c *conn) fail(s *stream, err error) {
 	c.writeHeaders(s, block(fields...), true)
 	id, ended := s.id, s.ended
 	if c.remove(s); !ended {
+		c.tolerance = min(tolerated, c.tolerance+1) // a call has one message, which may be under way
 		c.cut(id, http2.ErrCodeNo)
 	}
 }

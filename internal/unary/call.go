@@ -13,38 +13,6 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-const (
-	contentType = "application/grpc"
-	prefix      = 5 // bytes before a message: the compression flag and the length
-)
-
-// A stream is one call.
-type stream struct {
-	id       uint32
-	is       progress
-	ended    bool // the peer has sent everything
-	gone     bool // the answer is not wanted any more
-	method   Method
-	deadline time.Time // set by the peer; zero: none
-	until    time.Time // end of the wait for the peer
-	length   int64     // from the header content-length; -1: absent
-	size     int64     // bytes of data received
-	msg      []byte    // the call as received so far, or the answer
-	sent     int       // bytes of the answer already sent
-	sendable int64     // bytes allowed by the peer's window
-	ctx      context.Context
-	cancel   context.CancelFunc
-}
-
-// A progress is the state of a call.
-type progress byte
-
-const (
-	arriving progress = iota
-	underWay          // a worker has the call
-	answered          // waits for windows
-)
-
 // headers begins a call, or ends one with trailers.
 func (c *conn) headers(f *http2.MetaHeadersFrame) error {
 	id := f.StreamID

@@ -3,14 +3,65 @@ package unary
 import (
 	"bufio"
 	"context"
-	"errors"
-	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
+)
+
+// A Method answers a call: it appends its message to answer and returns the result. req is valid
+// until the method returns. An error is sent as its gRPC status.
+type Method func(ctx context.Context, req, answer []byte) ([]byte, error)
+
+// A Config configures a server.
+type Config struct {
+	Methods map[string]Method // by path: "/package.Service/Method"
+	// Delay reports that methods may block. If none does, calls are answered faster.
+	Delay bool
+}
+
+// A server is the state that its connections share.
+type server struct {
+	Config
+	head, tail []byte          // headers before and after a message
+	soft, hard context.Context // when done: connections leave; connections are closed
+	places     places
+	held       atomic.Int64 // bytes that connections hold beyond freeHeld
+	busy       atomic.Int64 // calls at workers
+}
+
+const (
+	contentType = "application/grpc"
+	prefix      = 5 // bytes before a message: the compression flag and the length
+)
+
+// A stream is one call.
+type stream struct {
+	id       uint32
+	is       progress
+	ended    bool // the peer has sent everything
+	gone     bool // the answer is not wanted any more
+	method   Method
+	deadline time.Time // set by the peer; zero: none
+	until    time.Time // end of the wait for the peer
+	length   int64     // from the header content-length; -1: absent
+	size     int64     // bytes of data received
+	msg      []byte    // the call as received so far, or the answer
+	sent     int       // bytes of the answer already sent
+	sendable int64     // bytes allowed by the peer's window
+	ctx      context.Context
+	cancel   context.CancelFunc
+}
+
+// A progress is the state of a call.
+type progress byte
+
+const (
+	arriving progress = iota
+	underWay          // a worker has the call
+	answered          // waits for windows
 )
 
 const (
@@ -33,6 +84,7 @@ type conn struct {
 	heard  time.Time // when the last read returned data
 	pinged time.Time // when the unanswered ping was sent; zero: none
 	within time.Time // deadline for the rest of a frame; zero: between frames
+	size   int       // bytes read since a frame began, with its CONTINUATION frames
 	answer []byte    // memory for calls that do not wait
 
 	mu        sync.Mutex
@@ -73,171 +125,10 @@ const (
 	settled         // the last calls are known
 )
 
-func newConn(s *server, nc net.Conn) *conn {
-	c := &conn{server: s, nc: nc, now: time.Now(), work: make(chan *stream), streams: map[uint32]*stream{},
-		window: maxReceive, sendable: firstWindow, initial: firstWindow, tolerance: tolerated}
-	c.room = sync.NewCond(&c.mu)
-	c.heard, c.refilled, c.within = c.now, c.now, c.now.Add(patience)
-	c.in = bufio.NewReaderSize(c, frameSize)
-	c.framer = http2.NewFramer(c, c.in)
-	c.framer.SetReuseFrames()
-	c.framer.SetMaxReadFrameSize(frameSize)
-	c.framer.MaxHeaderListSize = maxHeaders
-	c.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil) // RFC 9113 §6.5.2
-	c.framer.WriteSettings(
-		http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: maxStreams},
-		http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: maxHeaders},
-		http2.Setting{ID: http2.SettingInitialWindowSize, Val: maxMessage + prefix})
-	c.framer.WriteWindowUpdate(0, maxReceive-firstWindow)
-	return c
-}
-
-// serve answers calls until the connection ends.
-func (c *conn) serve() {
-	defer context.AfterFunc(c.soft, c.leave)()
-	defer context.AfterFunc(c.hard, func() { c.nc.Close() })()
-	defer c.nc.Close()
-	var cancel context.CancelFunc
-	c.ctx, cancel = context.WithCancel(context.WithoutCancel(c.hard)) // calls end after the connection
-	err := c.read()
-	c.mu.Lock()
-	if errors.Is(err, http2.ErrFrameTooLarge) {
-		err = broken(http2.ErrCodeFrameSize)
-	}
-	if b, ok := errors.AsType[http2.ConnectionError](err); ok {
-		why := ""
-		if b == http2.ConnectionError(http2.ErrCodeEnhanceYourCalm) {
-			why = "too_many_pings" // on this text gRPC clients ping less often
-		}
-		c.framer.WriteGoAway(c.highest, http2.ErrCode(b), []byte(why))
-	}
-	c.flush()
-	c.dead = true
-	c.mu.Unlock()
-	cancel()
-	close(c.work)
-	c.all.Wait()
-	c.server.held.Add(-c.held) // its memory is freed
-	// If unread data were left, the operating system would discard what the peer has not read yet.
-	if half, ok := c.nc.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
-		c.nc.SetReadDeadline(time.Now().Add(linger))
-		_, _ = io.Copy(io.Discard, io.LimitReader(c.nc, maxReceive))
-	}
-}
-
-// leave ends the connection after all calls are answered.
-func (c *conn) leave() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.leaving = max(c.leaving, asked)
-	c.arm(time.Unix(1, 0)) // wake the reader
-}
-
 // arm sets the read deadline.
 func (c *conn) arm(t time.Time) {
 	c.armed = t
 	c.nc.SetReadDeadline(t)
-}
-
-// read handles frames until the connection ends, and returns the reason.
-func (c *conn) read() error {
-	var hello [len(http2.ClientPreface)]byte
-	if _, err := io.ReadFull(c.in, hello[:]); err != nil {
-		return err
-	}
-	if string(hello[:]) != http2.ClientPreface {
-		return broken(http2.ErrCodeProtocol)
-	}
-	f, err := c.framer.ReadFrame()
-	if _, ok := f.(*http2.SettingsFrame); err == nil && !ok {
-		err = broken(http2.ErrCodeProtocol)
-	}
-	for {
-		c.mu.Lock()
-		if err == nil {
-			err = c.handle(f)
-		}
-		if e, ok := errors.AsType[http2.StreamError](err); ok {
-			err = c.reset(e)
-		}
-		if err == nil {
-			err = c.weigh()
-		}
-		c.mu.Unlock()
-		if err != nil {
-			return err
-		}
-		c.within = time.Time{}
-		if _, err := c.in.Peek(1); err != nil {
-			return err
-		}
-		c.within = c.now.Add(patience)
-		f, err = c.framer.ReadFrame()
-	}
-}
-
-// Read reads from the network. Before it can block, it flushes the answers.
-func (c *conn) Read(p []byte) (int, error) {
-	for {
-		c.mu.Lock()
-		next, err := c.due()
-		c.flush()
-		for c.writing && len(c.out) > maxUnsent && !c.dead {
-			c.room.Wait() // wait for a worker that writes to a peer that does not read
-		}
-		if c.armed.IsZero() || next.Before(c.armed) {
-			c.arm(next)
-		}
-		c.mu.Unlock()
-		if err != nil {
-			return 0, err
-		}
-		n, err := c.nc.Read(p)
-		if c.now = time.Now(); n > 0 {
-			c.heard, c.pinged = c.now, time.Time{}
-			return n, nil
-		}
-		if late, ok := errors.AsType[net.Error](err); !ok || !late.Timeout() {
-			return 0, err
-		}
-		c.mu.Lock()
-		c.armed = time.Time{}
-		c.mu.Unlock()
-	}
-}
-
-// due does what is due now, and returns when more is due.
-func (c *conn) due() (next time.Time, err error) {
-	late := func(t time.Time) bool { return !t.IsZero() && !c.now.Before(t) }
-	if late(c.sweepAt) {
-		c.sweep()
-		_ = c.weigh() // the amount only gets smaller
-	}
-	if c.leaving == asked {
-		c.leaving = said
-		c.framer.WriteGoAway(1<<31-1, http2.ErrCodeNo, nil)
-		c.framer.WritePing(false, [8]byte([]byte(farewell)))
-	}
-	if c.pinged.IsZero() && late(c.heard.Add(pingIdle)) {
-		c.pinged = c.now
-		c.framer.WritePing(false, [8]byte{})
-	}
-	next = c.heard.Add(pingIdle)
-	if !c.pinged.IsZero() {
-		next = c.pinged.Add(pingAnswer)
-	}
-	if !c.within.IsZero() && c.within.Before(next) {
-		next = c.within
-	}
-	switch {
-	case late(next):
-		err = broken(http2.ErrCodeNo)
-	case c.leaving == settled && c.open == 0:
-		err = io.EOF
-	case !c.sweepAt.IsZero() && c.sweepAt.Before(next):
-		next = c.sweepAt
-	}
-	return next, err
 }
 
 // Write collects data to be written.
@@ -270,4 +161,47 @@ func kept(b []byte, most int) []byte {
 		return nil
 	}
 	return b
+}
+
+// broken returns an error that ends the connection.
+func broken(code http2.ErrCode) error { return http2.ConnectionError(code) }
+
+// spoiled returns an error that ends a stream.
+func spoiled(id uint32, code http2.ErrCode) error { return http2.StreamError{StreamID: id, Code: code} }
+
+// spend limits frames that carry no call. A flood of them costs this process more than the peer
+// (CVE-2019-9512, 9514, 9515, 9517 and 9518, CVE-2023-44487).
+func (c *conn) spend(n int) error {
+	if c.tolerance < n {
+		c.tolerance = min(tolerated, c.tolerance+int(c.now.Sub(c.refilled)/tolerateEach))
+		c.refilled = c.now
+	}
+	if c.tolerance -= n; c.tolerance < 0 {
+		return broken(http2.ErrCodeEnhanceYourCalm)
+	}
+	return nil
+}
+
+// credit lets the peer send n more bytes. It sends window updates only now and then.
+func (c *conn) credit(n int64) {
+	if c.owed += n; c.owed >= maxReceive/4 {
+		c.framer.WriteWindowUpdate(0, uint32(c.owed))
+		c.window, c.owed = c.window+c.owed, 0
+	}
+}
+
+// weigh ends a connection that holds more than freeHeld bytes while all connections together hold
+// more than maxHeld. Without it, many connections that each stay within their windows could use up
+// the memory of the machine.
+func (c *conn) weigh() error {
+	holds := max(0, maxReceive-c.window-c.owed+int64(c.unsent)-freeHeld)
+	if holds == c.held {
+		return nil
+	}
+	all := c.server.held.Add(holds - c.held)
+	c.held = holds
+	if all > maxHeld && holds > 0 {
+		return broken(http2.ErrCodeEnhanceYourCalm)
+	}
+	return nil
 }

@@ -3,7 +3,6 @@ package unary
 import (
 	"math"
 	"slices"
-	"time"
 
 	"golang.org/x/net/http2"
 )
@@ -11,36 +10,6 @@ import (
 // farewell is the content of the ping that is sent when a connection leaves. The answer to the ping
 // arrives after all calls that the peer sent before it knew.
 const farewell = "farewell"
-
-// Limits for frames that carry no call: pings, settings, resets, window updates, priorities and
-// empty data. Chosen: a gRPC client sends at most three with each call.
-const (
-	tolerated    = 1000
-	tolerateCall = 4                     // added with each call
-	tolerateEach = 30 * time.Millisecond // one is added in this time
-	// cost of a ping if no call was answered since the last one: one in 9 s
-	idlePing  = 300
-	smallData = 128 // bytes; a smaller data frame counts as empty
-)
-
-// broken returns an error that ends the connection.
-func broken(code http2.ErrCode) error { return http2.ConnectionError(code) }
-
-// spoiled returns an error that ends a stream.
-func spoiled(id uint32, code http2.ErrCode) error { return http2.StreamError{StreamID: id, Code: code} }
-
-// spend limits frames that carry no call. A flood of them costs this process more than the peer
-// (CVE-2019-9512, 9514, 9515, 9517 and 9518, CVE-2023-44487).
-func (c *conn) spend(n int) error {
-	if c.tolerance < n {
-		c.tolerance = min(tolerated, c.tolerance+int(c.now.Sub(c.refilled)/tolerateEach))
-		c.refilled = c.now
-	}
-	if c.tolerance -= n; c.tolerance < 0 {
-		return broken(http2.ErrCodeEnhanceYourCalm)
-	}
-	return nil
-}
 
 // handle processes a frame.
 func (c *conn) handle(frame http2.Frame) error {
@@ -161,7 +130,7 @@ func (c *conn) data(f *http2.DataFrame) error {
 		return broken(http2.ErrCodeFlowControl)
 	}
 	wanted := s != nil && s.is == arriving
-	if len(data) < smallData && !(wanted && f.StreamEnded()) {
+	if !wanted || len(data) < smallData && !f.StreamEnded() {
 		if err := c.spend(1); err != nil {
 			return err
 		}
@@ -186,30 +155,6 @@ func (c *conn) data(f *http2.DataFrame) error {
 	}
 	if err := check(s.msg, false); err != nil {
 		c.fail(s, err)
-	}
-	return nil
-}
-
-// credit lets the peer send n more bytes. It sends window updates only now and then.
-func (c *conn) credit(n int64) {
-	if c.owed += n; c.owed >= maxReceive/4 {
-		c.framer.WriteWindowUpdate(0, uint32(c.owed))
-		c.window, c.owed = c.window+c.owed, 0
-	}
-}
-
-// weigh ends a connection that holds more than freeHeld bytes while all connections together hold
-// more than maxHeld. Without it, many connections that each stay within their windows could use up
-// the memory of the machine.
-func (c *conn) weigh() error {
-	holds := max(0, maxReceive-c.window-c.owed+int64(c.unsent)-freeHeld)
-	if holds == c.held {
-		return nil
-	}
-	all := c.server.held.Add(holds - c.held)
-	c.held = holds
-	if all > maxHeld && holds > 0 {
-		return broken(http2.ErrCodeEnhanceYourCalm)
 	}
 	return nil
 }

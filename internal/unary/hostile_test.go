@@ -141,8 +141,9 @@ func TestFloods(t *testing.T) {
 			p.call(stream, false)
 			p.WriteRSTStream(stream, 0)
 		}, 900, 1001},
-		"faulty": {func(p *peer) { stream += 2; p.call(stream, false, "te", "x") }, 900, 1001},
-		"closed": {func(p *peer) { p.WriteData(3, true, nil) }, 900, 1001},
+		"faulty":       {func(p *peer) { stream += 2; p.call(stream, false, "te", "x") }, 900, 1001},
+		"closed":       {func(p *peer) { p.WriteData(3, true, nil) }, 900, 1001},
+		"closed, 16 K": {func(p *peer) { p.WriteData(3, false, make([]byte, frameSize)) }, 900, 1001},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, true, func(t *testing.T, p *peer) {
@@ -185,15 +186,58 @@ func TestFloods(t *testing.T) {
 	}
 }
 
-// A flood of CONTINUATION frames ends soon, and so does a block that is much too large.
+// A flood of CONTINUATION frames ends soon, also of empty ones, and so does a block that is much too
+// large.
 func TestContinuations(t *testing.T) {
-	bubble(t, false, func(t *testing.T, p *peer) {
-		p.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: p.fields()})
-		go func() {
-			for p.WriteContinuation(1, false, bytes.Repeat([]byte{0x40, 1, 'x', 1, 'y'}, 3000)) == nil {
+	for name, c := range map[string]struct {
+		block []byte
+		most  int // number of tolerated frames
+		want  string
+	}{
+		"large": {bytes.Repeat([]byte{0x40, 1, 'x', 1, 'y'}, 3000), 3, "PROTOCOL_ERROR"},
+		"small": {[]byte{0x40, 1, 'x', 1, 'y'}, maxBlock/14 + 3, "PROTOCOL_ERROR"},
+		"empty": {nil, maxBlock/9 + 3, "ENHANCE_YOUR_CALM too_many_pings"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, false, func(t *testing.T, p *peer) {
+				p.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: p.fields()})
+				n, ended := 0, make(chan struct{}) // the last ones are written before the connection is closed
+				go func() {
+					defer close(ended)
+					p.says("GOAWAY 0 "+c.want, "end")
+				}()
+				for ; n <= c.most && p.WriteContinuation(1, false, c.block) == nil; n++ {
+					synctest.Wait()
+				}
+				if n > c.most {
+					t.Errorf("more than %d frames are accepted", c.most)
+				}
+				p.Close()
+				<-ended
+			})
+		})
+	}
+	inBubble(t, func(t *testing.T, p *peer) { // a call in very small pieces is a call
+		for id := uint32(1); id < 99; id += 2 {
+			p.WriteHeaders(http2.HeadersFrameParam{StreamID: id})
+			for _, b := range bytes.Clone(p.fields()) {
+				p.WriteContinuation(id, false, []byte{b})
 			}
-		}()
-		p.says("GOAWAY 0 PROTOCOL_ERROR", "end")
+			p.WriteContinuation(id, true, nil)
+			p.WriteData(id, true, msg("abc"))
+			p.answers(id, "abc")
+		}
+	})
+}
+
+// A client that calls what does not exist gets its errors, however often it calls.
+func TestFailedCallsAreNoFlood(t *testing.T) {
+	inBubble(t, func(t *testing.T, p *peer) {
+		for id := uint32(1); id < 6000; id += 2 {
+			p.call(id, false, ":method", "GET")
+			p.says(fmt.Sprintf("HEADERS %d :status 405 end", id), fmt.Sprintf("RST %d NO_ERROR", id))
+			p.WriteData(id, true, msg(strings.Repeat("x", 300))) // less than a window in all
+		}
 	})
 }
 

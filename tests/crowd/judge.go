@@ -17,6 +17,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/headgate/headgate/internal/crowd"
 )
 
 // A Span is a closed interval of time.
@@ -170,4 +172,41 @@ func covered(s Span, by []Span) bool {
 	return slices.ContainsFunc(by, func(b Span) bool {
 		return !s.From.Before(b.From) && !s.To.After(b.To)
 	})
+}
+
+// mostCalls returns the largest number of calls within any period of length w, as far as the
+// answers prove it. It takes "served" from an answer received by the end of the period, minus the
+// lowest value of polls sent after its beginning. It counts calls and not admissions, because a
+// visitor notices its call only at its next poll.
+func mostCalls(r *crowd.Result, w time.Duration) uint64 {
+	var polls []*crowd.Poll
+	for i := range r.Visitors {
+		for j := range r.Visitors[i].Polls {
+			p := &r.Visitors[i].Polls[j]
+			if p.Ask != crowd.AskServed && p.State != "" && p.Served > 0 {
+				polls = append(polls, p)
+			}
+		}
+	}
+	bySent := slices.Clone(polls)
+	slices.SortFunc(bySent, func(a, b *crowd.Poll) int { return cmp.Compare(a.SentAt, b.SentAt) })
+	slices.SortFunc(polls, func(a, b *crowd.Poll) int { return cmp.Compare(a.AnswerAt, b.AnswerAt) })
+	least := make([]uint64, len(bySent)) // lowest value of any poll sent from here on
+	for i := len(bySent) - 1; i >= 0; i-- {
+		least[i] = bySent[i].Served
+		if i+1 < len(bySent) {
+			least[i] = min(least[i], least[i+1])
+		}
+	}
+	var most, said uint64
+	next := 0
+	for i, p := range bySent {
+		for ; next < len(polls) && polls[next].AnswerAt <= p.SentAt+w; next++ {
+			said = max(said, polls[next].Served)
+		}
+		if said > least[i] {
+			most = max(most, said-least[i])
+		}
+	}
+	return most
 }

@@ -74,7 +74,7 @@ func (r *Run) Verdict() []Figure {
 		r.empty(),
 		most("let in per second while anyone waits", MaxPerSecond(in, busy), l.perSecond()),
 		show("let in per sliding second, the same", float64(MaxPerSlidingSecond(in, busy))),
-		show("called per sliding second, as told", float64(r.Crowd.MostCalls(time.Second))),
+		show("called per sliding second, as told", float64(mostCalls(r.Crowd, time.Second))),
 		Figure{Name: "let in inside the range shown half-way, %", Least: true,
 			Reach: 100 * s.Accuracy.Share(), Limit: 100 * l.EstimateOK}.
 			note("of %d judged: %d early, %d late; %d shown none", s.Accuracy.Judged,

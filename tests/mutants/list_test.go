@@ -70,7 +70,7 @@ func scenarios() []mutant {
 		{"a worker lends itself a slot", "internal/slot/share.go", [][2]string{{
 			"return s.granted - s.returned - s.opened }", "return s.granted - s.returned - s.opened + 1 }"}},
 			[]string{"-run", "^TestThree$"}, nil, "", ""},
-		{"a key lends what it does not have", "limit/lend.go", [][2]string{{
+		{"a key lends what it does not have", "internal/limittable/lend.go", [][2]string{{
 			"	free := l.Remaining\n", "	free := l.Remaining + 5\n"}},
 			[]string{"-run", "^TestLimitsQuiet$"}, nil, "passed at most", ""},
 	}

@@ -2,6 +2,8 @@
 package virtual
 
 import (
+	"errors"
+	"net"
 	"runtime"
 	"sync"
 	"testing"
@@ -35,4 +37,38 @@ func Test(t *testing.T, test func(t *testing.T)) {
 func collect() {
 	runtime.GC()
 	runtime.GC()
+}
+
+// A Link is a way to an engine in this process that can be cut.
+type Link struct {
+	To interface{ InProcessConn() (net.Conn, error) }
+
+	mu   sync.Mutex
+	cut  bool
+	open []net.Conn
+}
+
+// InProcessConn connects to the engine. With nats.InProcessServer, a client uses the link.
+func (l *Link) InProcessConn() (net.Conn, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cut {
+		return nil, errors.New("cut")
+	}
+	c, err := l.To.InProcessConn()
+	if err == nil {
+		l.open = append(l.open, c)
+	}
+	return c, err
+}
+
+// SetCut cuts the link, which ends all connections, or restores it.
+func (l *Link) SetCut(cut bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cut = cut
+	for _, c := range l.open {
+		c.Close()
+	}
+	l.open = nil
 }

@@ -20,33 +20,6 @@ import (
 	"github.com/headgate/headgate/tests/world/broker"
 )
 
-// A Node is one machine, and its process while it runs.
-type Node struct {
-	world         *World
-	Name          string
-	Public, Admin string // addresses
-	beside        bool   // runs a server of the store
-	text          string // its configuration
-	dir           string // data folder of the current process
-	life          int
-	tokens        map[string]string
-
-	mu     sync.Mutex // guards the following
-	now    *process   // nil: none runs
-	log    bytes.Buffer
-	offset time.Duration // of its clock
-	frozen bool
-	stood  time.Duration // the time of its clock while it is frozen
-}
-
-// A process is one run of a node, from start to end.
-type process struct {
-	host string // of the network
-	stop context.CancelFunc
-	done chan struct{}
-	err  error
-}
-
 // Boot returns the time of the node's clock.
 func (n *Node) Boot() time.Duration {
 	n.mu.Lock()
@@ -293,12 +266,6 @@ func (n *Node) linkStores() {
 	}
 }
 
-func (n *Node) isFrozen() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.frozen
-}
-
 // Wake ends Freeze. The clock then includes the time that has passed.
 func (n *Node) Wake() {
 	n.mu.Lock()
@@ -344,4 +311,37 @@ func copyDir(to, from string) error {
 		}
 		return err
 	})
+}
+
+// Close stops all nodes in order and waits for everything that runs.
+func (w *World) Close() {
+	w.Heal()
+	var all sync.WaitGroup
+	for _, n := range w.Nodes() {
+		n.Wake()
+		all.Go(n.Stop)
+	}
+	all.Wait()
+	w.ending.Wait()
+	w.client.CloseIdleConnections()
+	for _, b := range w.brokers() {
+		b.Close()
+	}
+	if w.T.Failed() {
+		w.keepLogs()
+	}
+}
+
+// keepLogs writes the logs of all nodes.
+func (w *World) keepLogs() {
+	dir := w.cfg.Logs
+	if dir == "" {
+		return
+	}
+	for _, n := range w.Nodes() {
+		name := strings.ReplaceAll(w.T.Name(), "/", "-") + "-" + n.Name + ".log"
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(n.Log()), 0o600); err != nil {
+			w.T.Log(err)
+		}
+	}
 }

@@ -22,13 +22,13 @@
 package world
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -81,6 +81,39 @@ type World struct {
 
 	mu    sync.Mutex // guards nodes
 	nodes []*Node
+}
+
+// A Node is one machine, and its process while it runs.
+type Node struct {
+	world         *World
+	Name          string
+	Public, Admin string // addresses
+	beside        bool   // runs a server of the store
+	text          string // its configuration
+	dir           string // data folder of the current process
+	life          int
+	tokens        map[string]string
+
+	mu     sync.Mutex // guards the following
+	now    *process   // nil: none runs
+	log    bytes.Buffer
+	offset time.Duration // of its clock
+	frozen bool
+	stood  time.Duration // the time of its clock while it is frozen
+}
+
+// A process is one run of a node, from start to end.
+type process struct {
+	host string // of the network
+	stop context.CancelFunc
+	done chan struct{}
+	err  error
+}
+
+func (n *Node) isFrozen() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.frozen
 }
 
 // NewNetwork returns the network of a world, with delays as in a data center.
@@ -338,37 +371,4 @@ func (w *World) Ask(n *Node, method, path, token, body string) (string, error) {
 		err = errors.New(resp.Status)
 	}
 	return string(text), err
-}
-
-// Close stops all nodes in order and waits for everything that runs.
-func (w *World) Close() {
-	w.Heal()
-	var all sync.WaitGroup
-	for _, n := range w.Nodes() {
-		n.Wake()
-		all.Go(n.Stop)
-	}
-	all.Wait()
-	w.ending.Wait()
-	w.client.CloseIdleConnections()
-	for _, b := range w.brokers() {
-		b.Close()
-	}
-	if w.T.Failed() {
-		w.keepLogs()
-	}
-}
-
-// keepLogs writes the logs of all nodes.
-func (w *World) keepLogs() {
-	dir := w.cfg.Logs
-	if dir == "" {
-		return
-	}
-	for _, n := range w.Nodes() {
-		name := strings.ReplaceAll(w.T.Name(), "/", "-") + "-" + n.Name + ".log"
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(n.Log()), 0o600); err != nil {
-			w.T.Log(err)
-		}
-	}
 }

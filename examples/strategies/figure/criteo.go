@@ -4,15 +4,9 @@ import (
 	"math"
 	"time"
 
+	"github.com/headgate/headgate/internal/limittable"
 	"github.com/headgate/headgate/internal/sim/report"
 	"github.com/headgate/headgate/limit"
-)
-
-const criteo = "Criteo, “Distributed rate limiting” (limit: 100 calls a minute)"
-
-const (
-	drawn    = 10 * time.Minute // length of the stream in the pictures; chosen
-	measured = 2 * time.Hour    // length of the same stream in the table; chosen
 )
 
 // A way is one way to count the calls of the last minute.
@@ -187,7 +181,7 @@ func tokens() report.Figure {
 		case x >= 150: // 120 a minute, more than it fills by
 			rush(2, at)
 		}
-		return float64(b.Peek(limit.Time(at), 0, "", 0).Remaining)
+		return float64(b.Peek(limittable.Time(at), 0, "", 0).Remaining)
 	})
 	return report.Figure{
 		ID: "criteo-tokens", Title: "Token bucket", Source: criteo, Step: true,

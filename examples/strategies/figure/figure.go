@@ -8,13 +8,6 @@ import (
 	"github.com/headgate/headgate/internal/sim/report"
 )
 
-// All returns every figure, from one seed: Cloudflare's, Criteo's, Azure's.
-func All(seed uint64) []report.Figure {
-	figures := []report.Figure{slotsPerWorker(), curves(), latencies(seed)}
-	figures = append(figures, limits(seed)...)
-	return append(figures, retries(), smoothing(), granted(seed), partitioned(seed))
-}
-
 // source returns the random source of one figure. Figures do not influence each other.
 func source(seed uint64, id string) *rand.Rand {
 	var stream uint64

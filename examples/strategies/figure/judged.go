@@ -4,8 +4,16 @@ import (
 	"math"
 	"time"
 
+	"github.com/headgate/headgate/internal/limittable"
 	"github.com/headgate/headgate/internal/sim/report"
 	"github.com/headgate/headgate/limit"
+)
+
+const criteo = "Criteo, “Distributed rate limiting” (limit: 100 calls a minute)"
+
+const (
+	drawn    = 10 * time.Minute // length of the stream in the pictures; chosen
+	measured = 2 * time.Hour    // length of the same stream in the table; chosen
 )
 
 // A candidate is a rule of package limit in the table of algorithms.
@@ -44,11 +52,11 @@ func candidates() []candidate {
 }
 
 // A key is a table of package limit with one key in it.
-type key struct{ limit.Table }
+type key struct{ limittable.Table }
 
 // keyOf creates a key under a valid rule.
 func keyOf(rule limit.Rule) *key {
-	rules, err := limit.Compile(rule, nil)
+	rules, err := limittable.Compile(rule, nil)
 	if err != nil {
 		panic(err)
 	}
@@ -59,7 +67,7 @@ func keyOf(rule limit.Rule) *key {
 
 // take requests one call.
 func (k *key) take(at time.Duration) limit.Decision {
-	d, _ := k.Take(limit.Time(at), 0, "", 1) // its error is about costs
+	d, _ := k.Take(limittable.Time(at), 0, "", 1) // its error is about costs
 	return d
 }
 

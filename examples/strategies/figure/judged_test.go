@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/headgate/headgate/internal/limittable"
 	"github.com/headgate/headgate/limit"
 )
 
@@ -186,7 +187,7 @@ func weight(t *testing.T, rule limit.Rule) int {
 	for i := range names {
 		names[i] = fmt.Sprintf("client %09d", i)
 	}
-	rules, err := limit.Compile(rule, nil)
+	rules, err := limittable.Compile(rule, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,11 +198,11 @@ func weight(t *testing.T, rule limit.Rule) int {
 		return m.HeapAlloc
 	}
 	times := stream(source(1, "criteo"), drawn)
-	before, table := heap(), &limit.Table{}
+	before, table := heap(), &limittable.Table{}
 	table.SetRules(0, rules, keys)
 	for _, at := range times {
 		for i, name := range names {
-			if _, err := table.Take(limit.Time(at), uint64(i)*0x9e3779b97f4a7c15, name, 1); err != nil {
+			if _, err := table.Take(limittable.Time(at), uint64(i)*0x9e3779b97f4a7c15, name, 1); err != nil {
 				t.Fatal(err)
 			}
 		}

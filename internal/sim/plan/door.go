@@ -1,10 +1,44 @@
 package plan
 
 import (
+	"encoding/json"
+	"math"
 	"time"
 
 	"github.com/headgate/headgate/internal/sim"
 )
+
+// An Outcome is the effect of limits on a traffic, until the last visitor is admitted.
+type Outcome struct {
+	Active      int64         // total active users
+	New         int64         // new users a window
+	Visitors    int64         //
+	Waited      int64         // of them
+	LongestWait time.Duration //
+	MostWaiting int64         // at once
+	MostActive  int64         // at once
+	MostNew     int64         // in any window
+	Last        time.Duration // when the last was admitted
+}
+
+// Unlimited is the value of a limit that never applies.
+const Unlimited = math.MaxInt64
+
+// MarshalJSON writes null for an unlimited limit, and times in seconds.
+func (o Outcome) MarshalJSON() ([]byte, error) {
+	limit := func(n int64) *int64 {
+		if n == Unlimited {
+			return nil
+		}
+		return &n
+	}
+	return json.Marshal(map[string]any{
+		"total_active_users": limit(o.Active), "new_users_per_minute": limit(o.New),
+		"visitors": o.Visitors, "waited": o.Waited, "longest_wait_seconds": o.LongestWait.Seconds(),
+		"most_waiting": o.MostWaiting, "most_active": o.MostActive, "most_new": o.MostNew,
+		"last_admission_seconds": o.Last.Seconds(),
+	})
+}
 
 // A door admits visitors one after the other, each at the first moment that the limits allow.
 type door struct {
@@ -32,8 +66,7 @@ func (d *door) visit(a sim.Arrival) {
 	o := &d.out
 	at := max(a.At, d.last)
 	d.clear(at)
-	waits := d.last > a.At || d.full()
-	if waits {
+	if d.last > a.At || d.full() {
 		at = max(at, d.due)
 		for d.clear(at); d.full(); d.clear(at) {
 			if d.ends.len() >= o.Active {

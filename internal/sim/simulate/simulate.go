@@ -3,17 +3,13 @@
 package simulate
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/hint"
@@ -43,185 +39,15 @@ type Command struct {
 	Terminal   bool // Stderr is one: progress is shown there
 }
 
-// Help is the help text.
-const Help = `usage: headgate simulate [flags]
-
-Plays traffic in virtual time against headgate's own code, and against an ideal
-counter for comparison. It sends nothing.
-
-  headgate simulate
-  headgate simulate --scenario two-days --html report.html
-  headgate simulate --arrivals access.log --config headgate.yaml --plan
-
-  --list             list the scenarios and strategies
-  --scenario NAME    the traffic and its world; default world-spike
-  --strategy NAMES   only these, separated by commas; default all
-  --seed N           the same seed gives the same visitors; default 1
-  --json             for scripts
-  --html FILE        write a page with plots
-  --plan             recommend limits for this traffic instead
-
-The limits are those of the scenario, unless you set them:
-
-  --config FILE              the limits of a room in this configuration
-  --room NAME                the room, if there are several
-  --total-active-users N     visitors at once
-  --new-users-per-minute N   visitors that enter in any minute
-  --session-duration D       after the last request; default 5m with --arrivals
-
-The traffic is that of the scenario, or of a file, which may be gzipped:
-
-  --arrivals FILE      a CSV file with a header and a line for each visitor, in
-                       order of time; or an access log, common or combined,
-                       in which one address within a session is one visitor
-  --format FORMAT      csv or log; default as the first line looks
-  --time-column NAME   default time, timestamp, ts, date or at: RFC 3339, or
-                       seconds or milliseconds since 1970
-  --datacenter-column NAME
-                       data center; default site, colo or datacenter, if any.
-                       A column dwell is the time from entering to the last
-                       request, such as 90 or 1m30s
-
-headgate can also be played with random faults, to find a broken promise:
-
-  --hunt N         play N cases
-  --hunt-seed N    the seed of the cases; default 1
-  --replay CASE    play one case again
-
-The exit code is 1 if a hunt found something, or after an interrupt.
-`
-
-// A simulation holds the parsed flags.
+// A simulation is a command with its flags.
 type simulation struct {
 	*Command
-	list, json, plan         bool
-	scenario, strategy, html string
-	seed                     uint64
-	limits                   simLimits
-	arrivals                 string
-	read                     traffic.Options
-	hunt                     huntFlags
-	command                  string // repeats the simulation
-}
-
-// A simLimits holds the flags for limits.
-type simLimits struct {
-	config, room  string
-	active, fresh int64
-	session       time.Duration
-	// which part of a visit renews the session; nil: all
-	renewed func(dwell time.Duration) time.Duration
-}
-
-// sessionDefault is the default of a room (internal/config).
-const sessionDefault = 5 * time.Minute
-
-// simulateFlags parses the flags.
-func simulateFlags(args []string) (*simulation, error) {
-	s := &simulation{}
-	l := &s.limits
-	flags := flag.NewFlagSet("simulate", flag.ContinueOnError)
-	flags.BoolVar(&s.list, "list", false, "")
-	flags.BoolVar(&s.json, "json", false, "")
-	flags.BoolVar(&s.plan, "plan", false, "")
-	flags.StringVar(&s.scenario, "scenario", "", "")
-	flags.StringVar(&s.strategy, "strategy", "", "")
-	flags.StringVar(&s.html, "html", "", "")
-	flags.Uint64Var(&s.seed, "seed", 1, "")
-	flags.StringVar(&l.config, "config", "", "")
-	flags.StringVar(&l.room, "room", "", "")
-	flags.Int64Var(&l.active, "total-active-users", 0, "")
-	flags.Int64Var(&l.fresh, "new-users-per-minute", 0, "")
-	flags.DurationVar(&l.session, "session-duration", 0, "")
-	flags.StringVar(&s.arrivals, "arrivals", "", "")
-	flags.StringVar((*string)(&s.read.Format), "format", "", "")
-	flags.StringVar(&s.read.TimeColumn, "time-column", "", "")
-	flags.StringVar(&s.read.DatacenterColumn, "datacenter-column", "", "")
-	s.hunt.define(flags)
-	if err := config.ParseFlags(flags, args); err != nil {
-		return nil, err
-	}
-	given := map[string]string{}
-	flags.Visit(func(f *flag.Flag) { given[f.Name] = f.Value.String() })
-	if err := s.check(given); err != nil {
-		return nil, err
-	}
-	if s.arrivals == "" {
-		s.scenario = cmp.Or(s.scenario, "world-spike")
-		given["scenario"] = s.scenario
-	}
-	given["seed"] = strconv.FormatUint(s.seed, 10)
-	s.command = again(given)
-	return s, nil
-}
-
-// check rejects flags that do not go together.
-func (s *simulation) check(given map[string]string) error {
-	var faults []error
-	fault := func(bad bool, flag, problem, hint string) {
-		if bad {
-			faults = append(faults, &config.Fault{Key: "--" + flag, Problem: problem, Hint: hint})
-		}
-	}
-	has := func(name string) bool { _, ok := given[name]; return ok }
-	fault(has("scenario") && has("arrivals"), "arrivals", "cannot stand beside --scenario",
-		"the traffic is that of a scenario or that of a file: leave one out")
-	fault(has("room") && !has("config"), "room", "needs --config", "add --config headgate.yaml")
-	l := &s.limits
-	for i, name := range []string{"total-active-users", "new-users-per-minute", "session-duration"} {
-		fault(has(name) && has("config"), name, "cannot stand beside --config",
-			"the limits are those of a room or those of flags: leave one out")
-		// The same limits as in a configuration.
-		n, most := []int64{l.active, l.fresh, int64(l.session / time.Second)}[i], math.MaxInt32
-		if name == "session-duration" {
-			most = 30 * 24 * 3600
-		}
-		fault(has(name) && (n < 1 || n > int64(most)), name, "is out of range",
-			"write what a room may have: 1 to 2147483647 users, 1s to 720h")
-	}
-	for _, name := range []string{"arrivals", "config", "html"} {
-		fault(has(name) && given[name] == "", name, "names no file", "write --"+name+" FILE")
-	}
-	for _, name := range []string{"format", "time-column", "datacenter-column"} {
-		fault(has(name) && !has("arrivals"), name, "needs --arrivals", "add --arrivals FILE")
-	}
-	f := s.read.Format
-	fault(f != traffic.Auto && f != traffic.CSV && f != traffic.Log, "format",
-		fmt.Sprintf("%q is not allowed here", string(f)), "write csv or log")
-	for _, name := range []string{"total-active-users", "new-users-per-minute"} {
-		fault(has("arrivals") && !has("config") && !has(name), name, "is missing",
-			"a file says nothing of limits: add --config headgate.yaml, or --"+name+" 200")
-	}
-	s.hunt.check(given, fault)
-	return errors.Join(faults...)
-}
-
-// again returns the command line for these flags, for a shell.
-func again(given map[string]string) string {
-	var rest []string
-	for name := range given {
-		if name != "scenario" && name != "arrivals" && name != "seed" {
-			rest = append(rest, name)
-		}
-	}
-	slices.Sort(rest)
-	var line strings.Builder
-	line.WriteString("headgate simulate")
-	for _, name := range append([]string{"scenario", "arrivals", "seed"}, rest...) {
-		switch value, ok := given[name]; {
-		case !ok:
-		case slices.Contains([]string{"json", "plan", "list"}, name):
-			line.WriteString(" --" + name)
-		default:
-			line.WriteString(" --" + name + " " + config.ShellWord(value))
-		}
-	}
-	return line.String()
+	*simFlags
 }
 
 // Run runs the simulation, prints the report and returns an exit code.
 func (c *Command) Run(ctx context.Context, args []string) int {
-	s, err := simulateFlags(args)
+	flags, err := parseFlags(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Fprint(c.Stdout, Help)
@@ -230,7 +56,7 @@ func (c *Command) Run(ctx context.Context, args []string) int {
 		config.Print(c.Stderr, err)
 		return exitUsage
 	}
-	s.Command = c
+	s := &simulation{c, flags}
 	tell := &teller{w: c.Stderr, on: c.Terminal}
 	switch {
 	case s.list:
@@ -312,7 +138,7 @@ func (s *simulation) run(ctx context.Context, tell *teller) error {
 	}
 	r := &report.Report{Version: s.Version, Command: s.command, Seed: s.seed}
 	defer tell.clear()
-	scenario, file, err := s.world(ctx, tell)
+	scenario, file, err := s.world(ctx, s.scenarios(), tell)
 	if err != nil {
 		return err
 	}
@@ -369,32 +195,6 @@ func (s *simulation) play(ctx context.Context, scenario *sim.Scenario, strategie
 		rows = append(rows, report.Row{Strategy: st, Result: result})
 	}
 	return rows, nil
-}
-
-// A teller shows progress on a terminal, in one line.
-type teller struct {
-	w    io.Writer
-	on   bool
-	last time.Time
-}
-
-// of returns a function that shows the progress of one task. A done of 0 means unknown.
-func (t *teller) of(what string) func(done float64) {
-	return func(done float64) {
-		const often = 100 * time.Millisecond // chosen: a line that stays readable
-		if now := time.Now(); t.on && now.Sub(t.last) >= often {
-			t.last = now
-			fmt.Fprintf(t.w, "\r\x1b[K%s  %.0f %%", what, 100*done)
-		}
-	}
-}
-
-// clear removes the line.
-func (t *teller) clear() {
-	if t.on && !t.last.IsZero() {
-		fmt.Fprint(t.w, "\r\x1b[K")
-		t.last = time.Time{}
-	}
 }
 
 // save writes the report page.

@@ -49,7 +49,7 @@ func TestSimulateAgain(t *testing.T) {
 		{"--total-active-users 5 --session-duration 90s",
 			"headgate simulate --scenario world-spike --seed 1 --session-duration 1m30s --total-active-users 5"},
 	} {
-		s, err := simulateFlags(strings.Fields(test.args))
+		s, err := parseFlags(strings.Fields(test.args))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +68,7 @@ func TestSimulateRoomBoundsVisits(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s := &simulation{limits: simLimits{config: file}}
+		s := &simFlags{limits: simLimits{config: file}}
 		if err := s.room(); err != nil {
 			t.Fatal(err)
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 // room takes the limits from a room of a configuration.
-func (s *simulation) room() error {
+func (s *simFlags) room() error {
 	l := &s.limits
 	if l.config == "" {
 		return nil
@@ -53,11 +53,12 @@ func (s *simulation) room() error {
 
 // world returns the requested scenario, before the limits of the flags are applied. The file is nil
 // if the traffic does not come from one; else the caller must close it.
-func (s *simulation) world(ctx context.Context, tell *teller) (*sim.Scenario, *traffic.Traffic,
-	error) {
+func (s *simFlags) world(
+	ctx context.Context, scenarios []sim.Scenario, tell *teller,
+) (*sim.Scenario, *traffic.Traffic, error) {
 	l := &s.limits
 	if s.arrivals == "" {
-		scenario, err := sim.Find(s.scenarios(), s.scenario)
+		scenario, err := sim.Find(scenarios, s.scenario)
 		if err != nil {
 			return nil, nil, err
 		}

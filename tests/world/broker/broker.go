@@ -24,54 +24,16 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
-	"sync"
 	"time"
 )
 
 // These are the parameters of the cluster. Chosen to match nats-server: a follower waits 4 to 9 s
-// before it requests votes, a leader without a quorum answers for 10 s more, a write takes an
-// fsync.
+// before it requests votes, a leader without a quorum answers for 10 s more.
 const (
-	electLeast, electMost   = 4 * time.Second, 9 * time.Second
-	handover                = 50 * time.Millisecond
-	staleFor                = 10 * time.Second
-	commitLeast, commitMost = 500 * time.Microsecond, 3 * time.Millisecond
+	electLeast, electMost = 4 * time.Second, 9 * time.Second
+	handover              = 50 * time.Millisecond
+	staleFor              = 10 * time.Second
 )
-
-// A Broker is a cluster of servers. Make one with New.
-type Broker struct {
-	mu      sync.Mutex
-	rng     *rand.Rand
-	servers []*server
-	streams map[string]*stream
-	exact   map[string][]*sub // by subject
-	wild    []*sub            // patterns
-	leader  *server           // nil: none now
-	term    int               // of the leader: one more with each election
-	voting  *time.Timer
-	silent  bool          // without a leader requests are lost, not rejected
-	queue   []*proposal   // not committed yet
-	last    time.Time     // when the newest of them is due
-	slow    time.Duration // added to each commit
-	full    bool
-	unacked int // number of acknowledgments to lose
-	commits int
-	far     time.Duration // from one server to another
-	closed  bool
-}
-
-// A server is one of the cluster.
-type server struct {
-	name    string
-	up      bool
-	clients []*client
-	cut     map[*server]bool     // messages there are dropped
-	hold    map[*server]bool     // messages there are held back
-	held    map[*server][]func() // what waits
-	sent    map[*server][]func() // in flight
-	knew    map[string]*stream   // state from which a former leader still answers
-	until   time.Time            // until then
-}
 
 // Far sets the delay between two servers.
 func (b *Broker) Far(d time.Duration) {
@@ -248,15 +210,6 @@ func (b *Broker) Close() {
 			c.closeLocked()
 		}
 	}
-}
-
-func (b *Broker) drawLocked(least, most time.Duration) time.Duration {
-	return least + time.Duration(b.rng.Int64N(int64(most-least)))
-}
-
-// passes reports whether messages of one server reach another.
-func passes(from, to *server) bool {
-	return from == to || from.up && to.up && !from.cut[to] && !from.hold[to]
 }
 
 func (b *Broker) quorumLocked(s *server) bool {

@@ -9,27 +9,6 @@ import (
 	"time"
 )
 
-// A reader is a consumer that pulls entries and acknowledges none. It is lost with its leader.
-type reader struct {
-	broker *Broker
-	stream *stream
-	name   string
-	next   uint64
-	given  uint64 // number of delivered entries
-	asks   []*pull
-}
-
-// A pull is a reader's request for more entries.
-type pull struct {
-	from  *server
-	reply string
-	batch int
-	bytes int
-	beat  time.Duration
-	timer *time.Timer
-	gone  bool
-}
-
 // readerAPI answers API requests about consumers.
 func (b *Broker) readerAPI(from *server, op string, m *message) {
 	parts := strings.Split(op, ".")

@@ -5,37 +5,9 @@ import (
 	"net"
 	"os"
 	"slices"
-	"sync"
 	"syscall"
 	"time"
 )
-
-// A Conn is one end of a connection.
-type Conn struct {
-	network       *Network
-	host, peer    string
-	local, remote *net.TCPAddr
-	in, out       *half
-	other         *Conn
-	opened        time.Time // of Pipe; else long ago
-}
-
-// A half is the bytes that go one way.
-type half struct {
-	mu       sync.Mutex
-	chunks   []chunk
-	end      bool // nothing more is written
-	deaf     bool // the reader has stopped
-	broken   bool // nothing arrives in either direction
-	closed   bool // by the reader itself
-	deadline time.Time
-	changed  chan struct{}
-}
-
-type chunk struct {
-	data []byte
-	at   time.Time
-}
 
 func newHalf() *half { return &half{changed: make(chan struct{})} }
 

@@ -1,0 +1,126 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"time"
+)
+
+// Config configures the origin and the connections to it. Only Origin is required. For every
+// duration 0 is the default and a negative value is no limit.
+type Config struct {
+	// Origin is http://host[:port][/path] or https://. Its path is put before the path of each
+	// request.
+	Origin *url.URL
+
+	// OriginHost sends the host of Origin as the Host header; otherwise the client's Host is sent.
+	OriginHost bool
+
+	// TLS is used for an https origin, for example with a private CA.
+	TLS *tls.Config
+
+	// Trusted are the proxies in front of headgate whose X-Forwarded-For, -Proto, -Host and
+	// Forwarded are passed on. Those of other peers are replaced.
+	Trusted []netip.Prefix
+
+	// StripCookiePrefix is the prefix of cookies that are not sent to the origin. Empty strips
+	// none.
+	StripCookiePrefix string
+
+	// KeepCommands leaves the origin's commands in the header of its answer, so that the handler
+	// around the proxy can execute and remove them.
+	KeepCommands bool
+
+	// Dial opens the connections to the origin. Nil: TCP.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+
+	DialTimeout           time.Duration // 5 s
+	ResponseHeaderTimeout time.Duration // 60 s, from the end of the request's body
+	IdleTimeout           time.Duration // 60 s until an unused connection is closed
+	ProbeEvery            time.Duration // 1 s ± 25 % between probes while the origin is down
+
+	MaxIdleConns           int   // 512 connections kept for reuse
+	MaxResponseHeaderBytes int64 // 1 MiB
+
+	// FlushInterval is ReverseProxy's. Answers of unknown length and
+	// server-sent events are flushed at once whatever it is; 0 lets answers of
+	// known length gather up to net/http's 4 KiB, which saves a system call and a
+	// goroutine for each of them; -1 flushes those at once as well.
+	FlushInterval time.Duration
+
+	// OnResponse is called with each answer of the origin before it is passed on, and may change
+	// it. It is also called for 101, but not for other 1xx answers. The context of res.Request
+	// derives from that of ServeHTTP's request. An error becomes a 502.
+	OnResponse func(res *http.Response) error
+
+	// OnError answers r, the client's own request, when the origin has not. err is an *Error. It is
+	// not called for a client that is gone. Nil answers with a line of plain text.
+	OnError func(w http.ResponseWriter, r *http.Request, err error)
+
+	// OnAnswer receives how long each request has waited for the headers of the origin's answer,
+	// and its status: 0 if there was none, StatusClientGone if the client did not wait for it. It
+	// must not block. Nil measures nothing.
+	OnAnswer func(status int, took time.Duration)
+
+	// Around wraps the transport of the requests to the origin. It may change their headers,
+	// because each request is a copy. Nil: none.
+	Around func(next http.RoundTripper) http.RoundTripper
+
+	// OnHealth is called by Run when the origin goes down and when it is up again: one call at a
+	// time, in order. A change that is reversed before its call is left out.
+	OnHealth func(up bool)
+
+	// Log receives connections that broke in the middle, at debug level. Nil: no log.
+	Log *slog.Logger
+}
+
+func (c *Config) check() error {
+	var faults []error
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf(format, args...))
+	}
+	switch u := c.Origin; {
+	case u == nil:
+		fault("origin: missing; give the address of the site, such as http://127.0.0.1:3000")
+	case u.Scheme != "http" && u.Scheme != "https":
+		fault("origin: scheme %q is not http or https; write http://host:port", u.Scheme)
+	case u.Hostname() == "":
+		fault("origin: no host in %q; write http://host:port", u.Redacted())
+	case u.User != nil:
+		fault("origin: a name and password would not be sent; take them out of the address")
+	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
+		fault("origin: %q has more than a host and a path; cut it before the ? or #", u)
+	}
+	for _, t := range c.Trusted {
+		if !t.IsValid() || t.Addr().Is4In6() {
+			fault("trusted: prefix %q is not usable; write 10.0.0.0/8 or 2001:db8::/32", t)
+		}
+	}
+	if c.MaxIdleConns < 0 {
+		fault("max idle conns: %d is negative; 0 is the default of 512", c.MaxIdleConns)
+	}
+	if c.MaxResponseHeaderBytes < 0 {
+		fault("max response header bytes: %d is negative; 0 is the default of 1 MiB",
+			c.MaxResponseHeaderBytes)
+	}
+	return errors.Join(faults...)
+}
+
+// limit returns the default for 0 and converts "no limit", negative in a Config, to the 0 of net
+// and net/http.
+func limit(d, standard time.Duration) time.Duration {
+	switch {
+	case d < 0:
+		return 0
+	case d == 0:
+		return standard
+	}
+	return d
+}
