@@ -110,6 +110,7 @@ waits:
 	$(MAKE) siege SIEGE=TestSiegeShort
 	$(MAKE) three # alone: nodes that stand still answer nobody
 	$(MAKE) -j2 -Otarget cloudflare browser
+	$(MAKE) edges
 
 # Judged by counts and in virtual time: they take what waits leaves of the processors, and no more.
 .PHONY: computes
@@ -180,7 +181,7 @@ limiters: setup-redis ## limits beside the limiters of others, in one run: 2 min
 ENVOY := $(CURDIR)/bin/edges/envoy/_bin/envoy
 
 .PHONY: edges
-edges: setup-edges ## real nginx, Caddy, HAProxy and Envoy that ask headgate about each request: 5 min
+edges: setup-edges ## real nginx, Caddy, HAProxy and Envoy that ask headgate about each request: 2 min
 	$(TEST) -count=1 -v -timeout 15m -parallel 4 -tags edges ./tests/edges -envoy '$(ENVOY)' 2>&1 | $(SOME)
 
 # A module of its own, as limiters is.
@@ -340,7 +341,7 @@ bench: ## the budgets, and all benchmarks ten times, summed up by benchstat
 # --- a fresh machine ---------------------------------------------------------
 
 .PHONY: setup
-setup: setup-go setup-browser setup-prometheus ## install what the tests need and is not there
+setup: setup-go setup-browser setup-prometheus setup-edges ## install what the tests need and is not there
 
 # apt installs packages of Debian, as root or by sudo, or says what is missing.
 define apt

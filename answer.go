@@ -261,3 +261,52 @@ func (r *Room) served() []byte {
 	b = strconv.AppendFloat(b, s.Rate*60, 'f', 1, 64)
 	return append(b, `,"refresh_seconds":5}`+"\n"...)
 }
+
+// An answer watches the origin's answer to an admitted request. It executes commands to headgate
+// and removes them, so that they never reach the visitor.
+type answer struct {
+	wire.Begun
+	room   *Room   // nil: of no session
+	worker *worker // of the session
+	f      *face
+	req    *http.Request
+	tok    ticket.Token // a copy, so that the visitRequest can stay on the stack
+	id     slot.SessionID
+	win    slot.Time // end of the window entry of a new session
+	way    way
+}
+
+// SessionName returns the id of the request's session, for the key of a limit, or "" if it belongs to
+// none.
+func (a *answer) SessionName() string {
+	if a.room == nil {
+		return ""
+	}
+	return a.tok.SessionName()
+}
+
+// Begin executes and removes the commands.
+func (a *answer) Begin() {
+	h := a.Header()
+	revoke := wire.TakesRevoke(h, CommandHeader)
+	revoke = wire.TakesRevoke(h, CloudflareCommandHeader) || revoke
+	// The window of a new user starts with the origin's answer.
+	if a.room != nil && a.win > 0 && a.worker.visits.Answered(a.id) {
+		if _, hi, _, ok := a.worker.clock.Bounds(); ok {
+			if a.way != forwards {
+				hi = hi.Add(forwarding)
+			}
+			a.worker.note(slot.Item{Op: slot.Answered, From: a.win, Use: hi})
+		}
+	}
+	if a.room != nil && revoke {
+		a.room.counts.revoked.Add(1)
+		a.worker.visits.Revoke(a.id)
+		if a.tok.Kind != 0 { // otherwise the request has no cookie
+			http.SetCookie(a, a.f.newCookie(a.req, "", -1))
+		}
+	}
+	if len(h["Set-Cookie"]) > 0 && wire.SetsCookie(h, a.f.cookieNames(a.req)[0]) {
+		wire.MakePrivate(h)
+	}
+}

@@ -146,7 +146,8 @@ func TestATakeoverIsAWrite(t *testing.T) {
 		}
 		var r slot.Record
 		b, _, err := s.Load(t.Context(), "counter.shop")
-		if err = errors.Join(err, r.UnmarshalBinary(b)); err != nil || r.Name.Epoch <= was || r.Host != "next" {
+		err = errors.Join(err, r.UnmarshalBinary(b))
+		if err != nil || r.Name.Epoch <= was || r.Host != "next" {
 			t.Errorf("the record is of epoch %d of %q, want a later one than %d: %v", r.Name.Epoch, r.Host, was, err)
 		}
 	})

@@ -149,12 +149,3 @@ func TestWords(t *testing.T) {
 		t.Errorf("spark: %q", got)
 	}
 }
-
-// text returns the whole picture.
-func (c *canvas) text() string {
-	var b strings.Builder
-	for y := range rows {
-		b.WriteString(c.line(y, columns, false) + "\n")
-	}
-	return strings.TrimRight(b.String(), "\n") + "\n"
-}

@@ -138,7 +138,8 @@ func (f *form) request(r *http.Request) (*http.Request, error) {
 // Target parses the visitor's target as net/http parses that of a request line.
 func Target(uri string) (*url.URL, error) {
 	u, err := url.ParseRequestURI(uri)
-	if err != nil || uri[0] != '/' || strings.ContainsFunc(uri, func(c rune) bool { return c <= ' ' || c == 0x7f }) {
+	control := func(c rune) bool { return c <= ' ' || c == 0x7f }
+	if err != nil || uri[0] != '/' || strings.ContainsFunc(uri, control) {
 		return nil, fmt.Errorf("the visitor's target %.80q is no path", uri)
 	}
 	return u, nil

@@ -150,6 +150,10 @@ func (s *Server) assemble(g *gate) {
 	}
 	g.handler, g.preflight = chain(forwards, g.proxy), nil
 	if s.cfg.Asked() {
+		admitted := forwardauth.Admitted(func(w http.ResponseWriter) bool {
+			_, inside := headgate.SessionOf(w)
+			return inside
+		})
 		g.relay, g.check = chain(relays, admitted), chain(checks, admitted)
 	}
 	if g.cors != nil {
@@ -163,12 +167,6 @@ type way func(g *gate, next http.Handler) http.Handler
 func forwards(g *gate, next http.Handler) http.Handler { return g.room.Handler(next) }
 func relays(g *gate, next http.Handler) http.Handler   { return g.room.Decide(true, next) }
 func checks(g *gate, next http.Handler) http.Handler   { return g.room.Decide(false, next) }
-
-// admitted answers a proxy that a request may pass.
-var admitted = forwardauth.Admitted(func(w http.ResponseWriter) bool {
-	_, inside := headgate.SessionOf(w)
-	return inside
-})
 
 // roomConfig converts the configuration of a room to the type that the room takes.
 func (s *Server) roomConfig(all *config.Config, c *config.Room) (headgate.RoomConfig, error) {

@@ -646,7 +646,8 @@ func TestA101RevokesAndTellsNobody(t *testing.T) {
 		c, in := dial(t, visitors)
 		io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n"+toWebSocket+"\r\n")
 		res, err := http.ReadResponse(in, nil)
-		if err != nil || res.StatusCode != http.StatusSwitchingProtocols || res.Header.Get("X-Own") != "kept" {
+		if err != nil || res.StatusCode != http.StatusSwitchingProtocols ||
+			res.Header.Get("X-Own") != "kept" {
 			t.Fatalf("%v %v", res, err)
 		}
 		<-heads

@@ -111,7 +111,8 @@ func TestBodies(t *testing.T) {
 		fmt.Fprintf(c, "GET /socket HTTP/1.1\r\nHost: shop.example\r\nCookie: %s\r\nConnection: Upgrade\r\n"+
 			"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", b.jar.String())
 		socket := bufio.NewReader(c)
-		if res, err := http.ReadResponse(socket, nil); err != nil || res.StatusCode != http.StatusSwitchingProtocols {
+		res, err := http.ReadResponse(socket, nil)
+		if err != nil || res.StatusCode != http.StatusSwitchingProtocols {
 			t.Fatalf("socket: %v, %v", res, err)
 		}
 		fmt.Fprint(c, "hello\n")

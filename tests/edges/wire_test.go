@@ -188,7 +188,8 @@ func TestQuestionsOfStrangers(t *testing.T) {
 		if res, _ := asks(t, s, path, host, others...); res.StatusCode != http.StatusBadRequest {
 			t.Errorf("without %s: %d", missing, res.StatusCode)
 		}
-		if res, _ := asks(t, s, path, host, append(others, missing, missing)...); res.StatusCode != http.StatusBadRequest {
+		res, _ := asks(t, s, path, host, append(others, missing, missing)...)
+		if res.StatusCode != http.StatusBadRequest {
 			t.Errorf("twice %s: %d", missing, res.StatusCode)
 		}
 	}
@@ -219,7 +220,8 @@ func TestEnvoyAsksByGRPC(t *testing.T) {
 	defer c.Close()
 	check := func(path string, headers map[string]string) *auth.CheckResponse {
 		t.Helper()
-		a, err := auth.NewAuthorizationClient(c).Check(t.Context(), &auth.CheckRequest{Attributes: &auth.AttributeContext{
+		client := auth.NewAuthorizationClient(c)
+		a, err := client.Check(t.Context(), &auth.CheckRequest{Attributes: &auth.AttributeContext{
 			Source: &auth.AttributeContext_Peer{Address: &core.Address{Address: &core.Address_SocketAddress{
 				SocketAddress: &core.SocketAddress{Address: "192.0.2.7",
 					PortSpecifier: &core.SocketAddress_PortValue{PortValue: 4711}}}}},
