@@ -104,6 +104,9 @@ func (q *visitRequest) refuses() bool {
 	if q.way != checks {
 		return false
 	}
+	if q.asked { // the proxy sends the same request to Handler, which counts it
+		q.f.joins.Forget(q.f.cfg.ClientAddr(q.r))
+	}
 	q.w.Header()["Cache-Control"] = noStore
 	q.w.WriteHeader(http.StatusUnauthorized)
 	return true

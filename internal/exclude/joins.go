@@ -57,18 +57,10 @@ func NewJoins(c JoinLimit) *Joins {
 // Over counts a newcomer and reports whether its network has sent more than the limit. alone
 // reports, once, that nearly all newcomers come from one address; see Lone.
 func (j *Joins) Over(a netip.Addr, clk time.Duration) (over, alone bool) {
-	if a = a.Unmap(); j.Limit.Amount <= 0 || !a.IsValid() {
+	own, around, ok := j.networks(a)
+	if !ok {
 		return false, false
 	}
-	bits, wider := j.Limit.PrefixV4, max(0, j.Limit.PrefixV4-widerV4)
-	if a.Is6() {
-		bits, wider = j.Limit.PrefixV6, max(0, j.Limit.PrefixV6-widerV6)
-	}
-	own, err := a.WithZone("").Prefix(bits)
-	if err != nil {
-		return false, false
-	}
-	around, _ := own.Addr().Prefix(wider)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	was := j.lone
@@ -77,11 +69,43 @@ func (j *Joins) Over(a netip.Addr, clk time.Duration) (over, alone bool) {
 	n := j.add(own, clk)
 	j.all++
 	j.most = max(j.most, j.now[own])
-	if local(a) { // a proxy in front that trusted_proxies does not list, or a developer
+	if local(a.Unmap()) { // a proxy in front that trusted_proxies does not list, or a developer
 		return false, alone
 	}
 	wide := j.add(around, clk)
 	return n > j.Limit.Amount || wide > 2*j.Limit.Amount, alone
+}
+
+// Forget takes back the last count of a newcomer: the same request comes once more.
+func (j *Joins) Forget(a netip.Addr) {
+	own, around, ok := j.networks(a)
+	if !ok {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.now[own] = max(0, j.now[own]-1)
+	j.all = max(0, j.all-1)
+	if !local(a.Unmap()) {
+		j.now[around] = max(0, j.now[around]-1)
+	}
+}
+
+// networks returns the network of an address and the wider one around it.
+func (j *Joins) networks(a netip.Addr) (own, around netip.Prefix, ok bool) {
+	if a = a.Unmap(); j.Limit.Amount <= 0 || !a.IsValid() {
+		return own, around, false
+	}
+	bits, wider := j.Limit.PrefixV4, max(0, j.Limit.PrefixV4-widerV4)
+	if a.Is6() {
+		bits, wider = j.Limit.PrefixV6, max(0, j.Limit.PrefixV6-widerV6)
+	}
+	own, err := a.WithZone("").Prefix(bits)
+	if err != nil {
+		return own, around, false
+	}
+	around, _ = own.Addr().Prefix(wider)
+	return own, around, true
 }
 
 // local reports whether an address belongs to this machine itself.

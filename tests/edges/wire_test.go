@@ -2,6 +2,7 @@ package edges
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -149,11 +150,13 @@ func TestWires(t *testing.T) {
 	}
 }
 
-// TestAskedInALineWithoutAPlace: a proxy that relays no answers makes nobody join the line.
+// TestAskedInALineWithoutAPlace: a proxy that relays no answers makes nobody join the line, and its
+// questions are not counted as newcomers of a network.
 func TestAskedInALineWithoutAPlace(t *testing.T) {
-	s := open(t, "127.0.0.1", small)
+	s := open(t, "127.0.0.1", small+", join_limit: {amount: 3}")
 	path, host, headers := question("/original", "GET", "/", "")
 	asks(t, s, path, host, headers...)
+	headers = append(headers, "X-Forwarded-For: 192.0.2.7")
 	for range 20 {
 		if res, _ := asks(t, s, path, host, headers...); res.StatusCode != http.StatusUnauthorized {
 			t.Fatal(res.Status)
@@ -166,6 +169,26 @@ func TestAskedInALineWithoutAPlace(t *testing.T) {
 	defer res.Body.Close()
 	if body, _ := io.ReadAll(res.Body); !strings.Contains(string(body), `"joined":0`) {
 		t.Errorf("%s", body)
+	}
+	for i := range 4 {
+		r, err := http.NewRequest("GET", "http://"+s.Addr().String()+"/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = "shop.example"
+		r.Header.Set("Accept", "application/json")
+		r.Header.Set("X-Forwarded-For", "192.0.2.7")
+		res, err := http.DefaultTransport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got struct{ Headgate struct{ Number uint64 } }
+		err = json.NewDecoder(res.Body).Decode(&got)
+		res.Body.Close()
+		n := got.Headgate.Number
+		if aside := n >= 1<<40; err != nil || n == 0 || aside != (i == 3) {
+			t.Errorf("newcomer %d: ticket %d, %v", i+1, n, err)
+		}
 	}
 }
 
