@@ -25,4 +25,10 @@
 // to the others, so that most calls cost no message, and the limit is exact over all processes.
 // Limit.OnUnreachable says what happens while that process does not answer. Without an engine the
 // counts are in memory, and a restart begins anew.
+//
+// # The files
+//
+//	middleware, key, longkey   requests, and the keys that they have
+//	answer                     headers, and the answer 429
+//	limiter, limit             the limits and their decisions
 package ratelimit

@@ -18,6 +18,15 @@
 // are records of their own. An operation costs about 10 µs plus the encoding of the record, about 1
 // ms for 100 rooms.
 //
+// # The files
+//
+//	catalog, op, query              a snapshot of all rooms; a change of it; what the API reads
+//	room, zone, event, rule, live   the objects, and what is checked of each
+//	field, extensions, gaps         the members of objects; those of headgate alone; those it lacks
+//	wire, json, fault, file         JSON in and out, with faults; conversion to package config,
+//	                                which checks names and values
+//	state, history, listed          the record; changes, and how the audit log shows them
+//
 // # What it does not do
 //
 // It knows nothing of HTTP or of the store, and it checks no tokens. Package config has the type

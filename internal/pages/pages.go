@@ -17,6 +17,16 @@
 // own page costs about ten times as much. A Page does not change after New and may be used by any
 // number of goroutines.
 //
+// # The files
+//
+//	pages, defaultpages              a room's page; the default pages
+//	fields, page.js                  what the default page shows: before scripts run, and after
+//	short, warning                   pages of a place that moves; the warning before an end
+//	custom, mustache, values         a room's own page and its variables
+//	policy, preview, assets          what a room's own page may do
+//	words, locale                    texts, numbers and dates of a language
+//	template, packed, append         render: fixed parts and values; as gzip; escape
+//
 // The package does not know visitors: the room is responsible for status, cookies and caching
 // headers.
 package pages

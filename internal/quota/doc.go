@@ -7,7 +7,7 @@
 // process replicates every change before a decision is answered. A record that is written only by
 // compare-and-swap says which process is the host. A host that cannot renew its own record decides
 // nothing. Lent units count as used until the borrower reports them or returns them
-// (limit.Table.Borrow), so a lost, late or duplicate message never lets usage exceed the limit. If
+// (limittable.Table.Borrow), so a lost, late or duplicate message never lets usage exceed the limit. If
 // a host and its standby are both lost, every key counts as fully used for one window.
 //
 // # Concurrency
@@ -19,6 +19,15 @@
 //
 // A key with few calls costs one message to its host per call, sent in batches. A busy key costs
 // one message each quarter of a second. A host sends every change to its standby.
+//
+// # The files
+//
+//	node, shared, far               a process; limits of one data center, and of all
+//	client, flush, hold, renew      asks for keys, borrows, and holds calls in progress
+//	host, ledger, replicate         decides about the keys of a shard, and tells the standby
+//	shardmap, lease                 which process hosts which shard
+//	block, kept                     usage in the store, for when no copy of a shard is left
+//	keys, usage, sums, wire         results; what was used; messages
 //
 // # Limits of the package
 //
