@@ -194,9 +194,6 @@ func floods() map[string]flood {
 		"windows": {ask, func(f *framer, i uint32) error {
 			return set(f, http2.SettingInitialWindowSize, i)
 		}, false},
-		"header tables": {ask, func(f *framer, i uint32) error {
-			return set(f, http2.SettingHeaderTableSize, -(i % 2)) // 0 and 4 GB
-		}, false},
 		"WINDOW_UPDATE": {ask, func(f *framer, _ uint32) error { return f.WriteWindowUpdate(0, 1) }, false},
 		"WINDOW_UPDATE when closed": {ask, func(f *framer, _ uint32) error {
 			return f.WriteWindowUpdate(1, 1)

@@ -83,8 +83,12 @@ const (
 	maxHeader     = 64 << 10
 	maxStreams    = 250      // concurrent requests of an HTTP/2 connection, net/http's default
 	maxFrame      = 16 << 10 // of HTTP/2; a connection has memory for one as soon as it is announced
-	drainFor      = 30 * time.Second
-	errorRetry    = 5 * time.Second // after which the page of an origin that is down reloads
+	// emptyTable is a size of the HPACK table of answers that no field fits in. net/http changes the
+	// table in one goroutine when a client changes its size, and in another when it writes an
+	// answer: with entries in it, a client could end the process (golang.org/issue/47882).
+	emptyTable = 1
+	drainFor   = 30 * time.Second
+	errorRetry = 5 * time.Second // after which the page of an origin that is down reloads
 )
 
 // A Server runs the rooms of one configuration.
@@ -185,6 +189,7 @@ func (s *Server) httpServer(h http.Handler) *http.Server {
 		DisableGeneralOptionsHandler: true, // it would wait for a body without end
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame, WriteByteTimeout: idleTimeout,
+			MaxEncoderHeaderTableSize: emptyTable,
 		},
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
+
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/checkout"
 	"github.com/headgate/headgate/internal/loopback"
@@ -361,4 +363,38 @@ func TestMadeRoomOfAllNodes(t *testing.T) {
 	for _, p := range all {
 		eventually(t, "gone at "+p.operators, func() bool { return !open(p)() })
 	}
+}
+
+// A client that changes the size of the header table while answers are written ends no process.
+// net/http shares the table of its HPACK encoder between two goroutines without a lock, and Go ends
+// a process in which two goroutines write a map. So the server keeps the table empty. The race
+// detector would report the rest of what net/http shares: these tests run without it.
+func TestHeaderTablesWhileAnswersAreWritten(t *testing.T) {
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for i := range 30 {
+			w.Header().Set(fmt.Sprintf("X-%s-%d", r.Header.Get("X-N"), i), "1")
+		}
+	}))
+	defer origin.Close()
+	visitors, _, _ := start(t, origin.URL, oneRoom)
+	for range 300 {
+		f, out := writer(t, visitors)
+		go f.listen()
+		for i := range uint32(3000) {
+			if i%2 == 0 && f.ask(2*i+1, f.fields("/robots.txt", fmt.Sprintf("x-n %d", i))) != nil {
+				break
+			}
+			if f.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: i % 2 * 4096}) != nil {
+				break
+			}
+			if i%20 == 19 {
+				out.Flush()
+			}
+		}
+		f.c.Close()
+		<-f.ended
+	}
+	eventually(t, "somebody else is served", func() bool { // once the last requests have ended
+		return get(t, visitors+"/robots.txt", "").StatusCode == http.StatusOK
+	})
 }
