@@ -44,7 +44,7 @@ func TestCost(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer handler.Process.Kill()
-	nginx.start(t, plain.addr, places{least, least, least, o})
+	nginx.start(t, plain.addr, places{least, least, least, o, nil})
 
 	var with, without float64
 	for range 6 {

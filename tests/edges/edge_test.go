@@ -3,6 +3,7 @@
 package edges
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"log"
@@ -14,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/edges"
 	"github.com/headgate/headgate/internal/loopback"
 	"github.com/headgate/headgate/internal/yardstick"
 	"github.com/headgate/headgate/tests/crowd"
@@ -26,7 +29,10 @@ type edge struct {
 }
 
 // places are the addresses that replace those of the docs.
-type places struct{ listen, decide, envoy, origin string }
+type places struct {
+	listen, decide, envoy, origin string
+	cfg                           *config.Config // nil: the configuration of the docs
+}
 
 var kinds = []edge{{"nginx", startNginx}, {"caddy", startCaddy}, {"haproxy", startHAProxy},
 	{"envoy", startEnvoy}}
@@ -38,13 +44,22 @@ func blocks(t *testing.T, language string, addr string, to places) (all []string
 	if err != nil {
 		t.Fatal(err)
 	}
+	if to.cfg != nil {
+		var b strings.Builder
+		kind := map[string]string{"lua": "haproxy-lua", "yaml": "envoy"}[language]
+		if err := edges.Write(&b, cmp.Or(kind, language), to.cfg); err != nil {
+			t.Fatal(err)
+		}
+		block := "\n```" + language + "\n" + b.String() + "\n```\n"
+		text = []byte(block + block)
+	}
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	other := strings.NewReplacer("127.0.0.1:8080", to.listen, "127.0.0.1:8083", to.decide,
 		"127.0.0.1:3000", to.origin, "listen 80;", "listen "+addr+";", "bind :80\n", "bind "+addr+"\n",
-		"http://shop.example {", "http://shop.example:"+port+" {")
+		"http://shop.example {", "http://shop.example:"+port+" {", "http://other.example {", "http://other.example:"+port+" {")
 	for _, part := range strings.Split(string(text), "\n```"+language+"\n")[1:] {
 		block, _, _ := strings.Cut(part, "\n```")
 		all = append(all, other.Replace(block)+"\n")
@@ -124,7 +139,10 @@ var envoyPath = flag.String("envoy", "envoy", "the Envoy to run")
 func startEnvoy(t *testing.T, addr string, to places) {
 	dir := t.TempDir()
 	text := blocks(t, "yaml", addr, to)[1]
-	for port, other := range map[string]string{"80": addr, "3000": to.origin, "8082": to.envoy} {
+	for port, other := range map[string]string{"80": addr, "3000": to.origin, "8082": to.envoy, "8080": to.listen} {
+		if other == "" {
+			continue
+		}
 		_, next, err := net.SplitHostPort(other)
 		if err != nil {
 			t.Fatal(err)
@@ -168,13 +186,28 @@ func buildAndRun(m *testing.M) int {
 // open starts headgate with the given keys of a room, and a proxy that asks it.
 func (e *edge) open(t *testing.T, origin, room string) *world {
 	t.Helper()
-	to := places{loopback.Free(t), loopback.Free(t), loopback.Free(t), origin}
+	return e.openRooms(t, origin, "  - {name: shop, host: shop.example, origin: \"http://"+origin+"\", "+room+"}\n")
+}
+
+// openRooms starts headgate with rooms, and a proxy with the configuration of the docs, or without an
+// origin with the one that headgate writes for the rooms.
+func (e *edge) openRooms(t *testing.T, origin, rooms string) *world {
+	t.Helper()
+	to := places{loopback.Free(t), loopback.Free(t), loopback.Free(t), origin, nil}
 	w := &world{addr: loopback.Free(t), admin: loopback.Free(t)}
 	dir := t.TempDir()
 	w.file = write(t, dir, "headgate.yaml", "data: "+dir+"/data\nlisten: "+to.listen+"\nadmin_listen: "+w.admin+
-		"\ndecide: {listen: "+to.decide+"}\nenvoy: {listen: "+to.envoy+", decide: true}\ntrusted_proxies: [127.0.0.1]\nrooms:\n"+
-		"  - {name: shop, host: shop.example, origin: \"http://"+origin+"\", "+room+"}\n")
+		"\ndecide: {listen: "+to.decide+"}\nenvoy: {listen: "+to.envoy+", decide: true}\ntrusted_proxies: [127.0.0.1]\nrooms:\n"+rooms)
 	w.startHeadgate(t)
+	if origin == "" {
+		text, err := os.ReadFile(w.file)
+		if err == nil {
+			to.cfg, err = config.Parse(w.file, text)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	e.start(t, w.addr, to)
 	return w
 }
