@@ -143,11 +143,7 @@ func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler
 		return
 	}
 	if pre := wire.IsPreflight(req); pre || q.does.Excluded {
-		if pre {
-			q.w, q.r = wire.Bare(w, req)
-		}
-		r.counts.excluded.Add(1)
-		r.passBy(q)
+		r.serveExcluded(q, pre)
 		return
 	}
 	if l.damaged && r.anyway(q) {

@@ -90,6 +90,23 @@ func (r *Room) deny(q *visitRequest) {
 	io.WriteString(q.w, body)
 }
 
+// serveExcluded lets a preflight or an excluded request through. A proxy that asks does not let
+// preflights through: it would forward cookies and a body, and return the origin's page.
+func (r *Room) serveExcluded(q *visitRequest, preflight bool) {
+	if preflight && !q.does.Excluded && q.way != forwards {
+		if !q.refuses() {
+			wire.WriteShort(q.w, q.r, http.StatusServiceUnavailable, textType, []byte(
+				"headgate forwards preflights itself. Let the proxy send OPTIONS requests to listen.\n"))
+		}
+		return
+	}
+	if preflight {
+		q.w, q.r = wire.Bare(q.w, q.r)
+	}
+	r.counts.excluded.Add(1)
+	r.passBy(q)
+}
+
 // passBy lets a request through that the configuration excludes from counting. It belongs to no
 // session.
 func (r *Room) passBy(q *visitRequest) {
@@ -118,7 +135,8 @@ func (r *Room) serveHead(q *visitRequest) {
 		return cfg.Method == MethodPassthrough || s.Waiting == 0 && s.Active < cfg.TotalActiveUsers &&
 			s.New < cfg.NewUsersPerMinute
 	})
-	if why := r.whyWaiting(); !cfg.Shadow && (!open || why != StateWaiting) {
+	cookies := q.way != forwards && q.r.Header["Cookie"] != nil // only headgate removes them
+	if why := r.whyWaiting(); !cfg.Shadow && (!open || why != StateWaiting || cookies) {
 		r.wait(q, &counter.PlaceInfo{PollAfter: cfg.PollMax}, why)
 		return
 	}

@@ -77,7 +77,7 @@ func Write(w io.Writer, kind string, c *config.Config) error {
 		return err
 	}
 	t, err := template.New(name).Funcs(template.FuncMap{
-		"nginx": nginxLocation, "caddy": caddyMatcher, "envoyDomains": envoyDomains,
+		"nginx": nginxLocation, "envoyDomains": envoyDomains,
 		"envoyMatch": envoyMatch,
 		"host":       func(addr string) string { host, _, _ := net.SplitHostPort(addr); return host },
 		"port":       func(addr string) string { _, port, _ := net.SplitHostPort(addr); return port },
@@ -162,13 +162,6 @@ func nginxLocation(path string) string {
 	return `~* "^` + regexp.QuoteMeta(path) + `(/|$)"`
 }
 
-func caddyMatcher(path string) string {
-	if path == "/" {
-		return ""
-	}
-	return path + "* "
-}
-
 func envoyDomains(host string) string {
 	if host == "" {
 		return `"*"`
@@ -180,7 +173,7 @@ func envoyMatch(path string) string {
 	if path == "/" {
 		return `{prefix: "/"}`
 	}
-	return fmt.Sprintf("{path_separated_prefix: %q}", path)
+	return fmt.Sprintf("{path_separated_prefix: %q, case_sensitive: false}", path)
 }
 
 // backends returns the lines by which HAProxy chooses the backend of a request.

@@ -54,10 +54,11 @@ func TestSeveralRooms(t *testing.T) {
 	for kind, want := range map[string][]string{
 		"nginx": {"upstream tickets  { server tickets.internal:443;", `location ~* "^/tickets(/|$)" {`,
 			"proxy_pass https://tickets;", "proxy_ssl_name tickets.internal;", "listen 80 default_server;", "server_name _;"},
-		"caddy": {"reverse_proxy /tickets* https://tickets.internal:443 {", "http://shop.example {", "http:// {"},
+		"caddy": {"@room0 path /tickets /tickets/*\n\t\treverse_proxy @room0 https://tickets.internal:443\n", "http://shop.example {", "http:// {"},
 		"haproxy": {"use_backend tickets if { hdr(host),field(1,:) -i shop.example } { path_beg -i /tickets/ }",
 			"default_backend shop", "sni str(tickets.internal)"},
-		"envoy": {`{match: {path_separated_prefix: "/tickets"}, route: {cluster: tickets, timeout: 0s}}, {match: {prefix: "/"}`,
+		"envoy": {`{match: {path_separated_prefix: "/tickets", case_sensitive: false}, route: {cluster: tickets, timeout: 0s}}
+                        - {match: {prefix: "/"}`,
 			`domains: ["*"]`, "sni: tickets.internal"},
 	} {
 		got := write(t, kind, head+rooms)

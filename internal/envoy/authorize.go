@@ -6,7 +6,9 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
@@ -31,7 +33,7 @@ func (s *Service) authorize(ctx context.Context, q *auth.CheckRequest) (*auth.Ch
 		a.code = http.StatusOK
 	}
 	if forwardauth.Lets(a.header, r) {
-		return admitted(a.header), nil
+		return admitted(a.header, q.GetAttributes().GetRequest().GetHttp()), nil
 	}
 	if a.code < 300 && a.header[forwardauth.AdmittedHeader] != nil {
 		a = &recorded{header: http.Header{}, code: http.StatusForbidden}
@@ -53,7 +55,7 @@ func visitorRequest(ctx context.Context, a *auth.AttributeContext) (*http.Reques
 	}
 	for name, value := range h.GetHeaders() {
 		name = http.CanonicalHeaderKey(name)
-		if name[0] != ':' && !wire.OverridesURL(name) && name != "Accept-Encoding" { // the body must be text
+		if name != "" && name[0] != ':' && !wire.OverridesURL(name) && name != "Accept-Encoding" { // the body must be text
 			r.Header[name] = []string{value}
 		}
 	}
@@ -65,17 +67,24 @@ func visitorRequest(ctx context.Context, a *auth.AttributeContext) (*http.Reques
 	return r.WithContext(ctx), nil
 }
 
-// removed are headers by which a visitor's request could mean another one for the origin.
-var removed = []string{"x-original-url", "x-original-uri", "x-original-method", "x-rewrite-url",
-	"x-http-method-override", "x-forwarded-uri", "x-forwarded-method", "http2-settings"}
+// removed are headers by which a visitor's request could mean another one for the origin, besides
+// those of package wire.
+var removed = []string{"x-forwarded-uri", "x-forwarded-method", "x-original-host", "x-host",
+	"x-http-host-override", "forwarded", "http2-settings"}
 
 // admitted returns the answer to a request that may pass. h is the header of the room's answer.
-func admitted(h http.Header) *auth.CheckResponse {
-	ok := &auth.OkHttpResponse{HeadersToRemove: removed}
+func admitted(h http.Header, r *auth.AttributeContext_HttpRequest) *auth.CheckResponse {
+	ok := &auth.OkHttpResponse{HeadersToRemove: slices.Clone(removed),
+		Headers: []*core.HeaderValueOption{set("X-Forwarded-Host", r.GetHost(), false)}}
+	for name := range r.GetHeaders() {
+		if wire.OverridesURL(name) || wire.OverridesMethod(name) || wire.AliasOfOwned(name) {
+			ok.HeadersToRemove = append(ok.HeadersToRemove, name)
+		}
+	}
 	if pass := h.Get(forwardauth.PassHeader); pass != "" {
-		ok.Headers = []*core.HeaderValueOption{set(forwardauth.PassHeader, pass, false)}
+		ok.Headers = append(ok.Headers, set(forwardauth.PassHeader, pass, false))
 	} else {
-		ok.HeadersToRemove = append([]string{"headgate-pass"}, removed...)
+		ok.HeadersToRemove = append(ok.HeadersToRemove, "headgate-pass")
 	}
 	for name, values := range h {
 		switch name {
@@ -87,7 +96,7 @@ func admitted(h http.Header) *auth.CheckResponse {
 		}
 	}
 	if len(h["Set-Cookie"]) > 0 { // no cache may keep an answer with a pass
-		ok.ResponseHeadersToAdd = append(ok.ResponseHeadersToAdd, set("Cache-Control", "private", false))
+		ok.ResponseHeadersToAdd = append(ok.ResponseHeadersToAdd, set("Cache-Control", "no-store", false))
 	}
 	return &auth.CheckResponse{Status: &rpcstatus.Status{Code: int32(codes.OK)},
 		HttpResponse: &auth.CheckResponse_OkResponse{OkResponse: ok}}
@@ -96,7 +105,7 @@ func admitted(h http.Header) *auth.CheckResponse {
 // denied returns the answer to a request that may not pass: the room's answer to the visitor.
 func denied(a *recorded) *auth.CheckResponse {
 	no := &auth.DeniedHttpResponse{
-		Status: &types.HttpStatus{Code: types.StatusCode(a.code)}, Body: a.body.String(),
+		Status: &types.HttpStatus{Code: types.StatusCode(a.code)}, Body: strings.ToValidUTF8(a.body.String(), "?"), // otherwise gRPC has no answer
 	}
 	for name, values := range a.header {
 		if name == "Content-Length" {

@@ -245,6 +245,14 @@ func (v *verdict) Write(p []byte) (int, error) {
 	return v.ResponseWriter.Write(p)
 }
 
+// FlushError sends the headers. Without it, a flush would reach the writer below and send 200.
+func (v *verdict) FlushError() error {
+	if !v.done {
+		v.WriteHeader(http.StatusOK)
+	}
+	return nil
+}
+
 // Admitted answers the question about a request that a room lets in. It takes the place of the
 // origin. inside reports whether the request belongs to a session.
 func Admitted(inside func(http.ResponseWriter) bool) http.Handler {

@@ -81,8 +81,13 @@ func TestEachRoomHasItsOrigin(t *testing.T) {
 func TestPreflightsAreNoWayAround(t *testing.T) {
 	each(t, func(t *testing.T, e *edge) {
 		o := serveOrigin(t)
-		w := e.open(t, o.addr(), "total_active_users: 10, new_users_per_minute: 10")
-		for _, method := range []string{"OPTIONS", "HEAD"} {
+		w := e.open(t, o.addr(), "total_active_users: 1, new_users_per_minute: 10, session_duration: 1h")
+		for _, method := range []string{"HEAD", "OPTIONS"} {
+			if method == "OPTIONS" { // now the room is full
+				first := browser{w: w}
+				first.ask(t, "GET", "/")
+				o.take()
+			}
 			for _, body := range []string{"", "a=1"} {
 				got := w.answer(t, fmt.Sprintf("%s /checkout HTTP/1.1\r\nHost: shop.example\r\nCookie: session=1\r\n"+
 					"Origin: https://a.example\r\nAccess-Control-Request-Method: POST\r\nContent-Length: %d\r\n"+
@@ -112,7 +117,7 @@ func TestTheOriginsAnswerStays(t *testing.T) {
 		t.Cleanup(o.Close)
 		w := e.open(t, strings.TrimPrefix(o.URL, "http://"), "total_active_users: 10, new_users_per_minute: 10")
 		b := browser{w: w}
-		for _, cookies := range []int{2, 1} {
+		for _, cookies := range []int{2, 2, 1} { // the pass, the pass after probation, none
 			res, _ := b.ask(t, "GET", "/")
 			cache := res.Header["Cache-Control"]
 			if len(res.Header["Set-Cookie"]) != cookies || len(cache) != 1 || cache[0] != "no-store" {

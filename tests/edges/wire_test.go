@@ -259,7 +259,7 @@ func TestEnvoyAsksByGRPC(t *testing.T) {
 	page := map[string]string{"accept": "text/html", "accept-encoding": "gzip"}
 	ok := check("/a", page).GetOkResponse()
 	added := fmt.Sprint(ok.GetResponseHeadersToAdd())
-	if ok == nil || !strings.Contains(added, "__Host-") || !strings.Contains(added, "private") {
+	if ok == nil || !strings.Contains(added, "__Host-") || !strings.Contains(added, "no-store") {
 		t.Fatalf("newcomer: %v", ok)
 	}
 	no := check("/a", page).GetDeniedResponse()
