@@ -108,6 +108,12 @@ func planOf(kind string, c *config.Config) (*plan, error) {
 			return nil, &hint.Error{Text: fmt.Sprintf("the origin of room %q has a path", r.Name),
 				Do: "let your proxy change paths behind headgate's decision: write that location by hand"}
 		}
+		for _, path := range append([]string{r.Path}, pathsOf(r)...) {
+			if strings.Contains(path, "*") {
+				return nil, &hint.Error{Text: fmt.Sprintf("room %q has the path %s, with a star", r.Name, path),
+					Do: "write that location by hand: each proxy has its own patterns"}
+			}
+		}
 		key := r.Origin.Scheme + "://" + r.Origin.Host
 		o, ok := known[key]
 		if !ok {
@@ -126,6 +132,13 @@ func planOf(kind string, c *config.Config) (*plan, error) {
 	}
 	p.Choices = p.backends()
 	return p, nil
+}
+
+func pathsOf(r *config.Room) (all []string) {
+	for _, x := range r.AdditionalRoutes {
+		all = append(all, x.Path)
+	}
+	return all
 }
 
 // byHost sorts the site of any host last.

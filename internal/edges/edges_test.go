@@ -75,6 +75,7 @@ func TestWhatCannotBeWritten(t *testing.T) {
 		"apache2": head + "  - {name: shop, origin: http://127.0.0.1:3000, total_active_users: 1, new_users_per_minute: 1}\n",
 		"nginx":   "rooms:\n  - {name: shop, origin: http://127.0.0.1:3000, total_active_users: 1, new_users_per_minute: 1}\n",
 		"envoy":   "rooms:\n  - {name: shop, origin: http://127.0.0.1:3000, total_active_users: 1, new_users_per_minute: 1}\n",
+		"haproxy": head + "  - {name: shop, path: /sale*, origin: http://127.0.0.1:3000, total_active_users: 1, new_users_per_minute: 1}\n",
 		"caddy":   head + "  - {name: shop, origin: http://127.0.0.1:3000/shop, total_active_users: 1, new_users_per_minute: 1}\n",
 	} {
 		cfg, err := config.Parse("test.yaml", []byte(text))

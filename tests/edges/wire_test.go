@@ -150,6 +150,26 @@ func TestWires(t *testing.T) {
 	}
 }
 
+// TestQuestionsAboutPreflights: the proxy would forward cookies and a body, and return the answer.
+func TestQuestionsAboutPreflights(t *testing.T) {
+	s := open(t, "127.0.0.1", strings.Replace(small, "users: 1", "users: 9", 1))
+	for _, wire := range []string{"/forward", "/original", "/original?ingress"} {
+		path, host, headers := question(wire, "OPTIONS", "/a", "session=1")
+		headers = append(headers, "Origin: https://a.example", "Access-Control-Request-Method: POST")
+		if res, _ := asks(t, s, path, host, headers...); res.StatusCode < 400 {
+			t.Errorf("%s: a preflight: %d", wire, res.StatusCode)
+		}
+		path, host, headers = question(wire, "HEAD", "/a", "session=1")
+		if res, _ := asks(t, s, path, host, headers...); res.StatusCode < 400 {
+			t.Errorf("%s: HEAD with a cookie: %d", wire, res.StatusCode)
+		}
+		path, host, headers = question(wire, "HEAD", "/a", "")
+		if res, _ := asks(t, s, path, host, headers...); res.StatusCode != http.StatusNoContent {
+			t.Errorf("%s: HEAD: %d", wire, res.StatusCode)
+		}
+	}
+}
+
 // TestAskedInALineWithoutAPlace: a proxy that relays no answers makes nobody join the line, and its
 // questions are not counted as newcomers of a network.
 func TestAskedInALineWithoutAPlace(t *testing.T) {

@@ -1,0 +1,52 @@
+package envoy
+
+import (
+	"io"
+	"net/http"
+	"slices"
+	"testing"
+
+	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/headgate/headgate/internal/forwardauth"
+)
+
+// TestAuthorize: Envoy removes each spelling of a header that names another request, and gets an
+// answer also where a page is no text.
+func TestAuthorize(t *testing.T) {
+	s := New(Config{Decide: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/in" {
+			w.Header().Set(forwardauth.AdmittedHeader, forwardauth.AdmittedSession)
+			w.WriteHeader(http.StatusNoContent)
+		}
+		io.WriteString(w, "GIF89a\x80")
+	})})
+	ask := func(path string) *auth.CheckResponse {
+		t.Helper()
+		a, err := s.authorize(t.Context(), &auth.CheckRequest{Attributes: &auth.AttributeContext{
+			Request: &auth.AttributeContext_Request{Http: &auth.AttributeContext_HttpRequest{
+				Method: "GET", Path: path, Host: "shop.example", Headers: map[string]string{"": "", ":path": path,
+					"x_original_url": "/", "headgate.pass": "a", "script_name": "/", "x-http-method": "POST", "accept": "*/*"}}},
+		}})
+		if err == nil {
+			_, err = proto.Marshal(a)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	ok := ask("/in").GetOkResponse()
+	for _, name := range []string{"x_original_url", "headgate.pass", "script_name", "x-http-method", "headgate-pass"} {
+		if !slices.Contains(ok.GetHeadersToRemove(), name) {
+			t.Errorf("%s is not removed: %v", name, ok.GetHeadersToRemove())
+		}
+	}
+	if slices.Contains(ok.GetHeadersToRemove(), "accept") {
+		t.Error("accept is removed")
+	}
+	if no := ask("/out").GetDeniedResponse(); no.GetStatus().GetCode() != 200 {
+		t.Errorf("denied: %v", no)
+	}
+}
