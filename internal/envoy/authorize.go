@@ -105,7 +105,8 @@ func admitted(h http.Header, r *auth.AttributeContext_HttpRequest) *auth.CheckRe
 // denied returns the answer to a request that may not pass: the room's answer to the visitor.
 func denied(a *recorded) *auth.CheckResponse {
 	no := &auth.DeniedHttpResponse{
-		Status: &types.HttpStatus{Code: types.StatusCode(a.code)}, Body: strings.ToValidUTF8(a.body.String(), "?"), // otherwise gRPC has no answer
+		Status: &types.HttpStatus{Code: types.StatusCode(a.code)},
+		Body:   strings.ToValidUTF8(a.body.String(), "?"), // a string of protobuf is UTF-8
 	}
 	for name, values := range a.header {
 		if name == "Content-Length" {

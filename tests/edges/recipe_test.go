@@ -169,7 +169,7 @@ func TestLargeQuestions(t *testing.T) {
 			}
 			heads = append(heads, "/checkout HTTP/1.1\r\n"+b.String())
 		}
-		for _, n := range []int{4000, 7000, 8100, 14000, 14700, 14800, 14900, 15000, 15100, 15200, 15300, 60000} {
+		for _, n := range []int{4000, 7000, 8100, 14000, 14800, 15000, 15100, 15200, 15300, 60000} {
 			heads = append(heads, "/checkout?"+strings.Repeat("a", n)+" HTTP/1.1\r\n",
 				"/checkout HTTP/1.1\r\nCookie: a="+strings.Repeat("a", n)+"\r\n")
 		}
