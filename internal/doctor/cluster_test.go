@@ -332,12 +332,12 @@ func TestCertificatesAreToldApart(t *testing.T) {
 
 	c.dir = good
 	r = c.with(Config{Config: c.node("worker"), Now: func() time.Time { return now.AddDate(2, 0, -20) }})
-	r.wants(t, "cluster certificates", Warning, "n1 shows that of n1: it ends at ")
+	r.wants(t, "cluster certificates", Warning, "n1 shows that of n1: expires at ")
 	r.wants(t, "cluster certificates", Warning, "headgate cluster node n1")
-	r.wants(t, "cluster certificates", Warning, "ours, of worker: it ends at ")
+	r.wants(t, "cluster certificates", Warning, "ours, of worker: expires at ")
 	r = c.with(Config{Config: c.node("worker"), Now: func() time.Time { return now.AddDate(-1, 0, 0) }})
 	r.wants(t, "store nodes", Fault, "not valid yet")
-	r.wants(t, "cluster certificates", Fault, "ours, of worker: not valid before")
+	r.wants(t, "cluster certificates", Fault, "ours, of worker: is not valid before")
 	r.wants(t, "cluster certificates", Fault, "check the clock")
 }
 
