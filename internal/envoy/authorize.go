@@ -15,6 +15,7 @@ import (
 	types "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/headgate/headgate/internal/forwardauth"
 	"github.com/headgate/headgate/internal/wire"
@@ -22,7 +23,12 @@ import (
 
 // authorize answers Envoy's external authorization (envoy.service.auth.v3): may a request pass? The
 // rooms decide. Envoy relays any answer to the visitor, also polls of the waiting page.
-func (s *Service) authorize(ctx context.Context, q *auth.CheckRequest) (*auth.CheckResponse, error) {
+func (s *Service) authorize(ctx context.Context, q *auth.CheckRequest) (_ *auth.CheckResponse, err error) {
+	defer func() { // as net/http does: a request must not end the process, and Envoy lets nobody in
+		if p := recover(); p != nil {
+			err = status.Errorf(codes.Internal, "the question cannot be answered: %v", p)
+		}
+	}()
 	r, err := visitorRequest(ctx, q.GetAttributes())
 	if err != nil {
 		return nil, invalid("%v", err)

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/headgate/headgate/internal/forwardauth"
@@ -48,5 +50,16 @@ func TestAuthorize(t *testing.T) {
 	}
 	if no := ask("/out").GetDeniedResponse(); no.GetStatus().GetCode() != 200 {
 		t.Errorf("denied: %v", no)
+	}
+}
+
+// A request at which a room panics gets an error, and ends no process.
+func TestAuthorizeSurvivesAPanic(t *testing.T) {
+	s := New(Config{Decide: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("no room") })})
+	a, err := s.authorize(t.Context(), &auth.CheckRequest{Attributes: &auth.AttributeContext{
+		Request: &auth.AttributeContext_Request{Http: &auth.AttributeContext_HttpRequest{
+			Method: "GET", Path: "/", Host: "shop.example"}}}})
+	if a != nil || status.Code(err) != codes.Internal {
+		t.Errorf("%v, %v", a, err)
 	}
 }
