@@ -189,7 +189,7 @@ edges: setup-edges ## real nginx, Caddy, HAProxy and Envoy that ask headgate abo
 	$(TEST) -count=1 -v -timeout 15m -parallel 4 -tags edges ./tests/edges -envoy '$(ENVOY)' 2>&1 | $(SOME)
 
 .PHONY: connectors
-connectors: build ## applications that ask headgate, from the packed packages: 90 s for each language
+connectors: build ## applications that ask headgate, from the packed packages: 2 min for each language
 	@set -e; for run in connectors/*/run.sh; do echo "$$run"; HEADGATE='$(CURDIR)/bin/headgate' "$$run"; done
 
 # A module of its own, as limiters is.
