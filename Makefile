@@ -114,6 +114,7 @@ waits:
 	$(MAKE) three # alone: nodes that stand still answer nobody
 	$(MAKE) -j2 -Otarget cloudflare browser
 	$(MAKE) edges
+	$(MAKE) connectors
 
 # Judged by counts and in virtual time: they take what waits leaves of the processors, and no more.
 .PHONY: computes
@@ -186,6 +187,10 @@ ENVOY := $(CURDIR)/bin/edges/envoy/_bin/envoy
 .PHONY: edges
 edges: setup-edges ## real nginx, Caddy, HAProxy and Envoy that ask headgate about each request: 2 min
 	$(TEST) -count=1 -v -timeout 15m -parallel 4 -tags edges ./tests/edges -envoy '$(ENVOY)' 2>&1 | $(SOME)
+
+.PHONY: connectors
+connectors: build ## applications that ask headgate, from the packed packages: 2 min for each language
+	@set -e; for run in connectors/*/run.sh; do echo "$$run"; HEADGATE='$(CURDIR)/bin/headgate' "$$run"; done
 
 # A module of its own, as limiters is.
 .PHONY: cloudflare
