@@ -30,6 +30,7 @@ SOME := awk '{ print; fflush() } /^=== RUN/ { ran = 1 } END { if (!ran) print "n
 HUNT ?= 3000
 
 GO    ?= go
+BUILD := $(GO) build -tags grpcnotrace -ldflags=-s
 TOOL  := $(GO) tool -modfile=tools.mod
 # Without vet, which is part of make lint.
 TEST  := $(GO) test -vet=off
@@ -48,7 +49,13 @@ help: ## say what there is
 
 .PHONY: build
 build: ## build bin/headgate
-	$(GO) build -trimpath -tags grpcnotrace -ldflags=-s -o bin/headgate ./cmd/headgate
+	$(BUILD) -trimpath -o bin/headgate ./cmd/headgate
+
+# What make build builds, but for -trimpath, for which all dependencies would be compiled once more.
+TESTED := $(CURDIR)/bin/tested/headgate
+.PHONY: tested
+tested:
+	$(BUILD) -o '$(TESTED)' ./cmd/headgate
 
 .PHONY: run
 run: build ## put a waiting room before ORIGIN (default http://127.0.0.1:3000)
@@ -189,8 +196,8 @@ edges: setup-edges ## real nginx, Caddy, HAProxy and Envoy that ask headgate abo
 	$(TEST) -count=1 -v -timeout 15m -parallel 4 -tags edges ./tests/edges -envoy '$(ENVOY)' 2>&1 | $(SOME)
 
 .PHONY: connectors
-connectors: build ## applications that ask headgate, from the packed packages: 2 min for each language
-	@set -e; for run in connectors/*/run.sh; do echo "$$run"; HEADGATE='$(CURDIR)/bin/headgate' "$$run"; done
+connectors: tested ## applications that ask headgate, from the packed packages: 2 min for each language
+	@set -e; for run in connectors/*/run.sh; do echo "$$run"; HEADGATE='$(TESTED)' "$$run"; done
 
 # A module of its own, as limiters is.
 .PHONY: cloudflare
@@ -303,8 +310,8 @@ alerts: setup-prometheus ## alert rules and dashboard against a real Prometheus:
 	$(TEST) -count=1 -v -timeout 10m -tags alerts ./tests/alerts
 
 .PHONY: browser
-browser: build setup-browser ## the waiting page in a real Chromium
-	cd tests/browser && HEADGATE=$(CURDIR)/bin/headgate node --test --test-concurrency=3
+browser: tested setup-browser ## the waiting page in a real Chromium
+	cd tests/browser && HEADGATE='$(TESTED)' node --test --test-concurrency=3
 
 .PHONY: sim
 sim: ## headgate beside eight models of what others do, and a page with plots: bin/report.html
