@@ -180,6 +180,21 @@ beside('a session that is busy lives on, and an idle one ends', 'http',
     assert.ok(hg.asked.batch - before.batch <= 18, `${hg.asked.batch - before.batch} batches`);
   }, new Judge(2));
 
+beside('batches alone keep a session alive', 'http',
+  'total_active_users: 1, new_users_per_minute: 200, session_duration: 5s, checkout: {pass: true}',
+  async ({hg, port}) => {
+    const v = new Visitor(port, 1);
+    const {sub} = JSON.parse((await v.settle()).body);
+    hg.batchesOnly = true;
+    for (const end = performance.now() + 16_000; performance.now() < end; await sleep(100)) {
+      const got = await v.ask();
+      assert.equal(got.status, 200);
+      assert.equal(JSON.parse(got.body).sub, sub);
+    }
+    hg.batchesOnly = false;
+    assert.equal((await new Visitor(port, 2).ask()).status, 503, 'its slot is free');
+  }, new Judge(1));
+
 beside('closed when headgate is down, and visitors inside go on', 'http',
   'total_active_users: 9, new_users_per_minute: 200, session_duration: 8s, checkout: {pass: true}',
   async ({hg, app, port}) => {
