@@ -289,6 +289,14 @@ origins: setup-origins ## every spelling of a path before real Express, Flask an
 	$(TEST) -count=1 -v -timeout 10m -tags origins ./tests/origins \
 		-python $(CURDIR)/bin/origins/python/bin/python
 
+.PHONY: connectors-python
+connectors-python: setup-python ## the middleware for Python, from its wheel, with the real binary under real servers: 4 min
+	cd connectors/python && rm -rf $(PYENV)/dist build && \
+		$(PYENV)/bin/python -m build -q --no-isolation --outdir $(PYENV)/dist . && \
+		$(PYENV)/bin/pip install -q --no-deps --force-reinstall $(PYENV)/dist/*.whl && \
+		$(PYENV)/bin/ruff check -q src tests && $(PYENV)/bin/ruff format -q --check src tests && $(PYENV)/bin/mypy && \
+		GO='$(GO)' $(PYENV)/bin/python -m pytest -q
+
 .PHONY: alerts
 alerts: setup-prometheus ## alert rules and dashboard against a real Prometheus: 40 s
 	cd monitoring && promtool check rules alerts.yaml && promtool test rules alerts_test.yaml
@@ -441,6 +449,20 @@ setup-origins:
 	if [ ! -e node_modules/.package-lock.json ] || \
 		[ package-lock.json -nt node_modules/.package-lock.json ]; then \
 		npm ci --no-audit --no-fund --loglevel=error </dev/null; \
+	fi
+
+# Of the versions and checksums that are written down.
+PYENV := $(CURDIR)/bin/connectors/python
+
+.PHONY: setup-python
+setup-python:
+	@$(apt); \
+	command -v python3 >/dev/null || apt python3; \
+	python3 -c 'import ensurepip' 2>/dev/null || apt python3-venv; \
+	if [ connectors/python/requirements.txt -nt $(PYENV)/installed ]; then \
+		rm -rf $(PYENV); python3 -m venv $(PYENV); \
+		$(PYENV)/bin/pip install -q --require-hashes -r connectors/python/requirements.txt; \
+		touch $(PYENV)/installed; \
 	fi
 
 .PHONY: setup-browser

@@ -1,0 +1,86 @@
+"""connectors/vectors.json, and the parts that see it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate._passes import Passes, read
+from headgate._question import Question, Refused, cookies_of, question, with_cookies
+
+VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[2] / "vectors.json").read_text())
+KEYS = json.dumps(VECTORS["jwks"]).encode()
+
+
+@pytest.mark.parametrize("case", VECTORS["tokens"], ids=lambda case: case["name"])
+def test_tokens(case: dict[str, Any]) -> None:
+    passes = Passes(lambda: KEYS, VECTORS["rooms"])
+    claims = passes.verify(case["token"], VECTORS["now"])
+    assert (claims is not None) == case["valid"]
+    if claims is not None:
+        assert claims == read(case["token"])
+
+
+def test_keys_are_fetched_once_for_unknown_ones() -> None:
+    fetched = []
+
+    def fetch() -> bytes:
+        fetched.append(1)
+        return KEYS
+
+    passes = Passes(fetch, ())
+    tokens = {case["name"]: case["token"] for case in VECTORS["tokens"]}
+    assert passes.verify(tokens["right"], VECTORS["now"])
+    assert not passes.verify(tokens["unknown kid"], VECTORS["now"])
+    assert not passes.verify(tokens["unknown kid"], VECTORS["now"])
+    assert passes.verify(tokens["right"], VECTORS["now"])
+    assert len(fetched) == 1
+
+
+def parse(raw: str) -> tuple[str, str, list[tuple[str, str]], str]:
+    head, _, body = raw.partition("\r\n\r\n")
+    first, *lines = head.split("\r\n")
+    method, target, _ = first.split(" ")
+    pairs = (line.partition(": ") for line in lines)
+    return method, target, [(name.lower(), value) for name, _, value in pairs], body
+
+
+@pytest.mark.parametrize("case", VECTORS["requests"], ids=lambda case: case["name"])
+def test_requests(case: dict[str, Any]) -> None:
+    method, target, headers, body = parse(case["raw"])
+
+    def ask() -> Question:
+        q = question(method, "https" if case["tls"] else "http", target, case["peer"], headers)
+        length = int(dict(headers).get("content-length", 0))
+        return q.with_body(body.encode("latin-1").ljust(length)) if q.own else q
+
+    if "status" in case:
+        with pytest.raises(Refused) as refused:
+            ask()
+        assert refused.value.status == case["status"]
+        return
+    q, want = ask(), case["question"]
+    assert ("GET" if q.body is None else "POST", (q.body or b"").decode("latin-1")) == (want["method"], want["body"])
+    assert sorted(q.wire(), key=lambda line: line[0]) == sorted(
+        ((name.lower(), value) for name, value in want["headers"]), key=lambda line: line[0]
+    )
+
+
+@pytest.mark.parametrize(
+    "case", VECTORS["local"], ids=lambda case: f"{case['folder']} {case['method']} {case['target']}"
+)
+def test_local(case: dict[str, Any]) -> None:
+    headers = [("host", "shop.example"), *((name.lower(), value) for name, value in case["headers"])]
+    q = question(case["method"], "http", case["target"], "203.0.113.7", headers)
+    assert q.may_be_local(case["folder"]) == case["local"]
+
+
+@pytest.mark.parametrize("case", VECTORS["cookies"], ids=lambda case: "; ".join(case["lines"]))
+def test_cookies(case: dict[str, Any]) -> None:
+    cookies = cookies_of(case["lines"])
+    assert cookies == case["cookies"]
+    if "after" in case:
+        assert with_cookies(cookies, case["set_cookie"]) == case["after"]
