@@ -188,9 +188,14 @@ ENVOY := $(CURDIR)/bin/edges/envoy/_bin/envoy
 edges: setup-edges ## real nginx, Caddy, HAProxy and Envoy that ask headgate about each request: 2 min
 	$(TEST) -count=1 -v -timeout 15m -parallel 4 -tags edges ./tests/edges -envoy '$(ENVOY)' 2>&1 | $(SOME)
 
-.PHONY: connectors
-connectors: build ## applications that ask headgate, from the packed packages: 2 min for each language
-	@set -e; for run in connectors/*/run.sh; do echo "$$run"; HEADGATE='$(CURDIR)/bin/headgate' "$$run"; done
+.PHONY: connectors connectors-node connectors-python
+connectors: connectors-node connectors-python ## applications that ask headgate, from the packed packages: 2 min for each language
+
+connectors-node: build
+	HEADGATE='$(CURDIR)/bin/headgate' connectors/node/run.sh
+
+connectors-python: build setup-python
+	HEADGATE='$(CURDIR)/bin/headgate' connectors/python/run.sh
 
 # A module of its own, as limiters is.
 .PHONY: cloudflare
@@ -296,14 +301,6 @@ setup-provider:
 origins: setup-origins ## every spelling of a path before real Express, Flask and PHP: 1 min
 	$(TEST) -count=1 -v -timeout 10m -tags origins ./tests/origins \
 		-python $(CURDIR)/bin/origins/python/bin/python
-
-.PHONY: connectors-python
-connectors-python: setup-python ## the middleware for Python, from its wheel, with the real binary under real servers: 4 min
-	cd connectors/python && rm -rf $(PYENV)/dist build && \
-		$(PYENV)/bin/python -m build -q --no-isolation --outdir $(PYENV)/dist . && \
-		$(PYENV)/bin/pip install -q --no-deps --force-reinstall $(PYENV)/dist/*.whl && \
-		$(PYENV)/bin/ruff check -q src tests && $(PYENV)/bin/ruff format -q --check src tests && $(PYENV)/bin/mypy && \
-		GO='$(GO)' $(PYENV)/bin/python -m pytest -q
 
 .PHONY: alerts
 alerts: setup-prometheus ## alert rules and dashboard against a real Prometheus: 40 s
@@ -459,19 +456,11 @@ setup-origins:
 		npm ci --no-audit --no-fund --loglevel=error </dev/null; \
 	fi
 
-# Of the versions and checksums that are written down.
-PYENV := $(CURDIR)/bin/connectors/python
-
 .PHONY: setup-python
 setup-python:
 	@$(apt); \
 	command -v python3 >/dev/null || apt python3; \
-	python3 -c 'import ensurepip' 2>/dev/null || apt python3-venv; \
-	if [ connectors/python/requirements.txt -nt $(PYENV)/installed ]; then \
-		rm -rf $(PYENV); python3 -m venv $(PYENV); \
-		$(PYENV)/bin/pip install -q --require-hashes -r connectors/python/requirements.txt; \
-		touch $(PYENV)/installed; \
-	fi
+	python3 -c 'import ensurepip' 2>/dev/null || apt python3-venv
 
 .PHONY: setup-browser
 setup-browser:

@@ -216,15 +216,22 @@ def test_a_crowd_is_never_too_many(world: Open, server: str) -> None:
 @one_of_each_kind
 def test_visitors_come_in_order(world: Open, server: str) -> None:
     # With a long interval of polls nobody goes quiet, however slow the machine is.
-    w = world(server, "total_active_users: 20, session_duration: 1h, poll_min: 29s, poll_max: 30s")
+    w = world(server, "total_active_users: 20, session_duration: 1h, poll_min: 5m, poll_max: 5m, hold: 1h")
     visitors = [w.visitor(str(i)) for i in range(60)]
-    inside = [v for v in visitors if v.ask().inside and v.ask("/").inside]  # the cookie comes back
+    inside = [v for v in visitors if v.ask().inside and v.ask().inside]  # the second time with the cookie
     assert inside == visitors[:20]
-    for i in range(40):
-        assert all(v.ask().waits for v in visitors[20 + i :])
-        visitors[i].ask("/buy?wait", method="POST", body=b"")
-        while not any(v.ask().inside for v in visitors[20 + i :]):
-            pass
+    assert all(v.ask().waits for v in visitors[20:])
+
+    def called(v: Visitor) -> bool:
+        return bool(json.loads(v.ask(headgate_poll="1").body)["headgate"]["state"] == "called")
+
+    for i in range(0, 40, 4):
+        for v in visitors[i : i + 4]:
+            assert v.ask("/buy", method="POST", body=b"").status == 200
+        nexts, rest = visitors[20 + i : 24 + i], visitors[24 + i :]
+        wait_for("four are called", lambda nexts=nexts: all(called(v) for v in nexts))  # type: ignore[misc]
+        assert not any(called(v) for v in rest[:3])
+        assert all(v.ask().inside for v in nexts)
     came = dict.fromkeys(s["visitor"] for s in w.shop.served())
     assert list(came) == [str(i) for i in range(60)]
 

@@ -116,10 +116,10 @@ class _End:
 class Connector:
     """Asks headgate about requests. May be used by many threads at once."""
 
-    def __init__(self, decide: str, rooms: Collection[str], timeout: float, fail_open: bool, cache: int) -> None:
+    def __init__(self, decide: str, rooms: Collection[str], timeout: float, fail_open: bool, memory: int) -> None:
         self._client = Client(decide, timeout)
         self._passes = Passes(self._key_set, frozenset(rooms))
-        self._fail_open, self._most = fail_open, cache
+        self._fail_open, self._most = fail_open, memory
         self._lock = threading.Lock()
         self._told = threading.Condition(self._lock)
         self._entries: OrderedDict[bytes, _Entry] = OrderedDict()

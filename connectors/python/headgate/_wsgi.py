@@ -39,10 +39,10 @@ class WSGIMiddleware:
         rooms: Collection[str] = (),
         timeout: float = 5.0,
         fail_open: bool = False,
-        cache: int = 10_000,
+        memory: int = 10_000,
     ) -> None:
         self.app = app
-        self._connector = Connector(decide, rooms, timeout, fail_open, cache)
+        self._connector = Connector(decide, rooms, timeout, fail_open, memory)
 
     def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
         try:

@@ -34,7 +34,7 @@ class ASGIMiddleware:
 
     decide is the address decide.listen of headgate, as http://HOST:PORT. With rooms, passes of other rooms let
     nobody in without a question. With fail_open, everybody gets in while headgate does not answer for timeout
-    seconds. cache is how many sessions are held in memory."""
+    seconds. memory is how many sessions are held in memory."""
 
     def __init__(
         self,
@@ -44,10 +44,10 @@ class ASGIMiddleware:
         rooms: Collection[str] = (),
         timeout: float = 5.0,
         fail_open: bool = False,
-        cache: int = 10_000,
+        memory: int = 10_000,
     ) -> None:
         self.app = app
-        self._connector = Connector(decide, rooms, timeout, fail_open, cache)
+        self._connector = Connector(decide, rooms, timeout, fail_open, memory)
         self._threads = ThreadPoolExecutor(_THREADS, "headgate")
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -98,7 +98,11 @@ class ASGIMiddleware:
                 message = {**message, "body": b""}
             await send(message)
 
-        await self.app(inner, _nothing if bare else receive, answers)
+        async def receives() -> Message:
+            message = await receive()
+            return {**message, "body": b""} if bare else message
+
+        await self.app(inner, receives, answers)
 
     async def _relay(self, answer: Answer, kind: str, send: Send) -> None:
         try:
@@ -133,10 +137,6 @@ async def _body(receive: Receive) -> bytes:
 
 def _has_body(headers: list[Header]) -> bool:
     return any(n == "transfer-encoding" or (n == "content-length" and v.strip() != "0") for n, v in headers)
-
-
-async def _nothing() -> Message:
-    return {"type": "http.request", "body": b"", "more_body": False}
 
 
 def _decode(headers: Any) -> list[Header]:
