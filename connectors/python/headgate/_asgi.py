@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from typing import Any
 
 from ._client import Answer
-from ._connector import Admitted, Connector, short
+from ._connector import Admitted, Middleware, short
 from ._question import (
     MOST_BODY,
     Header,
@@ -22,33 +23,17 @@ from ._question import (
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 _STARTS = ("http.response.start", "websocket.accept", "websocket.http.response.start")
 _THREADS = 64  # questions at the same time
 
 
-class ASGIMiddleware:
-    """Puts a waiting room in front of an ASGI application. It must be the outermost middleware that changes
-    a path or answers a visitor.
+class ASGIMiddleware(Middleware):
+    """Puts a waiting room in front of an ASGI application. It must be the first middleware."""
 
-    decide is the address decide.listen of headgate, as http://HOST:PORT. With rooms, passes of other rooms let
-    nobody in without a question. With fail_open, everybody gets in while headgate does not answer for timeout
-    seconds. memory is how many sessions are held in memory."""
-
-    def __init__(
-        self,
-        app: App,
-        decide: str,
-        *,
-        rooms: Collection[str] = (),
-        timeout: float = 5.0,
-        fail_open: bool = False,
-        memory: int = 10_000,
-    ) -> None:
-        self.app = app
-        self._connector = Connector(decide, rooms, timeout, fail_open, memory)
-        self._threads = ThreadPoolExecutor(_THREADS, "headgate")
+    @cached_property
+    def _threads(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(_THREADS, "headgate")
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -60,10 +45,6 @@ class ASGIMiddleware:
             if q.own and scope["type"] == "http":
                 q = q.with_body(await _body(receive))
             result = self._connector.local(q) or await self._run(self._connector.ask, q)
-            if isinstance(result, Admitted) and result.kind == "bare" and _has_body(headers):
-                raise Refused(503, "A preflight has no body.")
-            if isinstance(result, Admitted) and result.kind not in ("session", "open") and q.upgrade:
-                raise Refused(403, "Only visitors inside may open a WebSocket.")
         except Refused as refused:
             result = short(refused.status, refused.text)
         if isinstance(result, Admitted):
@@ -133,10 +114,6 @@ async def _body(receive: Receive) -> bytes:
             raise Refused(400, "The request has ended.")
         body, more = body + message.get("body", b""), message.get("more_body", False)
     return body
-
-
-def _has_body(headers: list[Header]) -> bool:
-    return any(n == "transfer-encoding" or (n == "content-length" and v.strip() != "0") for n, v in headers)
 
 
 def _decode(headers: Any) -> list[Header]:

@@ -175,6 +175,10 @@ class Connector:
                 return Answer(answer.status, answer.headers)
             return answer
         answer.finish()
+        if q.upgrade and kind != "session":
+            return short(403, "Only visitors inside may open a WebSocket.")
+        if q.has_body and kind == "bare":
+            return short(503, "A preflight has no body.")
         set_cookies = answer.all("set-cookie")
         if kind != "session":
             return Admitted(kind, None, set_cookies)
@@ -328,3 +332,24 @@ class Connector:
         if answer.status != 200:
             raise OSError(f"status {answer.status}: {text[:200]!r}")
         return text
+
+
+class Middleware:
+    """What an application is put behind.
+
+    decide is the address decide.listen of headgate, as http://HOST:PORT. With rooms, passes of other rooms let
+    nobody in without a question. With fail_open, everybody gets in while headgate does not answer for timeout
+    seconds. memory is how many sessions are kept."""
+
+    def __init__(
+        self,
+        app: Any,
+        decide: str,
+        *,
+        rooms: Collection[str] = (),
+        timeout: float = 5.0,
+        fail_open: bool = False,
+        memory: int = 10_000,
+    ) -> None:
+        self.app = app
+        self._connector = Connector(decide, rooms, timeout, fail_open, memory)

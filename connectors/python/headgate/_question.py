@@ -58,6 +58,7 @@ class Question:
     """Those that headgate may read."""
     upgrade: bool = False
     """It opens a WebSocket."""
+    has_body: bool = False
     body: bytes | None = None
     """Only of a path of headgate's own."""
 
@@ -123,7 +124,8 @@ def question(
     kept = tuple((n, v) for n, v in headers if n not in _HOP_BY_HOP and n not in named and not _CLAIMS.fullmatch(n))
     addresses = [v for n, v in headers if n == "x-forwarded-for"] + [peer or "127.0.0.1"]
     proto = "https" if scheme in ("https", "wss") else "http"
-    return Question(method, proto, hosts[0], target, ", ".join(addresses), kept, upgrade)
+    has_body = any(n == "transfer-encoding" or (n == "content-length" and v.strip() != "0") for n, v in headers)
+    return Question(method, proto, hosts[0], target, ", ".join(addresses), kept, upgrade, has_body)
 
 
 def target(raw: str | None, path: str, query: str, encoding: str) -> str:

@@ -3,11 +3,11 @@ from __future__ import annotations
 import http.client
 import io
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ._client import Answer
-from ._connector import Admitted, Connector, short
+from ._connector import Admitted, Middleware, short
 from ._question import (
     MOST_BODY,
     Header,
@@ -21,35 +21,19 @@ from ._question import (
 )
 
 Environ = dict[str, Any]
-App = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
 
 # These servers drop X_Forwarded_For. Others merge it into X-Forwarded-For, so that a visitor could choose an
 # address: there, only the connection tells it.
 _CAREFUL = re.compile(r"gunicorn/(2[2-9]|[3-9]\d)|waitress|Werkzeug|mod_wsgi")
 
 
-class WSGIMiddleware:
-    """Puts a waiting room in front of a WSGI application. The arguments are those of ASGIMiddleware."""
-
-    def __init__(
-        self,
-        app: App,
-        decide: str,
-        *,
-        rooms: Collection[str] = (),
-        timeout: float = 5.0,
-        fail_open: bool = False,
-        memory: int = 10_000,
-    ) -> None:
-        self.app = app
-        self._connector = Connector(decide, rooms, timeout, fail_open, memory)
+class WSGIMiddleware(Middleware):
+    """Puts a waiting room in front of a WSGI application. It must be the first middleware."""
 
     def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
         try:
             q = _question(environ)
             result = self._connector.local(q) or self._connector.ask(q)
-            if isinstance(result, Admitted) and result.kind == "bare" and _has_body(environ):
-                raise Refused(503, "A preflight has no body.")
         except Refused as refused:
             result = short(refused.status, refused.text)
         if isinstance(result, Answer):
@@ -72,7 +56,7 @@ class WSGIMiddleware:
             write = start_response(status, for_visitor(headers, admitted.take_cookies(), bare), *exc_info)
             return (lambda _: None) if bare else write
 
-        answer = self.app(inner, starts)
+        answer: Iterable[bytes] = self.app(inner, starts)
         if not bare:
             return answer
         try:
@@ -107,15 +91,10 @@ def _body(environ: Environ) -> bytes:
     return body
 
 
-def _has_body(environ: Environ) -> bool:
-    return (environ.get("CONTENT_LENGTH") or "0").strip() != "0" or "HTTP_TRANSFER_ENCODING" in environ
-
-
 def _headers(environ: Environ) -> list[Header]:
     headers = [(_name(k), v) for k, v in environ.items() if k.startswith("HTTP_") and isinstance(v, str)]
-    if kind := environ.get("CONTENT_TYPE"):
-        headers.append(("content-type", kind))
-    return headers
+    more = (("content-type", environ.get("CONTENT_TYPE")), ("content-length", environ.get("CONTENT_LENGTH")))
+    return headers + [(name, value) for name, value in more if value]
 
 
 def _name(key: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from conftest import Open
 
@@ -87,6 +89,7 @@ def test_whom_headgate_takes_a_visitor_for(world: Open, server: str) -> None:
         request("/", "GET", "X-Forwarded-For: 192.0.2.1", "X_Forwarded_For: 192.0.2.9", "X-Forwarded-Proto: https")
     )
     asked = w.wire.asked[0]
+    assert "192.0.2.9" not in json.dumps(w.shop.served()[0]["headers"]) or server == "merging"
     # waitress removes these headers, and so does the connector where the server merges them.
     kept = "192.0.2.1, 127.0.0.1" if server in ("uvicorn", "gunicorn") else "127.0.0.1"
     assert asked.all("x-forwarded-for") == [kept]

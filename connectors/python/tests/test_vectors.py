@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headgate._client import Answer
+from headgate._connector import Admitted, Connector, _Entry
 from headgate._passes import Passes, read
-from headgate._question import Question, Refused, cookies_of, question, with_cookies
+from headgate._question import Question, Refused, cookies_of, question, target, with_cookies
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[2] / "vectors.json").read_text())
 KEYS = json.dumps(VECTORS["jwks"]).encode()
@@ -84,3 +87,42 @@ def test_cookies(case: dict[str, Any]) -> None:
     assert cookies == case["cookies"]
     if "after" in case:
         assert with_cookies(cookies, case["set_cookie"]) == case["after"]
+
+
+def test_what_is_decided_is_what_is_served() -> None:
+    assert target("/a%2Fb", "/a/b", "c=%41", "utf-8") == "/a%2Fb?c=%41"
+    assert target("/%e9", "/\xe9", "", "latin-1") == "/%e9"
+    assert target(None, "/a b/..;/\xc3\xa9%?#\\", "", "latin-1") == "/a%20b/..;/%C3%A9%25%3F%23%5C"
+    for raw, path in (("/robots.txt", "/checkout"), ("//a", "/a"), ("/robots.txt#/../a", "/robots.txt"), ("*", "")):
+        with pytest.raises(Refused):
+            target(raw, path, "", "latin-1")
+
+
+def test_a_pass_near_its_end_is_for_when_headgate_is_down() -> None:
+    connector = Connector("http://127.0.0.1:1", (), 1.0, False, 10)
+    q = question("GET", "http", "/", "", [("host", "shop.example"), ("cookie", "__cfwaitingroom=V")])
+    now = time.monotonic()
+    entry = _Entry(q.cookies(), session="s", folder="/", expires=time.time() + 3600, fresh=now + 3600, margin=10)
+    connector._store(entry, q, [])
+    assert connector.local(q)
+    entry.fresh, entry.margin = now + 3600, 3600
+    assert connector.local(q) is None and isinstance(connector.ask(q), Admitted)  # nobody listens at port 1
+    entry.fresh = now
+    assert connector.local(q) is None and isinstance(connector.ask(q), Answer)
+    entry.fresh, entry.margin, entry.expires = now + 3600, 10, time.time()
+    assert connector.local(q) is None and isinstance(connector.ask(q), Answer)
+
+
+def test_an_ended_session_is_not_stored_again() -> None:
+    """Neither what is kept lets in after end(), nor an answer that was under way then."""
+    connector = Connector("http://127.0.0.1:1", (), 1.0, False, 10)
+    q = question("GET", "http", "/", "", [("host", "shop.example"), ("cookie", "__cfwaitingroom=V")])
+    token = VECTORS["tokens"][0]["token"]
+    entry = _Entry(q.cookies(), session=read(token).session, folder="/", expires=time.time() + 3600, margin=1)
+    entry.fresh = time.monotonic() + 3600
+    connector._store(entry, q, [])
+    assert connector.local(q)
+    connector.end(token, "complete")
+    assert connector.local(q) is None
+    connector._store(entry, q, [])
+    assert connector.local(q) is None

@@ -67,9 +67,22 @@ class Headgate:
         assert admin
         wait_for("headgate is ready", lambda: _status(admin[1], "/readyz") == 200)
 
+    def freeze(self) -> None:
+        """Stops the process, and waits until all of it stands still."""
+        self.process.popen.send_signal(signal.SIGSTOP)
+        tasks = Path(f"/proc/{self.process.popen.pid}/task")
+        wait_for("headgate stands still", lambda: all(_state(task) == "T" for task in tasks.iterdir()))
+
+    def thaw(self) -> None:
+        self.process.popen.send_signal(signal.SIGCONT)
+
     def _said(self) -> str:
         assert self.process.popen.poll() is None, self.process.log.read_text()
         return self.process.log.read_text()
+
+
+def _state(task: Path) -> str:
+    return (task / "stat").read_text().rpartition(") ")[2][0]
 
 
 def _status(addr: str, path: str) -> int:
