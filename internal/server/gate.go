@@ -151,13 +151,9 @@ func (s *Server) assemble(g *gate) {
 	}
 	g.handler, g.preflight = chain(forwards, g.proxy), nil
 	if s.cfg.Asked() {
-		inside := func(w http.ResponseWriter) bool {
-			_, inside := headgate.SessionOf(w)
-			return inside
-		}
-		proxy := forwardauth.Admitted(inside, nil)
+		proxy := forwardauth.Admitted(nil)
 		g.relay, g.check = chain(relays, proxy), chain(checks, proxy)
-		connector := forwardauth.Admitted(inside, func(r *http.Request) string { return s.local(g, r) })
+		connector := forwardauth.Admitted(func(r *http.Request) string { return s.local(g, r) })
 		g.connect = preflightsBy(chain(forwards, connector), chain(relays, connector))
 		g.renew = sessionsOnly(g.room, chain(checks, connector))
 	}
