@@ -195,9 +195,14 @@ ENVOY := $(CURDIR)/bin/edges/envoy/_bin/envoy
 edges: setup-edges ## real nginx, Caddy, HAProxy and Envoy that ask headgate about each request: 2 min
 	$(TEST) -count=1 -v -timeout 15m -parallel 4 -tags edges ./tests/edges -envoy '$(ENVOY)' 2>&1 | $(SOME)
 
-.PHONY: connectors
-connectors: tested ## applications that ask headgate, from the packed packages: 2 min for each language
-	@set -e; for run in connectors/*/run.sh; do echo "$$run"; HEADGATE='$(TESTED)' "$$run"; done
+.PHONY: connectors connectors-node connectors-python
+connectors: connectors-node connectors-python ## applications that ask headgate, from the packed packages: 2 min for each language
+
+connectors-node: tested
+	HEADGATE='$(TESTED)' connectors/node/run.sh
+
+connectors-python: tested setup-python
+	HEADGATE='$(TESTED)' connectors/python/run.sh
 
 # A module of its own, as limiters is.
 .PHONY: cloudflare
@@ -457,6 +462,12 @@ setup-origins:
 		[ package-lock.json -nt node_modules/.package-lock.json ]; then \
 		npm ci --no-audit --no-fund --loglevel=error </dev/null; \
 	fi
+
+.PHONY: setup-python
+setup-python:
+	@$(apt); \
+	command -v python3 >/dev/null || apt python3; \
+	python3 -c 'import ensurepip' 2>/dev/null || apt python3-venv
 
 .PHONY: setup-browser
 setup-browser:
