@@ -187,8 +187,8 @@ func TestAFailedScriptLetsNobodyIn(t *testing.T) {
 	o := serveOrigin(t)
 	e := &edge{"haproxy", func(t *testing.T, addr string, to places) {
 		dir := t.TempDir()
-		write(t, dir, "headgate.lua", strings.Replace(blocks(t, "lua", addr, to)[0], "core.httpclient", "core.nothing", 1))
-		run(t, dir, addr, "haproxy", "-q", "-f", write(t, dir, "haproxy.cfg", blocks(t, "haproxy", addr, to)[0]))
+		write(t, dir, "headgate.lua", strings.Replace(recipe(t, "haproxy-lua", addr, to), "core.httpclient", "core.nothing", 1))
+		run(t, dir, addr, "haproxy", "-q", "-f", write(t, dir, "haproxy.cfg", recipe(t, "haproxy", addr, to)))
 	}}
 	w := e.open(t, o.addr(), "total_active_users: 10, new_users_per_minute: 10, closed: true")
 	got := w.answer(t, "GET /checkout HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n")
