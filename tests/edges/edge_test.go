@@ -171,6 +171,20 @@ func startApache(t *testing.T, addr string, to places) {
 	run(t, dir, addr, "apache2", "-X", "-f", write(t, dir, "httpd.conf", head+recipe(t, "apache", addr, to)))
 }
 
+// traefikPath is set by make edges-traefik.
+var traefikPath = flag.String("traefik", "", "the Traefik to run; none: it is not tested")
+
+func startTraefik(t *testing.T, addr string, to places) {
+	dir := t.TempDir()
+	run(t, dir, addr, *traefikPath, "--entrypoints.web.address="+addr, "--log.level=ERROR",
+		"--global.checknewversion=false", "--providers.file.filename="+
+			write(t, dir, "headgate.yaml", recipe(t, "traefik", addr, to)))
+	yardstick.Await(t, "Traefik has its routers", func() bool {
+		w := world{addr: addr}
+		return !strings.HasPrefix(w.answer(t, "GET /.headgate/served HTTP/1.0\r\nHost: shop.example\r\n\r\n"), "HTTP/1.0 404")
+	})
+}
+
 // world is a headgate beside a proxy.
 type world struct {
 	addr, admin string // of the proxy, and of headgate's operators
@@ -184,6 +198,7 @@ func TestMain(m *testing.M) {
 	if addr := os.Getenv("LEAST_HANDLER"); addr != "" {
 		os.Exit(serveLeast(addr))
 	}
+	flag.Parse()
 	os.Exit(buildAndRun(m))
 }
 
@@ -197,6 +212,9 @@ func buildAndRun(m *testing.M) int {
 	cmd := exec.Command("go", "build", "-o", binary, "github.com/headgate/headgate/cmd/headgate")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		log.Fatalf("%v\n%s", err, out)
+	}
+	if *traefikPath != "" {
+		kinds = append(kinds, edge{"traefik", startTraefik})
 	}
 	return m.Run()
 }
