@@ -134,11 +134,10 @@ func (f *form) main(p *plan) string {
 		hosts.WriteString(f.host(h, p))
 	}
 	near, nearPort, _ := net.SplitHostPort(p.listen)
-	decide, decidePort, _ := net.SplitHostPort(p.decide)
 	envoy, envoyPort, _ := net.SplitHostPort(p.envoy)
 	return f.fill("main", "origins", origins.String(), "hosts", hosts.String(), "choices", p.choices(),
 		"listen", p.listen, "decide", p.decide, "listen host", near, "listen port", nearPort,
-		"decide host", decide, "decide port", decidePort, "envoy host", envoy, "envoy port", envoyPort,
+		"envoy host", envoy, "envoy port", envoyPort,
 		"any host", p.anyHost(), "cookies", strings.Join(p.cookies, ", "))
 }
 

@@ -161,14 +161,27 @@ func startEnvoy(t *testing.T, addr string, to places) {
 }
 
 func startApache(t *testing.T, addr string, to places) {
+	runApache(t, addr, to, recipe(t, "apache-lua", addr, to))
+}
+
+// runApache starts Apache with a script, or without one.
+func runApache(t *testing.T, addr string, to places, script string) {
+	t.Helper()
 	dir := t.TempDir()
-	write(t, dir, "headgate-apache.lua", recipe(t, "apache-lua", addr, to))
-	head := "ServerRoot " + dir + "\nPidFile pid\nDefaultRuntimeDir " + dir + "\nErrorLog output\nListen " + addr +
-		"\nServerName shop.example\n"
+	if script != "" {
+		write(t, dir, "headgate-apache.lua", script)
+	}
+	run(t, dir, addr, "apache2", "-X", "-f",
+		write(t, dir, "httpd.conf", apacheHead(dir)+"Listen "+addr+"\n"+recipe(t, "apache", addr, to)))
+}
+
+// apacheHead returns what every Apache has around the recipe.
+func apacheHead(dir string) string {
+	head := "ServerRoot " + dir + "\nPidFile pid\nDefaultRuntimeDir " + dir + "\nErrorLog output\nServerName localhost\n"
 	for _, name := range []string{"mpm_event", "authz_core", "proxy", "proxy_http", "lua", "ssl"} {
 		head += "LoadModule " + name + "_module /usr/lib/apache2/modules/mod_" + name + ".so\n"
 	}
-	run(t, dir, addr, "apache2", "-X", "-f", write(t, dir, "httpd.conf", head+recipe(t, "apache", addr, to)))
+	return head
 }
 
 // traefikPath is set by make edges-traefik.
