@@ -82,11 +82,14 @@ lint: setup-lint ## .golangci.yml, with the tags of the long tests: 5 s, 2 min t
 	cd tests/cloudflare && '$(LINT)' run ./...
 	cd tests/limiters && '$(LINT)' run ./...
 
-# Engineers sit at other systems than servers have.
+# Engineers sit at other systems than servers have. Vet knows more of system calls than the types
+# say; a file that is named it reads on any system.
 .PHONY: systems
-systems: # everything is vetted, tests too, for macOS and Windows
-	GOOS=darwin GOARCH=arm64 $(GO) vet ./...
-	GOOS=windows GOARCH=amd64 $(GO) vet ./...
+systems: # everything compiles for macOS and Windows, tests too
+	$(GO) run scripts/systems.go darwin/arm64 windows/amd64
+	GOOS=darwin $(GO) vet ./internal/boot ./internal/platform
+	GOOS=windows $(GO) vet ./internal/boot ./internal/platform
+	$(GO) vet examples/criteo/process_other.go
 
 .PHONY: house
 house: ## the house rules that no linter knows
@@ -111,6 +114,7 @@ waits:
 	$(MAKE) three # alone: nodes that stand still answer nobody
 	$(MAKE) -j2 -Otarget cloudflare browser
 	$(MAKE) edges
+	$(MAKE) connectors
 
 # Judged by counts and in virtual time: they take what waits leaves of the processors, and no more.
 .PHONY: computes
@@ -188,6 +192,10 @@ edges: setup-edges ## real nginx, Caddy, HAProxy, Envoy and Apache that ask head
 edges-traefik: setup-traefik ## the same with Traefik, which is built first: 20 min, then 2 min
 	$(TEST) -count=1 -v -timeout 15m -parallel 4 -tags edges -run '/traefik$$' -skip TestCost ./tests/edges \
 		-traefik '$(TRAEFIK)' 2>&1 | $(SOME)
+
+.PHONY: connectors
+connectors: build ## applications that ask headgate, from the packed packages: 2 min for each language
+	@set -e; for run in connectors/*/run.sh; do echo "$$run"; HEADGATE='$(CURDIR)/bin/headgate' "$$run"; done
 
 # A module of its own, as limiters is.
 .PHONY: cloudflare
