@@ -121,7 +121,7 @@ waits:
 	$(MAKE) three # alone: nodes that stand still answer nobody
 	$(MAKE) -j2 -Otarget cloudflare browser
 	$(MAKE) edges
-	$(MAKE) connectors
+	$(MAKE) -j2 -Otarget connectors
 
 # Judged by counts and in virtual time: they take what waits leaves of the processors, and no more.
 .PHONY: computes
@@ -192,8 +192,13 @@ limiters: setup-redis ## limits beside the limiters of others, in one run: 2 min
 ENVOY := $(CURDIR)/bin/edges/envoy/_bin/envoy
 
 .PHONY: edges
-edges: setup-edges ## real nginx, Caddy, HAProxy and Envoy that ask headgate about each request: 2 min
+edges: setup-edges ## real nginx, Caddy, HAProxy, Envoy and Apache that ask headgate about each request: 3 min
 	$(TEST) -count=1 -v -timeout 15m -parallel 4 -tags edges ./tests/edges -envoy '$(ENVOY)' 2>&1 | $(SOME)
+
+.PHONY: edges-traefik
+edges-traefik: setup-traefik ## the same with Traefik, which is built first: 20 min, then 2 min
+	$(TEST) -count=1 -v -timeout 15m -parallel 4 -tags edges -run '/traefik$$' -skip TestCost ./tests/edges \
+		-traefik '$(TRAEFIK)' 2>&1 | $(SOME)
 
 .PHONY: connectors connectors-node connectors-python
 connectors: connectors-node connectors-python ## applications that ask headgate, from the packed packages: 2 min for each language
@@ -334,6 +339,7 @@ soak: setup ## the long rest: 10,000 visitors, 100 kills, an hour with kills, 10
 	$(MAKE) acme
 	$(MAKE) origins
 	$(MAKE) terraform
+	$(MAKE) edges-traefik
 	$(MAKE) real SHORT=
 	$(MAKE) cluster
 	$(TEST) -count=1 -v -timeout 40m -tags cluster -run TestQueuesKillAny ./tests/cluster -jobs 1000000 \
@@ -427,6 +433,8 @@ setup-edges:
 	@$(apt); \
 	missing=(); \
 	for program in nginx haproxy caddy; do command -v $$program >/dev/null || missing+=($$program); done; \
+	command -v apache2 >/dev/null || missing+=(apache2-bin); \
+	[ -e /usr/share/lua/5.3/socket.lua ] || missing+=(lua-socket); \
 	python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip); \
 	if [ $${#missing[@]} -gt 0 ]; then \
 		apt "$${missing[@]}"; \
@@ -441,6 +449,26 @@ setup-edges:
 			-r tests/edges/requirements.txt; \
 		touch bin/edges/installed; \
 	fi
+
+# Traefik is built from the source of its module, without its dashboard: go install refuses a module
+# with replace lines.
+TRAEFIK     := $(CURDIR)/bin/edges/traefik
+TRAEFIK_AT  := github.com/traefik/traefik/v3@v3.6.12
+TRAEFIK_SUM := h1:6pe4s7aaDTQs+AsF7KP3sM/xnq7zOVvibRQe5tw9eFo=
+
+.PHONY: setup-traefik
+setup-traefik:
+	@if [ -x '$(TRAEFIK)' ] && [ "$$(cat '$(TRAEFIK).pinned' 2>/dev/null)" = '$(TRAEFIK_SUM)' ]; then exit; fi; \
+	module=$$($(GO) mod download -json $(TRAEFIK_AT)); \
+	field() { sed -n 's/.*"'"$$1"'": "\(.*\)".*/\1/p' <<<"$$module"; }; \
+	if [ "$$(field Sum)" != '$(TRAEFIK_SUM)' ]; then \
+		echo "$(TRAEFIK_AT) has the checksum $$(field Sum), not the pinned $(TRAEFIK_SUM): not built" >&2; exit 1; \
+	fi; \
+	source=$$(mktemp -d); trap 'rm -rf "$$source"' EXIT; \
+	cp -r "$$(field Dir)/." "$$source"; chmod -R u+w "$$source"; \
+	mkdir -p "$$source/webui/static" bin/edges; touch "$$source/webui/static/empty"; \
+	$(GO) build -C "$$source" -trimpath -ldflags '-s -w' -o '$(TRAEFIK)' ./cmd/traefik; \
+	echo '$(TRAEFIK_SUM)' >'$(TRAEFIK).pinned'
 
 # Flask is installed beside, of the versions that are written down.
 .PHONY: setup-origins
