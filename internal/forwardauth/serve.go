@@ -266,7 +266,8 @@ func (a *answer) send(w *bufio.Writer, isHead, last bool) error {
 	b := append(a.line[:0], "HTTP/1.1 "...)
 	b = strconv.AppendInt(b, int64(a.code), 10)
 	b = append(append(append(b, ' '), http.StatusText(a.code)...), "\r\n"...)
-	if a.code != http.StatusNoContent { // nobody reads the date of a decision
+	// Only connectors read the date of a decision: they measure the rest of the pass by it.
+	if a.code != http.StatusNoContent || a.header[LocalHeader] != nil {
 		b = append(time.Now().UTC().AppendFormat(append(b, "Date: "...), http.TimeFormat), "\r\n"...)
 	}
 	for name, values := range a.header {
