@@ -141,8 +141,10 @@ func TestHeadgateIsDown(t *testing.T) {
 			t.Errorf("inside: %d", res.StatusCode)
 		}
 		other := browser{w: w}
-		if res, _ := other.ask(t, "GET", "/checkout"); res.StatusCode != http.StatusServiceUnavailable {
-			t.Errorf("a newcomer: %d", res.StatusCode)
+		res, body := other.ask(t, "GET", "/checkout")
+		if res.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, "<html") ||
+			len(res.Header["Set-Cookie"]) == 0 { // also where a proxy takes a server for dead for a time
+			t.Errorf("a newcomer: %d %.80q", res.StatusCode, body)
 		}
 	})
 }
