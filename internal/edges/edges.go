@@ -11,64 +11,74 @@ import (
 	"maps"
 	"net"
 	"net/url"
+	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
-	"text/template"
+
+	"golang.org/x/tools/txtar"
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/hint"
 )
 
-//go:embed *.tmpl headgate.lua
+//go:embed *.txtar headgate.lua
 var files embed.FS
 
-// templates are the names of proxies and their files.
-var templates = map[string]string{
-	"nginx": "nginx.tmpl", "caddy": "caddy.tmpl", "haproxy": "haproxy.tmpl",
-	"haproxy-lua": "headgate.lua", "envoy": "envoy.tmpl",
+// kinds are the names of proxies and their files. Each file has a section main, and sections for
+// what main repeats:
+//
+//	origin  for each origin, in place of [[origins]]
+//	host    for each host, in place of [[hosts]]
+//	room    for each path of a host, in place of [[rooms]]; root is the same for the path /
+//	https   of an origin with TLS, in place of [[https]]
+//
+// text/template would keep every exported method of the program alive: 6 MB.
+var kinds = map[string]string{
+	"nginx": "nginx.txtar", "caddy": "caddy.txtar", "haproxy": "haproxy.txtar",
+	"haproxy-lua": "headgate.lua", "envoy": "envoy.txtar",
 }
 
 // Kinds returns the proxies that Write knows, sorted.
-func Kinds() []string { return slices.Sorted(maps.Keys(templates)) }
+func Kinds() []string { return slices.Sorted(maps.Keys(kinds)) }
 
-// A plan is what a template gets.
+// A plan is what a proxy has to be told.
 type plan struct {
-	Listen, Decide, Envoy string // addresses of headgate
-	Hosts                 []site
-	Origins               []origin
-	Choices               []string // lines of HAProxy that choose an origin
+	listen, decide, envoy string // addresses of headgate
+	hosts                 []host
+	origins               []origin
 }
 
-// A site is a host with its rooms, those with longer paths first.
-type site struct {
-	Host  string // "": any
-	Rooms []room
+// A host has its rooms, those with longer paths first.
+type host struct {
+	name  string // "": any
+	rooms []room
 }
 
 type room struct {
-	Name, Path string
-	Origin     origin
+	name, path string
+	origin     origin
 }
 
-// An origin is the site behind one or more rooms. Name is that of the first.
-type origin struct{ Name, Scheme, Hostname, Port string }
+// An origin is the server behind one or more rooms. Its name is that of the first.
+type origin struct{ name, scheme, hostname, port string }
 
-// Addr returns host:port.
-func (o origin) Addr() string { return net.JoinHostPort(o.Hostname, o.Port) }
+// addr returns host:port.
+func (o origin) addr() string { return net.JoinHostPort(o.hostname, o.port) }
 
-// URL returns the address as Caddy writes it.
-func (o origin) URL() string {
-	if o.Scheme == "https" {
-		return "https://" + o.Addr()
+// url returns the address as Caddy writes it.
+func (o origin) url() string {
+	if o.scheme == "https" {
+		return "https://" + o.addr()
 	}
-	return o.Addr()
+	return o.addr()
 }
 
 // Write writes the configuration of a kind of proxy for the rooms of a file. An error says what the
 // file lacks, or what no proxy can be told.
 func Write(w io.Writer, kind string, c *config.Config) error {
-	name, ok := templates[kind]
+	name, ok := kinds[kind]
 	if !ok {
 		return &hint.Error{Text: fmt.Sprintf("no proxy %q is known", kind), Do: "name one of " + strings.Join(Kinds(), ", ")}
 	}
@@ -76,29 +86,110 @@ func Write(w io.Writer, kind string, c *config.Config) error {
 	if err != nil {
 		return err
 	}
-	t, err := template.New(name).Funcs(template.FuncMap{
-		"nginx": nginxLocation, "envoyDomains": envoyDomains,
-		"envoyMatch": envoyMatch,
-		"host":       func(addr string) string { host, _, _ := net.SplitHostPort(addr); return host },
-		"port":       func(addr string) string { _, port, _ := net.SplitHostPort(addr); return port },
-	}).ParseFS(files, name)
+	text, err := files.ReadFile(name)
 	if err != nil {
-		return fmt.Errorf("template of %s: %w", kind, err)
+		return fmt.Errorf("file of %s: %w", kind, err)
 	}
-	return t.Execute(w, p)
+	out := string(text)
+	if path.Ext(name) == ".txtar" {
+		f := &form{kind: kind, sections: map[string]string{}}
+		for _, s := range txtar.Parse(text).Files {
+			f.sections[s.Name] = string(s.Data)
+		}
+		out = f.main(p)
+	}
+	_, err = io.WriteString(w, out)
+	return err
+}
+
+// A form is the file of a kind of proxy.
+type form struct {
+	kind     string
+	sections map[string]string
+}
+
+// fill returns a section with its names replaced: pairs of a name and its text. [[https]] and the
+// names in the plural stand for whole lines, or none.
+func (f *form) fill(section string, pairs ...string) string {
+	for i := 0; i < len(pairs); i += 2 {
+		switch name := pairs[i]; name {
+		case "https", "origins", "hosts", "rooms", "choices":
+			pairs[i] = "[[" + name + "]]\n"
+		default:
+			pairs[i] = "[[" + name + "]]"
+		}
+	}
+	return strings.NewReplacer(pairs...).Replace(f.sections[section])
+}
+
+func (f *form) main(p *plan) string {
+	var origins, hosts strings.Builder
+	for _, o := range p.origins {
+		origins.WriteString(f.origin("origin", o))
+	}
+	for _, h := range p.hosts {
+		hosts.WriteString(f.host(h, p))
+	}
+	near, nearPort, _ := net.SplitHostPort(p.listen)
+	envoy, envoyPort, _ := net.SplitHostPort(p.envoy)
+	return f.fill("main", "origins", origins.String(), "hosts", hosts.String(), "choices", p.choices(),
+		"listen", p.listen, "decide", p.decide, "listen host", near, "listen port", nearPort,
+		"envoy host", envoy, "envoy port", envoyPort)
+}
+
+func (f *form) host(h host, p *plan) string {
+	var rooms strings.Builder
+	for i, r := range h.rooms {
+		section := "room"
+		if _, ok := f.sections["root"]; ok && r.path == "/" {
+			section = "root"
+		}
+		rooms.WriteString(f.origin(section, r.origin, "path", r.path, "match", match(f.kind, r.path),
+			"number", strconv.Itoa(i)))
+	}
+	name, isDefault := h.name, ""
+	if name == "" {
+		name, isDefault = map[string]string{"nginx": "_", "envoy": `"*"`}[f.kind], " default_server"
+	}
+	return f.fill("host", "rooms", rooms.String(), "host", name, "default", isDefault, "room", h.rooms[0].name,
+		"listen", p.listen, "decide", p.decide)
+}
+
+// origin fills a section with what an origin is, and with pairs.
+func (f *form) origin(section string, o origin, pairs ...string) string {
+	https := ""
+	if o.scheme == "https" {
+		https = f.fill("https", "hostname", o.hostname)
+	}
+	return f.fill(section, append(pairs, "https", https, "origin", o.name, "name to 8", fmt.Sprintf("%-8s", o.name),
+		"addr", o.addr(), "scheme", o.scheme, "hostname", o.hostname, "port", o.port, "url", o.url())...)
+}
+
+// match returns how a proxy writes that a path is p or below. nginx compares the decoded path, and
+// only to choose the upstream: headgate decides on the bytes.
+func match(kind, p string) string {
+	switch {
+	case kind == "nginx" && p == "/":
+		return p
+	case kind == "nginx":
+		return `~* "^` + regexp.QuoteMeta(p) + `(/|$)"`
+	case p == "/":
+		return `{prefix: "/"}`
+	}
+	return fmt.Sprintf("{path_separated_prefix: %q, case_sensitive: false}", p)
 }
 
 func planOf(kind string, c *config.Config) (*plan, error) {
-	p := &plan{Listen: near(c.Listen)}
+	p := &plan{listen: near(c.Listen)}
 	switch asks := kind == "envoy"; {
 	case asks && (c.Envoy == nil || !c.Envoy.Decide):
 		return nil, &hint.Error{Text: "the file has no envoy.decide", Do: `add envoy: {listen: "127.0.0.1:8082", decide: true}`}
 	case asks:
-		p.Envoy = near(c.Envoy.Listen)
+		p.envoy = near(c.Envoy.Listen)
 	case c.Decide == nil:
 		return nil, &hint.Error{Text: "the file has no decide.listen", Do: `add decide: {listen: "127.0.0.1:8083"}`}
 	default:
-		p.Decide = near(c.Decide.Listen)
+		p.decide = near(c.Decide.Listen)
 	}
 	known := map[string]origin{}
 	hosts := map[string][]room{}
@@ -118,19 +209,18 @@ func planOf(kind string, c *config.Config) (*plan, error) {
 		o, ok := known[key]
 		if !ok {
 			o = originOf(r.Name, r.Origin)
-			known[key], p.Origins = o, append(p.Origins, o)
+			known[key], p.origins = o, append(p.origins, o)
 		}
 		hosts[r.Host] = append(hosts[r.Host], room{r.Name, r.Path, o})
 		for _, x := range r.AdditionalRoutes {
 			hosts[x.Host] = append(hosts[x.Host], room{r.Name, x.Path, o})
 		}
 	}
-	for _, host := range slices.SortedFunc(maps.Keys(hosts), byHost) {
-		rooms := hosts[host]
-		slices.SortStableFunc(rooms, func(a, b room) int { return cmp.Compare(len(b.Path), len(a.Path)) })
-		p.Hosts = append(p.Hosts, site{host, rooms})
+	for _, name := range slices.SortedFunc(maps.Keys(hosts), byHost) {
+		rooms := hosts[name]
+		slices.SortStableFunc(rooms, func(a, b room) int { return cmp.Compare(len(b.path), len(a.path)) })
+		p.hosts = append(p.hosts, host{name, rooms})
 	}
-	p.Choices = p.backends()
 	return p, nil
 }
 
@@ -141,7 +231,7 @@ func pathsOf(r *config.Room) (all []string) {
 	return all
 }
 
-// byHost sorts the site of any host last.
+// byHost sorts any host last.
 func byHost(a, b string) int {
 	if a == "" || b == "" {
 		return cmp.Compare(b, a)
@@ -166,50 +256,31 @@ func near(addr string) string {
 	return addr
 }
 
-// nginxLocation returns the location of a path. nginx compares the decoded path, and only to choose
-// the upstream: headgate decides on the bytes.
-func nginxLocation(path string) string {
-	if path == "/" {
-		return "/"
+// choices returns the lines by which HAProxy chooses the backend of a request.
+func (p *plan) choices() string {
+	if len(p.origins) == 1 {
+		return "    default_backend " + p.origins[0].name + "\n"
 	}
-	return `~* "^` + regexp.QuoteMeta(path) + `(/|$)"`
-}
-
-func envoyDomains(host string) string {
-	if host == "" {
-		return `"*"`
+	var lines strings.Builder
+	add := func(backend, test string) {
+		lines.WriteString("    " + backend + test + "\n")
 	}
-	return host
-}
-
-func envoyMatch(path string) string {
-	if path == "/" {
-		return `{prefix: "/"}`
-	}
-	return fmt.Sprintf("{path_separated_prefix: %q, case_sensitive: false}", path)
-}
-
-// backends returns the lines by which HAProxy chooses the backend of a request.
-func (p *plan) backends() (lines []string) {
-	if len(p.Origins) == 1 {
-		return []string{"default_backend " + p.Origins[0].Name}
-	}
-	for _, s := range p.Hosts {
-		host := ""
-		if s.Host != "" {
-			host = " { hdr(host),field(1,:) -i " + s.Host + " }"
+	for _, h := range p.hosts {
+		is := ""
+		if h.name != "" {
+			is = " { hdr(host),field(1,:) -i " + h.name + " }"
 		}
-		for _, r := range s.Rooms {
+		for _, r := range h.rooms {
 			switch {
-			case r.Path != "/":
-				lines = append(lines, "use_backend "+r.Origin.Name+" if"+host+" { path -i "+r.Path+" }",
-					"use_backend "+r.Origin.Name+" if"+host+" { path_beg -i "+r.Path+"/ }")
-			case host == "":
-				lines = append(lines, "default_backend "+r.Origin.Name)
+			case r.path != "/":
+				add("use_backend "+r.origin.name+" if"+is, " { path -i "+r.path+" }")
+				add("use_backend "+r.origin.name+" if"+is, " { path_beg -i "+r.path+"/ }")
+			case is == "":
+				add("default_backend ", r.origin.name)
 			default:
-				lines = append(lines, "use_backend "+r.Origin.Name+" if"+host)
+				add("use_backend "+r.origin.name, " if"+is)
 			}
 		}
 	}
-	return lines
+	return lines.String()
 }

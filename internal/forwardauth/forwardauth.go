@@ -4,14 +4,18 @@
 //
 // # The promise
 //
-// Only a request that a room lets in is answered with 2xx. Only trusted proxies may ask. The
-// decision is made about the bytes that the proxy names, read in the same way as a request line.
+// Only a request that a room lets in is answered with 2xx, except on /connect, and only such an
+// answer has AdmittedHeader. Only trusted proxies may ask. The decision is made about the bytes that
+// the proxy names, read in the same way as a request line.
 //
 // # The wires
 //
 //	/forward   X-Forwarded-Method, -Proto, -Host, -Uri, -For (Traefik, Caddy); answers are relayed
 //	/original  X-Original-Method and X-Original-URL or -URI (nginx, ingress-nginx): 401, not relayed
 //	/envoy     the path, method and host of the question itself (Envoy's ext_authz over HTTP)
+//	/connect   as /forward, for connectors (docs/connectors.md): they read AdmittedHeader, so that
+//	           answers to visitors keep their status, and they send the body of a form
+//	/batch     questions of connectors about requests that the visitor's pass has let in: batch.go
 //
 // Each wire reads its own headers and drops those of the others, so that a visitor's own header
 // that the proxy does not overwrite decides nothing.
@@ -22,6 +26,7 @@
 package forwardauth
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -39,6 +44,14 @@ const (
 	AdmittedHeader    = "Headgate-Admitted"
 	AdmittedSession   = "session"
 	AdmittedUncounted = "uncounted"
+
+	// AdmittedBare lets a preflight pass a connector, without cookies, Authorization and body, and
+	// without the body of the answer.
+	AdmittedBare = "bare"
+
+	// LocalHeader names the folder in which a connector may let requests of the session in by
+	// itself, until its signed pass expires. Without it the connector asks about each request.
+	LocalHeader = "Headgate-Local"
 )
 
 // PassHeader is the header of a request to the origin that has the signed pass. Each answer that
@@ -54,21 +67,33 @@ type Handler struct {
 	// Relay decides about requests of proxies that relay answers, Check about those of others. They
 	// receive the visitor's request.
 	Relay, Check http.Handler
+
+	// Connect decides about requests of connectors, and Renew about requests that a pass has let in
+	// there: it admits nobody.
+	Connect, Renew http.Handler
+
+	// End ends a session at the request of a connector. refusal is empty, or says why it did not.
+	End func(ctx context.Context, e End) (ended bool, refusal string)
+
+	// Keys serves the public keys of signed passes.
+	Keys http.Handler
 }
 
 // A form is how a proxy describes the visitor's request.
 type form struct {
-	target func(r *http.Request) (method, host, proto, uri string, err error)
-	relays bool
+	target   func(r *http.Request) (method, host, proto, uri string, err error)
+	relays   bool
+	connects bool // a connector asks
 }
 
 var forms = []struct {
 	path string
 	form
 }{
-	{"/forward", form{forwarded, true}},
-	{"/original", form{original, false}},
-	{"/envoy", form{itself, true}},
+	{"/forward", form{forwarded, true, false}},
+	{"/original", form{original, false, false}},
+	{"/envoy", form{itself, true, false}},
+	{"/connect", form{forwarded, true, true}},
 }
 
 // ServeHTTP implements http.Handler.
@@ -89,17 +114,31 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		next := h.Check
-		if f.relays {
+		switch {
+		case f.connects:
+			next = h.Connect
+		case f.relays:
 			next = h.Relay
 		}
-		v := &verdict{ResponseWriter: w, relays: f.relays, asked: asked}
-		next.ServeHTTP(v, asked)
-		if !v.done {
-			v.WriteHeader(http.StatusOK)
-		}
+		judge(&verdict{ResponseWriter: w, relays: f.relays, connects: f.connects, asked: asked}, next)
 		return
 	}
-	say(w, http.StatusNotFound, "Ask /forward, /original or /envoy: see docs/edges.md.")
+	switch r.URL.Path {
+	case "/batch":
+		h.serveBatch(w, r)
+	case "/jwks.json":
+		h.Keys.ServeHTTP(w, r)
+	default:
+		say(w, http.StatusNotFound,
+			"Ask /forward, /original or /envoy, or /connect and /batch: see docs/edges.md and docs/connectors.md.")
+	}
+}
+
+func judge(v *verdict, next http.Handler) {
+	next.ServeHTTP(v, v.asked)
+	if !v.done {
+		v.WriteHeader(http.StatusOK)
+	}
 }
 
 func say(w http.ResponseWriter, code int, text string) {
@@ -122,7 +161,9 @@ func (f *form) request(r *http.Request) (*http.Request, error) {
 	}
 	q := r.Clone(r.Context())
 	q.Method, q.Host, q.URL, q.RequestURI = method, host, u, uri
-	q.Body, q.ContentLength, q.TransferEncoding = http.NoBody, 0, nil
+	if !f.connects {
+		q.Body, q.ContentLength, q.TransferEncoding = http.NoBody, 0, nil
+	}
 	for name := range q.Header {
 		if wire.OverridesURL(name) || name == "X-Original-Method" || name == "X-Forwarded-Method" ||
 			name == "X-Forwarded-Host" || name == "X-Forwarded-Uri" || name == "X-Forwarded-Proto" {
@@ -202,10 +243,11 @@ func Lets(h http.Header, r *http.Request) bool {
 // A verdict turns the answer of a room into the answer to a proxy.
 type verdict struct {
 	http.ResponseWriter
-	asked  *http.Request
-	relays bool // the proxy relays what lets nobody in
-	done   bool
-	mute   bool // no body
+	asked    *http.Request
+	relays   bool // the proxy relays what lets nobody in
+	connects bool // a connector reads AdmittedHeader, and not the status
+	done     bool
+	mute     bool // no body
 }
 
 // Unwrap lets http.ResponseController find the connection.
@@ -229,7 +271,8 @@ func (v *verdict) WriteHeader(code int) {
 		}
 		h["Cache-Control"], v.mute, code = []string{"no-store"}, true, http.StatusUnauthorized
 		h["Content-Length"] = []string{"0"}
-	case code < 300:
+	case code < 300 && (!v.connects || len(h[AdmittedHeader]) > 0):
+		delete(h, AdmittedHeader)
 		code = http.StatusServiceUnavailable
 	}
 	v.ResponseWriter.WriteHeader(code)
@@ -255,16 +298,26 @@ func (v *verdict) FlushError() error {
 }
 
 // Admitted answers the question about a request that a room lets in. It takes the place of the
-// origin. inside reports whether the request belongs to a session.
-func Admitted(inside func(http.ResponseWriter) bool) http.Handler {
+// origin. inside reports whether the request belongs to a session. local returns the value of
+// LocalHeader, "" for none; it is nil for proxies.
+func Admitted(inside func(http.ResponseWriter) bool, local func(*http.Request) string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h[AdmittedHeader] = uncounted
-		if inside(w) {
+		h, in := w.Header(), inside(w)
+		switch {
+		case in:
 			h[AdmittedHeader] = session
+		case local != nil && wire.IsPreflight(r):
+			h[AdmittedHeader] = bare
+		default:
+			h[AdmittedHeader] = uncounted
 		}
 		if h[PassHeader] = none; len(r.Header[PassHeader]) > 0 {
 			h[PassHeader] = r.Header[PassHeader]
+			if in && local != nil {
+				if folder := local(r); folder != "" {
+					h[LocalHeader] = []string{folder}
+				}
+			}
 		}
 		h["Cache-Control"] = noStore
 		w.WriteHeader(http.StatusNoContent)
@@ -275,6 +328,7 @@ func Admitted(inside func(http.ResponseWriter) bool) http.Handler {
 var (
 	session   = []string{AdmittedSession}
 	uncounted = []string{AdmittedUncounted}
+	bare      = []string{AdmittedBare}
 	noStore   = []string{"no-store"}
 	none      = []string{""}
 )

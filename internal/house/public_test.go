@@ -16,25 +16,42 @@ import (
 
 const module = "github.com/headgate/headgate"
 
+// goList returns the lines that go list prints.
+func goList(t *testing.T, args ...string) []string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list"}, args...)...)
+	cmd.Dir, cmd.Stderr = "../..", os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSpace(string(out)), "\n")
+}
+
+// TestTheBinaryHasNoTemplates: they call methods by name, so the linker keeps every exported method
+// of the program. That was 6 MB.
+func TestTheBinaryHasNoTemplates(t *testing.T) {
+	all := goList(t, "-deps", "-tags", "grpcnotrace", "./cmd/headgate")
+	if !slices.Contains(all, "net/http") {
+		t.Fatalf("%d packages and no net/http", len(all))
+	}
+	for _, pkg := range []string{"text/template", "html/template"} {
+		if slices.Contains(all, pkg) {
+			t.Errorf("the binary has %s: go mod why %s", pkg, pkg)
+		}
+	}
+}
+
 // TestPublicPackagesShowNoInternalTypes checks every package that users can import: they can
 // neither name the types of internal packages nor read about them.
 func TestPublicPackagesShowNoInternalTypes(t *testing.T) {
-	list := func(args ...string) []string {
-		cmd := exec.CommandContext(t.Context(), "go", append([]string{"list"}, args...)...)
-		cmd.Dir, cmd.Stderr = "../..", os.Stderr
-		out, err := cmd.Output()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.Split(strings.TrimSpace(string(out)), "\n")
-	}
-	public := slices.DeleteFunc(list("-f", `{{if ne .Name "main"}}{{.ImportPath}}{{end}}`, "./..."),
+	public := slices.DeleteFunc(goList(t, "-f", `{{if ne .Name "main"}}{{.ImportPath}}{{end}}`, "./..."),
 		func(path string) bool {
 			top, _, _ := strings.Cut(strings.TrimPrefix(path, module+"/"), "/")
 			return slices.Contains([]string{"internal", "tests", "examples"}, top)
 		})
 	exports := map[string]string{}
-	for _, pair := range list(append([]string{"-export", "-deps", "-f", "{{.ImportPath}}={{.Export}}"},
+	for _, pair := range goList(t, append([]string{"-export", "-deps", "-f", "{{.ImportPath}}={{.Export}}"},
 		public...)...) {
 		path, file, _ := strings.Cut(pair, "=")
 		exports[path] = file

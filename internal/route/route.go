@@ -21,6 +21,7 @@ package route
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -140,6 +141,15 @@ func (s *Set) Match(host, path string) (specific int, ok bool) {
 		}
 	}
 	return specific, ok
+}
+
+// Meets reports whether a route may cover a path of a host in a folder or below it. In doubt, as with
+// stars, it does.
+func (s *Set) Meets(host, folder string) bool {
+	below := paths.Fold(strings.TrimSuffix(folder, "/")) + "/"
+	return slices.ContainsFunc(s.all, func(o one) bool {
+		return o.on(host) && (!o.plain || strings.HasPrefix(paths.Fold(o.base)+"/", below))
+	})
 }
 
 // MatchAny is Match for any reading of a decoded path.

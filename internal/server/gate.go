@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/events"
 	"github.com/headgate/headgate/internal/forwardauth"
 	"github.com/headgate/headgate/internal/proxy"
+	"github.com/headgate/headgate/internal/wire"
 )
 
 // openRooms opens the rooms of the configuration, with their live changes, and the rooms of the
@@ -150,11 +151,15 @@ func (s *Server) assemble(g *gate) {
 	}
 	g.handler, g.preflight = chain(forwards, g.proxy), nil
 	if s.cfg.Asked() {
-		admitted := forwardauth.Admitted(func(w http.ResponseWriter) bool {
+		inside := func(w http.ResponseWriter) bool {
 			_, inside := headgate.SessionOf(w)
 			return inside
-		})
-		g.relay, g.check = chain(relays, admitted), chain(checks, admitted)
+		}
+		proxy := forwardauth.Admitted(inside, nil)
+		g.relay, g.check = chain(relays, proxy), chain(checks, proxy)
+		connector := forwardauth.Admitted(inside, func(r *http.Request) string { return s.local(g, r) })
+		g.connect = preflightsBy(chain(forwards, connector), chain(relays, connector))
+		g.renew = sessionsOnly(g.room, chain(checks, connector))
 	}
 	if g.cors != nil {
 		g.preflight = s.traces.Request(g.file.Name, g.cors)
@@ -167,6 +172,30 @@ type way func(g *gate, next http.Handler) http.Handler
 func forwards(g *gate, next http.Handler) http.Handler { return g.room.Handler(next) }
 func relays(g *gate, next http.Handler) http.Handler   { return g.room.Decide(true, next) }
 func checks(g *gate, next http.Handler) http.Handler   { return g.room.Decide(false, next) }
+
+// preflightsBy sends preflights to bare, which a connector lets pass as bare as headgate would send
+// them to the origin.
+func preflightsBy(bare, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if wire.IsPreflight(r) {
+			bare.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// sessionsOnly refuses requests of no session. The visitor got an answer long ago, so a slot given
+// to it now could stay unused.
+func sessionsOnly(room *headgate.Room, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, inside := room.PeekSession(r); !inside {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
 
 // roomConfig converts the configuration of a room to the type that the room takes.
 func (s *Server) roomConfig(all *config.Config, c *config.Room) (headgate.RoomConfig, error) {

@@ -9,6 +9,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/checkout"
+	"github.com/headgate/headgate/internal/forwardauth"
 	"github.com/headgate/headgate/status"
 )
 
@@ -102,4 +103,19 @@ func (s *Server) EndSession(ctx context.Context, room string, v api.SessionReque
 		g.ended.completed.Add(1)
 	}
 	return true, nil
+}
+
+// endByConnector ends a session as the API does, and names the refusal as the API does.
+func (s *Server) endByConnector(ctx context.Context, e forwardauth.End) (ended bool, refusal string) {
+	ended, err := s.EndSession(ctx, e.Room,
+		api.SessionRequest{Token: e.Token, Abandoned: e.As == forwardauth.Abandon})
+	switch {
+	case errors.Is(err, api.ErrNoRoom):
+		return false, "no_such_room"
+	case errors.Is(err, api.ErrNoPass):
+		return false, "no_such_pass"
+	case err != nil:
+		return false, "not_ended"
+	}
+	return ended, ""
 }

@@ -34,6 +34,13 @@ func (s *Server) decide() http.Handler {
 		Check: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			s.routeBy(w, r, func(g *gate) http.Handler { return g.check }, checks)
 		}),
+		Connect: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s.routeBy(w, r, func(g *gate) http.Handler { return g.connect }, relays)
+		}),
+		Renew: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s.routeBy(w, r, func(g *gate) http.Handler { return g.renew }, checks)
+		}),
+		End: s.endByConnector, Keys: s.node.Signing,
 	}
 }
 
@@ -130,6 +137,21 @@ func (s *roomSet) most(host, path string) (best *gate, most int) {
 		}
 	}
 	return best, most
+}
+
+// local returns the folder of a room in which a connector may let a session in by its signed pass
+// alone, or "" if the decision about a request may depend on more than the session.
+func (s *Server) local(g *gate, r *http.Request) string {
+	if !g.now.DecidesBySession() {
+		return ""
+	}
+	host := paths.Hostname(r.Host)
+	for _, other := range s.set.Load().gates {
+		if other.file.Name != g.file.Name && other.places.Meets(host, g.now.Path) {
+			return ""
+		}
+	}
+	return g.now.Path
 }
 
 func clientAddr(trusted []netip.Prefix) func(*http.Request) netip.Addr {

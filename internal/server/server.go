@@ -241,6 +241,8 @@ type gate struct {
 	preflight http.Handler // nil without cors
 	relay     http.Handler // for proxies that ask and relay answers; nil without decide
 	check     http.Handler // for proxies that ask and relay none; nil without decide
+	connect   http.Handler // for connectors; nil without decide
+	renew     http.Handler // for what connectors have let in by a pass; nil without decide
 	cors      *cors.Policy // nil: preflights go to the origin
 	ended     *endings
 	origin    *originCounts
