@@ -20,7 +20,7 @@ const (
 
 // Parts of an amount. Chosen: together less than a tenth.
 const (
-	burstPart   = 20 // of a grant that may be used at once
+	burstPart   = 32 // of a grant that may be used at once
 	reservePart = 40 // of a limit that is kept for changes, because a new grant begins with its burst
 )
 
@@ -39,7 +39,7 @@ type grant struct {
 // newGrant returns a grant that is in force.
 func newGrant(units int64, window time.Duration, from time.Time) grant {
 	g := grant{units: units, window: window, from: from, end: from.Add(far),
-		burst: min(units, max(1, units/burstPart), math.MaxUint32)}
+		burst: min((units+burstPart-1)/burstPart, math.MaxUint32)}
 	if units > 0 { // a part of a call more can be used by nobody
 		g.steps = min(float64(units-g.burst)*fillSteps+fillSteps-1, math.MaxUint32)
 	}

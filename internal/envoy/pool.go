@@ -14,7 +14,8 @@ import (
 // A Lender lends amounts of limits for longer than a call. [ratelimit.Limiter] implements it.
 type Lender interface {
 	Limit(name string) (*ratelimit.Limit, error)
-	Hold(ctx context.Context, a ratelimit.Check, t ratelimit.Waiters) (ratelimit.Hold, ratelimit.Result, error)
+	Hold(ctx context.Context, a ratelimit.Check, t ratelimit.Waiters) (
+		ratelimit.Hold, ratelimit.Result, error)
 }
 
 // A pool shares one key of a limit among the Envoys that ask for it.

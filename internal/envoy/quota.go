@@ -213,7 +213,8 @@ func (s *quotaStream) report(u *rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage
 			return err
 		}
 	}
-	calls := int64(min(u.GetNumRequestsAllowed(), limit.MaxAmount) + min(u.GetNumRequestsDenied(), limit.MaxAmount))
+	calls := int64(min(u.GetNumRequestsAllowed(), limit.MaxAmount) +
+		min(u.GetNumRequestsDenied(), limit.MaxAmount))
 	if calls > 0 {
 		b.asked = time.Now()
 	}

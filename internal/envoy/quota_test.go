@@ -257,7 +257,7 @@ func TestQuotasFollowDemand(t *testing.T) {
 					}
 					return [2]int{len(all[0].passed) - before[0], len(all[1].passed) - before[1]}
 				}
-				settle := 25*time.Second + 3*window
+				settle := 30*time.Second + 5*window
 				measure := 10 * window
 				for _, b := range [][2]bool{{true, false}, {true, true}, {false, true}, {true, false}} {
 					busy = b
@@ -301,7 +301,9 @@ func TestQuotasAreNeverOver(t *testing.T) {
 				for i := range all {
 					load := many(r.IntN(1 + 3*amount/seconds))
 					all[i] = &proxy{T: t, quotas: q, id: buyers(),
-						delay: func() time.Duration { return time.Duration(r.Int64N(int64(grantSlack - quotaStep))) },
+						delay: func() time.Duration {
+							return time.Duration(r.Int64N(int64(grantSlack - quotaStep)))
+						},
 						demand: func(now time.Time) int {
 							switch now.Unix() / 20 % int64(2+i) {
 							case 0:
@@ -314,7 +316,8 @@ func TestQuotasAreNeverOver(t *testing.T) {
 					all[i].connect()
 				}
 				var passed []time.Time
-				for end := time.Now().Add(5*time.Minute + 5*window); time.Now().Before(end); time.Sleep(quotaStep) {
+				end := time.Now().Add(5*time.Minute + 5*window)
+				for ; time.Now().Before(end); time.Sleep(quotaStep) {
 					for _, p := range all {
 						p.step()
 						if r.IntN(2000) == 0 {
