@@ -30,6 +30,7 @@ SOME := awk '{ print; fflush() } /^=== RUN/ { ran = 1 } END { if (!ran) print "n
 HUNT ?= 3000
 
 GO    ?= go
+BUILD := $(GO) build -tags grpcnotrace -ldflags=-s
 TOOL  := $(GO) tool -modfile=tools.mod
 # Without vet, which is part of make lint.
 TEST  := $(GO) test -vet=off
@@ -48,7 +49,13 @@ help: ## say what there is
 
 .PHONY: build
 build: ## build bin/headgate
-	$(GO) build -trimpath -tags grpcnotrace -ldflags=-s -o bin/headgate ./cmd/headgate
+	$(BUILD) -trimpath -o bin/headgate ./cmd/headgate
+
+# What make build builds, but for -trimpath, for which all dependencies would be compiled once more.
+TESTED := $(CURDIR)/bin/tested/headgate
+.PHONY: tested
+tested:
+	$(BUILD) -o '$(TESTED)' ./cmd/headgate
 
 .PHONY: run
 run: build ## put a waiting room before ORIGIN (default http://127.0.0.1:3000)
@@ -114,6 +121,7 @@ waits:
 	$(MAKE) three # alone: nodes that stand still answer nobody
 	$(MAKE) -j2 -Otarget cloudflare browser
 	$(MAKE) edges
+	$(MAKE) -j2 -Otarget connectors
 
 # Judged by counts and in virtual time: they take what waits leaves of the processors, and no more.
 .PHONY: computes
@@ -184,8 +192,22 @@ limiters: setup-redis ## limits beside the limiters of others, in one run: 2 min
 ENVOY := $(CURDIR)/bin/edges/envoy/_bin/envoy
 
 .PHONY: edges
-edges: setup-edges ## real nginx, Caddy, HAProxy and Envoy that ask headgate about each request: 2 min
+edges: setup-edges ## real nginx, Caddy, HAProxy, Envoy and Apache that ask headgate about each request: 3 min
 	$(TEST) -count=1 -v -timeout 15m -parallel 4 -tags edges ./tests/edges -envoy '$(ENVOY)' 2>&1 | $(SOME)
+
+.PHONY: edges-traefik
+edges-traefik: setup-traefik ## the same with Traefik, which is built first: 20 min, then 2 min
+	$(TEST) -count=1 -v -timeout 15m -parallel 4 -tags edges -run '/traefik$$' -skip TestCost ./tests/edges \
+		-traefik '$(TRAEFIK)' 2>&1 | $(SOME)
+
+.PHONY: connectors connectors-node connectors-python
+connectors: connectors-node connectors-python ## applications that ask headgate, from the packed packages: 2 min for each language
+
+connectors-node: tested
+	HEADGATE='$(TESTED)' connectors/node/run.sh
+
+connectors-python: tested setup-python
+	HEADGATE='$(TESTED)' connectors/python/run.sh
 
 # A module of its own, as limiters is.
 .PHONY: cloudflare
@@ -298,8 +320,8 @@ alerts: setup-prometheus ## alert rules and dashboard against a real Prometheus:
 	$(TEST) -count=1 -v -timeout 10m -tags alerts ./tests/alerts
 
 .PHONY: browser
-browser: build setup-browser ## the waiting page in a real Chromium
-	cd tests/browser && HEADGATE=$(CURDIR)/bin/headgate node --test --test-concurrency=3
+browser: tested setup-browser ## the waiting page in a real Chromium
+	cd tests/browser && HEADGATE='$(TESTED)' node --test --test-concurrency=3
 
 .PHONY: sim
 sim: ## headgate beside eight models of what others do, and a page with plots: bin/report.html
@@ -317,6 +339,7 @@ soak: setup ## the long rest: 10,000 visitors, 100 kills, an hour with kills, 10
 	$(MAKE) acme
 	$(MAKE) origins
 	$(MAKE) terraform
+	$(MAKE) edges-traefik
 	$(MAKE) real SHORT=
 	$(MAKE) cluster
 	$(TEST) -count=1 -v -timeout 40m -tags cluster -run TestQueuesKillAny ./tests/cluster -jobs 1000000 \
@@ -410,6 +433,8 @@ setup-edges:
 	@$(apt); \
 	missing=(); \
 	for program in nginx haproxy caddy; do command -v $$program >/dev/null || missing+=($$program); done; \
+	command -v apache2 >/dev/null || missing+=(apache2-bin); \
+	[ -e /usr/share/lua/5.3/socket.lua ] || missing+=(lua-socket); \
 	python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip); \
 	if [ $${#missing[@]} -gt 0 ]; then \
 		apt "$${missing[@]}"; \
@@ -424,6 +449,26 @@ setup-edges:
 			-r tests/edges/requirements.txt; \
 		touch bin/edges/installed; \
 	fi
+
+# Traefik is built from the source of its module, without its dashboard: go install refuses a module
+# with replace lines.
+TRAEFIK     := $(CURDIR)/bin/edges/traefik
+TRAEFIK_AT  := github.com/traefik/traefik/v3@v3.6.12
+TRAEFIK_SUM := h1:6pe4s7aaDTQs+AsF7KP3sM/xnq7zOVvibRQe5tw9eFo=
+
+.PHONY: setup-traefik
+setup-traefik:
+	@if [ -x '$(TRAEFIK)' ] && [ "$$(cat '$(TRAEFIK).pinned' 2>/dev/null)" = '$(TRAEFIK_SUM)' ]; then exit; fi; \
+	module=$$($(GO) mod download -json $(TRAEFIK_AT)); \
+	field() { sed -n 's/.*"'"$$1"'": "\(.*\)".*/\1/p' <<<"$$module"; }; \
+	if [ "$$(field Sum)" != '$(TRAEFIK_SUM)' ]; then \
+		echo "$(TRAEFIK_AT) has the checksum $$(field Sum), not the pinned $(TRAEFIK_SUM): not built" >&2; exit 1; \
+	fi; \
+	source=$$(mktemp -d); trap 'rm -rf "$$source"' EXIT; \
+	cp -r "$$(field Dir)/." "$$source"; chmod -R u+w "$$source"; \
+	mkdir -p "$$source/webui/static" bin/edges; touch "$$source/webui/static/empty"; \
+	$(GO) build -C "$$source" -trimpath -ldflags '-s -w' -o '$(TRAEFIK)' ./cmd/traefik; \
+	echo '$(TRAEFIK_SUM)' >'$(TRAEFIK).pinned'
 
 # Flask is installed beside, of the versions that are written down.
 .PHONY: setup-origins
@@ -445,6 +490,12 @@ setup-origins:
 		[ package-lock.json -nt node_modules/.package-lock.json ]; then \
 		npm ci --no-audit --no-fund --loglevel=error </dev/null; \
 	fi
+
+.PHONY: setup-python
+setup-python:
+	@$(apt); \
+	command -v python3 >/dev/null || apt python3; \
+	python3 -c 'import ensurepip' 2>/dev/null || apt python3-venv
 
 .PHONY: setup-browser
 setup-browser:

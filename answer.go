@@ -276,6 +276,9 @@ type answer struct {
 	way    way
 }
 
+// InSession reports whether the request belongs to a session.
+func (a *answer) InSession() bool { return a.room != nil }
+
 // SessionName returns the id of the request's session, for the key of a limit, or "" if it belongs to
 // none.
 func (a *answer) SessionName() string {

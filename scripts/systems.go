@@ -18,8 +18,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 )
 
 // A source is a package as go list describes it.
@@ -39,22 +37,16 @@ type system struct {
 }
 
 func main() {
-	var failed atomic.Bool
-	var all sync.WaitGroup
+	code := 0
 	for _, name := range os.Args[1:] {
-		all.Go(func() {
-			goos, arch, _ := strings.Cut(name, "/")
-			s := &system{goos, arch, token.NewFileSet(), map[string]*types.Package{"unsafe": types.Unsafe}}
-			if err := s.check(); err != nil {
-				fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
-				failed.Store(true)
-			}
-		})
+		goos, arch, _ := strings.Cut(name, "/")
+		s := &system{goos, arch, token.NewFileSet(), map[string]*types.Package{"unsafe": types.Unsafe}}
+		if err := s.check(); err != nil {
+			fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+			code = 1
+		}
 	}
-	all.Wait()
-	if failed.Load() {
-		os.Exit(1)
-	}
+	os.Exit(code)
 }
 
 // check reads the packages in the order in which go list gives them: each after its imports.

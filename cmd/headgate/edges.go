@@ -20,7 +20,8 @@ needs decide.listen, or envoy.decide for envoy. docs/edges.md explains it.
   headgate edges haproxy --config headgate.yaml > haproxy.cfg
   headgate edges haproxy-lua --config headgate.yaml > headgate.lua
 
-  PROXY          caddy, envoy, haproxy, nginx; haproxy-lua: its script
+  PROXY          apache, caddy, envoy, haproxy, nginx, traefik;
+                 apache-lua, haproxy-lua: their scripts
   --config FILE  the configuration of headgate
 `
 

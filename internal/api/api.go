@@ -73,6 +73,8 @@ type Process interface {
 	Cluster(ctx context.Context) (Cluster, error)
 	// EndSession ends a session of a room, if it has not ended. It returns ErrNoRoom or ErrNoPass.
 	EndSession(ctx context.Context, room string, v SessionRequest) (ended bool, err error)
+	// ReportOrigin notes that the origin of a room is up, or down for a time. It returns ErrNoRoom.
+	ReportOrigin(room string, up bool, lasts time.Duration) error
 	// About describes the process itself.
 	About() About
 }

@@ -162,6 +162,7 @@ read room      GET /v1/rooms/{name}/tickets/{id}
 write room     PATCH /v1/rooms/{name}
 pass room      POST /v1/rooms/{name}/passes/complete
 pass room      POST /v1/rooms/{name}/passes/abandon
+pass room      POST /v1/rooms/{name}/origin
 read queue     GET /v1/queues/{name}
 read queue     GET /v1/queues/{name}/dead
 put queue      POST /v1/queues/{name}/jobs

@@ -29,7 +29,7 @@ const (
 	scopeRead  = "read"
 	scopeWrite = "write"
 	scopePut   = "put"  // puts jobs into queues: not a change, so not in the audit log
-	scopePass  = "pass" // completes and abandons sessions; like put, not in the audit log
+	scopePass  = "pass" // what a site's own backend says; like put, not in the audit log
 )
 
 const (

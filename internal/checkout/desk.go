@@ -92,6 +92,10 @@ func (d *Handler) Inside(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		delete(r.Header, PassHeader)
 		delete(r.Header, "Headgate_pass") // CGI and WSGI cannot distinguish it
+		if !d.cfg.Pass && d.cfg.Warn == 0 {
+			next.ServeHTTP(w, r)
+			return
+		}
 		s, ok := headgate.SessionOf(w)
 		if d.cfg.Warn > 0 {
 			if own, _ := d.cfg.Places.Own(r); own == "session" { // a POST uses the session

@@ -21,6 +21,7 @@ import (
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/hint"
+	"github.com/headgate/headgate/internal/route"
 )
 
 //go:embed *.txtar headgate.lua
@@ -37,7 +38,8 @@ var files embed.FS
 // text/template would keep every exported method of the program alive: 6 MB.
 var kinds = map[string]string{
 	"nginx": "nginx.txtar", "caddy": "caddy.txtar", "haproxy": "haproxy.txtar",
-	"haproxy-lua": "headgate.lua", "envoy": "envoy.txtar",
+	"haproxy-lua": "headgate.lua", "envoy": "envoy.txtar", "apache": "apache.txtar",
+	"apache-lua": "apache-lua.txtar", "traefik": "traefik.txtar",
 }
 
 // Kinds returns the proxies that Write knows, sorted.
@@ -45,7 +47,8 @@ func Kinds() []string { return slices.Sorted(maps.Keys(kinds)) }
 
 // A plan is what a proxy has to be told.
 type plan struct {
-	listen, decide, envoy string // addresses of headgate
+	listen, decide, envoy string   // addresses of headgate
+	cookies               []string // names, of all rooms
 	hosts                 []host
 	origins               []origin
 }
@@ -134,7 +137,8 @@ func (f *form) main(p *plan) string {
 	envoy, envoyPort, _ := net.SplitHostPort(p.envoy)
 	return f.fill("main", "origins", origins.String(), "hosts", hosts.String(), "choices", p.choices(),
 		"listen", p.listen, "decide", p.decide, "listen host", near, "listen port", nearPort,
-		"envoy host", envoy, "envoy port", envoyPort)
+		"envoy host", envoy, "envoy port", envoyPort,
+		"any host", p.anyHost(), "cookies", strings.Join(p.cookies, ", "))
 }
 
 func (f *form) host(h host, p *plan) string {
@@ -144,11 +148,16 @@ func (f *form) host(h host, p *plan) string {
 		if _, ok := f.sections["root"]; ok && r.path == "/" {
 			section = "root"
 		}
-		rooms.WriteString(f.origin(section, r.origin, "path", r.path, "match", match(f.kind, r.path),
-			"number", strconv.Itoa(i)))
+		rooms.WriteString(f.origin(section, r.origin, "path", r.path, "match", match(f.kind, h.name, r.path),
+			"number", strconv.Itoa(i), "host", h.name, "priority", strconv.Itoa(priority(h.name, r.path))))
 	}
 	name, isDefault := h.name, ""
-	if name == "" {
+	switch {
+	case f.kind == "apache" && name != "":
+		name = "ServerName " + name
+	case f.kind == "apache":
+		name = "ServerAlias *"
+	case name == "":
 		name, isDefault = map[string]string{"nginx": "_", "envoy": `"*"`}[f.kind], " default_server"
 	}
 	return f.fill("host", "rooms", rooms.String(), "host", name, "default", isDefault, "room", h.rooms[0].name,
@@ -165,14 +174,18 @@ func (f *form) origin(section string, o origin, pairs ...string) string {
 		"addr", o.addr(), "scheme", o.scheme, "hostname", o.hostname, "port", o.port, "url", o.url())...)
 }
 
-// match returns how a proxy writes that a path is p or below. nginx compares the decoded path, and
-// only to choose the upstream: headgate decides on the bytes.
-func match(kind, p string) string {
+// match returns how a proxy writes that a path of a host is p or below. Most compare the decoded path,
+// and only to choose the upstream: headgate decides on the bytes.
+func match(kind, host, p string) string {
 	switch {
+	case kind == "traefik":
+		return traefikRule(host, p)
 	case kind == "nginx" && p == "/":
 		return p
 	case kind == "nginx":
 		return `~* "^` + regexp.QuoteMeta(p) + `(/|$)"`
+	case kind == "apache":
+		return `"(?i)^` + regexp.QuoteMeta(p) + `(/|$)"`
 	case p == "/":
 		return `{prefix: "/"}`
 	}
@@ -211,6 +224,8 @@ func planOf(kind string, c *config.Config) (*plan, error) {
 			o = originOf(r.Name, r.Origin)
 			known[key], p.origins = o, append(p.origins, o)
 		}
+		plain, secure := route.CookieNames(r.Name, r.CookieSuffix, true)
+		p.cookies = append(p.cookies, plain[0], secure[0])
 		hosts[r.Host] = append(hosts[r.Host], room{r.Name, r.Path, o})
 		for _, x := range r.AdditionalRoutes {
 			hosts[x.Host] = append(hosts[x.Host], room{r.Name, x.Path, o})

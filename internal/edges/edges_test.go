@@ -37,7 +37,7 @@ func TestTheDocsShowWhatIsWritten(t *testing.T) {
 	const rooms = `  - {name: shop, host: shop.example, origin: "http://127.0.0.1:3000", total_active_users: 200, new_users_per_minute: 200}
 `
 	for kind, language := range map[string]string{"nginx": "nginx", "caddy": "caddy", "haproxy": "haproxy",
-		"haproxy-lua": "lua", "envoy": "yaml"} {
+		"haproxy-lua": "lua", "envoy": "yaml", "apache": "apache", "apache-lua": "lua", "traefik": "yaml"} {
 		got := write(t, kind, head+rooms)
 		if !strings.Contains(string(docs), "\n```"+language+"\n"+got+"```\n") {
 			t.Errorf("%s is not in docs/edges.md:\n%s", kind, got)
@@ -60,6 +60,11 @@ func TestSeveralRooms(t *testing.T) {
 		"envoy": {`{match: {path_separated_prefix: "/tickets", case_sensitive: false}, route: {cluster: tickets, timeout: 0s}}
                         - {match: {prefix: "/"}`,
 			`domains: ["*"]`, "sni: tickets.internal"},
+		"apache": {`ProxyPassMatch "(?i)^/tickets(/|$)" "https://tickets.internal:443" nocanon upgrade=websocket
+    ProxyPass "/" "http://127.0.0.1:3000/"`, "SSLProxyEngine On", "ServerName shop.example", "ServerAlias *"},
+		"traefik": {"rule: Host(`shop.example`) && PathRegexp(`(?i)^/tickets(/|$)`)\n      priority: 5008\n",
+			"rule: Host(`shop.example`)\n      priority: 5001\n", "rule: PathPrefix(`/`)\n      priority: 1\n",
+			"        (PathRegexp(`/\\.headgate/`)", `{url: "https://tickets.internal:443"}`, "__Host-__cfwaitingroom_rest"},
 	} {
 		got := write(t, kind, head+rooms)
 		for _, part := range want {
@@ -72,7 +77,7 @@ func TestSeveralRooms(t *testing.T) {
 
 func TestWhatCannotBeWritten(t *testing.T) {
 	for kind, text := range map[string]string{
-		"apache2": head + "  - {name: shop, origin: http://127.0.0.1:3000, total_active_users: 1, new_users_per_minute: 1}\n",
+		"varnish": head + "  - {name: shop, origin: http://127.0.0.1:3000, total_active_users: 1, new_users_per_minute: 1}\n",
 		"nginx":   "rooms:\n  - {name: shop, origin: http://127.0.0.1:3000, total_active_users: 1, new_users_per_minute: 1}\n",
 		"envoy":   "rooms:\n  - {name: shop, origin: http://127.0.0.1:3000, total_active_users: 1, new_users_per_minute: 1}\n",
 		"haproxy": head + "  - {name: shop, path: /sale*, origin: http://127.0.0.1:3000, total_active_users: 1, new_users_per_minute: 1}\n",

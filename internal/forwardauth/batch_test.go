@@ -35,8 +35,7 @@ func FuzzBatch(f *testing.F) {
 						t.Errorf("%s: %q", name, values)
 					}
 				}
-				Admitted(func(http.ResponseWriter) bool { return true },
-					func(*http.Request) string { return "/" }).ServeHTTP(w, r)
+				Admitted(func(*http.Request) string { return "/" }).ServeHTTP(inSession{w}, r)
 			})}
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("POST", "/batch", strings.NewReader(string(body))))
@@ -68,3 +67,8 @@ func FuzzBatch(f *testing.F) {
 		}
 	})
 }
+
+// inSession is the answer of a room to a request of a session.
+type inSession struct{ http.ResponseWriter }
+
+func (inSession) InSession() bool { return true }

@@ -96,7 +96,7 @@ var forms = []struct {
 	{"/connect", form{forwarded, true, true}},
 }
 
-// ServeHTTP implements http.Handler.
+// ServeHTTP implements http.Handler. It changes r into the visitor's request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !h.Trusts(r) {
 		say(w, http.StatusForbidden, "Only proxies in trusted_proxies may ask here. "+
@@ -108,8 +108,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if !ok || rest != "" && (rest[0] != '/' || f.path != "/envoy") {
 			continue
 		}
-		asked, err := f.request(r)
-		if err != nil {
+		if err := f.become(r); err != nil {
 			say(w, http.StatusBadRequest, "headgate cannot decide: "+err.Error()+".")
 			return
 		}
@@ -120,7 +119,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case f.relays:
 			next = h.Relay
 		}
-		judge(&verdict{ResponseWriter: w, relays: f.relays, connects: f.connects, asked: asked}, next)
+		judge(&verdict{ResponseWriter: w, relays: f.relays, connects: f.connects, asked: r}, next)
 		return
 	}
 	switch r.URL.Path {
@@ -149,31 +148,30 @@ func say(w http.ResponseWriter, code int, text string) {
 	io.WriteString(w, text+"\n")
 }
 
-// request returns the visitor's request.
-func (f *form) request(r *http.Request) (*http.Request, error) {
+// become turns a question into the visitor's request.
+func (f *form) become(r *http.Request) error {
 	method, host, proto, uri, err := f.target(r)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	u, err := Target(uri)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	q := r.Clone(r.Context())
-	q.Method, q.Host, q.URL, q.RequestURI = method, host, u, uri
+	r.Method, r.Host, r.URL, r.RequestURI = method, host, u, uri
 	if !f.connects {
-		q.Body, q.ContentLength, q.TransferEncoding = http.NoBody, 0, nil
+		r.Body, r.ContentLength, r.TransferEncoding = http.NoBody, 0, nil
 	}
-	for name := range q.Header {
+	for name := range r.Header {
 		if wire.OverridesURL(name) || name == "X-Original-Method" || name == "X-Forwarded-Method" ||
 			name == "X-Forwarded-Host" || name == "X-Forwarded-Uri" || name == "X-Forwarded-Proto" {
-			delete(q.Header, name)
+			delete(r.Header, name)
 		}
 	}
 	if proto != "" {
-		q.Header["X-Forwarded-Proto"] = []string{proto}
+		r.Header["X-Forwarded-Proto"] = []string{proto}
 	}
-	return q, nil
+	return nil
 }
 
 // Target parses the visitor's target as net/http parses that of a request line.
@@ -298,11 +296,10 @@ func (v *verdict) FlushError() error {
 }
 
 // Admitted answers the question about a request that a room lets in. It takes the place of the
-// origin. inside reports whether the request belongs to a session. local returns the value of
-// LocalHeader, "" for none; it is nil for proxies.
-func Admitted(inside func(http.ResponseWriter) bool, local func(*http.Request) string) http.Handler {
+// origin. local returns the value of LocalHeader, "" for none; it is nil for proxies.
+func Admitted(local func(*http.Request) string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h, in := w.Header(), inside(w)
+		h, in := w.Header(), wire.InSession(w)
 		switch {
 		case in:
 			h[AdmittedHeader] = session

@@ -38,6 +38,7 @@ func waiters() map[string]string {
 		"internal/quota/kept.go":              "keepCopies waits for its writer, Run for what erases",
 		"internal/quota/usage.go":             "uses waits for all that it asks",
 		"internal/rules/crawler.go":           "Run waits for all that look up",
+		"internal/forwardauth/serve.go":       "Serve waits for all connections",
 		"internal/unary/serve.go":             "Serve waits for all connections",
 		"internal/unary/call.go":              "serve waits for the connection's workers",
 		"internal/unary/stream.go":            "serve waits for the connection's handlers",

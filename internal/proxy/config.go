@@ -73,6 +73,10 @@ type Config struct {
 	// because each request is a copy. Nil: none.
 	Around func(next http.RoundTripper) http.RoundTripper
 
+	// Watch makes Run connect to an origin that is up, too: another proxy forwards to it. Until such a
+	// connection has succeeded once, a failed one says nothing.
+	Watch bool
+
 	// OnHealth is called by Run when the origin goes down and when it is up again: one call at a
 	// time, in order. A change that is reversed before its call is left out.
 	OnHealth func(up bool)

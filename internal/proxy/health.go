@@ -31,6 +31,8 @@ type health struct {
 	onChange func(up bool)
 	every    time.Duration
 	probe    func(context.Context, state) error
+	connect  func(context.Context) error // of an origin that is up; nil: requests show enough
+	met      bool                        // connect has succeeded
 
 	host  atomic.Pointer[string] // host of an answered request, for use in probes
 	doubt atomic.Pointer[string] // host of a request that broke off, for Run to check; nil: none
@@ -64,12 +66,18 @@ func (h *health) run(ctx context.Context) error {
 				again = time.After(h.every) // visitors who break connections must not cause more probes
 				continue
 			}
+			var watch <-chan time.Time
+			if h.connect != nil {
+				watch = time.After(h.pause())
+			}
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
 			case <-h.wake:
 			case <-again:
 				again = nil
+			case <-watch:
+				h.watch(ctx)
 			}
 			continue
 		}
@@ -78,13 +86,30 @@ func (h *health) run(ctx context.Context) error {
 			return ctx.Err()
 		case <-h.wake:
 			continue
-		// Jitter, so that the workers of a cluster do not probe in step.
-		case <-time.After(h.every*3/4 + rand.N(h.every/2+1)):
+		case <-time.After(h.pause()):
 		}
 		if h.probe(ctx, now) == nil {
 			h.doubt.Store(nil)
 			h.set(up)
 		}
+	}
+}
+
+// pause returns the time until the next probe. It has jitter, so that the workers of a cluster do not
+// probe in step.
+func (h *health) pause() time.Duration { return h.every*3/4 + rand.N(h.every/2+1) }
+
+// watch connects to an origin that is up. An origin that was never reached from here is not judged:
+// the proxy that forwards may reach it all the same.
+func (h *health) watch(ctx context.Context) {
+	since := h.answers.Load()
+	ctx, stop := context.WithTimeout(ctx, probeTimeout)
+	defer stop()
+	switch err := h.connect(ctx); {
+	case err == nil:
+		h.met = true
+	case h.met && !errors.Is(ctx.Err(), context.Canceled):
+		h.failed(refused, since)
 	}
 }
 

@@ -79,9 +79,19 @@ func New(cfg Config) (*Proxy, error) {
 		p.onError = plainError
 	}
 	p.health = newHealth(cfg.OnHealth, limit(cfg.ProbeEvery, time.Second))
-	dial := p.health.watchDial(dialer(&cfg))
+	plain := dialer(&cfg)
+	dial := p.health.watchDial(plain)
 	p.transport = newTransport(&cfg, dial)
 	p.health.probe = prober(&origin, dial, p.transport, p.health.hosts)
+	if addr := dialAddr(&origin); cfg.Watch {
+		p.health.connect = func(ctx context.Context) error {
+			conn, err := plain(ctx, "tcp", addr)
+			if err != nil {
+				return err
+			}
+			return conn.Close()
+		}
+	}
 	carrier := http.RoundTripper(p.transport)
 	if cfg.Around != nil {
 		carrier = cfg.Around(carrier)

@@ -77,9 +77,9 @@ func Of(node, secret string) Subjects {
 			"global.at.*", "global.chart.*", "global.uses.*", "global.pass.*", "limit-at-home",
 			"limits-known.*", "analytics.*", "session.>", "queue.>",
 			"records", "logs", "sealing"), // of the store nodes, which check each question
-			all(tell, append(own, "workers", "live", "limit", "rooms", "made", "queue.>")...)),
+			all(tell, append(own, "workers", "live", "limit", "rooms", "made", "origin", "queue.>")...)),
 		Subscribe: slices.Concat([]string{Inbox(secret) + ".>"}, all(ask, served...), all(tell,
-			append(own, "members", "workers", "recall.>", "state.>", "live", "limit", "rooms", "made",
+			append(own, "members", "workers", "recall.>", "state.>", "live", "limit", "rooms", "made", "origin",
 				"limits.chart", "limits.recall", "global.chart", "global.recall", "home", "queue.>")...)),
 	}
 }

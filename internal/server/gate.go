@@ -92,7 +92,7 @@ func (s *Server) openGate(
 	ctx context.Context, all *config.Config, now *config.Room, x *want,
 ) (*gate, error) {
 	g := &gate{file: x.room, now: *now, look: x.look, made: x.made, ended: &endings{},
-		origin: &originCounts{}, broken: &brokenAnswers{}}
+		origin: &originCounts{}, broken: &brokenAnswers{}, state: &originState{}}
 	rc, err := s.roomConfig(all, now)
 	if err != nil {
 		return nil, err
@@ -101,6 +101,7 @@ func (s *Server) openGate(
 	if g.room, err = headgate.OpenRoom(ctx, rc); err != nil {
 		return nil, err
 	}
+	g.state.set = g.room.SetOriginUp
 	if err = s.connect(g, all); err != nil {
 		s.shut(g)
 		return nil, err
@@ -120,14 +121,14 @@ func (s *Server) shut(g *gate) {
 
 // connect gives a gate a new proxy to its origin.
 func (s *Server) connect(g *gate, all *config.Config) (err error) {
-	room, name := g.room, g.file.Name
+	name := g.file.Name
 	g.proxy, err = proxy.New(proxy.Config{
 		Origin: g.file.Origin, Trusted: all.TrustedProxies, StripCookiePrefix: "__cfwaitingroom",
 		KeepCommands: g.made.obeys(), Log: s.log, OnAnswer: g.origin.add, Around: s.around(),
-		Dial: s.machine.Dial,
+		Dial: s.machine.Dial, Watch: all.Asked(),
 		OnHealth: func(up bool) {
 			s.log.Warn("origin changed", "room", name, "up", up)
-			room.SetOriginUp(up)
+			g.state.probed(up)
 		},
 		OnError: func(w http.ResponseWriter, r *http.Request, err error) {
 			s.originError(name, g.broken, w, r, err)
@@ -151,13 +152,9 @@ func (s *Server) assemble(g *gate) {
 	}
 	g.handler, g.preflight = chain(forwards, g.proxy), nil
 	if s.cfg.Asked() {
-		inside := func(w http.ResponseWriter) bool {
-			_, inside := headgate.SessionOf(w)
-			return inside
-		}
-		proxy := forwardauth.Admitted(inside, nil)
+		proxy := forwardauth.Admitted(nil)
 		g.relay, g.check = chain(relays, proxy), chain(checks, proxy)
-		connector := forwardauth.Admitted(inside, func(r *http.Request) string { return s.local(g, r) })
+		connector := forwardauth.Admitted(func(r *http.Request) string { return s.local(g, r) })
 		g.connect = preflightsBy(chain(forwards, connector), chain(relays, connector))
 		g.renew = sessionsOnly(g.room, chain(checks, connector))
 	}

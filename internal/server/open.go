@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/certs"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/control"
+	"github.com/headgate/headgate/internal/forwardauth"
 	"github.com/headgate/headgate/internal/guard"
 	"github.com/headgate/headgate/internal/node"
 	"github.com/headgate/headgate/internal/pages"
@@ -161,10 +162,8 @@ func (s *Server) Run(ctx context.Context) error {
 	public := s.httpServer(s.plainHTTP(rooms))
 	admin := s.httpServer(guard.Handler(s.board.Handler(), s.pace))
 	secure := s.secureServer(rooms) // nil without tls
-	var asks *http.Server
 	if s.asks != nil {
-		asks = s.httpServer(guard.Handler(s.decide(), s.pace))
-		wg.Go(func() { fail(serveOn(asks, s.asks)) })
+		wg.Go(func() { fail(forwardauth.Serve(work, s.conns.Listen(s.asks), s.decide(), s.log)) })
 	}
 	engine, stopEngine := context.WithCancel(context.WithoutCancel(work))
 	var state sync.WaitGroup
@@ -174,6 +173,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer unfollow()
 	wg.Go(func() { fail(s.followChanges(follow)) })
 	wg.Go(func() { fail(s.limits.Follow(follow)) })
+	wg.Go(func() { fail(s.hearReports(work)) })
 	sharing := control.NewSharing(s.node, s.changes, s.limits.Limits, s.fileRooms, s.log)
 	wg.Go(func() { fail(sharing.Run(work)) })
 	wg.Go(func() { fail(s.followRooms(follow)) })
@@ -202,7 +202,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.delay(work)
 	drain, cancel := context.WithTimeout(context.Background(), drainFor)
 	defer cancel()
-	drainAll(drain, public, secure, asks) // cuts off downloads that are still running then
+	drainAll(drain, public, secure) // cuts off downloads that are still running then
 	err := context.Cause(work)
 	unfollow() // a follower holds the turn for as long as the store does not answer
 	ended.Wait()

@@ -168,8 +168,8 @@ func secure(trusted []netip.Prefix, c config.CookieSecure) func(*http.Request) b
 		case c == config.CookieSecureAlways || r.TLS != nil:
 			return true
 		}
-		proto := r.Header.Get("X-Forwarded-Proto")
-		return strings.EqualFold(proto, "https") && fromTrusted(r, trusted)
+		proto := r.Header.Get("X-Forwarded-Proto") // wss: Traefik, of a WebSocket
+		return (strings.EqualFold(proto, "https") || strings.EqualFold(proto, "wss")) && fromTrusted(r, trusted)
 	}
 }
 

@@ -246,6 +246,7 @@ type gate struct {
 	cors      *cors.Policy // nil: preflights go to the origin
 	ended     *endings
 	origin    *originCounts
+	state     *originState
 	broken    *brokenAnswers
 
 	runs, probes *task // Run of the room and of the proxy

@@ -17,6 +17,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -651,3 +652,18 @@ func (p *pipes) Accept() (net.Conn, error) {
 
 func (p *pipes) Close() error   { p.once.Do(func() { close(p.gone) }); return nil }
 func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 443} }
+
+// TestAWebSocketOverTLSHasItsVisitorsCookie: Traefik sends X-Forwarded-Proto: wss. Over http the cookie
+// has another name.
+func TestAWebSocketOverTLSHasItsVisitorsCookie(t *testing.T) {
+	isSecure := secure([]netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, "auto")
+	for proto, want := range map[string]bool{"https": true, "wss": true, "WSS": true, "http": false, "ws": false, "": false} {
+		r := httptest.NewRequest("GET", "http://shop.example/chat", nil)
+		r.Header.Set("X-Forwarded-Proto", proto)
+		for peer, trusted := range map[string]bool{"192.0.2.1:1": true, "198.51.100.1:1": false} {
+			if r.RemoteAddr = peer; isSecure(r) != (want && trusted) {
+				t.Errorf("%s of %s: %v", proto, peer, !want)
+			}
+		}
+	}
+}

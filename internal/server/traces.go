@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/traces"
+	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/ratelimit"
 )
 
@@ -44,7 +44,7 @@ func (s *Server) around() func(http.RoundTripper) http.RoundTripper {
 
 // passedAs returns how a request passed a room.
 func passedAs(w http.ResponseWriter) string {
-	if _, inside := headgate.SessionOf(w); inside {
+	if wire.InSession(w) {
 		return "active"
 	}
 	return "bypass" // excluded, suspended, in shadow mode or by a rule

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"github.com/headgate/headgate/internal/guard"
 )
 
 // Serve answers calls on lis until ctx ends, and then closes lis. It then accepts no new calls,
@@ -28,7 +30,7 @@ func (s *server) serve(ctx context.Context, lis net.Listener) error {
 	s.soft, s.hard = ctx, hard
 	defer context.AfterFunc(ctx, func() { lis.Close() })()
 	var all sync.WaitGroup
-	err := accept(ctx, lis, func(nc net.Conn) {
+	err := guard.Accept(ctx, lis, func(nc net.Conn) {
 		giveBack := s.places.take(nc.RemoteAddr())
 		if giveBack == nil {
 			refuse(nc)
@@ -48,28 +50,6 @@ func (s *server) serve(ctx context.Context, lis net.Listener) error {
 	}
 	all.Wait()
 	return err
-}
-
-// accept accepts connections until the listener is closed.
-func accept(ctx context.Context, lis net.Listener, start func(net.Conn)) error {
-	const shortest, longest = 5 * time.Millisecond, time.Second // chosen, as in net/http
-	for pause := shortest; ; {
-		nc, err := lis.Accept()
-		if err == nil {
-			pause = shortest
-			start(nc)
-			continue
-		}
-		// Too many files are open; some will be closed.
-		if e, ok := err.(interface{ Temporary() bool }); !ok || !e.Temporary() || ctx.Err() != nil {
-			return err
-		}
-		select {
-		case <-time.After(pause):
-			pause = min(2*pause, longest)
-		case <-ctx.Done():
-		}
-	}
 }
 
 // refuse tells a client why its connection is closed. It never blocks: the data fits into the send

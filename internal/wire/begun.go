@@ -17,6 +17,20 @@ type Begun struct {
 // Unwrap lets http.ResponseController flush and hijack.
 func (b *Begun) Unwrap() http.ResponseWriter { return b.ResponseWriter }
 
+// InSession reports whether a request that a room lets in belongs to a session.
+func InSession(w http.ResponseWriter) bool {
+	for {
+		switch x := w.(type) {
+		case interface{ InSession() bool }:
+			return x.InSession()
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = x.Unwrap()
+		default:
+			return false
+		}
+	}
+}
+
 // Once calls On.Begin if it has not been called yet.
 func (b *Begun) Once() {
 	if !b.done {

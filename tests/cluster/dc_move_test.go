@@ -89,8 +89,11 @@ func testSitesMoveLost(t *testing.T) {
 			return most("until Anywhere lives in lhr, ms", int(took.Milliseconds()),
 				int(movedIn.Milliseconds()), "")
 		},
-		func(r *run) judge.Figure { // two thirds are lent, and go on as a minute ago, the pause included
-			return r.fewestTaken(moved+st.plan.session+rightIn, aLine, st.plan.total*3/10)
+		// Two thirds are lent, and go on as a minute ago, the pause included: its hole comes again.
+		// How deep it is depends on who came in which order: 77 to 106 in ten runs. A home that forgets
+		// their loans leaves none.
+		func(r *run) judge.Figure {
+			return r.fewestTaken(moved+st.plan.session+rightIn, aLine, st.plan.total*2/10)
 		},
 		func(r *run) judge.Figure {
 			f := r.fewestTaken(moved+window+2*rightIn, aLine, st.plan.total*6/10)

@@ -3,7 +3,6 @@
 package edges
 
 import (
-	"cmp"
 	"flag"
 	"fmt"
 	"log"
@@ -35,39 +34,47 @@ type places struct {
 }
 
 var kinds = []edge{{"nginx", startNginx}, {"caddy", startCaddy}, {"haproxy", startHAProxy},
-	{"envoy", startEnvoy}}
+	{"envoy", startEnvoy}, {"apache", startApache}}
 
-// blocks returns the code blocks of a language in docs/edges.md, in order, with other addresses.
-func blocks(t *testing.T, language string, addr string, to places) (all []string) {
+// fences are the code blocks of docs/edges.md: the language, and which one of that language.
+var fences = map[string]struct {
+	language string
+	nth      int
+}{"nginx": {"nginx", 0}, "caddy": {"caddy", 0}, "haproxy": {"haproxy", 0}, "haproxy-lua": {"lua", 0},
+	"envoy": {"yaml", 1}, "apache": {"apache", 0}, "apache-lua": {"lua", 1}, "traefik": {"yaml", 2}}
+
+// recipe returns the configuration of a kind of proxy in docs/edges.md, or what headgate writes for
+// to.cfg, with other addresses.
+func recipe(t *testing.T, kind, addr string, to places) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/edges.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	var text string
 	if to.cfg != nil {
 		var b strings.Builder
-		kind := map[string]string{"lua": "haproxy-lua", "yaml": "envoy"}[language]
-		if err := edges.Write(&b, cmp.Or(kind, language), to.cfg); err != nil {
+		if err := edges.Write(&b, kind, to.cfg); err != nil {
 			t.Fatal(err)
 		}
-		block := "\n```" + language + "\n" + b.String() + "\n```\n"
-		text = []byte(block + block)
+		text = b.String()
+	} else {
+		docs, err := os.ReadFile("../../docs/edges.md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := fences[kind]
+		parts := strings.Split(string(docs), "\n```"+f.language+"\n")
+		if len(parts) < f.nth+2 {
+			t.Fatalf("docs/edges.md has no block of %s", kind)
+		}
+		text, _, _ = strings.Cut(parts[f.nth+1], "\n```")
+		text += "\n"
 	}
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := strings.NewReplacer("127.0.0.1:8080", to.listen, "127.0.0.1:8083", to.decide,
+	return strings.NewReplacer("127.0.0.1:8080", to.listen, "127.0.0.1:8083", to.decide,
 		"127.0.0.1:3000", to.origin, "listen 80;", "listen "+addr+";", "bind :80\n", "bind "+addr+"\n",
-		"http://shop.example {", "http://shop.example:"+port+" {", "http://other.example {", "http://other.example:"+port+" {")
-	for _, part := range strings.Split(string(text), "\n```"+language+"\n")[1:] {
-		block, _, _ := strings.Cut(part, "\n```")
-		all = append(all, other.Replace(block)+"\n")
-	}
-	if len(all) == 0 {
-		t.Fatalf("docs/edges.md has no block of %s", language)
-	}
-	return all
+		"<VirtualHost *:80>", "<VirtualHost "+addr+">", "http://shop.example {", "http://shop.example:"+port+" {",
+		"http://other.example {", "http://other.example:"+port+" {").Replace(text)
 }
 
 func write(t *testing.T, dir, name, text string) string {
@@ -117,20 +124,20 @@ func startNginx(t *testing.T, addr string, to places) {
 	}
 	file := write(t, dir, "nginx.conf", "user root;\ndaemon off;\npid "+dir+"/pid;\nerror_log stderr;\n"+
 		"worker_processes 1;\nevents { worker_connections 4096; }\nhttp {\naccess_log off;\n"+temp+
-		blocks(t, "nginx", addr, to)[0]+"}\n")
+		recipe(t, "nginx", addr, to)+"}\n")
 	run(t, dir, addr, "nginx", "-e", "stderr", "-c", file)
 }
 
 func startCaddy(t *testing.T, addr string, to places) {
 	dir := t.TempDir()
-	file := write(t, dir, "Caddyfile", "{\nadmin off\nauto_https off\n}\n"+blocks(t, "caddy", addr, to)[0])
+	file := write(t, dir, "Caddyfile", "{\nadmin off\nauto_https off\n}\n"+recipe(t, "caddy", addr, to))
 	run(t, dir, addr, "caddy", "run", "--adapter", "caddyfile", "--config", file)
 }
 
 func startHAProxy(t *testing.T, addr string, to places) {
 	dir := t.TempDir()
-	write(t, dir, "headgate.lua", blocks(t, "lua", addr, to)[0])
-	run(t, dir, addr, "haproxy", "-q", "-f", write(t, dir, "haproxy.cfg", blocks(t, "haproxy", addr, to)[0]))
+	write(t, dir, "headgate.lua", recipe(t, "haproxy-lua", addr, to))
+	run(t, dir, addr, "haproxy", "-q", "-f", write(t, dir, "haproxy.cfg", recipe(t, "haproxy", addr, to)))
 }
 
 // envoyPath is set by make edges.
@@ -138,7 +145,7 @@ var envoyPath = flag.String("envoy", "envoy", "the Envoy to run")
 
 func startEnvoy(t *testing.T, addr string, to places) {
 	dir := t.TempDir()
-	text := blocks(t, "yaml", addr, to)[1]
+	text := recipe(t, "envoy", addr, to)
 	for port, other := range map[string]string{"80": addr, "3000": to.origin, "8082": to.envoy, "8080": to.listen} {
 		if other == "" {
 			continue
@@ -151,6 +158,44 @@ func startEnvoy(t *testing.T, addr string, to places) {
 	}
 	run(t, dir, addr, *envoyPath, "--use-dynamic-base-id", "--concurrency", "1", "--log-level", "warning",
 		"-c", write(t, dir, "envoy.yaml", text))
+}
+
+func startApache(t *testing.T, addr string, to places) {
+	runApache(t, addr, to, recipe(t, "apache-lua", addr, to))
+}
+
+// runApache starts Apache with a script, or without one.
+func runApache(t *testing.T, addr string, to places, script string) {
+	t.Helper()
+	dir := t.TempDir()
+	if script != "" {
+		write(t, dir, "headgate-apache.lua", script)
+	}
+	run(t, dir, addr, "apache2", "-X", "-f",
+		write(t, dir, "httpd.conf", apacheHead(dir)+"Listen "+addr+"\n"+recipe(t, "apache", addr, to)))
+}
+
+// apacheHead returns what every Apache has around the recipe.
+func apacheHead(dir string) string {
+	head := "ServerRoot " + dir + "\nPidFile pid\nDefaultRuntimeDir " + dir + "\nErrorLog output\nServerName localhost\n"
+	for _, name := range []string{"mpm_event", "authz_core", "proxy", "proxy_http", "lua", "ssl"} {
+		head += "LoadModule " + name + "_module /usr/lib/apache2/modules/mod_" + name + ".so\n"
+	}
+	return head
+}
+
+// traefikPath is set by make edges-traefik.
+var traefikPath = flag.String("traefik", "", "the Traefik to run; none: it is not tested")
+
+func startTraefik(t *testing.T, addr string, to places) {
+	dir := t.TempDir()
+	run(t, dir, addr, *traefikPath, "--entrypoints.web.address="+addr, "--log.level=ERROR",
+		"--global.checknewversion=false", "--providers.file.filename="+
+			write(t, dir, "headgate.yaml", recipe(t, "traefik", addr, to)))
+	yardstick.Await(t, "Traefik has its routers", func() bool {
+		w := world{addr: addr}
+		return !strings.HasPrefix(w.answer(t, "GET /.headgate/served HTTP/1.0\r\nHost: shop.example\r\n\r\n"), "HTTP/1.0 404")
+	})
 }
 
 // world is a headgate beside a proxy.
@@ -166,6 +211,7 @@ func TestMain(m *testing.M) {
 	if addr := os.Getenv("LEAST_HANDLER"); addr != "" {
 		os.Exit(serveLeast(addr))
 	}
+	flag.Parse()
 	os.Exit(buildAndRun(m))
 }
 
@@ -179,6 +225,9 @@ func buildAndRun(m *testing.M) int {
 	cmd := exec.Command("go", "build", "-o", binary, "github.com/headgate/headgate/cmd/headgate")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		log.Fatalf("%v\n%s", err, out)
+	}
+	if *traefikPath != "" {
+		kinds = append(kinds, edge{"traefik", startTraefik})
 	}
 	return m.Run()
 }

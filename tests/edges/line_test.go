@@ -89,11 +89,15 @@ func TestLine(t *testing.T) {
 		w := e.open(t, o.addr(), "total_active_users: 1, new_users_per_minute: 100, session_duration: 2s")
 		a, b := browser{w: w}, browser{w: w}
 		res, body := a.ask(t, "GET", "/tickets?x=1;y")
+		cache, target := "Cache-Control", "/tickets?x=1;y"
+		if e.name == "traefik" { // it cannot change a header of some answers only, and reads ; as &
+			cache, target = "Cdn-Cache-Control", "/tickets?x=1&y"
+		}
 		if res.StatusCode != 200 || body != "the shop\n" || len(res.Header["Set-Cookie"]) != 1 ||
-			!strings.Contains(strings.Join(res.Header["Cache-Control"], ", "), "no-store") {
+			!strings.Contains(strings.Join(res.Header[cache], ", "), "no-store") {
 			t.Fatalf("newcomer: %d %q %v", res.StatusCode, body, res.Header)
 		}
-		if got := o.take(); len(got) != 1 || got[0].RequestURI != "/tickets?x=1;y" {
+		if got := o.take(); len(got) != 1 || got[0].RequestURI != target {
 			t.Errorf("the origin got %v", got)
 		}
 		if res, body = a.ask(t, "GET", "/tickets"); res.StatusCode != 200 || body != "the shop\n" {

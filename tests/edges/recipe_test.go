@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -184,15 +185,61 @@ func TestLargeQuestions(t *testing.T) {
 
 // TestAFailedScriptLetsNobodyIn: HAProxy goes on after an error of a Lua action.
 func TestAFailedScriptLetsNobodyIn(t *testing.T) {
-	o := serveOrigin(t)
-	e := &edge{"haproxy", func(t *testing.T, addr string, to places) {
+	broken := []edge{{"haproxy", func(t *testing.T, addr string, to places) {
 		dir := t.TempDir()
-		write(t, dir, "headgate.lua", strings.Replace(blocks(t, "lua", addr, to)[0], "core.httpclient", "core.nothing", 1))
-		run(t, dir, addr, "haproxy", "-q", "-f", write(t, dir, "haproxy.cfg", blocks(t, "haproxy", addr, to)[0]))
+		write(t, dir, "headgate.lua", strings.Replace(recipe(t, "haproxy-lua", addr, to), "core.httpclient", "core.nothing", 1))
+		run(t, dir, addr, "haproxy", "-q", "-f", write(t, dir, "haproxy.cfg", recipe(t, "haproxy", addr, to)))
+	}}, {"apache", func(t *testing.T, addr string, to places) {
+		runApache(t, addr, to, strings.Replace(recipe(t, "apache-lua", addr, to), "socket.tcp", "socket.nothing", 1))
+	}}, {"apache without its script", func(t *testing.T, addr string, to places) {
+		runApache(t, addr, to, "")
+	}}}
+	for i := range broken {
+		o := serveOrigin(t)
+		w := broken[i].open(t, o.addr(), "total_active_users: 10, new_users_per_minute: 10, closed: true")
+		got := w.answer(t, "GET /checkout HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n")
+		if len(o.take()) > 0 || !strings.HasPrefix(got, "HTTP/1.1 50") {
+			t.Errorf("%s: the origin got the request; %.40q", broken[i].name, got)
+		}
+	}
+}
+
+// TestApacheLetsEverybodyIn: with the line of docs/edges.md, while headgate is down.
+func TestApacheLetsEverybodyIn(t *testing.T) {
+	const line = "    if not status then return true end\n"
+	docs, err := os.ReadFile("../../docs/edges.md")
+	if err != nil || !strings.Contains(string(docs), "`"+strings.TrimSpace(line)+"`") {
+		t.Fatalf("docs/edges.md has another line: %v", err)
+	}
+	o := serveOrigin(t)
+	e := edge{"apache", func(t *testing.T, addr string, to places) {
+		const before = `    if status ~= "204"`
+		runApache(t, addr, to, strings.Replace(recipe(t, "apache-lua", addr, to), before, line+before, 1))
 	}}
 	w := e.open(t, o.addr(), "total_active_users: 10, new_users_per_minute: 10, closed: true")
-	got := w.answer(t, "GET /checkout HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n")
-	if len(o.take()) > 0 || !strings.Contains(got, " 503 ") {
-		t.Errorf("the origin got the request; %.40q", got)
+	visitor := browser{w: w}
+	if res, _ := visitor.ask(t, "GET", "/"); res.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("a closed room: %d", res.StatusCode)
 	}
+	w.headgate.Stop()
+	if res, _ := visitor.ask(t, "GET", "/", "Headgate-Pass", "forged"); res.StatusCode != http.StatusOK {
+		t.Errorf("without headgate: %d", res.StatusCode)
+	}
+	if got := o.take(); len(got) != 1 || got[0].Header["Headgate-Pass"] != nil {
+		t.Errorf("the origin got %v", got)
+	}
+}
+
+// TestRedirectsStayOutside: the clean path of a redirect is one of the host that was asked.
+func TestRedirectsStayOutside(t *testing.T) {
+	each(t, func(t *testing.T, e *edge) {
+		o := serveOrigin(t)
+		w := e.open(t, o.addr(), "total_active_users: 10, new_users_per_minute: 10")
+		for _, target := range []string{"/checkout/..;x/robots.txt", "/robots.txt%20", "/checkout/..%2frobots.txt"} {
+			got := w.answer(t, "GET "+target+" HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n")
+			if _, to, ok := strings.Cut(got, "\r\nLocation: "); ok && !strings.HasPrefix(to, "/") {
+				t.Errorf("%s: %.100q", target, to)
+			}
+		}
+	})
 }

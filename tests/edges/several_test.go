@@ -35,10 +35,12 @@ rooms:
 	}
 	dir := t.TempDir()
 	write(t, dir, "headgate.lua", text("haproxy-lua"))
+	write(t, dir, "headgate-apache.lua", text("apache-lua"))
 	for _, args := range [][]string{
 		{"nginx", "-t", "-e", "stderr", "-c", write(t, dir, "nginx.conf", "pid "+dir+"/pid;\nevents {}\nhttp {\n"+text("nginx")+"}\n")},
 		{"caddy", "validate", "--adapter", "caddyfile", "--config", write(t, dir, "Caddyfile", text("caddy"))},
 		{"haproxy", "-c", "-f", write(t, dir, "haproxy.cfg", text("haproxy"))},
+		{"apache2", "-t", "-f", write(t, dir, "httpd.conf", apacheHead(dir)+text("apache"))},
 		{*envoyPath, "--mode", "validate", "-c", write(t, dir, "envoy.yaml", text("envoy"))},
 	} {
 		cmd := exec.Command(args[0], args[1:]...)

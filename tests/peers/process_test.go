@@ -21,8 +21,8 @@ import (
 // time until it is ready, its size and its memory when idle.
 func TestProcess(t *testing.T) {
 	bin := filepath.Join(t.TempDir(), "headgate")
-	build := exec.Command("go", "build", "-trimpath", "-tags", "grpcnotrace", "-ldflags=-s", "-o", bin,
-		"../../cmd/headgate") // as make build does
+	build := exec.Command("go", "build", "-tags", "grpcnotrace", "-ldflags=-s", "-o", bin,
+		"../../cmd/headgate") // as make build does, but for -trimpath
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -2,18 +2,123 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/pages"
 	"github.com/headgate/headgate/internal/proxy"
 )
+
+// originName is the name under which nodes tell each other what a monitor has reported.
+const originName = "origin"
+
+// An originState is what probes and monitors say about the origin of a room.
+type originState struct {
+	set func(up bool)
+
+	mu       sync.Mutex
+	silent   bool      // no connection, or no answer
+	reported time.Time // a monitor has reported it down until then
+	lapse    *time.Timer
+}
+
+// probed notes what requests and probes show.
+func (o *originState) probed(up bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.silent = !up
+	o.apply()
+}
+
+// report notes what a monitor says. Its "down" lapses, so that a monitor that dies holds nobody back
+// for ever.
+func (o *originState) report(up bool, lasts time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.reported = time.Time{}
+	if !up {
+		o.reported = time.Now().Add(lasts)
+		if o.lapse == nil {
+			o.lapse = time.AfterFunc(lasts, func() {
+				o.mu.Lock()
+				defer o.mu.Unlock()
+				o.apply()
+			})
+		} else {
+			o.lapse.Reset(lasts)
+		}
+	}
+	o.apply()
+}
+
+func (o *originState) apply() { o.set(!o.silent && !time.Now().Before(o.reported)) }
+
+// An originReport is what nodes tell each other.
+type originReport struct {
+	Room    string `json:"room"`
+	Up      bool   `json:"up"`
+	Seconds int    `json:"seconds"`
+}
+
+// ReportOrigin implements api.Process. Other nodes of the data center learn of it by a message that
+// may be lost: monitors report again and again.
+func (s *Server) ReportOrigin(room string, up bool, lasts time.Duration) error {
+	x := originReport{room, up, int(lasts / time.Second)}
+	if !s.takeReport(&x) {
+		return api.ErrNoRoom
+	}
+	if s.node.Bus == nil {
+		return nil
+	}
+	msg, err := json.Marshal(&x)
+	if err == nil {
+		err = s.node.Bus.Publish(originName, msg)
+	}
+	if err != nil {
+		return fmt.Errorf("tell other nodes: %w", err)
+	}
+	return nil
+}
+
+func (s *Server) takeReport(x *originReport) bool {
+	g := s.set.Load().find(x.Room)
+	if g == nil {
+		return false
+	}
+	lasts := time.Duration(min(max(x.Seconds, 1), int(api.MostReport/time.Second))) * time.Second
+	g.state.report(x.Up, lasts)
+	return true
+}
+
+// hearReports takes the reports that other nodes have received.
+func (s *Server) hearReports(ctx context.Context) error {
+	if s.node.Bus == nil {
+		return nil
+	}
+	stop, err := s.node.Bus.Subscribe(originName, func(msg []byte) {
+		var x originReport
+		if json.Unmarshal(msg, &x) == nil {
+			s.takeReport(&x)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	<-ctx.Done()
+	stop()
+	return nil
+}
 
 // brokenEach is how often the log has a line about a room's unanswered requests. Chosen: an
 // operator finds the cause in the log, and an origin that is down all night does not fill the disk.

@@ -1,0 +1,302 @@
+package forwardauth
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/textproto"
+	"net/url"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/headgate/headgate/internal/guard"
+)
+
+// Bounds of a server. Chosen.
+const (
+	mostHead  = 64 << 10        // bytes of a question's head
+	mostBody  = 1 << 20         // bytes of its body
+	waitNext  = 2 * time.Minute // for the next question, and for a proxy that reads no answers
+	stale     = 5 * time.Second // a deadline is renewed when it is this old
+	drain     = 5 * time.Second // for questions in progress at the end
+	keepEmpty = 64 << 10        // buffers of larger answers are not kept
+)
+
+// Serve answers questions over HTTP/1.1 until ctx ends, and then closes l. It then waits at most 5 s
+// for questions in progress, and returns nil.
+//
+// It exists because net/http takes twice the time of a decision for a question: it watches the
+// connection during each request, sorts headers, and parses a target that decides nothing here. A
+// question is complete before h gets it, and an answer is complete before it is sent, so h can
+// neither stream nor take the connection over. h may change the request.
+func Serve(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) error {
+	hard, cut := context.WithCancel(context.WithoutCancel(ctx))
+	defer cut()
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+	var all sync.WaitGroup
+	err := guard.Accept(ctx, l, func(nc net.Conn) {
+		c := &conn{Conn: nc, handler: h, log: log, soft: ctx, from: nc.RemoteAddr().String()}
+		c.base = (&http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, RemoteAddr: c.from}).
+			WithContext(hard)
+		all.Go(c.serve)
+	})
+	l.Close()
+	if ctx.Err() == nil {
+		cut()
+	} else {
+		err = nil
+		defer time.AfterFunc(drain, cut).Stop()
+	}
+	all.Wait()
+	return err
+}
+
+// A conn is a connection of a proxy.
+type conn struct {
+	net.Conn
+	handler http.Handler
+	log     *slog.Logger
+	soft    context.Context // its end closes the connection after the current question
+	base    *http.Request   // the copies have its context
+	from    string
+
+	head  io.LimitedReader
+	read  *bufio.Reader
+	write *bufio.Writer
+	until time.Time // of the deadline
+	out   answer
+}
+
+func (c *conn) serve() {
+	defer c.Close()
+	defer context.AfterFunc(c.soft, func() { c.SetReadDeadline(time.Unix(1, 0)) })()
+	defer context.AfterFunc(c.base.Context(), func() { c.Close() })()
+	defer func() {
+		if x := recover(); x != nil {
+			c.log.Error("a question ended in a panic", "panic", x, "stack", string(debug.Stack()))
+		}
+	}()
+	c.head = io.LimitedReader{R: c.Conn}
+	c.read, c.write = bufio.NewReader(&c.head), bufio.NewWriter(c.Conn)
+	for c.next() {
+	}
+}
+
+// next answers the next question, and reports whether another one may follow.
+func (c *conn) next() (more bool) {
+	now := time.Now()
+	if c.until.Sub(now) < waitNext-stale {
+		c.until = now.Add(waitNext)
+		_ = c.SetDeadline(c.until) // an error shows in what follows
+	}
+	if c.soft.Err() != nil {
+		return false
+	}
+	c.head.N = mostHead
+	r, err := c.question()
+	if e, ok := errors.AsType[*badQuestion](err); ok {
+		c.out.reset()
+		say(&c.out, e.code, e.text)
+		_ = c.out.send(c.write, false, true) // the connection ends anyway
+		return false
+	} else if err != nil {
+		return false
+	}
+	last := r.Close || httpguts.HeaderValuesContainsToken(r.Header["Connection"], "close")
+	isHead := r.Method == http.MethodHead
+	c.out.reset()
+	c.handler.ServeHTTP(&c.out, r)
+	last = last || httpguts.HeaderValuesContainsToken(c.out.header["Connection"], "close")
+	return c.out.send(c.write, isHead, last) == nil && !last
+}
+
+// A badQuestion is a request that is not answered, because it cannot be read in one way only.
+type badQuestion struct {
+	code int
+	text string
+}
+
+func (e *badQuestion) Error() string { return e.text }
+
+// question reads a question. It accepts less than net/http: one Host, one Content-Length, no
+// transfer coding.
+func (c *conn) question() (*http.Request, error) {
+	tp := textproto.Reader{R: c.read}
+	line, err := tp.ReadLine()
+	var header textproto.MIMEHeader
+	if err == nil {
+		header, err = tp.ReadMIMEHeader()
+	}
+	_, malformed := errors.AsType[textproto.ProtocolError](err)
+	switch {
+	case err != nil && c.head.N <= 0:
+		return nil, &badQuestion{http.StatusRequestHeaderFieldsTooLarge, "the headers are too large"}
+	case malformed:
+		return nil, &badQuestion{http.StatusBadRequest, "a header cannot be read"}
+	case err != nil:
+		return nil, err
+	}
+	r := new(http.Request)
+	*r = *c.base
+	r.Header = http.Header(header)
+	method, rest, _ := strings.Cut(line, " ")
+	target, version, _ := strings.Cut(rest, " ")
+	switch version {
+	case "HTTP/1.1":
+	case "HTTP/1.0":
+		r.Close = true
+	default:
+		return nil, &badQuestion{http.StatusHTTPVersionNotSupported, "ask with HTTP/1.1"}
+	}
+	if !httpguts.ValidHeaderFieldName(method) || target == "" || target[0] != '/' {
+		return nil, &badQuestion{http.StatusBadRequest, "the request line cannot be read"}
+	}
+	for name, values := range header {
+		if !httpguts.ValidHeaderFieldName(name) || slices.ContainsFunc(values, invalid) {
+			return nil, &badQuestion{http.StatusBadRequest, "a header cannot be read"}
+		}
+	}
+	hosts := header["Host"]
+	if len(hosts) != 1 || !httpguts.ValidHostHeader(hosts[0]) {
+		return nil, &badQuestion{http.StatusBadRequest, "send one Host"}
+	}
+	r.Method, r.RequestURI, r.Host = method, target, hosts[0]
+	path, query, _ := strings.Cut(target, "?")
+	r.URL = &url.URL{Path: path, RawQuery: query}
+	delete(header, "Host")
+	return r, c.body(r)
+}
+
+func invalid(value string) bool { return !httpguts.ValidHeaderFieldValue(value) }
+
+// body reads the body of a question.
+func (c *conn) body(r *http.Request) error {
+	r.Body = http.NoBody
+	if len(r.Header["Expect"]) > 0 {
+		return &badQuestion{http.StatusExpectationFailed, "send the body without Expect"}
+	}
+	lengths, codings := r.Header["Content-Length"], r.Header["Transfer-Encoding"]
+	var body io.Reader
+	switch {
+	case len(lengths) == 0 && len(codings) == 0:
+		return nil
+	case len(lengths) == 0 && len(codings) == 1 && codings[0] == "chunked":
+		body = httputil.NewChunkedReader(c.read)
+		delete(r.Header, "Transfer-Encoding")
+	case len(lengths) == 1 && len(codings) == 0:
+		n, err := strconv.ParseUint(lengths[0], 10, 63)
+		if err != nil {
+			return &badQuestion{http.StatusBadRequest, "Content-Length is no number"}
+		}
+		body = io.LimitReader(c.read, int64(n))
+		r.ContentLength = int64(n)
+	default:
+		return &badQuestion{http.StatusBadRequest, "send one Content-Length, or Transfer-Encoding: chunked"}
+	}
+	c.head.N = 2 * mostBody // with the lengths of chunks
+	b, err := io.ReadAll(io.LimitReader(body, mostBody+1))
+	switch {
+	case err != nil:
+		return err
+	case len(b) > mostBody:
+		return &badQuestion{http.StatusRequestEntityTooLarge, "the body is too large"}
+	case len(codings) > 0:
+		if _, err := (&textproto.Reader{R: c.read}).ReadMIMEHeader(); err != nil {
+			return err
+		}
+	case int64(len(b)) < r.ContentLength:
+		return io.ErrUnexpectedEOF
+	}
+	if r.ContentLength = int64(len(b)); len(b) > 0 {
+		r.Body = io.NopCloser(bytes.NewReader(b))
+	}
+	return nil
+}
+
+// An answer is kept until it is complete. It is the http.ResponseWriter of the handler.
+type answer struct {
+	header http.Header
+	code   int
+	body   bytes.Buffer
+	line   []byte
+}
+
+func (a *answer) reset() {
+	a.header, a.code = make(http.Header, 8), 0
+	if a.body.Reset(); a.body.Cap() > keepEmpty {
+		a.body = bytes.Buffer{}
+	}
+}
+
+// Header implements http.ResponseWriter.
+func (a *answer) Header() http.Header { return a.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (a *answer) WriteHeader(code int) {
+	if a.code == 0 && code >= 200 {
+		a.code = code
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (a *answer) Write(p []byte) (int, error) {
+	a.WriteHeader(http.StatusOK)
+	return a.body.Write(p)
+}
+
+// breaks are what would end a header.
+var breaks = strings.NewReplacer("\r", " ", "\n", " ")
+
+// send writes the answer.
+func (a *answer) send(w *bufio.Writer, isHead, last bool) error {
+	a.WriteHeader(http.StatusOK)
+	b := append(a.line[:0], "HTTP/1.1 "...)
+	b = strconv.AppendInt(b, int64(a.code), 10)
+	b = append(append(append(b, ' '), http.StatusText(a.code)...), "\r\n"...)
+	if a.code != http.StatusNoContent { // nobody reads the date of a decision
+		b = append(time.Now().UTC().AppendFormat(append(b, "Date: "...), http.TimeFormat), "\r\n"...)
+	}
+	for name, values := range a.header {
+		switch name {
+		case "Connection", "Transfer-Encoding", "Content-Length", "Date":
+			continue
+		}
+		for _, v := range values {
+			if strings.IndexByte(v, '\n') >= 0 || strings.IndexByte(v, '\r') >= 0 {
+				v = breaks.Replace(v)
+			}
+			b = append(append(append(append(b, name...), ": "...), v...), "\r\n"...)
+		}
+	}
+	if last {
+		b = append(b, "Connection: close\r\n"...)
+	}
+	empty := a.code == http.StatusNoContent || a.code == http.StatusNotModified
+	if !empty {
+		n := int64(a.body.Len())
+		if length := a.header["Content-Length"]; isHead && n == 0 && len(length) == 1 {
+			n, _ = strconv.ParseInt(length[0], 10, 64)
+		}
+		b = append(strconv.AppendInt(append(b, "Content-Length: "...), n, 10), "\r\n"...)
+	}
+	b = append(b, "\r\n"...)
+	a.line = b
+	_, err := w.Write(b)
+	if err == nil && !empty && !isHead {
+		_, err = w.Write(a.body.Bytes())
+	}
+	return cmp.Or(err, w.Flush())
+}
