@@ -271,6 +271,10 @@ func (h *Hold) IsLocal() bool { return h.units.IsLocal() }
 // Left returns the number of units held.
 func (h *Hold) Left() int64 { return h.units.Left() }
 
+// Lapsed reports whether what is held counts as used already, because the process that counts the
+// key was out of reach for some seconds.
+func (h *Hold) Lapsed() bool { return h.units.Lapsed() }
+
 // Use reports that n of the held units were used, now at the latest. It does not block.
 func (h *Hold) Use(n int64) { h.units.Use(n) }
 

@@ -21,7 +21,7 @@
 //
 // # Limits of the package
 //
-// It holds no counters and reads no files. It sends no quota and no dynamic metadata.
+// It holds no counters and reads no files. RLS answers have no quota and no dynamic metadata.
 //
 // # The files
 //
@@ -32,6 +32,8 @@
 //	answer, decide     its answer with headers, and its decision by the limiter
 //	override           limits that requests bring along
 //	call               the state of a request
+//	quota              streams of RLQS: reports and grants
+//	pool, grant        shares a key of a limit among Envoys; what a grant needs of it
 //	parse, nodes       the files of rules: what they mean, and their YAML
 //	rules              from a descriptor to its limit and key
 package envoy

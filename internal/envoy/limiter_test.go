@@ -96,7 +96,7 @@ func newRig(t testing.TB, lis net.Listener, waits bool, options ...grpc.DialOpti
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	g := &rig{TB: t, limiter: l, client: pb.NewRateLimitServiceClient(conn), conn: conn, stop: stop,
-		service: New(Config{Rules: r, Limiter: l, Headers: StandardHeaders(), Waits: waits}),
+		service: New(Config{Rules: r, Limiter: l, Lender: l, Headers: StandardHeaders(), Waits: waits}),
 		ended:   make(chan error, 1)}
 	go func() { g.ended <- g.service.Serve(ctx, lis) }()
 	t.Cleanup(func() {

@@ -22,6 +22,7 @@ type Config struct {
 	Headers Headers           // headers that Envoy adds to its responses; default none
 	Waits   bool              // Limiter may block, for example on the host of a key
 	Decide  http.Handler      // decides about requests that Envoy asks about; nil answers none
+	Lender  Lender            // of the limits of Rules; nil serves no quotas
 }
 
 // A Service answers calls of Envoy.
@@ -32,11 +33,15 @@ type Service struct {
 	waits     bool
 	decide    http.Handler
 	rules     atomic.Pointer[Rules]
+	quotas    *quotas // nil: none are served
 }
 
 // New returns a Service. It starts no goroutine.
 func New(c Config) *Service {
 	s := &Service{limiter: c.Limiter, headers: c.Headers, waits: c.Waits, decide: c.Decide}
+	if c.Lender != nil {
+		s.quotas = &quotas{service: s, lender: c.Lender}
+	}
 	s.SetRules(c.Rules)
 	return s
 }

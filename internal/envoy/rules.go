@@ -97,27 +97,33 @@ func (d *domain) find(entries []*common.RateLimitDescriptor_Entry, key []byte) (
 	var space [128]byte
 	word := space[:0]
 	for i, e := range entries {
-		word = append(append(append(word[:0], e.GetKey()...), '_'), e.GetValue()...)
-		value := e.GetValue()
-		next := at.next[string(word)]
-		if next == nil && len(at.wild) > 0 {
-			if next = at.match(string(word)); next != nil && next.share != "" {
-				value = strings.TrimPrefix(next.share, e.GetKey()+"_")
-			}
-		}
-		if next == nil {
-			next = at.next[e.GetKey()]
-		}
-		if next == nil {
+		var value string
+		at, value = at.step(e, word)
+		if at == nil {
 			return nil, key
 		}
 		key = appendEntry(key, e.GetKey(), value)
 		if i == len(entries)-1 {
-			return next.rule, key
+			return at.rule, key
 		}
-		at = next
 	}
 	return nil, key
+}
+
+// step follows one entry down the tree, and returns the value to count. word is memory to use.
+func (n *node) step(e *common.RateLimitDescriptor_Entry, word []byte) (next *node, value string) {
+	word = append(append(append(word[:0], e.GetKey()...), '_'), e.GetValue()...)
+	value = e.GetValue()
+	next = n.next[string(word)]
+	if next == nil && len(n.wild) > 0 {
+		if next = n.match(string(word)); next != nil && next.share != "" {
+			value = strings.TrimPrefix(next.share, e.GetKey()+"_")
+		}
+	}
+	if next == nil {
+		next = n.next[e.GetKey()]
+	}
+	return next, value
 }
 
 func (n *node) match(word string) *node {

@@ -6,6 +6,7 @@ import (
 	"net"
 
 	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	rlqs "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -41,7 +42,12 @@ func (s *Service) Serve(ctx context.Context, lis net.Listener) error {
 	if s.decide != nil {
 		methods[auth.Authorization_Check_FullMethodName] = method(s.authorize)
 	}
-	err := unary.Serve(ctx, lis, unary.Config{Delay: s.waits || s.decide != nil, Methods: methods})
+	streams := map[string]unary.Handler{}
+	if s.quotas != nil {
+		streams[rlqs.RateLimitQuotaService_StreamRateLimitQuotas_FullMethodName] = s.quotas.serve
+	}
+	err := unary.Serve(ctx, lis,
+		unary.Config{Delay: s.waits || s.decide != nil, Methods: methods, Streams: streams})
 	if err != nil {
 		return fmt.Errorf("serve Envoy on %v: %w", lis.Addr(), err)
 	}

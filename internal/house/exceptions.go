@@ -41,6 +41,7 @@ func waiters() map[string]string {
 		"internal/forwardauth/serve.go":       "Serve waits for all connections",
 		"internal/unary/serve.go":             "Serve waits for all connections",
 		"internal/unary/call.go":              "serve waits for the connection's workers",
+		"internal/unary/stream.go":            "serve waits for the connection's handlers",
 		"internal/quota/shared.go":            "Run waits for both nodes",
 		"internal/quota/node.go":              "Run waits for the desk, the way and the host",
 		"room.go":                             "Run waits for the counter, the worker and the opening",

@@ -111,6 +111,19 @@ func (k *Keys) Hold(
 	return h, v, nil
 }
 
+// Lapsed reports whether the host has counted what is held as used, because it was out of reach for
+// some seconds.
+func (h *Hold) Lapsed() bool {
+	s := h.at.share
+	if s == nil {
+		return false
+	}
+	s.part.mu.Lock()
+	defer s.part.mu.Unlock()
+	s.lapse(s.lane.desk.boot())
+	return s.holding != h.at.id
+}
+
 // Use reports that n of the held units were used, now at the latest. It does not block.
 func (h *Hold) Use(n int64) { h.end(n, true) }
 

@@ -55,7 +55,8 @@ func (s *Server) openEnvoy(cfg *config.Config) (err error) {
 	if err = s.limits.Define(g.rules.Limits()); err != nil {
 		return err
 	}
-	ec := envoy.Config{Rules: g.rules, Limiter: s.limits.Rules, Waits: s.node.Bus != nil}
+	ec := envoy.Config{Rules: g.rules, Limiter: s.limits.Rules, Lender: s.limits.Rules,
+		Waits: s.node.Bus != nil}
 	if c.Headers {
 		ec.Headers = envoy.StandardHeaders()
 	}

@@ -52,7 +52,7 @@ func (c *conn) finish(s *stream, answer []byte, err error) {
 
 // send sends as much of an answer as the windows allow, if there is one.
 func (c *conn) send(s *stream) {
-	if s.is != answered {
+	if s.is != answered && s.is != streaming {
 		return
 	}
 	for s.sent < len(s.msg) {
@@ -64,6 +64,10 @@ func (c *conn) send(s *stream) {
 		c.unsent -= n
 		c.answers = true
 		s.sent, s.sendable, c.sendable = s.sent+n, s.sendable-int64(n), c.sendable-int64(n)
+	}
+	if s.is == streaming {
+		s.msg, s.sent = kept(s.msg[:0], keptMemory), 0
+		return
 	}
 	c.writeHeaders(s, c.tail, true)
 	c.remove(s)
@@ -78,6 +82,16 @@ func (c *conn) writeHeaders(s *stream, block []byte, end bool) {
 // fail ends a call with a status and without a message. If the peer is still sending the call, the
 // stream is reset.
 func (c *conn) fail(s *stream, err error) {
+	c.answerFault(s, err)
+	id, ended := s.id, s.ended
+	if c.remove(s); !ended {
+		c.tolerance = min(tolerated, c.tolerance+1) // a call has one message, which may be under way
+		c.cut(id, http2.ErrCodeNo)
+	}
+}
+
+// answerFault sends an error as the end of a call.
+func (c *conn) answerFault(s *stream, err error) {
 	var fields []string
 	if code, ok := err.(httpStatus); ok { //nolint:errorlint // understand wraps nothing
 		fields = []string{":status", string(code)}
@@ -90,13 +104,11 @@ func (c *conn) fail(s *stream, err error) {
 		fields = []string{":status", "200", "content-type", contentType, "grpc-accept-encoding", "identity",
 			"grpc-status", strconv.Itoa(int(st.Code())),
 			"grpc-message", wire.Percent(words[:min(len(words), maxWords)])}
+		if s.begun { // only trailers
+			fields = fields[6:]
+		}
 	}
 	c.writeHeaders(s, block(fields...), true)
-	id, ended := s.id, s.ended
-	if c.remove(s); !ended {
-		c.tolerance = min(tolerated, c.tolerance+1) // a call has one message, which may be under way
-		c.cut(id, http2.ErrCodeNo)
-	}
 }
 
 // cut resets a stream. Frames of it that still arrive are not errors.
@@ -117,6 +129,11 @@ func (c *conn) remove(s *stream) {
 	switch s.is {
 	case underWay:
 		s.gone = true
+		s.cancel()
+		return
+	case streaming:
+		c.unsent -= len(s.msg) - s.sent
+		s.msg, s.sent, s.gone = nil, 0, true
 		s.cancel()
 		return
 	case answered:
@@ -147,7 +164,7 @@ func (c *conn) sweep() {
 	c.sweepAt = time.Time{}
 	for id, s := range c.streams {
 		switch {
-		case s.is == underWay:
+		case s.is == underWay, s.is == streaming && len(s.msg) == 0:
 		case c.now.Before(s.until):
 			c.sweepBy(s.until)
 		case s.is == arriving:

@@ -22,6 +22,8 @@ func (c *conn) headers(f *http2.MetaHeadersFrame) error {
 			return spoiled(id, http2.ErrCodeStreamClosed)
 		case !f.StreamEnded(), len(f.PseudoFields()) > 0:
 			return spoiled(id, http2.ErrCodeProtocol)
+		case s.is == streaming:
+			return c.receive(s, nil, true)
 		}
 		return c.whole(s, s.msg)
 	}
@@ -57,7 +59,11 @@ func (c *conn) headers(f *http2.MetaHeadersFrame) error {
 		c.fail(s, err)
 		return nil
 	}
-	if s.ended {
+	switch {
+	case s.handler != nil:
+		c.begin(s)
+		return nil
+	case s.ended:
 		return c.whole(s, nil)
 	}
 	c.sweepBy(s.until)
@@ -103,7 +109,7 @@ func (c *conn) understand(s *stream, f *http2.MetaHeadersFrame) error {
 		return status.Error(codes.ResourceExhausted, "the headers are larger than 16 KiB")
 	}
 	rest, ok := strings.CutPrefix(kind, contentType)
-	s.method = c.Methods[path]
+	s.method, s.handler = c.Methods[path], c.Streams[path]
 	switch {
 	case method == "", path == "", scheme == "":
 		return spoiled(s.id, http2.ErrCodeProtocol)
@@ -111,7 +117,7 @@ func (c *conn) understand(s *stream, f *http2.MetaHeadersFrame) error {
 		return httpStatus("405")
 	case !ok || rest != "" && rest[0] != '+' && rest[0] != ';':
 		return httpStatus("415")
-	case s.method == nil:
+	case s.method == nil && s.handler == nil:
 		return status.Error(codes.Unimplemented, "there is no method "+path)
 	case encoding != "" && encoding != "identity":
 		return status.Error(codes.Unimplemented, "messages must not be compressed")

@@ -18,6 +18,7 @@ type Method func(ctx context.Context, req, answer []byte) ([]byte, error)
 // A Config configures a server.
 type Config struct {
 	Methods map[string]Method // by path: "/package.Service/Method"
+	Streams map[string]Handler
 	// Delay reports that methods may block. If none does, calls are answered faster.
 	Delay bool
 }
@@ -43,12 +44,15 @@ type stream struct {
 	is       progress
 	ended    bool // the peer has sent everything
 	gone     bool // the answer is not wanted any more
+	begun    bool // the headers of a streaming call are sent
 	method   Method
+	handler  Handler // of a streaming call
+	stream   *Stream
 	deadline time.Time // set by the peer; zero: none
 	until    time.Time // end of the wait for the peer
 	length   int64     // from the header content-length; -1: absent
 	size     int64     // bytes of data received
-	msg      []byte    // the call as received so far, or the answer
+	msg      []byte    // the call as received so far, or the answer, or messages of a Handler
 	sent     int       // bytes of the answer already sent
 	sendable int64     // bytes allowed by the peer's window
 	ctx      context.Context
@@ -59,9 +63,10 @@ type stream struct {
 type progress byte
 
 const (
-	arriving progress = iota
-	underWay          // a worker has the call
-	answered          // waits for windows
+	arriving  progress = iota
+	underWay           // a worker has the call
+	streaming          // a Handler has the call
+	answered           // waits for windows
 )
 
 const (

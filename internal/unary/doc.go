@@ -22,7 +22,7 @@
 //
 // # Limits of the package
 //
-// It has no streaming, no compression, no encryption and no metadata: methods see only the message,
+// It has no compression, no encryption and no metadata: methods see only the message,
 // and answers have no trailers except the status. It is made for small messages: if the incomplete
 // calls of a connection have more than 4 MB together, they fail after 10 s. It does not use the
 // HPACK dynamic table for what it sends.
@@ -35,6 +35,7 @@
 //	read      reads a connection until it ends, and does what is due
 //	frames    what a frame changes, except headers
 //	call      headers begin a call, and a method answers it
+//	stream    calls with messages in both directions
 //	answer    sends answers and errors, and frees what a call held
 //	conn      the state of a server, a connection and a call; writing, and what a peer may use
 //	limits    the limits of all that

@@ -129,7 +129,7 @@ func (c *conn) data(f *http2.DataFrame) error {
 	if c.window -= size; c.window < 0 {
 		return broken(http2.ErrCodeFlowControl)
 	}
-	wanted := s != nil && s.is == arriving
+	wanted := s != nil && (s.is == arriving || s.is == streaming && !s.ended)
 	if !wanted || len(data) < smallData && !f.StreamEnded() {
 		if err := c.spend(1); err != nil {
 			return err
@@ -147,6 +147,9 @@ func (c *conn) data(f *http2.DataFrame) error {
 		c.framer.WriteWindowUpdate(id, uint32(padding))
 	}
 	s.size += int64(len(data))
+	if s.is == streaming {
+		return c.receive(s, data, f.StreamEnded())
+	}
 	if f.StreamEnded() && len(s.msg) == 0 {
 		return c.whole(s, data)
 	}
