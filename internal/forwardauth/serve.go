@@ -266,7 +266,8 @@ func (a *answer) send(w *bufio.Writer, isHead, last bool) error {
 	b := append(a.line[:0], "HTTP/1.1 "...)
 	b = strconv.AppendInt(b, int64(a.code), 10)
 	b = append(append(append(b, ' '), http.StatusText(a.code)...), "\r\n"...)
-	if a.code != http.StatusNoContent { // nobody reads the date of a decision
+	// Of decisions, only connectors read the date, and only where they may let in by the pass.
+	if local := a.header[LocalHeader]; a.code != http.StatusNoContent || len(local) > 0 && local[0] != "" {
 		b = append(time.Now().UTC().AppendFormat(append(b, "Date: "...), http.TimeFormat), "\r\n"...)
 	}
 	for name, values := range a.header {
