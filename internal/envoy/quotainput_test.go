@@ -134,8 +134,8 @@ func FuzzQuotaReports(f *testing.F) {
 			}
 			s.close()
 			time.Sleep(time.Minute)
-			if len(q.pools) != 0 || q.buckets != 0 {
-				t.Errorf("%d pools and %d buckets stay", len(q.pools), q.buckets)
+			if pools, buckets := q.kept(); pools != 0 || buckets != 0 {
+				t.Errorf("%d pools and %d buckets stay", pools, buckets)
 			}
 		})
 	})

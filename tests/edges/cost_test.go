@@ -3,6 +3,8 @@
 package edges
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -18,6 +20,11 @@ import (
 	"testing"
 	"time"
 
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
 	"github.com/headgate/headgate/internal/loopback"
 )
 
@@ -25,6 +32,10 @@ import (
 // that of nginx and a handler of net/http that answers 204 at once. Measured: 1.36; half as much more is a
 // fault.
 const cost = 2.0
+
+// settles is how many requests, a second apart, give a browser the whole pass. After that it gets no
+// cookie for 30 s.
+const settles = 4
 
 // TestCost: a request of a visitor inside, through nginx and auth_request, once with headgate and
 // once with the smallest handler, in turns. It prints both.
@@ -37,11 +48,9 @@ func TestCost(t *testing.T) {
 	nginx := &kinds[0]
 	w := nginx.open(t, o, "total_active_users: 100, new_users_per_minute: 100, session_duration: 1h")
 	inside := browser{w: w}
-	for cookies := true; cookies; { // a browser soon has the whole pass, and no more cookies for 30 s
-		res, _ := inside.ask(t, "GET", "/")
-		if cookies = len(res.Header["Set-Cookie"]) > 0; cookies {
-			<-time.After(100 * time.Millisecond)
-		}
+	for range settles {
+		inside.ask(t, "GET", "/")
+		<-time.After(time.Second)
 	}
 	cookie := inside.jar.String()
 
@@ -67,8 +76,146 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// serveLeast is the handler of TestCost, in a process of its own.
+// TestQuestionCost: a question about a request of a visitor inside, without a proxy, beside the
+// smallest handlers of net/http and of grpc-go. It prints the CPU time of both for each.
+func TestQuestionCost(t *testing.T) {
+	nginx := &kinds[0]
+	w := nginx.open(t, "127.0.0.1:9", "total_active_users: 100, new_users_per_minute: 100, session_duration: 1h")
+	least, leastGRPC := loopback.Free(t), loopback.Free(t)
+	handler := exec.Command(os.Args[0])
+	handler.Env = append(os.Environ(), "LEAST_HANDLER="+least, "LEAST_GRPC="+leastGRPC)
+	if err := handler.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer handler.Process.Kill()
+	c := &connector{t, w.decide, &http.Client{Transport: &http.Transport{}}}
+	var k kept
+	for range settles {
+		c.enters(&k)
+		<-time.After(time.Second)
+	}
+	h := map[string]string{"X-Forwarded-For": "203.0.113.7", "X-Forwarded-Proto": "http", "X-Original-Method": "GET",
+		"X-Original-URI": "/", "Cookie": k.cookie, "User-Agent": "Mozilla/5.0 (X11; Linux x86_64)",
+		"Accept": "text/html", "Accept-Encoding": "gzip"}
+	byHTTP := func(addr string) func() error {
+		tr := &http.Transport{}
+		t.Cleanup(tr.CloseIdleConnections)
+		return func() error {
+			r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+addr+"/original", nil)
+			if err != nil {
+				return err
+			}
+			r.Host = "shop.example"
+			for name, value := range h {
+				r.Header.Set(name, value)
+			}
+			res, err := tr.RoundTrip(r)
+			if err != nil {
+				return err
+			}
+			res.Body.Close()
+			if res.StatusCode != http.StatusNoContent {
+				return errors.New(res.Status)
+			}
+			return nil
+		}
+	}
+	byGRPC := func(addr string) func() error {
+		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		client := auth.NewAuthorizationClient(conn)
+		headers := map[string]string{":authority": "shop.example", ":path": "/", ":method": "GET"}
+		for name, value := range h {
+			headers[strings.ToLower(name)] = value
+		}
+		return func() error {
+			a, err := client.Check(t.Context(), &auth.CheckRequest{Attributes: &auth.AttributeContext{
+				Source: peerAt("203.0.113.7"),
+				Request: &auth.AttributeContext_Request{Http: &auth.AttributeContext_HttpRequest{Method: "GET",
+					Host: "shop.example", Path: "/", Scheme: "http", Headers: headers}}}})
+			if err == nil && a.GetStatus().GetCode() != 0 {
+				err = errors.New("denied")
+			}
+			return err
+		}
+	}
+	for _, x := range []struct {
+		name          string
+		with, without func() error
+		most          float64 // half as much again as was measured
+	}{
+		{"HTTP", byHTTP(w.decide), byHTTP(least), mostHTTP},
+		{"gRPC", byGRPC(w.envoy), byGRPC(leastGRPC), mostGRPC},
+	} {
+		var with, without float64
+		for range 6 {
+			with += cpuOf(t, x.with, w.headgate.PID)
+			without += cpuOf(t, x.without, handler.Process.Pid)
+		}
+		t.Logf("CPU of a question by %s: %.1f µs at headgate, %.1f µs at the smallest handler: %.2f times",
+			x.name, with/6, without/6, with/without)
+		if with > x.most*without {
+			t.Errorf("%s: %.2f times, at most %.1f", x.name, with/without, x.most)
+		}
+	}
+}
+
+// How many times the CPU of the smallest handler a question may cost. Half as much again as measured.
+const (
+	mostHTTP = 1.8
+	mostGRPC = 1.2
+)
+
+// cpuOf calls ask from 16 goroutines and returns the CPU time of a process for each, in microseconds.
+func cpuOf(t *testing.T, ask func() error, pid int) float64 {
+	t.Helper()
+	const each, clients = 500, 16
+	before := ticks(t, []int{pid})
+	var all sync.WaitGroup
+	for range clients {
+		all.Go(func() {
+			for range each {
+				if err := ask(); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	return float64(ticks(t, []int{pid})-before) * 1e4 / (each * clients) // a tick is 10 ms
+}
+
+// peerAt returns the peer of a connection from an address.
+func peerAt(addr string) *auth.AttributeContext_Peer {
+	return &auth.AttributeContext_Peer{Address: &core.Address{Address: &core.Address_SocketAddress{
+		SocketAddress: &core.SocketAddress{Address: addr}}}}
+}
+
+// allows is the smallest server of ext_authz.
+type allows struct {
+	auth.UnimplementedAuthorizationServer
+}
+
+func (allows) Check(context.Context, *auth.CheckRequest) (*auth.CheckResponse, error) {
+	return &auth.CheckResponse{}, nil
+}
+
+// serveLeast is the handler of these tests, in a process of its own.
 func serveLeast(addr string) int {
+	if other := os.Getenv("LEAST_GRPC"); other != "" {
+		l, err := net.Listen("tcp", other)
+		if err != nil {
+			log.Print(err)
+			return 1
+		}
+		s := grpc.NewServer()
+		auth.RegisterAuthorizationServer(s, allows{})
+		go func() { log.Print(s.Serve(l)) }()
+	}
 	l, err := net.Listen("tcp", addr)
 	if err == nil {
 		err = http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -201,6 +201,8 @@ func startTraefik(t *testing.T, addr string, to places) {
 // world is a headgate beside a proxy.
 type world struct {
 	addr, admin string // of the proxy, and of headgate's operators
+	decide      string // where headgate answers questions by HTTP
+	envoy       string // and by gRPC
 	file        string // the configuration of headgate
 	headgate    *crowd.Process
 }
@@ -243,7 +245,7 @@ func (e *edge) open(t *testing.T, origin, room string) *world {
 func (e *edge) openRooms(t *testing.T, origin, rooms string) *world {
 	t.Helper()
 	to := places{loopback.Free(t), loopback.Free(t), loopback.Free(t), origin, nil}
-	w := &world{addr: loopback.Free(t), admin: loopback.Free(t)}
+	w := &world{addr: loopback.Free(t), admin: loopback.Free(t), decide: to.decide, envoy: to.envoy}
 	dir := t.TempDir()
 	w.file = write(t, dir, "headgate.yaml", "data: "+dir+"/data\nlisten: "+to.listen+"\nadmin_listen: "+w.admin+
 		"\ndecide: {listen: "+to.decide+"}\nenvoy: {listen: "+to.envoy+", decide: true}\ntrusted_proxies: [127.0.0.1]\nrooms:\n"+rooms)
