@@ -161,7 +161,8 @@ func (c *conn) question() (*http.Request, error) {
 	default:
 		return nil, &badQuestion{http.StatusHTTPVersionNotSupported, "ask with HTTP/1.1"}
 	}
-	if !httpguts.ValidHeaderFieldName(method) || target == "" || target[0] != '/' {
+	at, err := url.ParseRequestURI(target)
+	if err != nil || target[0] != '/' || !httpguts.ValidHeaderFieldName(method) {
 		return nil, &badQuestion{http.StatusBadRequest, "the request line cannot be read"}
 	}
 	for name, values := range header {
@@ -174,8 +175,7 @@ func (c *conn) question() (*http.Request, error) {
 		return nil, &badQuestion{http.StatusBadRequest, "send one Host"}
 	}
 	r.Method, r.RequestURI, r.Host = method, target, hosts[0]
-	path, query, _ := strings.Cut(target, "?")
-	r.URL = &url.URL{Path: path, RawQuery: query}
+	r.URL = at
 	delete(header, "Host")
 	return r, c.body(r)
 }
@@ -193,7 +193,8 @@ func (c *conn) body(r *http.Request) error {
 	switch {
 	case len(lengths) == 0 && len(codings) == 0:
 		return nil
-	case len(lengths) == 0 && len(codings) == 1 && codings[0] == "chunked":
+	case len(lengths) == 0 && len(codings) == 1 && codings[0] == "chunked" && !r.Close &&
+		len(r.Header["Trailer"]) == 0:
 		body = httputil.NewChunkedReader(c.read)
 		delete(r.Header, "Transfer-Encoding")
 	case len(lengths) == 1 && len(codings) == 0:
@@ -214,9 +215,14 @@ func (c *conn) body(r *http.Request) error {
 	case len(b) > mostBody:
 		return &badQuestion{http.StatusRequestEntityTooLarge, "the body is too large"}
 	case len(codings) > 0:
-		if _, err := (&textproto.Reader{R: c.read}).ReadMIMEHeader(); err != nil {
+		end, err := c.read.Peek(2)
+		if err != nil {
 			return err
 		}
+		if string(end) != "\r\n" {
+			return &badQuestion{http.StatusBadRequest, "send no trailers"}
+		}
+		_, _ = c.read.Discard(2) // they are in the buffer
 	case int64(len(b)) < r.ContentLength:
 		return io.ErrUnexpectedEOF
 	}

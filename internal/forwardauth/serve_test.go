@@ -80,7 +80,7 @@ func TestQuestionsAsBytes(t *testing.T) {
 		"one":        {"GET /a?b HTTP/1.1\r\n" + host + "X-A: 1\r\n\r\n", []string{"200 GET /a?b shop.example 1 "}},
 		"pipelined":  {"GET /a HTTP/1.1\r\n" + host + "\r\nGET /b HTTP/1.1\r\n" + host + "\r\n", []string{"200 GET /a shop.example  ", "200 GET /b shop.example  "}},
 		"body":       {"POST /a HTTP/1.1\r\n" + host + "Content-Length: 3\r\n\r\nabcGET /b HTTP/1.1\r\n" + host + "\r\n", []string{"200 POST /a shop.example  abc", "200 GET /b shop.example  "}},
-		"chunks":     {"POST /a HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1;x=y\r\nc\r\n0\r\nX-T: 1\r\n\r\nGET /b HTTP/1.1\r\n" + host + "\r\n", []string{"200 POST /a shop.example  abc", "200 GET /b shop.example  "}},
+		"chunks":     {"POST /a HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1;x=y\r\nc\r\n0\r\n\r\nGET /b HTTP/1.1\r\n" + host + "\r\n", []string{"200 POST /a shop.example  abc", "200 GET /b shop.example  "}},
 		"close":      {"GET /a HTTP/1.1\r\n" + host + "Connection: keep-alive, close\r\n\r\nGET /b HTTP/1.1\r\n" + host + "\r\n", []string{"200 GET /a shop.example  ", "end"}},
 		"old":        {"GET /a HTTP/1.0\r\n" + host + "\r\nGET /b HTTP/1.1\r\n" + host + "\r\n", []string{"200 GET /a shop.example  ", "end"}},
 		"two hosts":  {"GET /a HTTP/1.1\r\n" + host + "Host: other.example\r\n\r\n", []string{"400 send one Host", "end"}},
@@ -97,6 +97,10 @@ func TestQuestionsAsBytes(t *testing.T) {
 		"name":       {"GET /a HTTP/1.1\r\n" + host + "X A: 1\r\n\r\n", []string{"400 a header cannot be read", "end"}},
 		"value":      {"GET /a HTTP/1.1\r\n" + host + "X-A: 1\x002\r\n\r\n", []string{"400 a header cannot be read", "end"}},
 		"method":     {"GE(T /a HTTP/1.1\r\n" + host + "\r\n", []string{"400 the request line cannot be read", "end"}},
+		"trailers":   {"POST /a HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n0\r\nX-T: 1\r\n\r\n", []string{"400 send no trailers", "end"}},
+		"trailer":    {"POST /a HTTP/1.1\r\n" + host + "Trailer: X-T\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", []string{"400 send one Content-Length, or Transfer-Encoding: chunked", "end"}},
+		"old chunks": {"POST /a HTTP/1.0\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", []string{"400 send one Content-Length, or Transfer-Encoding: chunked", "end"}},
+		"escape":     {"GET /% HTTP/1.1\r\n" + host + "\r\n", []string{"400 the request line cannot be read", "end"}},
 		"absolute":   {"GET http://shop.example/a HTTP/1.1\r\n" + host + "\r\n", []string{"400 the request line cannot be read", "end"}},
 		"http2":      {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", []string{"505 ask with HTTP/1.1", "end"}},
 		"tls":        {"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", []string{"505 ask with HTTP/1.1", "end"}},
@@ -151,6 +155,8 @@ func FuzzQuestion(f *testing.F) {
 	f.Add([]byte("GET /original HTTP/1.1\r\nHost: a\r\nX-A: b\r\n\r\n"))
 	f.Add([]byte("POST /batch HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"))
 	f.Add([]byte("POST /b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n"))
+	f.Add([]byte("GET / HTTP/1.1\r\nHost: a\r\nPragma: no-cache\r\nTrailer: x\r\n\r\n"))
+	f.Add([]byte("POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: y\n\n"))
 	f.Add([]byte("GET / HTTP/1.0\r\nHost: a\r\n b\r\n\r\n"))
 	base := (&http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(f.Context())
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -168,6 +174,10 @@ func FuzzQuestion(f *testing.F) {
 		wb, err := io.ReadAll(want.Body)
 		if err != nil || !bytes.Equal(b, wb) {
 			t.Fatalf("body %q, net/http reads %q, %v", b, wb, err)
+		}
+		if want.Header.Get("Pragma") == "no-cache" { // net/http adds the newer header
+			delete(r.Header, "Cache-Control")
+			delete(want.Header, "Cache-Control")
 		}
 		delete(want.Header, "Transfer-Encoding")
 		delete(r.Header, "Content-Length")
