@@ -160,13 +160,18 @@ func inBubble(t *testing.T, room string, test func(*testing.T, *connector)) {
 			"  - {name: shop, host: shop.example, origin: \"http://127.0.0.1:9\", checkout: {pass: true}, "+room+"}\n")
 		n.Start()
 		n.Ready()
-		dial := func(ctx context.Context, _, addr string) (net.Conn, error) {
-			return w.Net.Dial(ctx, worlds.Outside, addr)
-		}
-		client := &http.Client{Transport: &http.Transport{DialContext: dial}}
+		client := outside(w)
 		defer client.CloseIdleConnections()
 		test(t, &connector{t, decide, client})
 	})
+}
+
+// outside returns a client that is none of the nodes of a world.
+func outside(w *worlds.World) *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			return w.Net.Dial(ctx, worlds.Outside, addr)
+		}}}
 }
 
 // TestASessionLivesOnByBatches: batches alone prolong a session and its slot, and no longer than

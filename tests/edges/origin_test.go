@@ -1,10 +1,7 @@
 package edges
 
 import (
-	"context"
 	"fmt"
-	"net"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -27,10 +24,7 @@ func TestAnOriginThatAProxyForwardsTo(t *testing.T) {
 				"  - {name: shop, host: shop.example, origin: \"http://"+origin+"\", total_active_users: 90, "+
 				"new_users_per_minute: 900}\n")
 		}
-		client := &http.Client{Transport: &http.Transport{
-			DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
-				return w.Net.Dial(ctx, worlds.Outside, addr)
-			}}}
+		client := outside(w)
 		defer client.CloseIdleConnections()
 		for _, n := range w.Nodes() {
 			n.Start()

@@ -72,7 +72,7 @@ func TestQuotas(t *testing.T) {
 				"port_value: "+portOf(t, grpc)+"}")))
 	}
 	// load sends 100 requests a second, five times the limit, and returns how many passed.
-	denied := 0
+	denied, by := 0, map[string]int{}
 	load := func(d time.Duration, to ...string) (passed int) {
 		tick := time.NewTicker(10 * time.Millisecond)
 		defer tick.Stop()
@@ -86,6 +86,7 @@ func TestQuotas(t *testing.T) {
 				switch res.StatusCode {
 				case http.StatusOK:
 					passed++
+					by[addr]++
 				case http.StatusTooManyRequests:
 					denied++
 				default:
@@ -99,6 +100,9 @@ func TestQuotas(t *testing.T) {
 		first := load(30*time.Second, to...)
 		got := load(10*time.Second, to...)
 		t.Logf("%d Envoys: %d passed at first, then %d of 200", len(to), first, got)
+	}
+	if by[envoys[0]] == 0 || by[envoys[1]] == 0 {
+		t.Errorf("an Envoy let nobody pass: %v", by)
 	}
 	mu.Lock()
 	slices.SortFunc(seen, time.Time.Compare)
