@@ -189,14 +189,13 @@ func invalid(value string) bool { return !httpguts.ValidHeaderFieldValue(value) 
 // body reads the body of a question.
 func (c *conn) body(r *http.Request) error {
 	r.Body = http.NoBody
-	if len(r.Header["Expect"]) > 0 {
-		return &badQuestion{http.StatusExpectationFailed, "send the body without Expect"}
-	}
 	lengths, codings := r.Header["Content-Length"], r.Header["Transfer-Encoding"]
 	var body io.Reader
 	switch {
 	case len(lengths) == 0 && len(codings) == 0:
-		return nil
+		return nil // also with Expect: Caddy and Traefik send that of the visitor, without the body
+	case len(r.Header["Expect"]) > 0:
+		return &badQuestion{http.StatusExpectationFailed, "send the body without Expect"}
 	case len(lengths) == 0 && len(codings) == 1 && codings[0] == "chunked" && !r.Close &&
 		len(r.Header["Trailer"]) == 0:
 		body = httputil.NewChunkedReader(c.read)

@@ -94,6 +94,7 @@ func TestQuestionsAsBytes(t *testing.T) {
 		"large":      {"POST /a HTTP/1.1\r\n" + host + "Content-Length: 1048577\r\n\r\n" + strings.Repeat("a", mostBody+1), []string{"413 the body is too large", "end"}},
 		"long chunk": {"POST /a HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n100001\r\n" + strings.Repeat("a", mostBody+1), []string{"413 the body is too large", "end"}},
 		"expect":     {"POST /a HTTP/1.1\r\n" + host + "Expect: 100-continue\r\nContent-Length: 3\r\n\r\n", []string{"417 send the body without Expect", "end"}},
+		"expected":   {"GET /a HTTP/1.1\r\n" + host + "Expect: 100-continue\r\n\r\nGET /b HTTP/1.1\r\n" + host + "\r\n", []string{"200 GET /a shop.example  ", "200 GET /b shop.example  "}},
 		"long head":  {"GET /a HTTP/1.1\r\n" + host + "X-A: " + strings.Repeat("a", mostHead) + "\r\n\r\n", []string{"431 the headers are too large", "end"}},
 		"long line":  {"GET /" + strings.Repeat("a", mostHead), []string{"431 the headers are too large", "end"}},
 		"name":       {"GET /a HTTP/1.1\r\n" + host + "X A: 1\r\n\r\n", []string{"400 a header cannot be read", "end"}},
