@@ -96,11 +96,13 @@ var forms = []struct {
 	{"/connect", form{forwarded, true, true}},
 }
 
+// forStrangers is what peers read that are not trusted.
+const forStrangers = "Only proxies in trusted_proxies may ask here. Add the address of the proxy to trusted_proxies."
+
 // ServeHTTP implements http.Handler. It changes r into the visitor's request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !h.Trusts(r) {
-		say(w, http.StatusForbidden, "Only proxies in trusted_proxies may ask here. "+
-			"Add the address of the proxy to trusted_proxies.")
+		say(w, http.StatusForbidden, forStrangers)
 		return
 	}
 	for _, f := range forms {

@@ -41,14 +41,17 @@ const (
 // It exists because net/http takes twice the time of a decision for a question: it watches the
 // connection during each request, sorts headers, and parses a target that decides nothing here. A
 // question is complete before h gets it, and an answer is complete before it is sent, so h can
-// neither stream nor take the connection over. h may change the request.
-func Serve(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) error {
+// neither stream nor take the connection over. h may change the request. Bodies are kept in memory, and
+// a peer can open many connections, so only peers that trusts accepts may send one.
+func Serve(
+	ctx context.Context, l net.Listener, h http.Handler, trusts func(*http.Request) bool, log *slog.Logger,
+) error {
 	hard, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 	var all sync.WaitGroup
 	err := guard.Accept(ctx, l, func(nc net.Conn) {
-		c := &conn{Conn: nc, handler: h, log: log, soft: ctx, from: nc.RemoteAddr().String()}
+		c := &conn{Conn: nc, handler: h, trusts: trusts, log: log, soft: ctx, from: nc.RemoteAddr().String()}
 		c.base = (&http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, RemoteAddr: c.from}).
 			WithContext(hard)
 		all.Go(c.serve)
@@ -68,6 +71,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger
 type conn struct {
 	net.Conn
 	handler http.Handler
+	trusts  func(*http.Request) bool
 	log     *slog.Logger
 	soft    context.Context // its end closes the connection after the current question
 	base    *http.Request   // the copies have its context
@@ -185,14 +189,13 @@ func invalid(value string) bool { return !httpguts.ValidHeaderFieldValue(value) 
 // body reads the body of a question.
 func (c *conn) body(r *http.Request) error {
 	r.Body = http.NoBody
-	if len(r.Header["Expect"]) > 0 {
-		return &badQuestion{http.StatusExpectationFailed, "send the body without Expect"}
-	}
 	lengths, codings := r.Header["Content-Length"], r.Header["Transfer-Encoding"]
 	var body io.Reader
 	switch {
 	case len(lengths) == 0 && len(codings) == 0:
-		return nil
+		return nil // also with Expect: Caddy and Traefik send that of the visitor, without the body
+	case len(r.Header["Expect"]) > 0:
+		return &badQuestion{http.StatusExpectationFailed, "send the body without Expect"}
 	case len(lengths) == 0 && len(codings) == 1 && codings[0] == "chunked" && !r.Close &&
 		len(r.Header["Trailer"]) == 0:
 		body = httputil.NewChunkedReader(c.read)
@@ -206,6 +209,9 @@ func (c *conn) body(r *http.Request) error {
 		r.ContentLength = int64(n)
 	default:
 		return &badQuestion{http.StatusBadRequest, "send one Content-Length, or Transfer-Encoding: chunked"}
+	}
+	if !c.trusts(r) {
+		return &badQuestion{http.StatusForbidden, forStrangers}
 	}
 	c.head.N = 2 * mostBody // with the lengths of chunks
 	b, err := io.ReadAll(io.LimitReader(body, mostBody+1))

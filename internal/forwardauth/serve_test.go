@@ -22,8 +22,10 @@ var tells = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, r.Method+" "+r.RequestURI+" "+r.Host+" "+r.Header.Get("X-A")+" "+string(body))
 })
 
+func all(*http.Request) bool { return true }
+
 // served starts Serve and returns its address and a function that ends it and waits.
-func served(t *testing.T, h http.Handler) (addr string, end func()) {
+func served(t *testing.T, h http.Handler, trusts func(*http.Request) bool) (addr string, end func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -31,7 +33,7 @@ func served(t *testing.T, h http.Handler) (addr string, end func()) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- Serve(ctx, l, h, slog.New(slog.DiscardHandler)) }()
+	go func() { done <- Serve(ctx, l, h, trusts, slog.New(slog.DiscardHandler)) }()
 	return l.Addr().String(), func() {
 		stop()
 		if err := <-done; err != nil {
@@ -70,7 +72,7 @@ func send(t *testing.T, addr, raw, method string, n int) (got []string) {
 
 // TestQuestionsAsBytes: each request has one reading, or none.
 func TestQuestionsAsBytes(t *testing.T) {
-	addr, end := served(t, tells)
+	addr, end := served(t, tells, all)
 	defer end()
 	const host = "Host: shop.example\r\n"
 	for name, x := range map[string]struct {
@@ -92,6 +94,7 @@ func TestQuestionsAsBytes(t *testing.T) {
 		"large":      {"POST /a HTTP/1.1\r\n" + host + "Content-Length: 1048577\r\n\r\n" + strings.Repeat("a", mostBody+1), []string{"413 the body is too large", "end"}},
 		"long chunk": {"POST /a HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n100001\r\n" + strings.Repeat("a", mostBody+1), []string{"413 the body is too large", "end"}},
 		"expect":     {"POST /a HTTP/1.1\r\n" + host + "Expect: 100-continue\r\nContent-Length: 3\r\n\r\n", []string{"417 send the body without Expect", "end"}},
+		"expected":   {"GET /a HTTP/1.1\r\n" + host + "Expect: 100-continue\r\n\r\nGET /b HTTP/1.1\r\n" + host + "\r\n", []string{"200 GET /a shop.example  ", "200 GET /b shop.example  "}},
 		"long head":  {"GET /a HTTP/1.1\r\n" + host + "X-A: " + strings.Repeat("a", mostHead) + "\r\n\r\n", []string{"431 the headers are too large", "end"}},
 		"long line":  {"GET /" + strings.Repeat("a", mostHead), []string{"431 the headers are too large", "end"}},
 		"name":       {"GET /a HTTP/1.1\r\n" + host + "X A: 1\r\n\r\n", []string{"400 a header cannot be read", "end"}},
@@ -115,6 +118,32 @@ func TestQuestionsAsBytes(t *testing.T) {
 	}
 }
 
+// TestBodiesOfStrangers: a peer that is not trusted does not fill the memory with bodies.
+func TestBodiesOfStrangers(t *testing.T) {
+	addr, end := served(t, tells, func(r *http.Request) bool { return r.RemoteAddr == "" })
+	defer end()
+	for _, body := range []string{"Content-Length: 1048576\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n100000\r\n"} {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(10 * time.Second)) // an error shows in what follows
+		io.WriteString(c, "POST /batch HTTP/1.1\r\nHost: shop.example\r\n"+body)
+		res, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatalf("the body is awaited: %v", err)
+		}
+		if res.Body.Close(); res.StatusCode != http.StatusForbidden || !res.Close {
+			t.Errorf("%q: %s, close %v", body, res.Status, res.Close)
+		}
+	}
+	want := []string{"200 GET /a shop.example  "} // the handler decides
+	if got := send(t, addr, "GET /a HTTP/1.1\r\nHost: shop.example\r\n\r\n", "GET", 1); !cmp.Equal(got, want) {
+		t.Error(got)
+	}
+}
+
 // TestTheEndWaitsForAnswers: a question in progress is answered, an idle connection is closed, and a
 // panic ends its own connection.
 func TestTheEndWaitsForAnswers(t *testing.T) {
@@ -127,7 +156,7 @@ func TestTheEndWaitsForAnswers(t *testing.T) {
 			asked <- true
 			<-answer
 		}
-	}))
+	}), all)
 	const rest = " HTTP/1.1\r\nHost: a\r\n\r\n"
 	if got := send(t, addr, "GET /panic"+rest, "GET", 1); !cmp.Equal(got, []string{"end"}) {
 		t.Error(got)
@@ -160,7 +189,7 @@ func FuzzQuestion(f *testing.F) {
 	f.Add([]byte("GET / HTTP/1.0\r\nHost: a\r\n b\r\n\r\n"))
 	base := (&http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(f.Context())
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		c := &conn{base: base, head: io.LimitedReader{R: bytes.NewReader(raw), N: mostHead}}
+		c := &conn{base: base, trusts: all, head: io.LimitedReader{R: bytes.NewReader(raw), N: mostHead}}
 		c.read = bufio.NewReader(&c.head)
 		r, err := c.question()
 		if err != nil {

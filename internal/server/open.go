@@ -163,7 +163,8 @@ func (s *Server) Run(ctx context.Context) error {
 	admin := s.httpServer(guard.Handler(s.board.Handler(), s.pace))
 	secure := s.secureServer(rooms) // nil without tls
 	if s.asks != nil {
-		wg.Go(func() { fail(forwardauth.Serve(work, s.conns.Listen(s.asks), s.decide(), s.log)) })
+		h := s.decide()
+		wg.Go(func() { fail(forwardauth.Serve(work, s.conns.Listen(s.asks), h, h.Trusts, s.log)) })
 	}
 	engine, stopEngine := context.WithCancel(context.WithoutCancel(work))
 	var state sync.WaitGroup

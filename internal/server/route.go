@@ -27,7 +27,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 }
 
 // decide returns the handler of proxies that ask about requests.
-func (s *Server) decide() http.Handler {
+func (s *Server) decide() *forwardauth.Handler {
 	return &forwardauth.Handler{
 		Trusts: func(r *http.Request) bool { return fromTrusted(r, s.set.Load().cfg.TrustedProxies) },
 		Relay:  http.HandlerFunc(s.relay),

@@ -79,6 +79,9 @@ func TestBodies(t *testing.T) {
 			}
 			r.Host, r.ContentLength = "shop.example", length
 			r.Header.Set("Cookie", b.jar.String())
+			if method == "PUT" { // as curl, of a large body
+				r.Header.Set("Expect", "100-continue")
+			}
 			res, err := http.DefaultTransport.RoundTrip(r)
 			if err != nil {
 				t.Fatal(err)
@@ -87,9 +90,11 @@ func TestBodies(t *testing.T) {
 			return res
 		}
 		want, _ := sum(randomBytes(uploadSize))
-		got, err := io.ReadAll(send("POST", "/upload", randomBytes(uploadSize), uploadSize).Body)
-		if string(got) != want+"<nil>" {
-			t.Errorf("upload: %s, %v", got, err)
+		for _, method := range []string{"POST", "PUT"} {
+			got, err := io.ReadAll(send(method, "/upload", randomBytes(uploadSize), uploadSize).Body)
+			if string(got) != want+"<nil>" {
+				t.Errorf("upload by %s: %s, %v", method, got, err)
+			}
 		}
 		want, _ = sum(randomBytes(downloadSize))
 		if got, err := sum(send("GET", "/download", nil, 0).Body); got != want || err != nil {

@@ -16,6 +16,8 @@ const FORGET_ENDED = 10_000; // a question that was under way when a session end
 /** Errors of a request that Node.js does not send: no reason to fail open. */
 const UNSENDABLE = new Set(['ERR_INVALID_CHAR', 'ERR_INVALID_HTTP_TOKEN', 'ERR_HTTP_INVALID_HEADER_VALUE']);
 
+const LATE = new Error('headgate does not answer');
+
 const DOWN = 'This site cannot be reached at the moment. Try again in some seconds.\n';
 
 export class Gate {
@@ -41,6 +43,7 @@ export class Gate {
     this.timer = null;
     this.sending = null;
     this.closed = false;
+    this.answered = -Infinity; // when headgate answered last
     /** Counts since the start. */
     this.stats = {asked: 0, local: 0, batches: 0, down: 0};
   }
@@ -68,7 +71,9 @@ export class Gate {
       if (UNSENDABLE.has(error.code)) return {status: 400, text: 'This request is not well formed.\n'};
       this.stats.down++;
       if (mayPass && this.fresh(entry, 0) && this.note(entry, visit)) return this.letIn(entry, visit);
-      return this.failOpen ? {admitted: 'open', pass: '', setCookie: []} : {status: 503, text: DOWN};
+      // A flood makes questions wait for a connection. Those that nobody answers in time open nothing then.
+      const flooded = error === LATE && this.answered > began;
+      return this.failOpen && !flooded ? {admitted: 'open', pass: '', setCookie: []} : {status: 503, text: DOWN};
     }
     const lines = pairs(answer.rawHeaders);
     const admitted = valuesOf(lines, 'headgate-admitted');
@@ -274,9 +279,10 @@ export class Gate {
     const raw = [['Host', `${host.includes(':') ? `[${host}]` : host}:${port}`], ...headers];
     if (body) raw.push(['Content-Length', String(body.length)]);
     const question = http.request({host, port, method, path, agent: this.agent, headers: raw.flat(), signal});
-    const late = setTimeout(() => question.destroy(new Error('headgate does not answer')), this.timeout);
+    const late = setTimeout(() => question.destroy(LATE), this.timeout);
     question.on('response', (answer) => {
       clearTimeout(late);
+      this.answered = performance.now();
       resolve(answer);
     });
     question.on('error', (error) => {

@@ -216,6 +216,15 @@ beside('closed when headgate is down, and visitors inside go on', 'http',
     await new Visitor(port, 4).settle();
   });
 
+beside('a flood opens nothing while headgate answers', 'http', 'total_active_users: 9, new_users_per_minute: 200, closed: true',
+  async ({hg, app, port, judge}) => {
+    hg.slow = 50;
+    const got = await Promise.all(Array.from({length: 60}, (_, i) => new Visitor(port, i + 1).ask()));
+    assert.deepEqual([...new Set(got.map((a) => a.status))], [503]);
+    assert.equal(judge.seen.length, 0, 'requests that waited for a connection have passed');
+    assert.ok(app.gate.stats.down > 0);
+  }, new Judge(), {failOpen: true, connections: 1, timeout: 1000});
+
 beside('a room that limits is asked each time', 'http',
   'total_active_users: 9, new_users_per_minute: 200, checkout: {pass: true, grace_paths: [/pay]}',
   async ({hg, port}) => {

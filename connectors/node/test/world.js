@@ -22,6 +22,7 @@ decide: {listen: "127.0.0.1:0"}\ntrusted_proxies: [127.0.0.1]\nrooms:
   - {name: shop, host: shop.example, origin: "http://127.0.0.1:9", spread: false, poll_min: 200ms, poll_max: 500ms, ${room}}\n`);
     this.asked = {connect: 0, batch: 0, jwks: 0};
     this.stopped = false; // the relay forwards nothing
+    this.slow = 0; // milliseconds by which each question is late
     this.batchesOnly = false; // the relay ends connections with other questions
     this.sockets = new Set();
   }
@@ -52,6 +53,7 @@ decide: {listen: "127.0.0.1:0"}\ntrusted_proxies: [127.0.0.1]\nrooms:
       near.on('data', (part) => {
         for (const [, name] of part.toString('latin1').matchAll(/^(?:GET|POST) \/(connect|batch|jwks)[ .]/gm)) this.asked[name]++;
         if (this.batchesOnly && part.includes('GET /connect')) near.destroy();
+        else if (this.slow) setTimeout(() => far.write(part), this.slow);
         else if (!this.stopped) far.write(part);
       });
       far.pipe(near);
