@@ -79,7 +79,7 @@ func neededFor(grants []grant, now time.Time, window time.Duration) int64 {
 	}
 	most := mostIn(grants, now, window)
 	for _, g := range grants {
-		for _, at := range [...]time.Time{g.from.Add(window), g.end.Add(window)} {
+		for _, at := range [...]time.Time{g.end, g.from.Add(window), g.end.Add(window)} {
 			if at.After(now) {
 				most = max(most, mostIn(grants, at, window))
 			}

@@ -40,6 +40,8 @@ type lease struct {
 	ended  bool
 	holds  []ratelimit.Hold
 	held   int64
+	alone  int64            // of held, counted by this process while the host is out of reach
+	strays []ratelimit.Hold // of alone
 	lost   []ratelimit.Hold // that the limit has booked as used, while Envoy may still use them
 	lostAt time.Time        // when Envoy can use them no longer
 
@@ -174,12 +176,14 @@ func (l *lease) lapsed() bool {
 // lose ends what l holds after the limit has booked it as used. Envoy may use its grant until that
 // expires: then it is booked once more.
 func (l *lease) lose() {
-	l.lostAt = time.Now()
-	if l.current() != nil && !l.sent.IsZero() {
-		l.lostAt = l.expiry()
+	l.close()
+	for _, g := range l.grants {
+		if g.end.After(l.lostAt) {
+			l.lostAt = g.end
+		}
 	}
-	l.lost = append(l.lost, l.holds...)
-	l.grants, l.holds, l.held, l.sent = nil, nil, 0, time.Time{}
+	l.lost = append(append(l.lost, l.holds...), l.strays...)
+	l.grants, l.holds, l.strays, l.held, l.alone = nil, nil, nil, 0, 0
 }
 
 // windowFor returns the longest window of a rule.
@@ -226,6 +230,12 @@ func (p *pool) adjustAll() int {
 		amount = own
 	}
 	again := p.release(window)
+	for _, l := range slices.Clone(p.leases) {
+		if l.alone > 0 {
+			p.rehome(l)
+			again = true
+		}
+	}
 	for _, l := range p.aims(amount, window) {
 		if p.aim(l, window) {
 			again = true
@@ -241,6 +251,9 @@ func (p *pool) adjustAll() int {
 func (p *pool) release(window time.Duration) (again bool) {
 	now := time.Now()
 	p.leases = slices.DeleteFunc(p.leases, func(l *lease) bool {
+		if l.current() == nil && l.lapsed() {
+			l.lose()
+		}
 		l.grants = slices.DeleteFunc(l.grants, func(g grant) bool { return g.end.Add(window).Before(now) })
 		if spare := l.held - neededFor(l.grants, now, window); spare > 0 {
 			l.giveBack(spare)
@@ -259,15 +272,22 @@ func (p *pool) release(window time.Duration) (again bool) {
 
 // giveBack returns n of what l holds.
 func (l *lease) giveBack(n int64) {
-	l.held -= n
-	for n > 0 && len(l.holds) > 0 {
-		h := &l.holds[len(l.holds)-1]
+	here := min(n, l.alone)
+	l.held, l.alone = l.held-n, l.alone-here
+	l.strays, l.holds = giveBack(l.strays, here), giveBack(l.holds, n-here)
+}
+
+// giveBack returns n of what all hold, and what stays.
+func giveBack(all []ratelimit.Hold, n int64) []ratelimit.Hold {
+	for n > 0 && len(all) > 0 {
+		h := &all[len(all)-1]
 		part := min(n, h.Left())
 		h.Return(part)
 		if n -= part; h.Left() == 0 {
-			l.holds = l.holds[:len(l.holds)-1]
+			all = all[:len(all)-1]
 		}
 	}
+	return all
 }
 
 // A target is how much a lease is to have.
@@ -377,16 +397,40 @@ const borrowWait = 2 * time.Second
 
 // borrow takes n of the limit for a lease. If there is less, it returns what is left.
 func (p *pool) borrow(l *lease, n int64) (left int64, ok bool) {
-	p.mu.Unlock()
-	ctx, stop := context.WithTimeout(context.Background(), borrowWait)
-	ask := p.ask
-	ask.Cost = n
-	h, v, err := p.lender.Hold(ctx, ask, ratelimit.Waiters{Momentary: true})
-	stop()
-	p.mu.Lock()
+	h, v, err := p.hold(n)
 	if err != nil || !v.Allowed {
 		return v.Remaining, false
 	}
-	l.holds, l.held = append(l.holds, h), l.held+n
+	if l.held += n; v.Local {
+		l.strays, l.alone = append(l.strays, h), l.alone+n
+	} else {
+		l.holds = append(l.holds, h)
+	}
 	return 0, true
+}
+
+// rehome lets the host of the key count what this process counts alone. Without it, a host that is
+// back would lend this amount to others too, for as long as the grant is renewed. If the host has
+// lent it already, the grant ends.
+func (p *pool) rehome(l *lease) {
+	n := l.alone
+	switch h, v, err := p.hold(n); {
+	case err != nil || v.Local || l.alone != n: // out of reach, or ended meanwhile
+		h.Return(n)
+	case v.Allowed:
+		l.strays, l.alone, l.holds = giveBack(l.strays, n), 0, append(l.holds, h)
+	default:
+		l.lose()
+	}
+}
+
+// hold takes n of the limit. It releases mu while it waits.
+func (p *pool) hold(n int64) (ratelimit.Hold, ratelimit.Result, error) {
+	p.mu.Unlock()
+	defer p.mu.Lock()
+	ctx, stop := context.WithTimeout(context.Background(), borrowWait)
+	defer stop()
+	ask := p.ask
+	ask.Cost = n
+	return p.lender.Hold(ctx, ask, ratelimit.Waiters{Momentary: true})
 }

@@ -107,10 +107,11 @@ type quotaStream struct {
 // A bucket is a group of requests of one Envoy.
 type bucket struct {
 	id    *rlqs.BucketId
-	check ratelimit.Check
-	lease *lease    // nil: not limited
-	sent  time.Time // without a lease
-	asked time.Time // when Envoy last reported a request
+	found ratelimit.Check // by the rules
+	check ratelimit.Check // in force: none if the limit is in shadow mode
+	lease *lease          // nil: not limited
+	sent  time.Time       // without a lease
+	asked time.Time       // when Envoy last reported a request
 }
 
 func (s *quotaStream) wake() {
@@ -275,9 +276,17 @@ func (s *quotaStream) follow() error {
 func (s *quotaStream) assign(b *bucket) error {
 	entries, _ := entriesOf(b.id)
 	r, key := s.rules.domains[s.domain].findUnordered(entries)
-	var check ratelimit.Check
+	b.found = ratelimit.Check{}
 	if r != nil && !r.unlimited {
-		check = ratelimit.Check{Limit: r.limit, Key: shorten(key)}
+		b.found = ratelimit.Check{Limit: r.limit, Key: shorten(key)}
+	}
+	return s.apply(b)
+}
+
+// apply puts the limit of a bucket into force as it is now.
+func (s *quotaStream) apply(b *bucket) error {
+	check := b.found
+	if check != (ratelimit.Check{}) {
 		l, err := s.quotas.lender.Limit(check.Limit)
 		switch {
 		case err != nil:
@@ -364,6 +373,11 @@ func (s *quotaStream) messages(all bool) (messages [][]byte, err error) {
 	s.forget = nil
 	now := time.Now()
 	for name, b := range s.buckets {
+		if all { // a limit can change without the rules
+			if err := s.apply(b); err != nil {
+				return nil, err
+			}
+		}
 		strategy := blanket(types.RateLimitStrategy_ALLOW_ALL)
 		switch {
 		case now.Sub(b.asked) > bucketIdle:
