@@ -55,9 +55,12 @@ func (s *Stream) Send(msg []byte) error {
 	c, call := s.conn, s.call
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for c.writing && len(c.out) > maxUnsent && !c.dead {
+		c.room.Wait() // the peer has granted its windows, and does not read
+	}
 	size := len(msg) + prefix
 	switch {
-	case call.gone:
+	case call.gone, c.dead:
 		return context.Canceled
 	case len(call.msg)-call.sent+size > maxMessage+prefix, c.unsent+size > maxUnsent:
 		return status.Error(codes.ResourceExhausted, "the client does not read what it is sent")
