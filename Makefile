@@ -126,7 +126,7 @@ waits:
 # Judged by counts and in virtual time: they take what waits leaves of the processors, and no more.
 .PHONY: computes
 computes:
-	nice -n 19 $(MAKE) -j2 -Otarget walk fuzz mutants MUTANT='/(calls_by_chance|rule_.*)$$$$'
+	nice -n 19 $(MAKE) -j2 -Otarget walk length fuzz mutants MUTANT='/(calls_by_chance|rule_.*)$$$$'
 
 # Tests in files with this tag start real engines, or processes, or wait in real time.
 SHORT ?= -short
@@ -168,14 +168,18 @@ LENGTH := awk 'FNR == 1 { name = "" } \
 	END { for (f in whole) print all[f] }'
 
 # Without the race detector, which allocates on its own account.
-.PHONY: budgets
-budgets: # what make test cuts short at full length, with budgets half as large again; each benchmark a little
+.PHONY: length
+length: # what make test cuts short, at full length
 	@long=$$(grep -rlE 'testing\.Short\(\)|AllocsPerRun' --include='*_test.go' . | \
-		grep -vE '/(embedded|demo|limiters|cluster)/'); \
+		grep -vE '/(embedded|demo|limiters|cluster|analytics)/'); \
 	tests=$$($(LENGTH) $$long | tr -s ' ' '\n' | grep . | sort -u | paste -sd'|'); \
-	dirs=$$({ echo "$$long"; grep -rl 'func Benchmark' --include='*_test.go' . | \
-		grep -vE '/(embedded|demo|limiters)/'; } | xargs -n1 dirname | sort -u); \
-	$(TEST) -count=1 -timeout 20m -run "^($$tests)$$" -skip Walk -bench . -benchtime 20x $$dirs
+	$(TEST) -count=1 -timeout 40m -run "^($$tests)$$" -skip Walk $$(xargs -n1 dirname <<<"$$long" | sort -u)
+
+.PHONY: budgets
+budgets: # with budgets half as large again; each benchmark a little
+	$(TEST) -count=1 -timeout 10m -run Fast ./internal/analytics
+	@$(TEST) -count=1 -timeout 10m -run '^$$' -bench . -benchtime 20x $$(grep -rl 'func Benchmark' \
+		--include='*_test.go' . | grep -vE '/(embedded|demo|limiters)/' | xargs -n1 dirname | sort -u)
 	$(TEST) -count=1 -v -timeout 10m -tags bench ./tests/peers -slack 1.5 -pairs 9
 	$(MAKE) limiters SLACK=1.5 LIMITERS=Decisions # the others are in bench
 
