@@ -39,12 +39,13 @@ func FuzzQuestion(f *testing.F) {
 	}
 	f.Add(whole)
 	f.Add(append(slices.Clone(whole), whole...))
-	inHTTP := func(field []byte) []byte { // a message with one field of HttpRequest
-		for _, n := range []protowire.Number{2, 4, 1} {
+	within := func(field []byte, numbers ...protowire.Number) []byte {
+		for _, n := range numbers {
 			field = protowire.AppendBytes(protowire.AppendTag(nil, n, protowire.BytesType), field)
 		}
 		return field
 	}
+	inHTTP := func(field []byte) []byte { return within(field, 2, 4, 1) } // a field of HttpRequest
 	for n := range protowire.Number(15) {
 		f.Add(inHTTP(protowire.AppendString(protowire.AppendTag(nil, n, protowire.BytesType), "\xff")))
 		f.Add(inHTTP(protowire.AppendVarint(protowire.AppendTag(nil, n, protowire.VarintType), 7)))
@@ -52,8 +53,10 @@ func FuzzQuestion(f *testing.F) {
 	}
 	f.Add(inHTTP([]byte("\x1a\x06\x0a\x01a\x12\x01\xff")))     // a header that is not UTF-8
 	f.Add(inHTTP([]byte("\x1a\x05\x0a\x01a\x0a\x00\x1a\x00"))) // a name twice, an empty entry
-	f.Add(inHTTP([]byte("\xfa\xff\xff\xff\x7f\x00")))          // a number that no field can have
-	f.Add([]byte("\x0a\x10\x0a\x0e\x0a\x06\x0a\x04\x12\x02ab\x0a\x04\x12\x02\x0a\x00"))
+	f.Add(inHTTP(append(protowire.AppendVarint(nil, 1<<32|2), 0))) // a number that no field can have
+	f.Add(within([]byte("\x0a\x01"), 11, 1))                       // metadata that is cut short
+	f.Add(within(append(within([]byte("\x12\x01a"), 1, 1, 1),      // an address in two parts
+		within([]byte("\x18\x07"), 1, 1, 1)...), 1))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var want auth.CheckRequest
 		var q question
