@@ -51,8 +51,8 @@ func FuzzQuestion(f *testing.F) {
 		f.Add(inHTTP(protowire.AppendVarint(protowire.AppendTag(nil, n, protowire.VarintType), 7)))
 		f.Add(inHTTP(protowire.AppendTag(nil, n, protowire.StartGroupType)))
 	}
-	f.Add(inHTTP([]byte("\x1a\x06\x0a\x01a\x12\x01\xff")))     // a header that is not UTF-8
-	f.Add(inHTTP([]byte("\x1a\x05\x0a\x01a\x0a\x00\x1a\x00"))) // a name twice, an empty entry
+	f.Add(inHTTP([]byte("\x1a\x06\x0a\x01a\x12\x01\xff")))         // a header that is not UTF-8
+	f.Add(inHTTP([]byte("\x1a\x05\x0a\x01a\x0a\x00\x1a\x00")))     // a name twice, an empty entry
 	f.Add(inHTTP(append(protowire.AppendVarint(nil, 1<<32|2), 0))) // a number that no field can have
 	f.Add(within([]byte("\x0a\x01"), 11, 1))                       // metadata that is cut short
 	f.Add(within(append(within([]byte("\x12\x01a"), 1, 1, 1),      // an address in two parts
