@@ -238,7 +238,7 @@ def test_visitors_come_in_order(world: Open, server: str) -> None:
         nexts, rest = visitors[20 + i : 24 + i], visitors[24 + i :]
         wait_for("four are called", lambda nexts=nexts: all(called(v) for v in nexts))  # type: ignore[misc]
         assert not any(called(v) for v in rest[:3])
-        assert all(v.ask().inside for v in nexts)
+        assert all(v.ask().inside and v.ask().inside for v in nexts)
     came = dict.fromkeys(s["visitor"] for s in w.shop.served())
     assert list(came) == [str(i) for i in range(60)]
 
