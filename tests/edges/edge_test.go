@@ -42,7 +42,7 @@ var fences = map[string]struct {
 	nth      int
 }{"nginx": {"nginx", 0}, "caddy": {"caddy", 0}, "haproxy": {"haproxy", 0}, "haproxy-lua": {"lua", 0},
 	"envoy": {"yaml", 1}, "apache": {"apache", 0}, "apache-lua": {"lua", 1}, "traefik": {"yaml", 2},
-	"k8s": {"yaml", 4}, "k8s-traefik": {"yaml", 5}}
+	"k8s": {"yaml", 4}, "k8s-traefik": {"yaml", 5}, "externalauth": {"yaml", 6}}
 
 // recipe returns the configuration of a kind of proxy in docs/edges.md, or what headgate writes for
 // to.cfg, with other addresses.
