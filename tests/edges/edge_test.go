@@ -178,7 +178,7 @@ func runApache(t *testing.T, addr string, to places, script string) {
 // apacheHead returns what every Apache has around the recipe.
 func apacheHead(dir string) string {
 	head := "ServerRoot " + dir + "\nPidFile pid\nDefaultRuntimeDir " + dir + "\nErrorLog output\nServerName localhost\n"
-	for _, name := range []string{"mpm_event", "authz_core", "proxy", "proxy_http", "lua", "ssl"} {
+	for _, name := range []string{"mpm_event", "authz_core", "headers", "proxy", "proxy_http", "lua", "ssl"} {
 		head += "LoadModule " + name + "_module /usr/lib/apache2/modules/mod_" + name + ".so\n"
 	}
 	return head
