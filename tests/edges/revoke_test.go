@@ -38,7 +38,7 @@ func (c *connector) comesIn(k *kept) bool {
 		if c.enters(k) {
 			return true
 		}
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 	}
 	return false
 }
