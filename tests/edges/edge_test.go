@@ -144,9 +144,11 @@ func startHAProxy(t *testing.T, addr string, to places) {
 // envoyPath is set by make edges.
 var envoyPath = flag.String("envoy", "envoy", "the Envoy to run")
 
-func startEnvoy(t *testing.T, addr string, to places) {
+func startEnvoy(t *testing.T, addr string, to places) { runEnvoy(t, addr, to, recipe(t, "envoy", addr, to)) }
+
+func runEnvoy(t *testing.T, addr string, to places, text string) {
+	t.Helper()
 	dir := t.TempDir()
-	text := recipe(t, "envoy", addr, to)
 	for port, other := range map[string]string{"80": addr, "3000": to.origin, "8082": to.envoy, "8080": to.listen} {
 		if other == "" {
 			continue
