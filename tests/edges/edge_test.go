@@ -144,7 +144,9 @@ func startHAProxy(t *testing.T, addr string, to places) {
 // envoyPath is set by make edges.
 var envoyPath = flag.String("envoy", "envoy", "the Envoy to run")
 
-func startEnvoy(t *testing.T, addr string, to places) { runEnvoy(t, addr, to, recipe(t, "envoy", addr, to)) }
+func startEnvoy(t *testing.T, addr string, to places) {
+	runEnvoy(t, addr, to, recipe(t, "envoy", addr, to))
+}
 
 func runEnvoy(t *testing.T, addr string, to places, text string) {
 	t.Helper()
