@@ -171,7 +171,7 @@ func questions(t *testing.T, conns int) []comparison {
 	}
 }
 
-// How many times the CPU of the smallest handler a question may cost. Measured: 0.99 to 1.21, and 0.65
+// How many times the CPU of the smallest handler a question may cost. Measured: 0.99 to 1.21, and 0.61
 // to 0.73; half as much more is a fault.
 const (
 	mostHTTP = 1.7
