@@ -255,7 +255,8 @@ func (r *Room) servePass(q *visitRequest) {
 		r.serveNewcomer(q)
 		return
 	}
-	if known, gone := q.worker.visits.Peek(id); q.peek && !gone && max(known, end) > hi &&
+	known, gone := q.worker.visits.Peek(id)
+	if q.peek && !gone && max(known, end) > hi &&
 		q.worker.visits.Allows(q.from(&sessions.Session{ID: id})) {
 		r.wait(q, &counter.PlaceInfo{}, StateCalled) // a poll keeps nobody inside
 		return
@@ -286,7 +287,7 @@ func (r *Room) servePass(q *visitRequest) {
 	switch {
 	case how == sessions.Beyond:
 		r.serveShared(q, id, end)
-	case how == sessions.Over && trial && q.f.cfg.restOf(&q.tok, hi) > 0 && !r.isAbroad(q):
+	case how == sessions.Over && trial && !gone && q.f.cfg.restOf(&q.tok, hi) > 0 && !r.isAbroad(q):
 		r.roam(q, 0) // its slot went to a waiting visitor; this one is next
 	case how == sessions.Over:
 		r.serveNewcomer(q)
