@@ -202,7 +202,7 @@ limiters: setup-redis ## limits beside the limiters of others, in one run: 2 min
 ENVOY := $(CURDIR)/bin/edges/envoy/_bin/envoy
 
 .PHONY: edges
-edges: setup-edges ## real nginx, Caddy, HAProxy, Envoy and Apache that ask headgate about each request: 3 min
+edges: setup-edges ## real nginx, Caddy, HAProxy, Envoy and Apache that ask headgate about each request: 5 min
 	$(TEST) -count=1 -v -timeout 15m -parallel 4 -tags edges -skip 'HalfLoad|Cost$$' ./tests/edges -envoy '$(ENVOY)' 2>&1 | $(SOME)
 
 .PHONY: edges-traefik
@@ -328,8 +328,8 @@ alerts: setup-prometheus ## alert rules and dashboard against a real Prometheus:
 	$(TEST) -count=1 -v -timeout 10m -tags alerts ./tests/alerts
 
 .PHONY: browser
-browser: tested setup-browser ## the waiting page in a real Chromium
-	cd tests/browser && HEADGATE='$(TESTED)' node --test --test-concurrency=3
+browser: tested setup-browser setup-edges ## the waiting page in a real Chromium, also behind nginx and Envoy
+	cd tests/browser && HEADGATE='$(TESTED)' ENVOY='$(ENVOY)' node --test --test-concurrency=3
 
 .PHONY: sim
 sim: ## headgate beside eight models of what others do, and a page with plots: bin/report.html

@@ -75,7 +75,7 @@ function binary() {
 
 // freePort gives the first of so many free ports in a row. They lie below those that the system
 // gives to who dials or asks for any.
-async function freePort(n = 1) {
+export async function freePort(n = 1) {
   for (;;) {
     const servers = [], first = 10_000 + Math.floor(Math.random() * 20_000);
     try {
@@ -188,7 +188,7 @@ async function startHeadgate(folder, config) {
   const ended = new Promise((done) => process.once('close', done));
   const admin = `http://127.0.0.1:${adminPort}`;
   return {
-    url: `http://127.0.0.1:${port}`, admin, command,
+    url: `http://127.0.0.1:${port}`, admin, command, file,
     token: async (scope) => (await command('token', 'create', '--scope', scope, '--name', 'ops', '--data', data)).trim(),
     revoke: async (name) => {
       const line = (await command('token', 'list', '--data', data)).split('\n').find((l) => l.split(/\s+/).includes(name));

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -294,6 +295,13 @@ func (w *world) startHeadgate(t *testing.T) {
 
 // each runs a test for each kind of proxy.
 func each(t *testing.T, test func(t *testing.T, e *edge)) { eachOf(t, kinds, test) }
+
+// named returns kinds of proxies.
+func named(names ...string) []edge {
+	return slices.DeleteFunc(slices.Clone(kinds), func(e edge) bool {
+		return !slices.Contains(names, e.name)
+	})
+}
 
 func eachOf(t *testing.T, all []edge, test func(t *testing.T, e *edge)) {
 	for i := range all {
