@@ -45,7 +45,6 @@ type Recorder struct {
 	log    *minuteLog
 	day    int64 // of log, since the epoch
 	told   time.Time
-	loaded bool
 	closed bool
 }
 
@@ -91,7 +90,6 @@ func (k *Recorder) load() {
 	if err := os.MkdirAll(k.cfg.Dir, 0o700); err != nil {
 		k.complain("analytics are not recorded: cannot create their folder", err)
 	}
-	k.loaded = true
 	k.tidy(dayOf(k.cfg.Wall().Unix()))
 }
 

@@ -110,9 +110,6 @@ func NewHost(cfg HostConfig) *Host {
 	return h
 }
 
-// Answer decides the requests of a message; see Client.
-func (h *Host) Answer(ctx context.Context, msg []byte) []byte { return h.ledger.answer(ctx, msg) }
-
 // Run hosts the shards of this process until ctx ends, and then hands them over.
 func (h *Host) Run(ctx context.Context) error {
 	name := nameOf(h.self)
