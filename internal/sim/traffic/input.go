@@ -9,8 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/headgate/headgate/internal/hint"
 )
@@ -137,15 +135,4 @@ func (c *counting) Read(b []byte) (int, error) {
 	n, err := c.Reader.Read(b)
 	*c.n += int64(n)
 	return n, err
-}
-
-// quoted returns a part of a file quoted and cut, so that neither long lines nor control sequences
-// reach a terminal.
-func quoted(text []byte) string {
-	const most = 60 // chosen: with file and line it still fits on two lines
-	s := strings.ToValidUTF8(string(text[:min(len(text), most*utf8.UTFMax)]), "\uFFFD")
-	if r := []rune(s); len(r) > most {
-		return fmt.Sprintf("%q…", string(r[:most]))
-	}
-	return fmt.Sprintf("%q", s)
 }

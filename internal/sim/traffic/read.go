@@ -163,7 +163,7 @@ func (r *reader) pick(columns [][]byte, asked, option string, names ...string) (
 	if asked == "" {
 		return -1, nil
 	}
-	return -1, &hint.Error{Text: fmt.Sprintf("%s: %s has no column %s", option, r.in.name, quoted([]byte(asked))),
+	return -1, &hint.Error{Text: fmt.Sprintf("%s: %s has no column %s", option, r.in.name, hint.Quote(asked)),
 		Do: "its columns are " + list(columns)}
 }
 
@@ -175,7 +175,7 @@ func list(columns [][]byte) string {
 		if i > 0 {
 			b.WriteString(", ")
 		}
-		b.WriteString(quoted(bytes.TrimSpace(c)))
+		b.WriteString(hint.Quote(string(bytes.TrimSpace(c))))
 	}
 	if len(columns) > most {
 		fmt.Fprintf(&b, " and %d more", len(columns)-most)
