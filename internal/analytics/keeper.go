@@ -211,6 +211,7 @@ func (k *Recorder) flush() {
 		if !f.now.known {
 			continue
 		}
+		// A series without any use takes no space: most limits of most nodes are idle.
 		if r := f.row(s.Kind, k.minute); !r.empty() {
 			rows = append(rows, seriesRow{s, r})
 		}
@@ -221,6 +222,7 @@ func (k *Recorder) flush() {
 			}
 		}
 	}
+	// Even an empty minute begins a day: tidy then takes care of the files of the earlier ones.
 	if day := dayOf(k.minute * 60); day != k.day || k.log == nil {
 		k.closeLog()
 		k.tidy(day)

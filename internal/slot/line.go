@@ -206,6 +206,7 @@ func (l *Line) status(number uint64) TicketStatus {
 	switch {
 	case number >= l.next:
 		return TicketUnknown
+	// A provisional place has no chunk, like a used one: this case must come first.
 	case c == nil && l.isProvisional(number):
 		return TicketProvisional
 	case c == nil && number < l.frontier:
