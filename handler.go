@@ -259,7 +259,8 @@ func (r *Room) servePass(q *visitRequest) {
 		r.serveNewcomer(q)
 		return
 	}
-	if known, gone := q.worker.visits.Peek(id); q.peek && !gone && max(known, end) > hi &&
+	known, gone := q.worker.visits.Peek(id)
+	if q.peek && !gone && max(known, end) > hi &&
 		q.worker.visits.Allows(q.from(&sessions.Session{ID: id})) {
 		r.wait(q, &counter.PlaceInfo{}, StateCalled) // a poll keeps nobody inside
 		return
@@ -290,7 +291,7 @@ func (r *Room) servePass(q *visitRequest) {
 	switch {
 	case how == sessions.Beyond:
 		r.serveShared(q, id, end)
-	case how == sessions.Over && trial && q.f.cfg.restOf(&q.tok, hi) > 0 && !r.isAbroad(q):
+	case how == sessions.Over && trial && !gone && q.f.cfg.restOf(&q.tok, hi) > 0 && !r.isAbroad(q):
 		r.roam(q, 0) // its slot went to a waiting visitor; this one is next
 	case how == sessions.Over:
 		r.serveNewcomer(q)
@@ -686,7 +687,7 @@ func (r *Room) finish(a *answer) {
 	case left && a.tok.Kind != 0:
 		r.leftHere(a.req.Context(), a.worker, a.tok, from)
 	case left: // no visitor has a pass of it
-		a.worker.leave(a.id, from, false)
+		a.worker.leave(a.id, from, false, false)
 	}
 }
 
