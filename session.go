@@ -63,7 +63,6 @@ func (r *Room) PeekSession(req *http.Request) (s Session, ok bool) {
 	return r.session(q.worker, &q.tok)
 }
 
-// session returns the session of a pass, if it is still valid here.
 func (r *Room) session(w *worker, tok *ticket.Token) (s Session, ok bool) {
 	if tok.Kind != ticket.Pass || tok.ID == 0 {
 		return s, false
@@ -183,9 +182,7 @@ func (b *background) run(ctx context.Context, f func(context.Context)) {
 }
 
 // sessionName returns the name under which a node answers requests about what is in flight.
-func (r *Room) sessionName(node string) string {
-	return "session." + r.face.Load().cfg.Name + "/" + node
-}
+func (r *Room) sessionName(node string) string { return "session." + r.face.Load().cfg.Name + "/" + node }
 
 // endElsewhere ends a session at all other nodes. It reports whether one of them has requests of it
 // in flight: then the session ends there. leased: one has given a lease, or one that died may have.
