@@ -182,7 +182,9 @@ func (b *background) run(ctx context.Context, f func(context.Context)) {
 }
 
 // sessionName returns the name under which a node answers requests about what is in flight.
-func (r *Room) sessionName(node string) string { return "session." + r.face.Load().cfg.Name + "/" + node }
+func (r *Room) sessionName(node string) string {
+	return "session." + r.face.Load().cfg.Name + "/" + node
+}
 
 // endElsewhere ends a session at all other nodes. It reports whether one of them has requests of it
 // in flight: then the session ends there. leased: one has given a lease, or one that died may have.
