@@ -10,10 +10,11 @@ import (
 const (
 	// MaxRoutes is the number of routes of a sample. The last has the requests of all others.
 	MaxRoutes = 64
-	// MaxPerNetwork is how many requests of one client network count in one route and one interval.
-	// A visitor makes some; an attacker that makes slow or failing requests on purpose makes
-	// hundreds, and must not lower the limit. Chosen.
-	MaxPerNetwork = 20
+	// MaxPerNetwork is how many requests of one client network (a /24 or a /48) count in one
+	// interval, over all routes. A visitor makes about one; an attacker that makes slow or failing
+	// requests on purpose makes hundreds, and must not lower the limit. Chosen: what one network can
+	// add is 1 % of 60 requests a second.
+	MaxPerNetwork = 3
 )
 
 // A Sample is what one interval saw of the origin, summed over all nodes. When the interval had no
@@ -39,13 +40,12 @@ type Route struct {
 	Class    string // method and path, shortened as in metrics; the same on all nodes
 	Answered uint64 // requests that the origin answered, failed or not, of all networks
 
-	// Of each client network, at most MaxPerNetwork requests are in the following three.
+	// Of each client network, at most MaxPerNetwork requests of an interval are in the following,
+	// over all routes: a fair sample for what visitors see.
 
 	Latency histogram.Counts // time to the first byte of each answer; a time-out counts with its time
 	Failed  uint64           // 5xx, time-outs, refused connections
-	Refused uint64           // 429, and 503 with Retry-After: the origin itself says that it is full
-
-	Networks uint64 // client networks that made the requests, roughly
+	Refused uint64           // 429, and 503 with Retry-After (not in Failed): the origin says that it is full
 }
 
 // Settings are what an operator has configured.
