@@ -41,7 +41,8 @@ var fences = map[string]struct {
 	language string
 	nth      int
 }{"nginx": {"nginx", 0}, "caddy": {"caddy", 0}, "haproxy": {"haproxy", 0}, "haproxy-lua": {"lua", 0},
-	"envoy": {"yaml", 1}, "apache": {"apache", 0}, "apache-lua": {"lua", 1}, "traefik": {"yaml", 2}}
+	"envoy": {"yaml", 1}, "apache": {"apache", 0}, "apache-lua": {"lua", 1}, "traefik": {"yaml", 2},
+	"k8s": {"yaml", 4}}
 
 // recipe returns the configuration of a kind of proxy in docs/edges.md, or what headgate writes for
 // to.cfg, with other addresses.
@@ -230,6 +231,9 @@ func buildAndRun(m *testing.M) int {
 	}
 	if *traefikPath != "" {
 		kinds = append(kinds, edge{"traefik", startTraefik})
+	}
+	if *egctlPath != "" {
+		kinds = append(kinds, edge{"k8s", startEnvoyGateway})
 	}
 	return m.Run()
 }

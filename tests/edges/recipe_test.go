@@ -140,9 +140,12 @@ func TestSpellingsOfHeadersStopHere(t *testing.T) {
 		for _, name := range []string{"X_Original_URL", "X.Original.URL", "X-Original-URL", "X-Rewrite-URL",
 			"SCRIPT_NAME", "Headgate_Pass", "X_Forwarded_Host", "Forwarded", "X-HTTP-Method", "X-Method-Override"} {
 			for _, path := range []string{"/robots.txt", "/checkout", "/a/.headgate/b"} {
-				w.answer(t, "GET "+path+" HTTP/1.1\r\nHost: shop.example\r\nCookie: "+b.jar.String()+"\r\n"+
+				answer := w.answer(t, "GET "+path+" HTTP/1.1\r\nHost: shop.example\r\nCookie: "+b.jar.String()+"\r\n"+
 					name+": forged\r\nConnection: close\r\n\r\n")
 				got := o.take()
+				if e.name == "k8s" && strings.Contains(name, "_") && strings.HasPrefix(answer, "HTTP/1.1 400") {
+					continue // Envoy Gateway rejects underscores
+				}
 				if len(got) != 1 {
 					t.Errorf("%s, %s: the origin got %v", path, name, got)
 					continue
