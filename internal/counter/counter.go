@@ -34,6 +34,7 @@
 //	core, calls               under the mutex: who is called, when, and how often visitors poll
 //	forecast, outlook, parent expected waits; slots from Anywhere
 //	plan, lanes, placemove    draws, lanes, and places that change devices
+//	signals                   what nodes have measured of the origin
 //	desk, pace                the state under the mutex, and its rates
 //	wire, datacenters         messages, and who hosts Anywhere
 //	types                     configuration and the types that all use
@@ -49,6 +50,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate/internal/signals"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
 )
@@ -62,7 +64,8 @@ type Counter struct {
 	mu sync.Mutex
 	desk
 	sites     gallery
-	off       []string // data centers that an operator has declared down
+	signals   signals.Collector // of the origin
+	off       []string          // data centers that an operator has declared down
 	revision  uint64
 	syncs     map[*slot.Sync]chan slot.Answer
 	claims    map[slot.SessionID][]chan slot.ClaimReply

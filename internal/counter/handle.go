@@ -320,7 +320,7 @@ func (s *Handle) reconfigured(ctx context.Context, set *Settings) error {
 	}
 	ctx, stop := context.WithTimeout(ctx, serveWait)
 	defer stop()
-	b, err := s.askSettings(ctx)
+	b, err := s.askHost(ctx, "settings", nil)
 	if err != nil {
 		return err
 	}
@@ -334,12 +334,12 @@ func (s *Handle) reconfigured(ctx context.Context, set *Settings) error {
 	return nil
 }
 
-// askSettings asks the host which limits are in force.
-func (s *Handle) askSettings(ctx context.Context) ([]byte, error) {
+// askHost sends a message of a kind to the host, and returns its answer.
+func (s *Handle) askHost(ctx context.Context, kind string, msg []byte) ([]byte, error) {
 	if s.isAnywhere() {
-		return s.cfg.Datacenters.Request(ctx, s.cfg.Datacenters.Home(), s.name("settings"), nil)
+		return s.cfg.Datacenters.Request(ctx, s.cfg.Datacenters.Home(), s.name(kind), msg)
 	}
-	return s.bus.Request(ctx, s.name("settings"), nil)
+	return s.bus.Request(ctx, s.name(kind), msg)
 }
 
 // SetPlan sets the plan, for the room if it is hosted here and for later takeovers by this process.

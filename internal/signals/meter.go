@@ -24,7 +24,8 @@
 //
 //	meter     what requests call; the reading of an interval
 //	class     classes of requests
-//	report    reports of several nodes: merged and encoded
+//	collector reports of several nodes, as the host of a room collects them
+//	report    one report: merged and encoded
 package signals
 
 import (

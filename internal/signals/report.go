@@ -14,6 +14,7 @@ import (
 
 // A Report is what one node, or one data center, has measured in an interval.
 type Report struct {
+	From     string // the node or the data center
 	Length   time.Duration
 	InFlight float64          // requests at the origin, mean over the interval
 	Routes   []adaptive.Route // at most adaptive.MaxRoutes, in any order
@@ -26,6 +27,7 @@ type Report struct {
 // Bounds of a report as it is sent. A route takes some 60 bytes, and at most 1,013.
 const (
 	format    = 1
+	maxFrom   = 128 // bytes
 	MaxReport = 64 << 10
 )
 
@@ -35,6 +37,7 @@ var ErrReport = errors.New("not a report of signals")
 // Append appends the report in binary.
 func (x *Report) Append(b []byte) []byte {
 	b = codec.AppendUint(b, format)
+	b = codec.AppendText(b, x.From[:min(len(x.From), maxFrom)])
 	b = codec.AppendInt(b, int64(x.Length), x.Waiting, x.Entered)
 	b = codec.AppendFixed(b, math.Float64bits(x.InFlight), math.Float64bits(x.Inside))
 	b = codec.AppendUint(b, uint64(len(x.Routes)))
@@ -68,7 +71,7 @@ func ReadReport(b []byte) (*Report, error) {
 	if len(b) > MaxReport || d.Uint() != format {
 		return nil, ErrReport
 	}
-	x := &Report{Length: time.Duration(d.Int()), Waiting: d.Int(), Entered: d.Int()}
+	x := &Report{From: d.Text(maxFrom), Length: time.Duration(d.Int()), Waiting: d.Int(), Entered: d.Int()}
 	x.InFlight, x.Inside = math.Float64frombits(d.Fixed()), math.Float64frombits(d.Fixed())
 	for range d.Count(adaptive.MaxRoutes) {
 		r := adaptive.Route{Class: d.Text(mostName)}
@@ -92,9 +95,8 @@ func ReadReport(b []byte) (*Report, error) {
 
 func isCount(v float64) bool { return v >= 0 && v < most } // false for NaN
 
-// Add adds the report of another node, or of a later interval of the same one. InFlight and Inside
-// are the caller's: they add up over nodes, and are means over time.
-func (x *Report) Add(o *Report) {
+// add adds the routes of another report.
+func (x *Report) add(o *Report) {
 	for i := range o.Routes {
 		r := &o.Routes[i]
 		k := slices.IndexFunc(x.Routes, func(y adaptive.Route) bool { return y.Class == r.Class })
@@ -104,7 +106,6 @@ func (x *Report) Add(o *Report) {
 		}
 		mergeRoute(&x.Routes[k], r)
 	}
-	x.Waiting, x.Entered = x.Waiting+o.Waiting, x.Entered+o.Entered
 	x.Routes = bound(x.Routes, adaptive.MaxRoutes)
 }
 
