@@ -201,7 +201,7 @@ edges: setup-edges ## real nginx, Caddy, HAProxy, Envoy and Apache that ask head
 
 .PHONY: edges-traefik
 edges-traefik: setup-traefik ## the same with Traefik, which is built first: 20 min, then 2 min
-	$(TEST) -count=1 -v -timeout 15m -parallel 4 -tags edges -run '/traefik$$' -skip TestCost ./tests/edges \
+	$(TEST) -count=1 -v -timeout 15m -parallel 4 -tags edges -run '/(k8s-)?traefik$$' -skip TestCost ./tests/edges \
 		-traefik '$(TRAEFIK)' 2>&1 | $(SOME)
 
 .PHONY: edges-gateway

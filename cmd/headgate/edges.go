@@ -23,7 +23,7 @@ needs decide.listen, or envoy.decide for envoy and k8s. docs/edges.md explains i
 
   PROXY          apache, caddy, envoy, haproxy, nginx, traefik;
                  apache-lua, haproxy-lua: their scripts;
-                 k8s: manifests for Envoy Gateway
+                 k8s, k8s-traefik: manifests for Envoy Gateway, Traefik
   --config FILE  the configuration of headgate
 `
 

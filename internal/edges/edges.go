@@ -41,6 +41,7 @@ var kinds = map[string]string{
 	"nginx": "nginx.txtar", "caddy": "caddy.txtar", "haproxy": "haproxy.txtar",
 	"haproxy-lua": "headgate.lua", "envoy": "envoy.txtar", "apache": "apache.txtar",
 	"apache-lua": "apache-lua.txtar", "traefik": "traefik.txtar", "k8s": "k8s.txtar",
+	"k8s-traefik": "k8s-traefik.txtar",
 }
 
 // Kinds returns the proxies that Write knows, sorted.
@@ -193,7 +194,7 @@ func (f *form) origin(section string, o origin, pairs ...string) string {
 // and only to choose the upstream: headgate decides on the bytes.
 func match(kind, host, p string) string {
 	switch {
-	case kind == "traefik":
+	case kind == "traefik" || kind == "k8s-traefik":
 		return traefikRule(host, p)
 	case kind == "k8s":
 		return routeMatch(p)

@@ -42,7 +42,8 @@ trusted_proxies: [10.244.0.0/16]      # the pods of your gateway
 rooms:
   - {name: shop, host: shop.example, origin: "http://shop:3000", total_active_users: 200, new_users_per_minute: 200}
 `
-	for _, block := range []string{inKubernetes, write(t, "k8s", inKubernetes)} {
+	for _, block := range []string{inKubernetes, write(t, "k8s", inKubernetes),
+		write(t, "k8s-traefik", inKubernetes+"decide: {listen: \":8083\"}\n")} {
 		if !strings.Contains(string(docs), "\n```yaml\n"+block+"```\n") {
 			t.Errorf("docs/edges.md lacks:\n%s", block)
 		}

@@ -42,7 +42,7 @@ var fences = map[string]struct {
 	nth      int
 }{"nginx": {"nginx", 0}, "caddy": {"caddy", 0}, "haproxy": {"haproxy", 0}, "haproxy-lua": {"lua", 0},
 	"envoy": {"yaml", 1}, "apache": {"apache", 0}, "apache-lua": {"lua", 1}, "traefik": {"yaml", 2},
-	"k8s": {"yaml", 4}}
+	"k8s": {"yaml", 4}, "k8s-traefik": {"yaml", 5}}
 
 // recipe returns the configuration of a kind of proxy in docs/edges.md, or what headgate writes for
 // to.cfg, with other addresses.
@@ -189,10 +189,15 @@ func apacheHead(dir string) string {
 var traefikPath = flag.String("traefik", "", "the Traefik to run; none: it is not tested")
 
 func startTraefik(t *testing.T, addr string, to places) {
+	runTraefik(t, addr, recipe(t, "traefik", addr, to))
+}
+
+// runTraefik starts Traefik with a file of the file provider.
+func runTraefik(t *testing.T, addr, text string) {
+	t.Helper()
 	dir := t.TempDir()
 	run(t, dir, addr, *traefikPath, "--entrypoints.web.address="+addr, "--log.level=ERROR",
-		"--global.checknewversion=false", "--providers.file.filename="+
-			write(t, dir, "headgate.yaml", recipe(t, "traefik", addr, to)))
+		"--global.checknewversion=false", "--providers.file.filename="+write(t, dir, "headgate.yaml", text))
 	yardstick.Await(t, "Traefik has its routers", func() bool {
 		w := world{addr: addr}
 		return !strings.HasPrefix(w.answer(t, "GET /.headgate/served HTTP/1.0\r\nHost: shop.example\r\n\r\n"), "HTTP/1.0 404")
@@ -230,7 +235,7 @@ func buildAndRun(m *testing.M) int {
 		log.Fatalf("%v\n%s", err, out)
 	}
 	if *traefikPath != "" {
-		kinds = append(kinds, edge{"traefik", startTraefik})
+		kinds = append(kinds, edge{"traefik", startTraefik}, edge{"k8s-traefik", startTraefikInKubernetes})
 	}
 	if *egctlPath != "" {
 		kinds = append(kinds, edge{"k8s", startEnvoyGateway})

@@ -3,8 +3,12 @@
 package edges
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"flag"
+	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"os/exec"
@@ -13,6 +17,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"go.yaml.in/yaml/v4"
 
 	"github.com/headgate/headgate/internal/config"
 )
@@ -236,4 +242,57 @@ func move(t *testing.T, v any, places map[string]string) {
 			move(t, e, places)
 		}
 	}
+}
+
+// startTraefikInKubernetes starts Traefik with the manifests, as a file: the rules, the order and the
+// middlewares are theirs.
+func startTraefikInKubernetes(t *testing.T, addr string, to places) {
+	if to.cfg != nil {
+		to.cfg = withServices(t, to.cfg)
+	}
+	places := map[string]string{"8080": to.listen, "3000": to.origin}
+	routers, middlewares, services := value{}, value{}, value{}
+	for d := yaml.NewDecoder(strings.NewReader(recipe(t, "k8s-traefik", addr, to))); ; {
+		var o struct {
+			Kind     string
+			Metadata struct{ Name string }
+			Spec     value
+		}
+		err := d.Decode(&o)
+		if errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if o.Kind == "Middleware" {
+			middlewares[o.Metadata.Name] = o.Spec
+			if ask, ok := o.Spec["forwardAuth"].(value); ok {
+				u, err := url.Parse(ask["address"].(string))
+				if err != nil || u.Hostname() != "headgate.default.svc.cluster.local" {
+					t.Fatalf("headgate is asked at %s: %v", ask["address"], err)
+				}
+				u.Host = to.decide
+				ask["address"] = u.String()
+			}
+		}
+		if o.Kind != "IngressRoute" {
+			continue
+		}
+		for i, r := range list(o.Spec["routes"]) {
+			r, name := r.(value), strconv.Itoa(i)
+			var names []string
+			for _, m := range list(r["middlewares"]) {
+				names = append(names, m.(value)["name"].(string))
+			}
+			port := fmt.Sprint(list(r["services"])[0].(value)["port"])
+			services[name] = value{"loadBalancer": value{"servers": []any{value{
+				"url": "http://" + cmp.Or(places[port], "127.0.0.1:"+port)}}}}
+			routers[name] = value{"rule": r["match"], "priority": r["priority"], "middlewares": names, "service": name}
+		}
+	}
+	text, err := yaml.Marshal(value{"http": value{"routers": routers, "middlewares": middlewares, "services": services}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runTraefik(t, addr, string(text))
 }
