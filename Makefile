@@ -197,7 +197,7 @@ ENVOY := $(CURDIR)/bin/edges/envoy/_bin/envoy
 
 .PHONY: edges
 edges: setup-edges ## real nginx, Caddy, HAProxy, Envoy and Apache that ask headgate about each request: 3 min
-	$(TEST) -count=1 -v -timeout 15m -parallel 4 -tags edges ./tests/edges -envoy '$(ENVOY)' 2>&1 | $(SOME)
+	$(TEST) -count=1 -v -timeout 15m -parallel 4 -tags edges -skip TestHalfLoad ./tests/edges -envoy '$(ENVOY)' 2>&1 | $(SOME)
 
 .PHONY: edges-traefik
 edges-traefik: setup-traefik ## the same with Traefik, which is built first: 20 min, then 2 min
@@ -358,11 +358,12 @@ soak: setup ## the long rest: 10,000 visitors, 100 kills, an hour with kills, 10
 	$(MAKE) fuzz FUZZTIME=2m
 
 .PHONY: bench
-bench: ## the budgets, and all benchmarks ten times, summed up by benchstat
+bench: setup-edges ## the budgets, and all benchmarks ten times, summed up by benchstat
 	@mkdir -p bin
 	$(TEST) -count=1 -v -timeout 10m -tags bench ./tests/peers
 	$(MAKE) limiters
 	$(TEST) -count=1 -v -timeout 20m -tags bench ./tests/queues
+	$(TEST) -count=1 -v -timeout 10m -tags edges -run TestHalfLoad ./tests/edges 2>&1 | $(SOME)
 	$(TEST) -count=1 -v -tags bench -run Speed ./examples/strategies/baseline 2>&1 | $(SOME)
 	$(TEST) -run '^$$' -bench . -benchmem -count 10 -timeout 60m ./... | tee bin/bench.txt
 	$(TOOL) benchstat bin/bench.txt

@@ -681,7 +681,7 @@ func (r *Room) finish(a *answer) {
 	case left && a.tok.Kind != 0:
 		r.leftHere(a.req.Context(), a.worker, a.tok, from)
 	case left: // no visitor has a pass of it
-		a.worker.leave(a.id, from, false, false)
+		a.worker.leave(a.id, from, false)
 	}
 }
 

@@ -14,7 +14,7 @@ const edgesHelp = `usage: headgate edges PROXY --config FILE
 
 Prints the configuration of a proxy that asks headgate whether a request may
 pass, and then forwards the request itself, for the rooms of a file. The file
-needs decide.listen, or envoy.decide for envoy and k8s. docs/edges.md explains it.
+needs decide.listen; for envoy and k8s, envoy.decide. See docs/edges.md.
 
   headgate edges nginx --config headgate.yaml > /etc/nginx/conf.d/headgate.conf
   headgate edges haproxy --config headgate.yaml > haproxy.cfg

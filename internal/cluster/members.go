@@ -245,18 +245,6 @@ func (m *Members) RequestAll(
 	return got, errors.Join(errs...)
 }
 
-// Heard returns how many others have sent a heartbeat within the last d, also if they have left.
-func (m *Members) Heard(d time.Duration) (n int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, x := range m.others {
-		if m.boot()-x.heard < d {
-			n++
-		}
-	}
-	return n
-}
-
 // askOne repeats a request to one process while that process is alive.
 func (m *Members) askOne(ctx context.Context, node, name string, msg []byte) ([]byte, error) {
 	for range askOthersTries {

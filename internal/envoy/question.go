@@ -32,12 +32,15 @@ var errMalformed = errors.New("it is no message of protobuf, or a text in it is 
 // read reads a CheckRequest.
 func (q *question) read(b []byte) error {
 	q.header, q.values = make(http.Header, 16), make([]string, 0, 16)
-	return fields(b, func(n protowire.Number, v []byte) error {
+	err := fields(b, func(n protowire.Number, v []byte) error {
 		if n == 1 {
 			return fields(v, q.attributes)
 		}
 		return nil
 	})
+	slices.Sort(q.removed)
+	q.removed = slices.Compact(q.removed) // a name that is sent twice
+	return err
 }
 
 // attributes reads a field of AttributeContext.
@@ -102,9 +105,7 @@ func (q *question) add(v []byte) error {
 	}
 	overrides := wire.OverridesURL(name)
 	if overrides || wire.OverridesMethod(name) || wire.AliasOfOwned(name) {
-		if !slices.Contains(q.removed, name) {
-			q.removed = append(q.removed, name)
-		}
+		q.removed = append(q.removed, name)
 	}
 	name = http.CanonicalHeaderKey(name)
 	if name == "" || name[0] == ':' || overrides || name == "Accept-Encoding" { // the body must be text

@@ -40,7 +40,12 @@ func (s *Server) decide() *forwardauth.Handler {
 		Renew: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			s.routeBy(w, r, func(g *gate) http.Handler { return g.renew }, checks)
 		}),
-		End: s.endByConnector, Leases: s.renewLeases, Keys: s.node.Signing,
+		Revoke: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			// Of rooms that overlap, the origin's command reaches only the most specific one.
+			s.routeBy(w, r, func(g *gate) http.Handler { return g.revoke },
+				func(_ *gate, next http.Handler) http.Handler { return next })
+		}),
+		End: s.endByConnector, Keys: s.node.Signing,
 	}
 }
 
@@ -151,21 +156,7 @@ func (s *Server) local(g *gate, r *http.Request) string {
 			return ""
 		}
 	}
-	g.room.BeginLease() // the request is in flight: an end of its session comes later
 	return g.now.Path
-}
-
-// renewLeases renews the leases of the sessions that a connector keeps, unless they are among the
-// ended ones.
-func (s *Server) renewLeases() (ended []string, ok bool) {
-	for _, g := range s.set.Load().gates {
-		names, ok := g.room.RenewLease()
-		if !ok {
-			return nil, false
-		}
-		ended = append(ended, names...)
-	}
-	return ended, true
 }
 
 func clientAddr(trusted []netip.Prefix) func(*http.Request) netip.Addr {

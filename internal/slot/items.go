@@ -176,9 +176,6 @@ func (p *Pool) leave(r *Record, it *Item) {
 		}
 	}
 	if s.Ends.Remove(end) {
-		if held := it.Held(); held > r.Time {
-			s.Ends.Add(min(end, held), 1)
-		}
 		if end.Sub(r.Time) > s.Per-Idle(s.Limit) {
 			p.left++
 		} else {

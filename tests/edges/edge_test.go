@@ -42,7 +42,7 @@ var fences = map[string]struct {
 	nth      int
 }{"nginx": {"nginx", 0}, "caddy": {"caddy", 0}, "haproxy": {"haproxy", 0}, "haproxy-lua": {"lua", 0},
 	"envoy": {"yaml", 1}, "apache": {"apache", 0}, "apache-lua": {"lua", 1}, "traefik": {"yaml", 2},
-	"k8s": {"yaml", 4}, "k8s-traefik": {"yaml", 5}}
+	"k8s": {"yaml", 4}, "k8s-traefik": {"yaml", 5}, "externalauth": {"yaml", 6}}
 
 // recipe returns the configuration of a kind of proxy in docs/edges.md, or what headgate writes for
 // to.cfg, with other addresses.
@@ -145,8 +145,12 @@ func startHAProxy(t *testing.T, addr string, to places) {
 var envoyPath = flag.String("envoy", "envoy", "the Envoy to run")
 
 func startEnvoy(t *testing.T, addr string, to places) {
+	runEnvoy(t, addr, to, recipe(t, "envoy", addr, to))
+}
+
+func runEnvoy(t *testing.T, addr string, to places, text string) {
+	t.Helper()
 	dir := t.TempDir()
-	text := recipe(t, "envoy", addr, to)
 	for port, other := range map[string]string{"80": addr, "3000": to.origin, "8082": to.envoy, "8080": to.listen} {
 		if other == "" {
 			continue
@@ -179,7 +183,7 @@ func runApache(t *testing.T, addr string, to places, script string) {
 // apacheHead returns what every Apache has around the recipe.
 func apacheHead(dir string) string {
 	head := "ServerRoot " + dir + "\nPidFile pid\nDefaultRuntimeDir " + dir + "\nErrorLog output\nServerName localhost\n"
-	for _, name := range []string{"mpm_event", "authz_core", "proxy", "proxy_http", "lua", "ssl"} {
+	for _, name := range []string{"mpm_event", "authz_core", "headers", "proxy", "proxy_http", "lua", "ssl"} {
 		head += "LoadModule " + name + "_module /usr/lib/apache2/modules/mod_" + name + ".so\n"
 	}
 	return head

@@ -94,27 +94,16 @@ type xds struct {
 // their port, or at the same port of the loopback address.
 func translate(t *testing.T, manifests string, places map[string]string) *xds {
 	t.Helper()
-	manifests = strings.Replace(manifests, "selector: {app: headgate}\n", "clusterIP: "+clusterIP+"\n", 1)
-	services := map[string]bool{"headgate": true}
-	for _, found := range backend.FindAllStringSubmatch(manifests, -1) {
-		if !services[found[1]] {
-			services[found[1]] = true
-			manifests += "---\napiVersion: v1\nkind: Service\nmetadata: {name: " + found[1] + "}\nspec: {clusterIP: " +
-				clusterIP + ", ports: [{name: http, port: " + found[2] + "}]}\n"
-		}
+	out, text := egctl(t, manifests)
+	if out == nil {
+		t.Fatal(text)
 	}
-	cmd := exec.Command(*egctlPath, "x", "translate", "--from", "gateway-api", "--to", "xds,gateway-api", "-o", "json",
-		"-f", write(t, t.TempDir(), "all.yaml", manifests+around))
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("egctl: %v\n%s", err, err.(*exec.ExitError).Stderr)
+	if found := failed.Find(out); found != nil {
+		t.Fatalf("Envoy Gateway rejects a manifest: %s", found)
 	}
 	var all value
 	if err := json.Unmarshal(out, &all); err != nil {
 		t.Fatal(err)
-	}
-	if found := failed.Find(out); found != nil {
-		t.Fatalf("Envoy Gateway rejects a manifest: %s", found)
 	}
 	x := &xds{}
 	endpoints := map[string]any{}
@@ -154,6 +143,56 @@ func translate(t *testing.T, manifests string, places map[string]string) *xds {
 	delete(filter, "accessLog")
 	delete(x.listener, "accessLog")
 	return x
+}
+
+// egctl returns what egctl makes of manifests, or nil and why it does not accept them: it compares them with
+// the definitions of their kinds, and knows no Service and no NetworkPolicy.
+func egctl(t *testing.T, manifests string) (out []byte, text string) {
+	t.Helper()
+	manifests = strings.Replace(manifests, "selector: {app: headgate}\n", "clusterIP: "+clusterIP+"\n", 1)
+	services := map[string]bool{"headgate": true}
+	for _, found := range backend.FindAllStringSubmatch(manifests, -1) {
+		if !services[found[1]] {
+			services[found[1]] = true
+			manifests += "---\napiVersion: v1\nkind: Service\nmetadata: {name: " + found[1] + "}\nspec: {clusterIP: " +
+				clusterIP + ", ports: [{name: http, port: " + found[2] + "}]}\n"
+		}
+	}
+	cmd := exec.Command(*egctlPath, "x", "translate", "--from", "gateway-api", "--to", "xds,gateway-api", "-o", "json",
+		"-f", write(t, t.TempDir(), "all.yaml", manifests+around))
+	out, err := cmd.Output()
+	if failure, ok := errors.AsType[*exec.ExitError](err); ok {
+		return nil, string(failure.Stderr)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	return out, ""
+}
+
+// TestExternalAuthIsValid: the API accepts the filter of the docs. Envoy Gateway does not know it.
+func TestExternalAuthIsValid(t *testing.T) {
+	if *egctlPath == "" {
+		return
+	}
+	var kept []string
+	filter := recipe(t, "externalauth", "127.0.0.1:1", places{})
+	for o := range strings.SplitSeq(recipe(t, "k8s", "127.0.0.1:1", places{}), "---\n") {
+		if strings.Contains(o, "kind: HTTPRoute\nmetadata: {name: shop.example}") {
+			o = strings.ReplaceAll(o, "      filters:\n", "      filters:\n"+filter)
+		}
+		if !strings.Contains(o, "kind: SecurityPolicy\n") {
+			kept = append(kept, o)
+		}
+	}
+	valid := strings.Join(kept, "---\n")
+	if out, text := egctl(t, valid); !strings.Contains(string(out), "unsupported filter type ExternalAuth") {
+		t.Errorf("%s%s", text, out)
+	}
+	for _, part := range []string{"grpc: {}, ", "protocol: GRPC, "} {
+		if out, _ := egctl(t, strings.Replace(valid, part, "", 1)); out != nil {
+			t.Errorf("valid without %s", part)
+		}
+	}
 }
 
 // TestNoRouteToQuestions: no request of a visitor is forwarded to the port where headgate answers

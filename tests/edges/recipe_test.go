@@ -233,6 +233,24 @@ func TestApacheLetsEverybodyIn(t *testing.T) {
 	}
 }
 
+// TestEnvoyLetsEverybodyIn: with the key of docs/edges.md, while headgate is down.
+func TestEnvoyLetsEverybodyIn(t *testing.T) {
+	o := serveOrigin(t)
+	e := edge{"envoy", func(t *testing.T, addr string, to places) {
+		const key = "failure_mode_allow: "
+		runEnvoy(t, addr, to, strings.Replace(recipe(t, "envoy", addr, to), key+"false", key+"true", 1))
+	}}
+	w := e.open(t, o.addr(), "total_active_users: 10, new_users_per_minute: 10, closed: true")
+	visitor := browser{w: w}
+	if res, _ := visitor.ask(t, "GET", "/"); res.StatusCode != http.StatusServiceUnavailable || len(o.take()) > 0 {
+		t.Errorf("a closed room: %d", res.StatusCode)
+	}
+	w.headgate.Stop()
+	if res, _ := visitor.ask(t, "GET", "/"); res.StatusCode != http.StatusOK || len(o.take()) != 1 {
+		t.Errorf("without headgate: %d", res.StatusCode)
+	}
+}
+
 // TestRedirectsStayOutside: the clean path of a redirect is one of the host that was asked.
 func TestRedirectsStayOutside(t *testing.T) {
 	each(t, func(t *testing.T, e *edge) {

@@ -8,7 +8,6 @@ import hashlib
 import http.client
 import json
 import socket
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -31,16 +30,11 @@ def test_visitors_inside_cost_no_message(world: Open, server: str) -> None:
     first = visitor.ask("/")
     assert first.inside
     assert first.all("set-cookie") and first.all("cache-control") == ["no-store"] and not first.all("expires")
-    began, new_cookies = time.monotonic(), 0
     for i in range(50):
         answer = visitor.ask(f"/product/{i}")
-        assert answer.inside
-        if answer.all("set-cookie"):
-            new_cookies += 1
-        else:
-            assert answer.all("cache-control") == ["public, max-age=60"] and answer.all("expires")
-    leases = int((time.monotonic() - began) / 2)  # without batches a lease has two seconds
-    assert w.wire.count("/connect") == 1 + new_cookies <= 1 + leases
+        assert answer.inside and not answer.all("set-cookie")
+        assert answer.all("cache-control") == ["public, max-age=60"] and answer.all("expires")
+    assert w.wire.count("/connect") == 1
     served = w.shop.served()
     assert len(served) == 51 and len({s["session"] for s in served}) == 1 and served[0]["session"]
     assert w.visitor("b").ask("/").waits
