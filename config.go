@@ -37,6 +37,7 @@ type RoomConfig struct {
 
 	TotalActiveUsers  int64         // maximum inside at once; exact
 	NewUsersPerMinute int64         // maximum in every 60 s; exact
+	Auto              AutoLimit     // finds these limits, in headgate run; zero: they stay as they are
 	SessionDuration   time.Duration // after the last byte of an answer; default 5 m
 	FixedSession      bool          // the session ends SessionDuration after it began
 	HardEnd           time.Duration // maximum length of a session; 0: unlimited
@@ -178,8 +179,19 @@ func (c *RoomConfig) settings() counter.Settings {
 			MaxWaiting: c.MaxWaiting, PollMin: c.PollMin, PollMax: c.PollMax,
 			CallHold: c.CallHold, Hold: max(c.Hold, c.HoldPhone),
 		},
-		Lanes: c.lanes(),
+		Lanes: c.lanes(), Auto: c.auto(),
 	}
+}
+
+// An AutoLimit finds the limits of a room by what its origin answers, which headgate run measures.
+type AutoLimit = counter.AutoLimit
+
+// auto returns the search for the limits. A room that admits everybody has no limits.
+func (c *RoomConfig) auto() AutoLimit {
+	if c.Method == MethodPassthrough {
+		return AutoLimit{}
+	}
+	return c.Auto
 }
 
 // lanes returns the lanes of the room.

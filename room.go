@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/exclude"
 	"github.com/headgate/headgate/internal/histogram"
 	"github.com/headgate/headgate/internal/route"
+	"github.com/headgate/headgate/internal/signals"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/ticket"
 	"github.com/headgate/headgate/internal/wire"
@@ -34,6 +35,7 @@ type roomCounter interface {
 	Hold(yes bool)
 	SetPlan(ctx context.Context, p counter.Plan) error
 	Reconfigure(ctx context.Context, s counter.Settings) error
+	SendSignals(ctx context.Context, x *signals.Report) error
 	Damaged() error
 	Run(ctx context.Context) error
 }
@@ -395,6 +397,11 @@ func (r *Room) SetSuspended(yes bool) { r.change(func(l *live) { l.suspended = y
 
 // SetMessage changes the message that waiting visitors read.
 func (r *Room) SetMessage(text string) { r.change(func(l *live) { l.message = text }) }
+
+// SendSignals gives what was measured of the origin to the counter, which finds the limits.
+func (r *Room) SendSignals(ctx context.Context, x *signals.Report) error {
+	return r.counter.SendSignals(ctx, x)
+}
 
 // Matches reports whether the room is responsible for this host and any reading of a decoded path,
 // and how specific the match is. Of several rooms the most specific one applies.

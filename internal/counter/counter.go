@@ -50,9 +50,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate/internal/chanmutex"
 	"github.com/headgate/headgate/internal/signals"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/status"
 )
 
 // A Counter is the host of one room.
@@ -65,6 +67,8 @@ type Counter struct {
 	desk
 	sites     gallery
 	signals   signals.Collector // of the origin
+	setting   chanmutex.Mutex   // one change of the settings at a time; locked before mu
+	auto      *status.Auto      // what was found; nil: nothing is sought
 	off       []string          // data centers that an operator has declared down
 	revision  uint64
 	syncs     map[*slot.Sync]chan slot.Answer
@@ -338,13 +342,10 @@ func (c *Counter) awaitWrite(ctx context.Context) error {
 	if c.broken > 0 {
 		return ErrSlow
 	}
-	if c.written == nil {
-		c.written = make(chan struct{})
-	}
+	c.kickWrite()
 	ch := c.written
 	c.mu.Unlock()
 	defer c.mu.Lock()
-	c.kick()
 	select {
 	case <-ch:
 		return nil

@@ -290,7 +290,8 @@ func (s *Handle) Reconfigure(ctx context.Context, set Settings) error {
 	old := s.set
 	s.set = set
 	s.mu.Unlock()
-	if s.isAnywhere() && old.Active == set.Active && old.New == set.New && old.Spread == set.Spread {
+	if s.isAnywhere() && old.Active == set.Active && old.New == set.New && old.Spread == set.Spread &&
+		old.Auto == set.Auto {
 		return nil // an unreachable home must not block the change of a message
 	}
 	for {
@@ -328,7 +329,7 @@ func (s *Handle) reconfigured(ctx context.Context, set *Settings) error {
 	if err != nil {
 		return err
 	}
-	if got.Active != set.Active || got.New != set.New {
+	if want := set.accepting(got.Active.N, got.New.N); got.Active != want.Active || got.New != want.New {
 		return errNotYet
 	}
 	return nil

@@ -1,12 +1,17 @@
 package counter
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math"
+	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/adaptive"
 	"github.com/headgate/headgate/internal/signals"
 	"github.com/headgate/headgate/internal/slot"
+	"github.com/headgate/headgate/status"
 )
 
 // Each node sends what it has measured of the origin to the host of the room. With several data
@@ -73,6 +78,207 @@ func (c *Counter) TakeSignals() (x *signals.Report, senders int) {
 	now := c.pool.CounterTime(c.cfg.Boot())
 	x.Inside, x.Waiting = float64(r.Limits[0].Ends.After(now)), c.waiting()
 	// An entry counts in the window until Per after it.
-	x.Entered = r.Limits[1].Ends.After(now.Add(r.Limits[1].Per - x.Length))
+	x.Entered = r.Limits[1].Ends.After(now.Add(r.Limits[1].Per - cmp.Or(x.Length, signals.Every)))
 	return x, senders
+}
+
+// An AutoLimit finds limits of a room by what its origin answers. The zero AutoLimit does not.
+type AutoLimit struct {
+	Mode     string // one of those below, or ""
+	Min, Max int64  // of Active
+	Start    int64  // of Active while nothing is learned, and in shadow mode
+	MaxNew   int64  // of New, whose N is found too; 0: it is not
+
+	TargetP95    time.Duration // 0: learned
+	TargetErrors float64       // 0: adaptive's default
+}
+
+// The modes of an AutoLimit.
+const (
+	AutoOn     = "on"
+	AutoShadow = "shadow" // what is found is shown, and changes nothing
+	AutoFrozen = "frozen" // the limits stay as they are
+)
+
+// settings returns what a controller needs. fresh is the N of New.
+func (a *AutoLimit) settings(session time.Duration, fresh int64) adaptive.Settings {
+	return adaptive.Settings{Min: a.Min, Max: a.Max, MaxPerMinute: cmp.Or(a.MaxNew, fresh),
+		TargetP95: a.TargetP95, TargetErrors: a.TargetErrors, SessionLength: session}
+}
+
+// fit keeps the limits of a record that were found, within the bounds of s.
+func (s *Settings) fit(r *slot.Record) {
+	if s.Auto.Mode != AutoShadow && len(r.Found) > 0 {
+		s.bound(r.Limits[0].N, r.Limits[1].N)
+	}
+}
+
+// bound sets the limits that are found, within their bounds.
+func (s *Settings) bound(active, fresh int64) {
+	if s.Auto.Mode == "" {
+		return
+	}
+	s.Active.N = min(max(active, s.Auto.Min), s.Auto.Max)
+	if s.Auto.MaxNew > 0 {
+		s.New.N = min(max(fresh, 1), s.Auto.MaxNew)
+	}
+}
+
+// A pilot steers the limits of a room.
+type pilot struct {
+	of      adaptive.Settings
+	control *adaptive.Controller // nil: nothing is sought
+	said    adaptive.Reason      // why the limits were held when that was logged last
+}
+
+// steer finds the limits of the room while its settings say so, until ctx ends. Below Anywhere it sends
+// on what was measured, and follows the limits that Anywhere has found: it lends slots that Anywhere
+// has lent to it, but it spaces its calls by the limit.
+func (c *Counter) steer(ctx context.Context) {
+	var p pilot
+	for wait(ctx, signals.Every) {
+		c.mu.Lock()
+		sought := c.cfg.Auto.Mode != ""
+		c.mu.Unlock()
+		switch {
+		case !sought:
+			p = pilot{}
+			c.setAuto(nil)
+		case c.cfg.Datacenters == nil || c.isAnywhere():
+			c.step(ctx, &p)
+		default:
+			c.followAnywhere(ctx)
+		}
+	}
+}
+
+func (c *Counter) setAuto(a *status.Auto) {
+	c.mu.Lock()
+	c.auto = a
+	c.mu.Unlock()
+}
+
+// followAnywhere sends what this data center has measured to Anywhere, and takes its limits.
+func (c *Counter) followAnywhere(ctx context.Context) {
+	if x, senders := c.TakeSignals(); senders > 0 && x.Length > 0 {
+		if err := c.cfg.Anywhere.SendSignals(ctx, x); err != nil && ctx.Err() == nil {
+			c.cfg.Log.Debug("signals not sent to Anywhere", "room", c.cfg.Room, "error", err)
+		}
+	}
+	if s := c.sitesState(); s != nil && s.Lends != nil {
+		c.putLimits(ctx, s.Lends.Limit, s.Lends.New)
+	}
+}
+
+// step finds the next limits from what all have measured, and puts them into force.
+func (c *Counter) step(ctx context.Context, p *pilot) {
+	x, senders := c.TakeSignals()
+	c.mu.Lock()
+	set, found := c.cfg.Settings, c.pool.Record().Found
+	s := adaptive.Sample{
+		At: time.Unix(0, int64(c.pool.CounterTime(c.cfg.Boot()))), Length: cmp.Or(x.Length, signals.Every),
+		Inside: x.Inside, Waiting: x.Waiting, Entered: x.Entered, Limit: set.Active.N,
+		InFlight: x.InFlight, Routes: x.Routes, Load: cmp.Or(x.Load, math.NaN()),
+		Frozen: set.Auto.Mode == AutoFrozen,
+	}
+	c.mu.Unlock()
+	p.fit(c, &set, found)
+	d := p.control.Step(s)
+	if set.Auto.MaxNew == 0 {
+		d.PerMinute = set.New.N
+	}
+	state := p.control.State()
+	a := &status.Auto{
+		Mode: set.Auto.Mode, Active: d.Active, New: d.PerMinute, Knee: d.Knee, P95: -1, Load: -1,
+		Signal: string(d.Signal), Reason: string(d.Reason), Held: d.Held, Senders: senders,
+		Trouble: x.Trouble,
+	}
+	if !math.IsNaN(d.P95) {
+		a.P95 = d.P95
+	}
+	if x.Load > 0 {
+		a.Load = x.Load
+	}
+	c.mu.Lock()
+	c.pool.SetFound(state.Append(nil))
+	was := c.auto
+	c.auto = a
+	if len(found) == 0 { // else it goes with the next write: while nobody comes, nothing is learned
+		c.kickWrite()
+	}
+	c.mu.Unlock()
+	p.log(c, was, a)
+	if set.Auto.Mode == AutoOn {
+		c.putLimits(ctx, d.Active, d.PerMinute)
+	}
+}
+
+// kickWrite makes a write necessary. The caller holds the lock.
+func (c *Counter) kickWrite() {
+	if c.written == nil {
+		c.written = make(chan struct{})
+	}
+	c.kick()
+}
+
+// fit makes the controller anew, with what was learned, if there is none or the settings have changed.
+func (p *pilot) fit(c *Counter, set *Settings, found []byte) {
+	of := set.Auto.settings(set.Active.Per, set.New.N)
+	if p.control != nil && p.of == of {
+		return
+	}
+	state, ok := adaptive.State{Active: set.Auto.Start}, true
+	switch {
+	case p.control != nil:
+		state = p.control.State()
+	case len(found) > 0:
+		state, ok = adaptive.ReadState(found)
+	}
+	if !ok {
+		c.cfg.Log.Warn("what was learned about the limits cannot be read: it is learned anew", "room", c.cfg.Room)
+	}
+	p.of, p.control = of, adaptive.New(of, state)
+}
+
+// log logs limits that have changed, and why others stay although the signals say otherwise.
+func (p *pilot) log(c *Counter, was, a *status.Auto) {
+	changed := was == nil || was.Active != a.Active || was.New != a.New || was.Mode != a.Mode
+	reason := adaptive.Reason("")
+	if a.Held {
+		reason = adaptive.Reason(a.Reason)
+	}
+	if !changed && p.said == reason {
+		return
+	}
+	p.said = reason
+	c.cfg.Log.Info("limits found", "room", strings.TrimPrefix(c.cfg.Room, "@"), "mode", a.Mode,
+		"total_active_users", a.Active, "new_users_per_minute", a.New, "knee", a.Knee, "p95_of_target", a.P95,
+		"signal", a.Signal, "reason", a.Reason, "held", a.Held)
+}
+
+// putWait is how long a change of the limits may take until it is in the record. The next step repeats it.
+const putWait = signals.Every
+
+// putLimits puts limits that were found into force.
+func (c *Counter) putLimits(ctx context.Context, active, fresh int64) {
+	ctx, stop := context.WithTimeout(ctx, putWait)
+	defer stop()
+	c.setting.Lock()
+	defer c.setting.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.cfg.Settings // they may have changed meanwhile
+	if s.bound(active, fresh); s.Auto.Mode == AutoFrozen || s.Active == c.cfg.Active && s.New == c.cfg.New {
+		return
+	}
+	if err := c.reconfigure(ctx, s); err != nil && ctx.Err() == nil {
+		c.cfg.Log.Warn("limits that were found are not in force yet", "room", c.cfg.Room, "error", err)
+	}
+}
+
+// accepting returns s with limits that another process has found, if they are within the bounds.
+func (s *Settings) accepting(active, fresh int64) (x Settings) {
+	x = *s
+	x.bound(active, fresh)
+	return x
 }

@@ -54,6 +54,7 @@ type Settings struct {
 	AdmitAll    bool       // everybody is admitted: the line delays nobody
 	Line        LineConfig
 	Lanes       []slot.Lane // beside the ordinary line, at most slot.MaxLanes
+	Auto        AutoLimit   // finds the N of Active, and perhaps that of New
 }
 
 // LineConfig describes the waiting line.

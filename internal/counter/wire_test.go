@@ -47,7 +47,9 @@ func scatter(rng *rand.Rand, v reflect.Value) {
 		scatter(rng, v.Elem())
 	case reflect.Struct:
 		for _, field := range v.Fields() {
-			scatter(rng, field)
+			if field.Type() != reflect.TypeFor[AutoLimit]() { // each process has it in its own configuration
+				scatter(rng, field)
+			}
 		}
 	case reflect.Bool:
 		v.SetBool(wide%2 == 1)

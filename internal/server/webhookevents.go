@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/control"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/internal/webhook"
@@ -103,6 +104,9 @@ func (s *Server) knows(w *watched) bool {
 	return s.node.Bus == nil || time.Since(w.since) > happeningKnown
 }
 
+// foundBy begins the author of limits that were found; the reason follows.
+const foundBy = "auto: "
+
 // lookAt returns the current state of a room.
 func (s *Server) lookAt(g *gate, st *status.Room, w *watched) *webhook.Observation {
 	l := &webhook.Observation{
@@ -116,11 +120,14 @@ func (s *Server) lookAt(g *gate, st *status.Room, w *watched) *webhook.Observati
 	}
 	if s.knows(w) {
 		l.Limits = map[string]map[string]string{"": {
-			"total_active_users":   strconv.FormatInt(g.now.TotalActiveUsers, 10),
-			"new_users_per_minute": strconv.FormatInt(g.now.NewUsersPerMinute, 10),
+			"total_active_users":   strconv.FormatInt(st.TotalActiveUsers, 10),
+			"new_users_per_minute": strconv.FormatInt(st.NewUsersPerMinute, 10),
 		}}
 	}
-	if g.live != nil {
+	switch {
+	case st.Auto != nil && st.Auto.Mode == config.AutoOn:
+		l.By = foundBy + st.Auto.Reason
+	case g.live != nil:
 		l.By = g.live.By
 	}
 	return l

@@ -60,7 +60,7 @@ func (c *Collector) Complete() bool {
 //
 // A sender that is silent still has its visitors inside. Without its requests, the origin would look
 // less used than it is. So its last report stands in for a missing one, a few times, without what
-// failed then: old failures must not lower a limit again.
+// failed then and without its load: old failures must not lower a limit again.
 func (c *Collector) Take() (x *Report, senders int) {
 	x = &Report{}
 	for from, s := range c.of {
@@ -94,4 +94,5 @@ func (x *Report) withoutFailures() {
 		}
 		r.Failed, r.Refused = 0, 0
 	}
+	x.Load = 0
 }

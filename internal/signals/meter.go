@@ -142,6 +142,9 @@ func (f *Flight) land() (took time.Duration, ok bool) {
 	return time.Duration(now-max(f.began, f.sent.Load())) * time.Microsecond, true
 }
 
+// Add adds what others have measured of the origin in a time. It counts as the requests of visitors do.
+func (x *Report) Add(o *Report) { x.add(o) }
+
 // Read returns what was measured since the last Read, and begins the next interval.
 func (m *Meter) Read() *Report {
 	m.mu.Lock()

@@ -18,6 +18,8 @@ type Report struct {
 	Length   time.Duration
 	InFlight float64          // requests at the origin, mean over the interval
 	Routes   []adaptive.Route // at most adaptive.MaxRoutes, in any order
+	Load     float64          // of the origin, as it was reported: 1 is full; 0: no report
+	Trouble  string           // why a load that was asked for is not known; "": none
 
 	// Of a data center: who was there. Nodes leave it to the host of the room.
 	Inside           float64
@@ -27,7 +29,7 @@ type Report struct {
 // Bounds of a report as it is sent. A route takes some 60 bytes, and at most 1,013.
 const (
 	format    = 1
-	maxFrom   = 128 // bytes
+	maxFrom   = 128 // bytes, also of a trouble
 	MaxReport = 64 << 10
 )
 
@@ -39,7 +41,9 @@ func (x *Report) Append(b []byte) []byte {
 	b = codec.AppendUint(b, format)
 	b = codec.AppendText(b, x.From[:min(len(x.From), maxFrom)])
 	b = codec.AppendInt(b, int64(x.Length), x.Waiting, x.Entered)
-	b = codec.AppendFixed(b, math.Float64bits(x.InFlight), math.Float64bits(x.Inside))
+	b = codec.AppendFixed(b, math.Float64bits(x.InFlight), math.Float64bits(x.Inside),
+		math.Float64bits(x.Load))
+	b = codec.AppendText(b, x.Trouble[:min(len(x.Trouble), maxFrom)])
 	b = codec.AppendUint(b, uint64(len(x.Routes)))
 	for i := range x.Routes {
 		r := &x.Routes[i]
@@ -73,6 +77,7 @@ func ReadReport(b []byte) (*Report, error) {
 	}
 	x := &Report{From: d.Text(maxFrom), Length: time.Duration(d.Int()), Waiting: d.Int(), Entered: d.Int()}
 	x.InFlight, x.Inside = math.Float64frombits(d.Fixed()), math.Float64frombits(d.Fixed())
+	x.Load, x.Trouble = math.Float64frombits(d.Fixed()), d.Text(maxFrom)
 	for range d.Count(adaptive.MaxRoutes) {
 		r := adaptive.Route{Class: d.Text(mostName)}
 		r.Answered, r.Failed, r.Refused = d.UpTo(most), d.UpTo(most), d.UpTo(most)
@@ -86,7 +91,7 @@ func ReadReport(b []byte) (*Report, error) {
 		x.Routes = append(x.Routes, r)
 	}
 	ok := x.Length > 0 && x.Length <= time.Hour && x.Waiting >= 0 && x.Waiting < most &&
-		x.Entered >= 0 && x.Entered < most && isCount(x.InFlight) && isCount(x.Inside)
+		x.Entered >= 0 && x.Entered < most && isCount(x.InFlight) && isCount(x.Inside) && isCount(x.Load)
 	if !d.Done() || !ok {
 		return nil, ErrReport
 	}
@@ -95,7 +100,7 @@ func ReadReport(b []byte) (*Report, error) {
 
 func isCount(v float64) bool { return v >= 0 && v < most } // false for NaN
 
-// add adds the routes of another report.
+// add adds the routes of another report. Of two loads the higher counts.
 func (x *Report) add(o *Report) {
 	for i := range o.Routes {
 		r := &o.Routes[i]
@@ -107,6 +112,7 @@ func (x *Report) add(o *Report) {
 		mergeRoute(&x.Routes[k], r)
 	}
 	x.Routes = bound(x.Routes, adaptive.MaxRoutes)
+	x.Load, x.Trouble = max(x.Load, o.Load), cmp.Or(x.Trouble, o.Trouble)
 }
 
 func mergeRoute(x, o *adaptive.Route) {
