@@ -126,7 +126,7 @@ waits:
 # Judged by counts and in virtual time: they take what waits leaves of the processors, and no more.
 .PHONY: computes
 computes:
-	nice -n 19 $(MAKE) -j2 -Otarget walk fuzz mutants MUTANT='/(calls_by_chance|rule_.*)$$$$'
+	nice -n 19 $(MAKE) -j2 -Otarget walk length fuzz mutants MUTANT='/(calls_by_chance|rule_.*)$$$$'
 
 # Tests in files with this tag start real engines, or processes, or wait in real time.
 SHORT ?= -short
@@ -168,14 +168,18 @@ LENGTH := awk 'FNR == 1 { name = "" } \
 	END { for (f in whole) print all[f] }'
 
 # Without the race detector, which allocates on its own account.
-.PHONY: budgets
-budgets: # what make test cuts short at full length, with budgets half as large again; each benchmark a little
+.PHONY: length
+length: # what make test cuts short, at full length
 	@long=$$(grep -rlE 'testing\.Short\(\)|AllocsPerRun' --include='*_test.go' . | \
-		grep -vE '/(embedded|demo|limiters|cluster)/'); \
+		grep -vE '/(embedded|demo|limiters|cluster|analytics)/'); \
 	tests=$$($(LENGTH) $$long | tr -s ' ' '\n' | grep . | sort -u | paste -sd'|'); \
-	dirs=$$({ echo "$$long"; grep -rl 'func Benchmark' --include='*_test.go' . | \
-		grep -vE '/(embedded|demo|limiters)/'; } | xargs -n1 dirname | sort -u); \
-	$(TEST) -count=1 -timeout 20m -run "^($$tests)$$" -skip Walk -bench . -benchtime 20x $$dirs
+	$(TEST) -count=1 -timeout 40m -run "^($$tests)$$" -skip Walk $$(xargs -n1 dirname <<<"$$long" | sort -u)
+
+.PHONY: budgets
+budgets: # with budgets half as large again; each benchmark a little
+	$(TEST) -count=1 -timeout 10m -run Fast ./internal/analytics
+	@$(TEST) -count=1 -timeout 10m -run '^$$' -bench . -benchtime 20x $$(grep -rl 'func Benchmark' \
+		--include='*_test.go' . | grep -vE '/(embedded|demo|limiters)/' | xargs -n1 dirname | sort -u)
 	$(TEST) -count=1 -v -timeout 10m -tags bench ./tests/peers -slack 1.5 -pairs 9
 	$(MAKE) limiters SLACK=1.5 LIMITERS=Decisions # the others are in bench
 
@@ -193,12 +197,17 @@ ENVOY := $(CURDIR)/bin/edges/envoy/_bin/envoy
 
 .PHONY: edges
 edges: setup-edges ## real nginx, Caddy, HAProxy, Envoy and Apache that ask headgate about each request: 3 min
-	$(TEST) -count=1 -v -timeout 15m -parallel 4 -tags edges ./tests/edges -envoy '$(ENVOY)' 2>&1 | $(SOME)
+	$(TEST) -count=1 -v -timeout 15m -parallel 4 -tags edges -skip TestHalfLoad ./tests/edges -envoy '$(ENVOY)' 2>&1 | $(SOME)
 
 .PHONY: edges-traefik
 edges-traefik: setup-traefik ## the same with Traefik, which is built first: 20 min, then 2 min
-	$(TEST) -count=1 -v -timeout 15m -parallel 4 -tags edges -run '/traefik$$' -skip TestCost ./tests/edges \
+	$(TEST) -count=1 -v -timeout 15m -parallel 4 -tags edges -run '/(k8s-)?traefik$$' -skip TestCost ./tests/edges \
 		-traefik '$(TRAEFIK)' 2>&1 | $(SOME)
+
+.PHONY: edges-gateway
+edges-gateway: setup-edges setup-egctl ## the manifests for Envoy Gateway in Envoy; its egctl is built first: 8 min, then 3 min
+	$(TEST) -count=1 -v -timeout 15m -parallel 4 -tags edges -run '/k8s$$' -skip 'Cost$$|TestQuotas' ./tests/edges \
+		-envoy '$(ENVOY)' -egctl '$(EGCTL)' 2>&1 | $(SOME)
 
 .PHONY: connectors connectors-node connectors-python
 connectors: connectors-node connectors-python ## applications that ask headgate, from the packed packages: 2 min for each language
@@ -284,15 +293,8 @@ terraform: setup-tofu setup-provider ## OpenTofu and Cloudflare's unmodified pro
 
 .PHONY: setup-tofu
 setup-tofu:
-	@built=bin/terraform/tofu.pinned; mkdir -p bin/terraform; \
-	if [ -x bin/terraform/tofu ] && [ "$$(cat "$$built" 2>/dev/null)" = '$(TOFU_SUM)' ]; then exit; fi; \
-	module=$$($(GO) mod download -json github.com/opentofu/opentofu@$(TOFU)); \
-	field() { sed -n 's/.*"'"$$1"'": "\(.*\)".*/\1/p' <<<"$$module"; }; \
-	if [ "$$(field Sum)" != '$(TOFU_SUM)' ]; then \
-		echo "OpenTofu $(TOFU) has the checksum $$(field Sum), not the pinned $(TOFU_SUM): not built" >&2; exit 1; \
-	fi; \
-	$(GO) build -C "$$(field Dir)" -o $(CURDIR)/bin/terraform/ ./cmd/tofu; \
-	echo '$(TOFU_SUM)' >"$$built"
+	@$(pinned); pinned github.com/opentofu/opentofu@$(TOFU) '$(TOFU_SUM)' \
+		$(CURDIR)/bin/terraform/tofu ./cmd/tofu bin/terraform/tofu.pinned
 
 .PHONY: setup-provider
 setup-provider:
@@ -340,6 +342,7 @@ soak: setup ## the long rest: 10,000 visitors, 100 kills, an hour with kills, 10
 	$(MAKE) origins
 	$(MAKE) terraform
 	$(MAKE) edges-traefik
+	$(MAKE) edges-gateway
 	$(MAKE) real SHORT=
 	$(MAKE) cluster
 	$(TEST) -count=1 -v -timeout 40m -tags cluster -run TestQueuesKillAny ./tests/cluster -jobs 1000000 \
@@ -355,11 +358,12 @@ soak: setup ## the long rest: 10,000 visitors, 100 kills, an hour with kills, 10
 	$(MAKE) fuzz FUZZTIME=2m
 
 .PHONY: bench
-bench: ## the budgets, and all benchmarks ten times, summed up by benchstat
+bench: setup-edges ## the budgets, and all benchmarks ten times, summed up by benchstat
 	@mkdir -p bin
 	$(TEST) -count=1 -v -timeout 10m -tags bench ./tests/peers
 	$(MAKE) limiters
 	$(TEST) -count=1 -v -timeout 20m -tags bench ./tests/queues
+	$(TEST) -count=1 -v -timeout 10m -tags edges -run TestHalfLoad ./tests/edges 2>&1 | $(SOME)
 	$(TEST) -count=1 -v -tags bench -run Speed ./examples/strategies/baseline 2>&1 | $(SOME)
 	$(TEST) -run '^$$' -bench . -benchmem -count 10 -timeout 60m ./... | tee bin/bench.txt
 	$(TOOL) benchstat bin/bench.txt
@@ -384,6 +388,24 @@ apt() { \
 }
 endef
 
+# pinned builds a program of the module that has the checksum, unless the file says that it has been built:
+# module@version, checksum, program, package, file.
+define pinned
+pinned() { \
+	mkdir -p "$$(dirname "$$3")"; \
+	if [ -x "$$3" ] && [ "$$(cat "$$5" 2>/dev/null)" = "$$2" ]; then return; fi; \
+	local module dir sum; \
+	module=$$($(GO) mod download -json "$$1"); \
+	dir=$$(sed -n 's/.*"Dir": "\(.*\)".*/\1/p' <<<"$$module"); \
+	sum=$$(sed -n 's/.*"Sum": "\(.*\)".*/\1/p' <<<"$$module"); \
+	if [ "$$sum" != "$$2" ]; then \
+		echo "$$1 has the checksum $$sum, not the pinned $$2: not built" >&2; exit 1; \
+	fi; \
+	$(GO) build -C "$$dir" -o "$$3" "$$4"; \
+	echo "$$2" >"$$5"; \
+}
+endef
+
 # golangci-lint carries 200 modules: too many for tools.mod. The checksum of its own module pins them
 # all by its go.sum; what was built from another one is built again.
 LINT     := $(CURDIR)/bin/lint/golangci-lint
@@ -392,15 +414,7 @@ LINT_SUM := h1:w94zf8HAYI7hm3164kwKsvZRuqXvY+YxeFoTbu1OLg8=
 
 .PHONY: setup-lint
 setup-lint:
-	@built=bin/lint/pinned; mkdir -p bin/lint; \
-	if [ -x '$(LINT)' ] && [ "$$(cat "$$built" 2>/dev/null)" = '$(LINT_SUM)' ]; then exit; fi; \
-	module=$$($(GO) mod download -json $(LINT_AT)); \
-	field() { sed -n 's/.*"'"$$1"'": "\(.*\)".*/\1/p' <<<"$$module"; }; \
-	if [ "$$(field Sum)" != '$(LINT_SUM)' ]; then \
-		echo "$(LINT_AT) has the checksum $$(field Sum), not the pinned $(LINT_SUM): not built" >&2; exit 1; \
-	fi; \
-	$(GO) build -C "$$(field Dir)" -o '$(CURDIR)/bin/lint/' ./cmd/golangci-lint; \
-	echo '$(LINT_SUM)' >"$$built"
+	@$(pinned); pinned '$(LINT_AT)' '$(LINT_SUM)' '$(LINT)' ./cmd/golangci-lint bin/lint/pinned
 
 .PHONY: setup-go
 setup-go:
@@ -469,6 +483,14 @@ setup-traefik:
 	mkdir -p "$$source/webui/static" bin/edges; touch "$$source/webui/static/empty"; \
 	$(GO) build -C "$$source" -trimpath -ldflags '-s -w' -o '$(TRAEFIK)' ./cmd/traefik; \
 	echo '$(TRAEFIK_SUM)' >'$(TRAEFIK).pinned'
+
+EGCTL     := $(CURDIR)/bin/egctl/egctl
+EGCTL_AT  := github.com/envoyproxy/gateway@v1.9.1
+EGCTL_SUM := h1:vAVp6/AlBXJ1aOhp1mxL7fNEzVEfjADUguUhm2wzxQY=
+
+.PHONY: setup-egctl
+setup-egctl:
+	@$(pinned); pinned '$(EGCTL_AT)' '$(EGCTL_SUM)' '$(EGCTL)' ./cmd/egctl '$(EGCTL).pinned'
 
 # Flask is installed beside, of the versions that are written down.
 .PHONY: setup-origins

@@ -14,14 +14,16 @@ const edgesHelp = `usage: headgate edges PROXY --config FILE
 
 Prints the configuration of a proxy that asks headgate whether a request may
 pass, and then forwards the request itself, for the rooms of a file. The file
-needs decide.listen, or envoy.decide for envoy. docs/edges.md explains it.
+needs decide.listen; for envoy and k8s, envoy.decide. See docs/edges.md.
 
   headgate edges nginx --config headgate.yaml > /etc/nginx/conf.d/headgate.conf
   headgate edges haproxy --config headgate.yaml > haproxy.cfg
   headgate edges haproxy-lua --config headgate.yaml > headgate.lua
+  headgate edges k8s --config headgate.yaml | kubectl apply -f -
 
   PROXY          apache, caddy, envoy, haproxy, nginx, traefik;
-                 apache-lua, haproxy-lua: their scripts
+                 apache-lua, haproxy-lua: their scripts;
+                 k8s, k8s-traefik: manifests for Envoy Gateway, Traefik
   --config FILE  the configuration of headgate
 `
 

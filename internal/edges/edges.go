@@ -33,13 +33,15 @@ var files embed.FS
 //	origin  for each origin, in place of [[origins]]
 //	host    for each host, in place of [[hosts]]
 //	room    for each path of a host, in place of [[rooms]]; root is the same for the path /
+//	waiting for each path of a host, in place of [[waiting]]: what goes to headgate's listen
 //	https   of an origin with TLS, in place of [[https]]
 //
 // text/template would keep every exported method of the program alive: 6 MB.
 var kinds = map[string]string{
 	"nginx": "nginx.txtar", "caddy": "caddy.txtar", "haproxy": "haproxy.txtar",
 	"haproxy-lua": "headgate.lua", "envoy": "envoy.txtar", "apache": "apache.txtar",
-	"apache-lua": "apache-lua.txtar", "traefik": "traefik.txtar",
+	"apache-lua": "apache-lua.txtar", "traefik": "traefik.txtar", "k8s": "k8s.txtar",
+	"k8s-traefik": "k8s-traefik.txtar",
 }
 
 // Kinds returns the proxies that Write knows, sorted.
@@ -116,7 +118,7 @@ type form struct {
 func (f *form) fill(section string, pairs ...string) string {
 	for i := 0; i < len(pairs); i += 2 {
 		switch name := pairs[i]; name {
-		case "https", "origins", "hosts", "rooms", "choices":
+		case "https", "origins", "hosts", "rooms", "waiting", "choices", "hostnames":
 			pairs[i] = "[[" + name + "]]\n"
 		default:
 			pairs[i] = "[[" + name + "]]"
@@ -133,17 +135,26 @@ func (f *form) main(p *plan) string {
 	for _, h := range p.hosts {
 		hosts.WriteString(f.host(h, p))
 	}
-	near, nearPort, _ := net.SplitHostPort(p.listen)
-	envoy, envoyPort, _ := net.SplitHostPort(p.envoy)
-	return f.fill("main", "origins", origins.String(), "hosts", hosts.String(), "choices", p.choices(),
-		"listen", p.listen, "decide", p.decide, "listen host", near, "listen port", nearPort,
-		"envoy host", envoy, "envoy port", envoyPort,
-		"any host", p.anyHost(), "cookies", strings.Join(p.cookies, ", "))
+	near, _, _ := net.SplitHostPort(p.listen)
+	envoy, _, _ := net.SplitHostPort(p.envoy)
+	return f.fill("main", append(p.ports(), "origins", origins.String(), "hosts", hosts.String(), "choices", p.choices(),
+		"listen", p.listen, "decide", p.decide, "listen host", near, "envoy host", envoy,
+		"any host", p.anyHost(), "cookies", strings.Join(p.cookies, ", "))...)
+}
+
+// ports returns the ports of headgate, for fill.
+func (p *plan) ports() []string {
+	port := func(addr string) string {
+		_, port, _ := net.SplitHostPort(addr)
+		return port
+	}
+	return []string{"listen port", port(p.listen), "decide port", port(p.decide), "envoy port", port(p.envoy)}
 }
 
 func (f *form) host(h host, p *plan) string {
-	var rooms strings.Builder
+	var rooms, waiting strings.Builder
 	for i, r := range h.rooms {
+		waiting.WriteString(f.fill("waiting", append(p.ports(), "match", routeMatch(r.path), "below", below(r.path))...))
 		section := "room"
 		if _, ok := f.sections["root"]; ok && r.path == "/" {
 			section = "root"
@@ -160,8 +171,13 @@ func (f *form) host(h host, p *plan) string {
 	case name == "":
 		name, isDefault = map[string]string{"nginx": "_", "envoy": `"*"`}[f.kind], " default_server"
 	}
-	return f.fill("host", "rooms", rooms.String(), "host", name, "default", isDefault, "room", h.rooms[0].name,
-		"listen", p.listen, "decide", p.decide)
+	hostnames := "  hostnames: [" + h.name + "]\n"
+	if h.name == "" {
+		hostnames = ""
+	}
+	return f.fill("host", append(p.ports(), "rooms", rooms.String(), "waiting", waiting.String(), "hostnames", hostnames,
+		"host", name, "default", isDefault, "room", h.rooms[0].name, "route", cmp.Or(h.name, "any-host"),
+		"listen", p.listen, "decide", p.decide)...)
 }
 
 // origin fills a section with what an origin is, and with pairs.
@@ -171,15 +187,17 @@ func (f *form) origin(section string, o origin, pairs ...string) string {
 		https = f.fill("https", "hostname", o.hostname)
 	}
 	return f.fill(section, append(pairs, "https", https, "origin", o.name, "name to 8", fmt.Sprintf("%-8s", o.name),
-		"addr", o.addr(), "scheme", o.scheme, "hostname", o.hostname, "port", o.port, "url", o.url())...)
+		"addr", o.addr(), "scheme", o.scheme, "hostname", o.hostname, "port", o.port, "url", o.url(), "service", o.service())...)
 }
 
 // match returns how a proxy writes that a path of a host is p or below. Most compare the decoded path,
 // and only to choose the upstream: headgate decides on the bytes.
 func match(kind, host, p string) string {
 	switch {
-	case kind == "traefik":
+	case kind == "traefik" || kind == "k8s-traefik":
 		return traefikRule(host, p)
+	case kind == "k8s":
+		return routeMatch(p)
 	case kind == "nginx" && p == "/":
 		return p
 	case kind == "nginx":
@@ -194,7 +212,7 @@ func match(kind, host, p string) string {
 
 func planOf(kind string, c *config.Config) (*plan, error) {
 	p := &plan{listen: near(c.Listen)}
-	switch asks := kind == "envoy"; {
+	switch asks := kind == "envoy" || kind == "k8s"; {
 	case asks && (c.Envoy == nil || !c.Envoy.Decide):
 		return nil, &hint.Error{Text: "the file has no envoy.decide", Do: `add envoy: {listen: "127.0.0.1:8082", decide: true}`}
 	case asks:
@@ -222,6 +240,10 @@ func planOf(kind string, c *config.Config) (*plan, error) {
 		o, ok := known[key]
 		if !ok {
 			o = originOf(r.Name, r.Origin)
+			if inKubernetes(kind) && o.service() == "" {
+				return nil, &hint.Error{Text: fmt.Sprintf("the origin of room %q is no Service that speaks http", r.Name),
+					Do: "write http://NAME:PORT, or http://NAME.NAMESPACE.svc:PORT"}
+			}
 			known[key], p.origins = o, append(p.origins, o)
 		}
 		plain, secure := route.CookieNames(r.Name, r.CookieSuffix, true)

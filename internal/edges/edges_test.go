@@ -36,6 +36,18 @@ func TestTheDocsShowWhatIsWritten(t *testing.T) {
 	}
 	const rooms = `  - {name: shop, host: shop.example, origin: "http://127.0.0.1:3000", total_active_users: 200, new_users_per_minute: 200}
 `
+	const inKubernetes = `listen: :8080
+envoy: {listen: ":8082", decide: true}
+trusted_proxies: [10.244.0.0/16]      # the pods of your gateway
+rooms:
+  - {name: shop, host: shop.example, origin: "http://shop:3000", total_active_users: 200, new_users_per_minute: 200}
+`
+	for _, block := range []string{inKubernetes, write(t, "k8s", inKubernetes),
+		write(t, "k8s-traefik", inKubernetes+"decide: {listen: \":8083\"}\n")} {
+		if !strings.Contains(string(docs), "\n```yaml\n"+block+"```\n") {
+			t.Errorf("docs/edges.md lacks:\n%s", block)
+		}
+	}
 	for kind, language := range map[string]string{"nginx": "nginx", "caddy": "caddy", "haproxy": "haproxy",
 		"haproxy-lua": "lua", "envoy": "yaml", "apache": "apache", "apache-lua": "lua", "traefik": "yaml"} {
 		got := write(t, kind, head+rooms)
@@ -81,6 +93,7 @@ func TestWhatCannotBeWritten(t *testing.T) {
 		"nginx":   "rooms:\n  - {name: shop, origin: http://127.0.0.1:3000, total_active_users: 1, new_users_per_minute: 1}\n",
 		"envoy":   "rooms:\n  - {name: shop, origin: http://127.0.0.1:3000, total_active_users: 1, new_users_per_minute: 1}\n",
 		"haproxy": head + "  - {name: shop, path: /sale*, origin: http://127.0.0.1:3000, total_active_users: 1, new_users_per_minute: 1}\n",
+		"k8s":     head + "  - {name: shop, origin: https://shop:3000, total_active_users: 1, new_users_per_minute: 1}\n",
 		"caddy":   head + "  - {name: shop, origin: http://127.0.0.1:3000/shop, total_active_users: 1, new_users_per_minute: 1}\n",
 	} {
 		cfg, err := config.Parse("test.yaml", []byte(text))

@@ -18,6 +18,7 @@ core.register_action("headgate", {"http-req"}, function(txn, decide)
     headers["x-forwarded-for"] = headers["x-forwarded-for"] or {}
     table.insert(headers["x-forwarded-for"], txn.f:src())
     local res = core.httpclient():get{url = "http://" .. decide .. "/original", headers = headers, timeout = 5000}
+    txn:set_priv(headers)
     txn.http:req_del_header("headgate-pass")
     if not res or res.status ~= 204 then return end
     local cookie, pass = res.headers["set-cookie"], res.headers["headgate-pass"]
@@ -25,4 +26,12 @@ core.register_action("headgate", {"http-req"}, function(txn, decide)
     if cookie then txn:set_var("txn.headgate_cookie", cookie[0]) end
     if pass[0] ~= "" then txn.http:req_set_header("headgate-pass", pass[0]) end
     txn:set_var("txn.headgate_in", true)
+end, 1)
+
+-- Relays the origin's command for a request that headgate let in.
+core.register_action("headgate_revoke", {"http-res"}, function(txn, decide)
+    local headers, cookie = txn:get_priv(), txn:get_var("txn.headgate_cookie")
+    if not headers then return end
+    headers["cookie"] = {table.concat(headers["cookie"] or {}, "; ") .. "; " .. (cookie or "")}
+    core.httpclient():get{url = "http://" .. decide .. "/original/revoke", headers = headers, timeout = 5000}
 end, 1)

@@ -16,20 +16,32 @@ import (
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/headgate/headgate/internal/forwardauth"
-	"github.com/headgate/headgate/internal/wire"
 )
 
-// authorize answers Envoy's external authorization (envoy.service.auth.v3): may a request pass? The
+// check answers Envoy's external authorization (envoy.service.auth.v3): may a request pass? The
 // rooms decide. Envoy relays any answer to the visitor, also polls of the waiting page.
-func (s *Service) authorize(ctx context.Context, q *auth.CheckRequest) (_ *auth.CheckResponse, err error) {
+func (s *Service) check(ctx context.Context, req, to []byte) (_ []byte, err error) {
 	defer func() { // as net/http does: a request must not end the process, and Envoy lets nobody in
 		if p := recover(); p != nil {
 			err = status.Errorf(codes.Internal, "the question cannot be answered: %v", p)
 		}
 	}()
-	r, err := visitorRequest(ctx, q.GetAttributes())
+	var q question
+	if err := q.read(req); err != nil {
+		return nil, status.Errorf(codes.Internal, "the message cannot be read: %v", err)
+	}
+	a, err := s.authorize(ctx, &q)
+	if err != nil {
+		return nil, err
+	}
+	return proto.MarshalOptions{}.MarshalAppend(to, a)
+}
+
+func (s *Service) authorize(ctx context.Context, q *question) (*auth.CheckResponse, error) {
+	r, err := q.visitorRequest(ctx)
 	if err != nil {
 		return nil, invalid("%v", err)
 	}
@@ -39,7 +51,7 @@ func (s *Service) authorize(ctx context.Context, q *auth.CheckRequest) (_ *auth.
 		a.code = http.StatusOK
 	}
 	if forwardauth.Lets(a.header, r) {
-		return admitted(a.header, q.GetAttributes().GetRequest().GetHttp()), nil
+		return admitted(a.header, q), nil
 	}
 	if a.code < 300 && a.header[forwardauth.AdmittedHeader] != nil {
 		a = &recorded{header: http.Header{}, code: http.StatusForbidden}
@@ -49,26 +61,19 @@ func (s *Service) authorize(ctx context.Context, q *auth.CheckRequest) (_ *auth.
 
 // visitorRequest makes the visitor's request from what Envoy says of it. The visitor's address is
 // that of the connection to Envoy, unless that is a trusted proxy itself.
-func visitorRequest(ctx context.Context, a *auth.AttributeContext) (*http.Request, error) {
-	h := a.GetRequest().GetHttp()
-	u, err := forwardauth.Target(h.GetPath())
+func (q *question) visitorRequest(ctx context.Context) (*http.Request, error) {
+	u, err := forwardauth.Target(q.path)
 	if err != nil {
 		return nil, err
 	}
 	r := &http.Request{
-		Method: h.GetMethod(), Host: h.GetHost(), URL: u, RequestURI: h.GetPath(),
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{}, Body: http.NoBody,
+		Method: q.method, Host: q.host, URL: u, RequestURI: q.path,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: q.header, Body: http.NoBody,
 	}
-	for name, value := range h.GetHeaders() {
-		name = http.CanonicalHeaderKey(name)
-		if name != "" && name[0] != ':' && !wire.OverridesURL(name) && name != "Accept-Encoding" { // the body must be text
-			r.Header[name] = []string{value}
-		}
-	}
-	if h.GetScheme() == "https" {
+	if q.scheme == "https" {
 		r.TLS = &tls.ConnectionState{}
 	}
-	from := a.GetSource().GetAddress().GetSocketAddress()
+	from := q.source.GetAddress().GetSocketAddress()
 	r.RemoteAddr = net.JoinHostPort(from.GetAddress(), strconv.Itoa(int(from.GetPortValue())))
 	return r.WithContext(ctx), nil
 }
@@ -79,14 +84,9 @@ var removed = []string{"x-forwarded-uri", "x-forwarded-method", "x-original-host
 	"x-http-host-override", "forwarded", "http2-settings"}
 
 // admitted returns the answer to a request that may pass. h is the header of the room's answer.
-func admitted(h http.Header, r *auth.AttributeContext_HttpRequest) *auth.CheckResponse {
-	ok := &auth.OkHttpResponse{HeadersToRemove: slices.Clone(removed),
-		Headers: []*core.HeaderValueOption{set("X-Forwarded-Host", r.GetHost(), false)}}
-	for name := range r.GetHeaders() {
-		if wire.OverridesURL(name) || wire.OverridesMethod(name) || wire.AliasOfOwned(name) {
-			ok.HeadersToRemove = append(ok.HeadersToRemove, name)
-		}
-	}
+func admitted(h http.Header, q *question) *auth.CheckResponse {
+	ok := &auth.OkHttpResponse{HeadersToRemove: slices.Concat(removed, q.removed),
+		Headers: []*core.HeaderValueOption{set("X-Forwarded-Host", q.host, false)}}
 	if pass := h.Get(forwardauth.PassHeader); pass != "" {
 		ok.Headers = append(ok.Headers, set(forwardauth.PassHeader, pass, false))
 	} else {

@@ -26,7 +26,7 @@ func TestAuthorize(t *testing.T) {
 	})})
 	ask := func(path string) *auth.CheckResponse {
 		t.Helper()
-		a, err := s.authorize(t.Context(), &auth.CheckRequest{Attributes: &auth.AttributeContext{
+		a, err := check(t, s, &auth.CheckRequest{Attributes: &auth.AttributeContext{
 			Request: &auth.AttributeContext_Request{Http: &auth.AttributeContext_HttpRequest{
 				Method: "GET", Path: path, Host: "shop.example", Headers: map[string]string{"": "", ":path": path,
 					"x_original_url": "/", "headgate.pass": "a", "script_name": "/", "x-http-method": "POST", "accept": "*/*"}}},
@@ -56,10 +56,25 @@ func TestAuthorize(t *testing.T) {
 // A request at which a room panics gets an error, and ends no process.
 func TestAuthorizeSurvivesAPanic(t *testing.T) {
 	s := New(Config{Decide: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("no room") })})
-	a, err := s.authorize(t.Context(), &auth.CheckRequest{Attributes: &auth.AttributeContext{
+	a, err := check(t, s, &auth.CheckRequest{Attributes: &auth.AttributeContext{
 		Request: &auth.AttributeContext_Request{Http: &auth.AttributeContext_HttpRequest{
 			Method: "GET", Path: "/", Host: "shop.example"}}}})
 	if a != nil || status.Code(err) != codes.Internal {
 		t.Errorf("%v, %v", a, err)
 	}
+}
+
+// check asks a service.
+func check(t *testing.T, s *Service, q *auth.CheckRequest) (*auth.CheckResponse, error) {
+	t.Helper()
+	req, err := proto.Marshal(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := s.check(t.Context(), req, nil)
+	if err != nil {
+		return nil, err
+	}
+	a := &auth.CheckResponse{}
+	return a, proto.Unmarshal(b, a)
 }

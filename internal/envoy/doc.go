@@ -30,6 +30,8 @@
 //	serve              bytes to requests, and requests that are too large
 //	rls                the Service: reads a request
 //	answer, decide     its answer with headers, and its decision by the limiter
+//	authorize          external authorization: the rooms decide
+//	question           reads what it is asked from the wire
 //	override           limits that requests bring along
 //	call               the state of a request
 //	quota              streams of RLQS: reports and grants

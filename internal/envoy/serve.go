@@ -40,7 +40,7 @@ func (s *Service) Serve(ctx context.Context, lis net.Listener) error {
 		}),
 	}
 	if s.decide != nil {
-		methods[auth.Authorization_Check_FullMethodName] = method(s.authorize)
+		methods[auth.Authorization_Check_FullMethodName] = s.check
 	}
 	streams := map[string]unary.Handler{}
 	if s.quotas != nil {

@@ -16,6 +16,8 @@
 //	/connect   as /forward, for connectors (docs/connectors.md): they read AdmittedHeader, so that
 //	           answers to visitors keep their status, and they send the body of a form
 //	/batch     questions of connectors about requests that the visitor's pass has let in: batch.go
+//	/forward/revoke, /original/revoke
+//	           as the wires above: the origin has answered the request with Headgate-Command: revoke
 //
 // Each wire reads its own headers and drops those of the others, so that a visitor's own header
 // that the proxy does not overwrite decides nothing.
@@ -72,6 +74,10 @@ type Handler struct {
 	// there: it admits nobody.
 	Connect, Renew http.Handler
 
+	// Revoke ends the session of a visitor's request, as the origin's command does, and then answers
+	// with 204. Any other status says that the request belongs to no session.
+	Revoke http.Handler
+
 	// End ends a session at the request of a connector. refusal is empty, or says why it did not.
 	End func(ctx context.Context, e End) (ended bool, refusal string)
 
@@ -84,16 +90,19 @@ type form struct {
 	target   func(r *http.Request) (method, host, proto, uri string, err error)
 	relays   bool
 	connects bool // a connector asks
+	revokes  bool // the origin has ended the session
 }
 
 var forms = []struct {
 	path string
 	form
 }{
-	{"/forward", form{forwarded, true, false}},
-	{"/original", form{original, false, false}},
-	{"/envoy", form{itself, true, false}},
-	{"/connect", form{forwarded, true, true}},
+	{"/forward", form{target: forwarded, relays: true}},
+	{"/forward/revoke", form{target: forwarded, revokes: true}},
+	{"/original", form{target: original}},
+	{"/original/revoke", form{target: original, revokes: true}},
+	{"/envoy", form{target: itself, relays: true}},
+	{"/connect", form{target: forwarded, relays: true, connects: true}},
 }
 
 // forStrangers is what peers read that are not trusted.
@@ -112,6 +121,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		if err := f.become(r); err != nil {
 			say(w, http.StatusBadRequest, "headgate cannot decide: "+err.Error()+".")
+			return
+		}
+		if f.revokes {
+			h.revoke(w, r)
 			return
 		}
 		next := h.Check
@@ -133,6 +146,17 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		say(w, http.StatusNotFound,
 			"Ask /forward, /original or /envoy, or /connect and /batch: see docs/edges.md and docs/connectors.md.")
 	}
+}
+
+// revoke relays the origin's command, and says whether it has ended a session.
+func (h *Handler) revoke(w http.ResponseWriter, r *http.Request) {
+	a := &headers{h: http.Header{}}
+	if h.Revoke.ServeHTTP(a, r); a.code != http.StatusNoContent {
+		say(w, http.StatusNotFound, "The request belongs to no session.")
+		return
+	}
+	w.Header()["Cache-Control"] = noStore
+	w.WriteHeader(http.StatusNoContent)
 }
 
 func judge(v *verdict, next http.Handler) {

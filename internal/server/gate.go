@@ -157,6 +157,7 @@ func (s *Server) assemble(g *gate) {
 		connector := forwardauth.Admitted(func(r *http.Request) string { return s.local(g, r) })
 		g.connect = preflightsBy(chain(forwards, connector), chain(relays, connector))
 		g.renew = sessionsOnly(g.room, chain(checks, connector))
+		g.revoke = sessionsOnly(g.room, checks(g, http.HandlerFunc(revoke)))
 	}
 	if g.cors != nil {
 		g.preflight = s.traces.Request(g.file.Name, g.cors)
@@ -192,6 +193,17 @@ func sessionsOnly(room *headgate.Room, next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// revoke answers in the place of the origin a request that the origin has answered with its command.
+// So the command does what it does when headgate forwards. Limits have counted the request before.
+func revoke(w http.ResponseWriter, _ *http.Request) {
+	if !wire.InSession(w) { // an excluded path, or a room that holds nobody back
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
+	w.Header().Set(headgate.CommandHeader, "revoke")
+	w.WriteHeader(http.StatusNoContent)
 }
 
 // roomConfig converts the configuration of a room to the type that the room takes.

@@ -40,6 +40,11 @@ func (s *Server) decide() *forwardauth.Handler {
 		Renew: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			s.routeBy(w, r, func(g *gate) http.Handler { return g.renew }, checks)
 		}),
+		Revoke: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			// Of rooms that overlap, the origin's command reaches only the most specific one.
+			s.routeBy(w, r, func(g *gate) http.Handler { return g.revoke },
+				func(_ *gate, next http.Handler) http.Handler { return next })
+		}),
 		End: s.endByConnector, Keys: s.node.Signing,
 	}
 }

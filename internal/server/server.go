@@ -243,6 +243,7 @@ type gate struct {
 	check     http.Handler // for proxies that ask and relay none; nil without decide
 	connect   http.Handler // for connectors; nil without decide
 	renew     http.Handler // for what connectors have let in by a pass; nil without decide
+	revoke    http.Handler // for commands of the origin that a proxy relays; nil without decide
 	cors      *cors.Policy // nil: preflights go to the origin
 	ended     *endings
 	origin    *originCounts

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -198,7 +199,7 @@ func (c *conn) whole(s *stream, data []byte) error {
 	return nil
 }
 
-// launch gives a call to a worker.
+// launch queues a call for the workers. The reader wakes one before it can block.
 func (c *conn) launch(s *stream) {
 	s.is = underWay
 	c.busy.Add(1)
@@ -207,42 +208,77 @@ func (c *conn) launch(s *stream) {
 	} else {
 		s.ctx, s.cancel = context.WithDeadline(c.ctx, s.deadline)
 	}
-	select {
-	case c.work <- s:
+	c.queue = append(c.queue, s)
+}
+
+// wake makes sure that a worker is about to look for calls, unless there is nothing to do.
+func (c *conn) wake() {
+	switch {
+	case c.looking > 0 || len(c.queue)+len(c.out) == 0:
+		return
+	case c.idle > 0:
 		c.idle--
+		c.wakeup.Signal()
 	default: // there are fewer than maxStreams
-		c.all.Go(func() { c.worker(s) })
+		c.all.Go(c.worker)
+	}
+	c.looking++
+}
+
+// worker answers queued calls. While a method runs, another worker is awake if there is more to do,
+// so that no call and no answer waits for it. If methods return at once, one worker answers all
+// calls of a read, and writes the answers together.
+func (c *conn) worker() {
+	var memory []byte
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		if len(c.queue) == 0 || len(c.out) > maxDelayed {
+			c.looking-- // the write may block
+			c.flush()
+			c.looking++
+		}
+		if len(c.queue) == 0 {
+			c.looking--
+			if c.dead || c.idle == keptWorkers {
+				return
+			}
+			c.idle++
+			c.wakeup.Wait()
+			continue
+		}
+		s := c.queue[0]
+		c.queue = slices.Delete(c.queue, 0, 1)
+		c.looking--
+		c.wake()
+		memory = c.work(s, memory)
+		c.looking++
 	}
 }
 
-// worker answers a call, and then further calls that it receives.
-func (c *conn) worker(s *stream) {
-	var memory []byte
-	for ok := true; ok; s, ok = <-c.work {
-		answer, err := s.method(s.ctx, s.msg[prefix:], append(memory[:0], 0, 0, 0, 0, 0))
-		if err == nil {
-			memory = kept(answer, keptMessage)
-		}
-		s.cancel()
-		c.busy.Add(-1)
-		c.mu.Lock()
-		if s.is = arriving; s.gone { // the worker no longer has it
-			c.release(s)
-		} else {
-			c.finish(s, answer, err)
-		}
-		if c.weigh() != nil {
-			c.nc.Close()
-		}
-		c.flush()
-		if c.leaving == settled && c.open == 0 {
-			c.arm(time.Unix(1, 0))
-		}
-		if c.idle == keptWorkers {
-			c.mu.Unlock()
-			return
-		}
-		c.idle++
+// work answers a call. It releases mu during the method.
+func (c *conn) work(s *stream, memory []byte) []byte {
+	answer, err := []byte(nil), context.Canceled
+	if !s.gone && !c.dead {
 		c.mu.Unlock()
+		answer, err = s.method(s.ctx, s.msg[prefix:], append(memory[:0], 0, 0, 0, 0, 0))
+		c.mu.Lock()
 	}
+	if err == nil {
+		memory = kept(answer, keptMessage)
+	}
+	s.cancel()
+	c.busy.Add(-1)
+	if s.is = arriving; s.gone { // the worker no longer has it
+		c.release(s)
+	} else {
+		c.finish(s, answer, err)
+	}
+	if c.weigh() != nil {
+		c.nc.Close()
+	}
+	if c.leaving == settled && c.open == 0 {
+		c.arm(time.Unix(1, 0))
+	}
+	return memory
 }

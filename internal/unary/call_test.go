@@ -173,6 +173,25 @@ func TestCallsThatWait(t *testing.T) {
 	})
 }
 
+// Of calls that arrive in one read, one that waits delays neither the answers before it nor the calls
+// after it.
+func TestACallThatWaitsDelaysNone(t *testing.T) {
+	bubble(t, true, func(t *testing.T, p *peer) {
+		began := time.Now()
+		for id := uint32(1); id < 61; id += 6 {
+			p.together(func() {
+				for i, path := range []string{"/x.Y/Echo", "/x.Y/Wait", "/x.Y/Echo"} {
+					p.call(id+2*uint32(i), false, ":path", path)
+					p.WriteData(id+2*uint32(i), true, msg("abc"))
+				}
+			})
+			p.answers(id, "abc")
+			p.answers(id+4, "abc")
+		}
+		p.after(began, 0)
+	})
+}
+
 // A few workers are kept.
 func TestWorkersAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -194,7 +213,9 @@ func TestWorkersAreKept(t *testing.T) {
 				c.streams[s.id], c.open = s, c.open+1
 				c.launch(s)
 			}
+			c.wake()
 			c.mu.Unlock()
+			synctest.Wait()
 			close(hold)
 			synctest.Wait()
 			hold = make(chan struct{})
@@ -204,7 +225,9 @@ func TestWorkersAreKept(t *testing.T) {
 			}
 			c.mu.Unlock()
 		}
-		close(c.work)
+		c.mu.Lock()
+		c.stop()
+		c.mu.Unlock()
 		c.all.Wait()
 		here.Close()
 		there.Close()

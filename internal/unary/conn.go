@@ -81,7 +81,6 @@ type conn struct {
 	in     *bufio.Reader // reads through Read
 	framer *http2.Framer // reads from in, writes through Write
 	ctx    context.Context
-	work   chan *stream // to waiting workers
 	all    sync.WaitGroup
 
 	// Used only by the reader.
@@ -96,7 +95,9 @@ type conn struct {
 	streams   map[uint32]*stream
 	highest   uint32     // highest stream ID of the peer
 	open      int        // streams, including canceled ones still at a worker
-	idle      int        // idle workers
+	queue     []*stream  // calls for workers
+	looking   int        // workers that are about to look for calls
+	idle      int        // workers that wait for wakeup
 	spare     []*stream  // streams for reuse
 	window    int64      // bytes that the peer may send
 	owed      int64      // bytes of window to add, not yet sent to the peer
@@ -118,6 +119,7 @@ type conn struct {
 	writing bool
 	dead    bool       // writing is no longer possible
 	room    *sync.Cond // a write has ended
+	wakeup  *sync.Cond // a worker is needed
 }
 
 // A leaving is the state of a connection that is about to end.

@@ -2,12 +2,13 @@
 // than a server that has one goroutine for each call and another one for writing.
 //
 // [Serve] reads each connection in one goroutine. Frames and headers are parsed by
-// golang.org/x/net/http2 and hpack. All calls that arrive in one read are answered in one write.
+// golang.org/x/net/http2 and hpack. Calls that arrive in one read are answered in one write, unless a
+// method waits.
 //
 // # Guarantees
 //
 // Methods that never wait run in the goroutine that has read the call. Other methods run in worker
-// goroutines of the connection, so that no call delays another one. What a peer can make the
+// goroutines of the connection, so that no call that waits delays another one. What a peer can make the
 // process hold is bounded: about 20 MB for each connection, 1,000 connections from one IPv4 address
 // or IPv6 /64, 10,000 connections in all, and 256 MB for all connections that hold more than 64 KB.
 // The time for an incomplete frame, an incomplete call and an answer that the peer does not accept

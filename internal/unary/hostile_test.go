@@ -287,6 +287,7 @@ func TestStreamsAreBounded(t *testing.T) {
 		for i := range uint32(maxStreams) {
 			p.call(2*i+1, false)
 			p.WriteData(2*i+1, true, msg(""))
+			synctest.Wait() // it is in progress
 			p.WriteRSTStream(2*i+1, http2.ErrCodeCancel)
 		}
 		p.call(2001, false)

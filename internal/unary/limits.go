@@ -15,6 +15,7 @@ const (
 	maxStreams  = 1000     // open calls per connection; Envoy has one for each of its threads
 	maxReceive  = 4 << 20  // bytes of unanswered calls per connection
 	maxUnsent   = 4 << 20  // bytes of answers that wait for the peer's windows
+	maxDelayed  = 4 << 10  // bytes of answers that wait for those of other calls
 	keptWorkers = 16       // idle workers kept per connection
 	keptMemory  = 64 << 10 // bytes of a buffer kept for reuse
 	keptMessage = 4 << 10  // bytes of a call kept for reuse

@@ -14,9 +14,9 @@ import (
 )
 
 func newConn(s *server, nc net.Conn) *conn {
-	c := &conn{server: s, nc: nc, now: time.Now(), work: make(chan *stream), streams: map[uint32]*stream{},
+	c := &conn{server: s, nc: nc, now: time.Now(), streams: map[uint32]*stream{},
 		window: maxReceive, sendable: firstWindow, initial: firstWindow, tolerance: tolerated}
-	c.room = sync.NewCond(&c.mu)
+	c.room, c.wakeup = sync.NewCond(&c.mu), sync.NewCond(&c.mu)
 	c.heard, c.refilled, c.within = c.now, c.now, c.now.Add(patience)
 	c.in = bufio.NewReaderSize(c, frameSize)
 	c.framer = http2.NewFramer(c, c.in)
@@ -52,16 +52,25 @@ func (c *conn) serve() {
 		c.framer.WriteGoAway(c.highest, http2.ErrCode(b), []byte(why))
 	}
 	c.flush()
-	c.dead = true
+	c.stop()
 	c.mu.Unlock()
 	cancel()
-	close(c.work)
 	c.all.Wait()
 	c.server.held.Add(-c.held) // its memory is freed
 	// If unread data were left, the operating system would discard what the peer has not read yet.
 	if half, ok := c.nc.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
 		c.nc.SetReadDeadline(time.Now().Add(linger))
 		_, _ = io.Copy(io.Discard, io.LimitReader(c.nc, maxReceive))
+	}
+}
+
+// stop ends the workers.
+func (c *conn) stop() {
+	c.dead = true
+	c.wake()
+	for c.idle > 0 {
+		c.idle, c.looking = c.idle-1, c.looking+1
+		c.wakeup.Signal()
 	}
 }
 
@@ -115,7 +124,9 @@ func (c *conn) Read(p []byte) (int, error) {
 	for {
 		c.mu.Lock()
 		next, err := c.due()
-		c.flush()
+		if c.flush(); len(c.queue) > 0 {
+			c.wake()
+		}
 		for c.writing && len(c.out) > maxUnsent && !c.dead {
 			c.room.Wait() // wait for a worker that writes to a peer that does not read
 		}

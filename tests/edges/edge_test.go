@@ -41,7 +41,8 @@ var fences = map[string]struct {
 	language string
 	nth      int
 }{"nginx": {"nginx", 0}, "caddy": {"caddy", 0}, "haproxy": {"haproxy", 0}, "haproxy-lua": {"lua", 0},
-	"envoy": {"yaml", 1}, "apache": {"apache", 0}, "apache-lua": {"lua", 1}, "traefik": {"yaml", 2}}
+	"envoy": {"yaml", 1}, "apache": {"apache", 0}, "apache-lua": {"lua", 1}, "traefik": {"yaml", 2},
+	"k8s": {"yaml", 4}, "k8s-traefik": {"yaml", 5}, "externalauth": {"yaml", 6}}
 
 // recipe returns the configuration of a kind of proxy in docs/edges.md, or what headgate writes for
 // to.cfg, with other addresses.
@@ -144,8 +145,12 @@ func startHAProxy(t *testing.T, addr string, to places) {
 var envoyPath = flag.String("envoy", "envoy", "the Envoy to run")
 
 func startEnvoy(t *testing.T, addr string, to places) {
+	runEnvoy(t, addr, to, recipe(t, "envoy", addr, to))
+}
+
+func runEnvoy(t *testing.T, addr string, to places, text string) {
+	t.Helper()
 	dir := t.TempDir()
-	text := recipe(t, "envoy", addr, to)
 	for port, other := range map[string]string{"80": addr, "3000": to.origin, "8082": to.envoy, "8080": to.listen} {
 		if other == "" {
 			continue
@@ -178,7 +183,7 @@ func runApache(t *testing.T, addr string, to places, script string) {
 // apacheHead returns what every Apache has around the recipe.
 func apacheHead(dir string) string {
 	head := "ServerRoot " + dir + "\nPidFile pid\nDefaultRuntimeDir " + dir + "\nErrorLog output\nServerName localhost\n"
-	for _, name := range []string{"mpm_event", "authz_core", "proxy", "proxy_http", "lua", "ssl"} {
+	for _, name := range []string{"mpm_event", "authz_core", "headers", "proxy", "proxy_http", "lua", "ssl"} {
 		head += "LoadModule " + name + "_module /usr/lib/apache2/modules/mod_" + name + ".so\n"
 	}
 	return head
@@ -188,10 +193,15 @@ func apacheHead(dir string) string {
 var traefikPath = flag.String("traefik", "", "the Traefik to run; none: it is not tested")
 
 func startTraefik(t *testing.T, addr string, to places) {
+	runTraefik(t, addr, recipe(t, "traefik", addr, to))
+}
+
+// runTraefik starts Traefik with a file of the file provider.
+func runTraefik(t *testing.T, addr, text string) {
+	t.Helper()
 	dir := t.TempDir()
 	run(t, dir, addr, *traefikPath, "--entrypoints.web.address="+addr, "--log.level=ERROR",
-		"--global.checknewversion=false", "--providers.file.filename="+
-			write(t, dir, "headgate.yaml", recipe(t, "traefik", addr, to)))
+		"--global.checknewversion=false", "--providers.file.filename="+write(t, dir, "headgate.yaml", text))
 	yardstick.Await(t, "Traefik has its routers", func() bool {
 		w := world{addr: addr}
 		return !strings.HasPrefix(w.answer(t, "GET /.headgate/served HTTP/1.0\r\nHost: shop.example\r\n\r\n"), "HTTP/1.0 404")
@@ -229,7 +239,10 @@ func buildAndRun(m *testing.M) int {
 		log.Fatalf("%v\n%s", err, out)
 	}
 	if *traefikPath != "" {
-		kinds = append(kinds, edge{"traefik", startTraefik})
+		kinds = append(kinds, edge{"traefik", startTraefik}, edge{"k8s-traefik", startTraefikInKubernetes})
+	}
+	if *egctlPath != "" {
+		kinds = append(kinds, edge{"k8s", startEnvoyGateway})
 	}
 	return m.Run()
 }

@@ -90,7 +90,7 @@ func TestLine(t *testing.T) {
 		a, b := browser{w: w}, browser{w: w}
 		res, body := a.ask(t, "GET", "/tickets?x=1;y")
 		cache, target := "Cache-Control", "/tickets?x=1;y"
-		if e.name == "traefik" { // it cannot change a header of some answers only, and reads ; as &
+		if strings.HasSuffix(e.name, "traefik") { // it cannot change a header of some answers only, and reads ; as &
 			cache, target = "Cdn-Cache-Control", "/tickets?x=1&y"
 		}
 		if res.StatusCode != 200 || body != "the shop\n" || len(res.Header["Set-Cookie"]) != 1 ||

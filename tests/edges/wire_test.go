@@ -220,6 +220,9 @@ func TestQuestionsOfStrangers(t *testing.T) {
 	if res, _ := asks(t, s, path, host, headers...); res.StatusCode != http.StatusForbidden {
 		t.Errorf("a peer that is not trusted: %d", res.StatusCode)
 	}
+	if res, _ := asks(t, s, "/forward/revoke", host, headers...); res.StatusCode != http.StatusForbidden {
+		t.Errorf("a command of a peer that is not trusted: %d", res.StatusCode)
+	}
 	s = open(t, "127.0.0.1", small)
 	for _, missing := range headers {
 		var others []string
