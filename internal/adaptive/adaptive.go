@@ -51,6 +51,7 @@ type Route struct {
 // Settings are what an operator has configured.
 type Settings struct {
 	Min, Max      int64         // of total_active_users
+	Start         int64         // the limit while nothing is learned; 0: Min
 	MaxPerMinute  int64         // of new_users_per_minute
 	TargetP95     time.Duration // 0: learned from the origin when it is not loaded
 	TargetErrors  float64       // share of failed requests; 0: 1 %
