@@ -103,7 +103,7 @@ const (
 // settings returns what a controller needs. fresh is the N of New.
 func (a *AutoLimit) settings(session time.Duration, fresh int64) adaptive.Settings {
 	return adaptive.Settings{Min: a.Min, Max: a.Max, MaxPerMinute: cmp.Or(a.MaxNew, fresh),
-		TargetP95: a.TargetP95, TargetErrors: a.TargetErrors, SessionLength: session}
+		Start: a.Start, TargetP95: a.TargetP95, TargetErrors: a.TargetErrors, SessionLength: session}
 }
 
 // fit keeps the limits of a record that were found, within the bounds of s.
@@ -187,7 +187,10 @@ func (c *Counter) step(ctx context.Context, p *pilot) {
 	if set.Auto.MaxNew == 0 {
 		d.PerMinute = set.New.N
 	}
-	state := p.control.State()
+	learned, err := p.control.State().MarshalBinary()
+	if err != nil {
+		learned = nil // the record keeps what it has
+	}
 	a := &status.Auto{
 		Mode: set.Auto.Mode, Active: d.Active, New: d.PerMinute, Knee: d.Knee, P95: -1, Load: -1,
 		Signal: string(d.Signal), Reason: string(d.Reason), Held: d.Held, Senders: senders,
@@ -200,7 +203,7 @@ func (c *Counter) step(ctx context.Context, p *pilot) {
 		a.Load = x.Load
 	}
 	c.mu.Lock()
-	c.pool.SetFound(state.Append(nil))
+	c.pool.SetFound(learned)
 	was := c.auto
 	c.auto = a
 	if len(found) == 0 { // else it goes with the next write: while nobody comes, nothing is learned
@@ -227,15 +230,15 @@ func (p *pilot) fit(c *Counter, set *Settings, found []byte) {
 	if p.control != nil && p.of == of {
 		return
 	}
-	state, ok := adaptive.State{Active: set.Auto.Start}, true
+	var state adaptive.State
 	switch {
 	case p.control != nil:
 		state = p.control.State()
 	case len(found) > 0:
-		state, ok = adaptive.ReadState(found)
-	}
-	if !ok {
-		c.cfg.Log.Warn("what was learned about the limits cannot be read: it is learned anew", "room", c.cfg.Room)
+		if err := state.UnmarshalBinary(found); err != nil {
+			c.cfg.Log.Warn("what was learned about the limits cannot be read: it is learned anew",
+				"room", c.cfg.Room, "error", err)
+		}
 	}
 	p.of, p.control = of, adaptive.New(of, state)
 }
