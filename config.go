@@ -184,14 +184,21 @@ func (c *RoomConfig) settings() counter.Settings {
 }
 
 // An AutoLimit finds the limits of a room by what its origin answers, which headgate run measures.
-type AutoLimit = counter.AutoLimit
+type AutoLimit struct {
+	Mode          string // on, shadow or frozen; "" is off
+	Min, Max      int64  // of TotalActiveUsers
+	Start, MaxNew int64  // the first TotalActiveUsers; the most NewUsersPerMinute, 0: not found
+
+	TargetP95    time.Duration // 0: learned
+	TargetErrors float64       // share of the requests; 0: 0.01
+}
 
 // auto returns the search for the limits. A room that admits everybody has no limits.
-func (c *RoomConfig) auto() AutoLimit {
-	if c.Method == MethodPassthrough {
-		return AutoLimit{}
+func (c *RoomConfig) auto() (a counter.AutoLimit) {
+	if c.Method != MethodPassthrough {
+		a = counter.AutoLimit(c.Auto)
 	}
-	return c.Auto
+	return a
 }
 
 // lanes returns the lanes of the room.

@@ -16,7 +16,6 @@ import (
 	"github.com/headgate/headgate/internal/exclude"
 	"github.com/headgate/headgate/internal/histogram"
 	"github.com/headgate/headgate/internal/route"
-	"github.com/headgate/headgate/internal/signals"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/ticket"
 	"github.com/headgate/headgate/internal/wire"
@@ -35,7 +34,7 @@ type roomCounter interface {
 	Hold(yes bool)
 	SetPlan(ctx context.Context, p counter.Plan) error
 	Reconfigure(ctx context.Context, s counter.Settings) error
-	SendSignals(ctx context.Context, x *signals.Report) error
+	sender
 	Damaged() error
 	Run(ctx context.Context) error
 }
@@ -44,6 +43,7 @@ type roomCounter interface {
 // may be used by many goroutines at once.
 type Room struct {
 	durations
+	sender
 	boot    func() time.Duration
 	keys    *atomic.Pointer[ticket.Ring]
 	counter roomCounter
@@ -175,7 +175,7 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 		cfg.Engine.release(cfg.Name)
 		return nil, err
 	}
-	r.worker.lender = r.counter
+	r.worker.lender, r.sender = r.counter, r.counter
 	r.durations = durations{
 		Waited: &histogram.Histogram{}, Inside: &r.worker.visits.Inside, Silent: &r.worker.visits.Silent,
 	}
@@ -397,11 +397,6 @@ func (r *Room) SetSuspended(yes bool) { r.change(func(l *live) { l.suspended = y
 
 // SetMessage changes the message that waiting visitors read.
 func (r *Room) SetMessage(text string) { r.change(func(l *live) { l.message = text }) }
-
-// SendSignals gives what was measured of the origin to the counter, which finds the limits.
-func (r *Room) SendSignals(ctx context.Context, x *signals.Report) error {
-	return r.counter.SendSignals(ctx, x)
-}
 
 // Matches reports whether the room is responsible for this host and any reading of a decoded path,
 // and how specific the match is. Of several rooms the most specific one applies.

@@ -11,6 +11,7 @@ import (
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/histogram"
 	"github.com/headgate/headgate/internal/sessions"
+	"github.com/headgate/headgate/internal/signals"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/ticket"
 	"github.com/headgate/headgate/status"
@@ -91,6 +92,9 @@ func (c *RoomConfig) inForce(s *counter.State) status.Bound {
 
 // durations is what internal/analytics needs of a Room.
 type durations = histogram.Durations
+
+// sender is what headgate run needs of a Room.
+type sender = signals.Sender
 
 // returns counts a visitor whose place or pass is over and who gets another place.
 func (r *Room) returns(q *visitRequest) {

@@ -1,6 +1,15 @@
 package signals
 
-import "time"
+import (
+	"context"
+	"time"
+)
+
+// A Sender gives reports to the host of a room. A Room embeds it under an unexported name, so that its
+// documentation has no type that users cannot import.
+type Sender interface {
+	SendSignals(ctx context.Context, x *Report) error
+}
 
 // Every is how often a node sends a report. Chosen: a limit follows the origin within some of them,
 // and a thousand nodes send 200 messages a second.
