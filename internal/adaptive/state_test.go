@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// full returns a state with all routes and great numbers.
-func full() State {
+// wholeState returns a state with all routes and great numbers.
+func wholeState() State {
 	s := State{active: 1 << 60, knee: 83.5, perPerson: 0.08, broke: 91}
 	for i := range MaxRoutes {
 		s.routes = append(s.routes, base{uint64(i) << 50, time.Hour, time.Hour - time.Microsecond, 1})
@@ -16,7 +16,7 @@ func full() State {
 }
 
 func TestStateIsReadAsWritten(t *testing.T) {
-	for _, s := range []State{{}, full()} {
+	for _, s := range []State{{}, wholeState()} {
 		b, err := s.MarshalBinary()
 		if err != nil || len(b) > MaxState {
 			t.Fatal(len(b), err)
@@ -29,14 +29,14 @@ func TestStateIsReadAsWritten(t *testing.T) {
 }
 
 func TestDamagedStateIsNothingLearned(t *testing.T) {
-	whole := full()
+	whole := wholeState()
 	b, _ := whole.MarshalBinary()
 	other := append([]byte{version + 1}, b[1:]...)
 	for name, b := range map[string][]byte{
 		"nothing": nil, "short": b[:len(b)-1], "long": append(b[:len(b):len(b)], 0), "other version": other,
 		"NaN": append([]byte{version, 0, 1, 0, 0, 0, 0, 0, 0xf8, 0x7f}, make([]byte, 17)...),
 	} {
-		got := full()
+		got := wholeState()
 		if err := got.UnmarshalBinary(b); err == nil || !reflect.DeepEqual(got, State{}) {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
@@ -46,7 +46,7 @@ func TestDamagedStateIsNothingLearned(t *testing.T) {
 // FuzzState reads any bytes. What is read is in bounds and is written as it was read, and a controller
 // that continues from it keeps min and max.
 func FuzzState(f *testing.F) {
-	for _, s := range []State{{}, full()} {
+	for _, s := range []State{{}, wholeState()} {
 		b, _ := s.MarshalBinary()
 		f.Add(b)
 	}

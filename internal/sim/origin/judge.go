@@ -2,6 +2,7 @@ package origin
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate/internal/histogram"
@@ -19,10 +20,10 @@ const (
 // A Result is what the people saw.
 type Result struct {
 	Name    string
-	Served  int64         // people whose session ended while the origin was within its target
+	Served  int64         // of them, who did not give up, while the origin was within its target
 	Left    int64         // people whose session ended
 	Over    float64       // share of time over the target after the first five minutes
-	Swing   float64       // of the limit while nothing changes: half of the range, by its mean
+	Swing   float64       // of the limit while nothing changes: half the range of 90 % of the time
 	Back    time.Duration // after the capacity fell, until a minute within the target begins
 	Down    bool          // most requests of a window failed
 	Worst   float64       // greatest share of slow or failed requests in a window after five minutes
@@ -41,21 +42,19 @@ type judge struct {
 	noise   float64 // factor of measured latencies
 	idle    []histogram.Counts
 
-	all, slow, failed, left, seconds int64
-	inside                           float64
-	limit                            int64
+	all, slow, failed, left, gaveUp, seconds int64
+	inside                                   float64
+	limit                                    int64
 
 	windows, over int
-	good          int // windows within the target, in a row, since the fall
-	low, high     float64
-	sum           float64
-	calm          int
+	good          int       // windows within the target, in a row, since the fall
+	calm          []float64 // limits while nothing changes, each second
 	res           Result
 }
 
 func (j *judge) begin(r *run) {
 	j.s, j.noise, j.targets = r.s, 1, r.s.targets
-	j.low, j.res.Back = math.Inf(1), -1
+	j.res.Back = -1
 	j.idle = make([]histogram.Counts, len(r.plant.routes))
 	j.res.Reasons = map[string]int{}
 }
@@ -75,21 +74,27 @@ func (j *judge) answer(route int, latency time.Duration, failed bool) {
 	}
 }
 
+// leave counts a session that has ended.
+func (j *judge) leave(gaveUp bool) {
+	j.left++
+	if gaveUp {
+		j.gaveUp++
+	}
+}
+
 // second is called each second.
 func (j *judge) second(r *run) {
 	j.inside += float64(r.inside)
 	j.limit = r.limits.Active
 	j.res.Reasons[string(r.limits.Reason)]++
 	if s := j.s.calm; s[0] <= r.now && r.now < s[1] {
-		x := float64(r.limits.Active)
-		j.low, j.high, j.sum = min(j.low, x), max(j.high, x), j.sum+x
-		j.calm++
+		j.calm = append(j.calm, float64(r.limits.Active))
 	}
 	if j.seconds++; r.now == 0 || r.now%window != 0 {
 		return
 	}
 	j.end(r.now)
-	j.all, j.slow, j.failed, j.left, j.seconds, j.inside = 0, 0, 0, 0, 0, 0
+	j.all, j.slow, j.failed, j.left, j.gaveUp, j.seconds, j.inside = 0, 0, 0, 0, 0, 0, 0
 }
 
 // end ends a window.
@@ -103,7 +108,7 @@ func (j *judge) end(now time.Duration) {
 	}
 	res.Left += j.left
 	if !bad {
-		res.Served += j.left
+		res.Served += j.left - j.gaveUp
 	}
 	res.Down = res.Down || failed > 0.5
 	if fell := j.s.falls; fell > 0 && now > fell && res.Back < 0 {
@@ -135,8 +140,13 @@ func (j *judge) excused(now time.Duration) bool {
 func (j *judge) result(name string) *Result {
 	j.res.Name, j.res.idle = name, j.idle
 	j.res.Over = float64(j.over) / float64(max(1, j.windows))
-	if j.calm > 0 {
-		j.res.Swing = (j.high - j.low) / 2 / (j.sum / float64(j.calm))
+	if n := len(j.calm); n > 0 {
+		sum := 0.0
+		for _, x := range j.calm {
+			sum += x
+		}
+		slices.Sort(j.calm)
+		j.res.Swing = (j.calm[n*95/100] - j.calm[n*5/100]) / 2 / (sum / float64(n))
 	}
 	return &j.res
 }

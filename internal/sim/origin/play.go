@@ -19,6 +19,8 @@ const (
 	firstGap      = 6 * time.Second   // mean time between two requests of who has just come,
 	lastGap       = 14 * time.Second  // and later; a person slows down
 	slowsDown     = time.Minute
+	patience      = 3 * time.Second // of an answer that takes longer, or fails,
+	giveUp        = 0.25            // so many end their visit
 
 	// Drain is the mean time from admission to the end of a session.
 	Drain = leastVisit + meanVisit + SessionLength + lastGap
@@ -62,6 +64,7 @@ func Ours() Strategy {
 // A person is inside.
 type person struct {
 	entered, until time.Duration
+	gaveUp         bool
 }
 
 // A run is one play of a scenario.
@@ -117,7 +120,7 @@ func Play(s *Scenario, st Strategy, seed uint64) *Result {
 		case kindEnd:
 			r.inside--
 			r.unused = append(r.unused, a)
-			r.judge.left++
+			r.judge.leave(r.people[a].gaveUp)
 		case kindTick:
 			r.tick()
 		}
@@ -148,7 +151,7 @@ func (r *run) tick() {
 // admit admits whom the limits allow: exactly, and spread over the minute.
 func (r *run) admit() {
 	perSecond := float64(r.limits.PerMinute) / 60
-	r.budget = min(r.budget+perSecond, max(perSecond, 1))
+	r.budget = min(r.budget+perSecond, perSecond+1)
 	for r.waiting >= 1 && r.inside < r.limits.Active && r.budget >= 1 {
 		r.budget--
 		r.waiting--
@@ -180,6 +183,9 @@ func (r *run) answered(q *request, latency time.Duration, failed bool) {
 	young := math.Exp(-float64(r.now-p.entered) / float64(slowsDown))
 	gap := (lastGap.Seconds() - (lastGap-firstGap).Seconds()*young) * r.s.gaps(r.now)
 	next := r.now + time.Duration(r.rand.ExpFloat64()*gap*float64(time.Second))
+	if (failed || latency > patience) && r.rand.Float64() < giveUp {
+		p.gaveUp, p.until = true, 0
+	}
 	if next < p.until {
 		r.events.Put(next, kindAsk, q.person, 0)
 	} else {
