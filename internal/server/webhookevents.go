@@ -118,10 +118,14 @@ func (s *Server) lookAt(g *gate, st *status.Room, w *watched) *webhook.Observati
 	if st.MaxWaitSeconds >= 0 {
 		l.Figures.Wait = &st.MaxWaitSeconds
 	}
-	if s.knows(w) {
+	active, fresh := g.now.TotalActiveUsers, g.now.NewUsersPerMinute // limits set by an event do not count
+	if st.Auto != nil {
+		active, fresh = st.TotalActiveUsers, st.NewUsersPerMinute
+	}
+	if s.knows(w) && (st.Auto != nil) == (g.now.Auto.Mode != "") { // else an event has limits of its own
 		l.Limits = map[string]map[string]string{"": {
-			"total_active_users":   strconv.FormatInt(st.TotalActiveUsers, 10),
-			"new_users_per_minute": strconv.FormatInt(st.NewUsersPerMinute, 10),
+			"total_active_users":   strconv.FormatInt(active, 10),
+			"new_users_per_minute": strconv.FormatInt(fresh, 10),
 		}}
 	}
 	switch {
