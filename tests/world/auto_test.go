@@ -16,7 +16,7 @@ import (
 )
 
 // autoMin is below what the origin of these tests bears.
-const autoMin = 4
+const autoMin = 12
 
 // An autoRoom is what a node says of its room.
 type autoRoom struct {
@@ -47,7 +47,7 @@ func TestTheFoundLimitSurvivesItsHost(t *testing.T) {
 		w := New(t, Config{Seed: 24, Servers: []string{"n1", "n2", "n3"}})
 		for _, name := range []string{"n1", "n2", "n3"} {
 			w.Add(name, fmt.Sprintf("trusted_proxies: [127.0.0.0/8]\nrooms:\n  - {name: shop, origin: "+
-				"\"http://127.0.0.1:9000\", total_active_users: {auto: true, min: %d, max: 24}, "+
+				"\"http://127.0.0.1:9000\", total_active_users: {auto: true, min: %d, max: 60}, "+
 				"new_users_per_minute: 600, session_duration: 20s, origin_target: {p95: 1s}}\n", autoMin))
 		}
 		defer w.Close()
@@ -59,7 +59,7 @@ func TestTheFoundLimitSurvivesItsHost(t *testing.T) {
 		for _, n := range w.Nodes() {
 			n.Ready()
 		}
-		end := autoCrowd(w, 40)
+		end := autoCrowd(w, 90)
 		defer end()
 		host := func() *Node {
 			all := w.Nodes()
@@ -80,7 +80,7 @@ func TestTheFoundLimitSurvivesItsHost(t *testing.T) {
 			if before.Active > max(before.Bound.Active, before.Limit) {
 				t.Errorf("%d inside, and the limit is %d, %d in force", before.Active, before.Limit, before.Bound.Active)
 			}
-			t.Logf("%v: %+v", w.Clock(), before)
+			t.Logf("%v: %+v, %+v", w.Clock(), before, before.Auto)
 			if w.Clock()-began > 10*time.Minute {
 				t.Fatalf("the limit does not rise: %+v", before)
 			}
