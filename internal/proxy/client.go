@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -92,12 +93,7 @@ func peerAddr(remote string) (netip.Addr, bool) {
 func plain(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
 func contains(prefixes []netip.Prefix, a netip.Addr) bool {
-	for _, p := range prefixes {
-		if p.Contains(a) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // networkOf returns a number of the network of a client: 24 bits of its IPv4 address, or 48 bits of
