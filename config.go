@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/ticket"
 	"github.com/headgate/headgate/internal/wire"
+	"github.com/headgate/headgate/status"
 )
 
 // RoomConfig configures a waiting room. The zero value of a field is a working default, except that
@@ -35,12 +36,12 @@ type RoomConfig struct {
 	CookieDomain        string        // the cookie's domain; "" is the request's host
 	FailOpenAfter       time.Duration // all pass after this time without a counter; 0: never
 
-	TotalActiveUsers  int64         // maximum inside at once; exact
-	NewUsersPerMinute int64         // maximum in every 60 s; exact
-	Auto              AutoLimit     // finds these limits, in headgate run; zero: they stay as they are
-	SessionDuration   time.Duration // after the last byte of an answer; default 5 m
-	FixedSession      bool          // the session ends SessionDuration after it began
-	HardEnd           time.Duration // maximum length of a session; 0: unlimited
+	TotalActiveUsers  int64            // maximum inside at once; exact
+	NewUsersPerMinute int64            // maximum in every 60 s; exact
+	Auto              status.AutoLimit // finds these limits, in headgate run; zero: they stay as they are
+	SessionDuration   time.Duration    // after the last byte of an answer; default 5 m
+	FixedSession      bool             // the session ends SessionDuration after it began
+	HardEnd           time.Duration    // maximum length of a session; 0: unlimited
 
 	Method    Method    // default MethodFIFO
 	QueueAll  bool      // all newcomers have to wait
@@ -180,26 +181,8 @@ func (c *RoomConfig) settings() counter.Settings {
 			MaxWaiting: c.MaxWaiting, PollMin: c.PollMin, PollMax: c.PollMax,
 			CallHold: c.CallHold, Hold: max(c.Hold, c.HoldPhone),
 		},
-		Lanes: c.lanes(), Auto: c.auto(),
+		Lanes: c.lanes(), Auto: c.Auto,
 	}
-}
-
-// An AutoLimit finds the limits of a room by what its origin answers, which headgate run measures.
-type AutoLimit struct {
-	Mode          string // on, shadow or frozen; "" is off
-	Min, Max      int64  // of TotalActiveUsers
-	Start, MaxNew int64  // the first TotalActiveUsers; the most NewUsersPerMinute, 0: not found
-
-	TargetP95    time.Duration // 0: learned
-	TargetErrors float64       // share of the requests; 0: 0.01
-}
-
-// auto returns the search for the limits. A room that admits everybody has no limits.
-func (c *RoomConfig) auto() (a counter.AutoLimit) {
-	if c.Method != MethodPassthrough {
-		a = counter.AutoLimit(c.Auto)
-	}
-	return a
 }
 
 // lanes returns the lanes of the room.

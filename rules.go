@@ -132,7 +132,7 @@ func (r *Room) serveHead(q *visitRequest) {
 	cfg := &q.f.cfg
 	open := r.lets.Get(r.boot(), func() bool {
 		s := r.counter.State(r.worker.opened())
-		limits := cfg.inForce(&s)
+		limits := s.InForce(cfg.TotalActiveUsers, cfg.NewUsersPerMinute)
 		return cfg.Method == MethodPassthrough || s.Waiting == 0 && s.Active < limits.Active && s.New < limits.New
 	})
 	cookies := q.way != forwards && q.r.Header["Cookie"] != nil // only headgate removes them

@@ -30,7 +30,7 @@ type counts struct {
 func (r *Room) Status() status.Room {
 	s := r.counter.State(r.worker.opened())
 	l, cfg := r.live.Load(), &r.face.Load().cfg
-	limits := cfg.inForce(&s)
+	limits := s.InForce(cfg.TotalActiveUsers, cfg.NewUsersPerMinute)
 	st := status.Room{
 		OneAddress: r.face.Load().joins.Lone(r.boot()), Provisional: s.Provisional,
 		Name: cfg.Name, Host: cfg.Host, Path: cfg.Path, Status: "not_queueing",
@@ -80,14 +80,6 @@ func (r *Room) Status() status.Room {
 		CounterRequestSeconds: time.Duration(r.worker.shortTook.Load()).Seconds(),
 	}
 	return st
-}
-
-// inForce returns the limits of the configuration, or those that were found.
-func (c *RoomConfig) inForce(s *counter.State) status.Bound {
-	if c.auto().Mode != "" && s.Limits.Active > 0 {
-		return s.Limits
-	}
-	return status.Bound{Active: c.TotalActiveUsers, New: c.NewUsersPerMinute}
 }
 
 // durations is what internal/analytics needs of a Room.

@@ -126,6 +126,17 @@ type Bound struct {
 	New    int64 `json:"new_users_per_minute"`
 }
 
+// An AutoLimit finds the limits of a room by what its origin answers. The zero AutoLimit does not.
+type AutoLimit struct {
+	Mode     string // on, shadow or frozen; "" is off
+	Min, Max int64  // of users at once
+	Start    int64  // of users at once while nothing is learned, and in shadow
+	MaxNew   int64  // of new users per minute, which is found too; 0: it is not
+
+	TargetP95    time.Duration // 0: learned
+	TargetErrors float64       // share of the requests that may fail; 0: 0.01
+}
+
 // Auto is what headgate has found about the limits of a room with `auto`. In a room that several data
 // centers share, their home finds it.
 type Auto struct {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/signals"
+	"github.com/headgate/headgate/status"
 	"github.com/headgate/headgate/tests/virtual"
 )
 
@@ -16,7 +17,7 @@ func TestFoundLimitsAreTheRecords(t *testing.T) { virtual.Test(t, testFoundLimit
 func testFoundLimits(t *testing.T) {
 	c := newCluster(t)
 	all := []*node{c.start("n1"), c.start("n2"), c.start("n3")}
-	set := func(a AutoLimit, active int64) {
+	set := func(a status.AutoLimit, active int64) {
 		t.Helper()
 		s := c.settings()
 		s.Auto, s.Active.N = a, active
@@ -40,7 +41,7 @@ func testFoundLimits(t *testing.T) {
 		return all[at].seat.host.Load()
 	}
 	one()
-	auto := AutoLimit{Mode: AutoOn, Min: 5, Max: 50, Start: 12}
+	auto := status.AutoLimit{Mode: autoOn, Min: 5, Max: 50, Start: 12}
 	set(auto, 12)
 	c.await("the state everywhere", 3*signals.Every, func() bool {
 		return !slices.ContainsFunc(all, func(n *node) bool { return n.seat.State(0, 0).Auto == nil })
@@ -53,7 +54,7 @@ func testFoundLimits(t *testing.T) {
 		t.Error("nothing is in the record")
 	}
 	host.mu.Unlock()
-	auto.Mode, auto.Start = AutoFrozen, 30
+	auto.Mode, auto.Start = autoFrozen, 30
 	set(auto, 30)
 	is("frozen", 12)
 	old := slices.IndexFunc(all, func(n *node) bool { return n.seat.host.Load() != nil })
@@ -64,10 +65,10 @@ func testFoundLimits(t *testing.T) {
 	auto.Min = 15
 	set(auto, 30)
 	is("bounds are kept", 15)
-	auto.Mode = AutoShadow
+	auto.Mode = autoShadow
 	set(auto, 30)
 	is("in shadow, the limit is the file's", 30)
-	set(AutoLimit{}, 40)
-	is("a number", 40)
+	set(status.AutoLimit{}, 40)
+	is("a number", 0) // the configuration has it
 	c.await("nothing is found any more", 3*signals.Every, func() bool { return one().State(0, 0).Auto == nil })
 }

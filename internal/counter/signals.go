@@ -82,40 +82,33 @@ func (c *Counter) TakeSignals() (x *signals.Report, senders int) {
 	return x, senders
 }
 
-// An AutoLimit finds limits of a room by what its origin answers. The zero AutoLimit does not.
-type AutoLimit struct {
-	Mode     string // one of those below, or ""
-	Min, Max int64  // of Active
-	Start    int64  // of Active while nothing is learned, and in shadow mode
-	MaxNew   int64  // of New, whose N is found too; 0: it is not
-
-	TargetP95    time.Duration // 0: learned
-	TargetErrors float64       // 0: adaptive's default
-}
-
-// The modes of an AutoLimit.
+// The modes of a status.AutoLimit.
 const (
-	AutoOn     = "on"
-	AutoShadow = "shadow" // what is found is shown, and changes nothing
-	AutoFrozen = "frozen" // the limits stay as they are
+	autoOn     = "on"
+	autoShadow = "shadow" // what is found is shown, and changes nothing
+	autoFrozen = "frozen" // the limits stay as they are
 )
 
-// settings returns what a controller needs. fresh is the N of New.
-func (a *AutoLimit) settings(session time.Duration, fresh int64) adaptive.Settings {
-	return adaptive.Settings{Min: a.Min, Max: a.Max, MaxPerMinute: cmp.Or(a.MaxNew, fresh),
-		Start: a.Start, TargetP95: a.TargetP95, TargetErrors: a.TargetErrors, SessionLength: session}
+// sought reports whether limits are found. A room that admits everybody has none.
+func (s *Settings) sought() bool { return s.Auto.Mode != "" && !s.AdmitAll }
+
+// adaptive returns what a controller needs.
+func (s *Settings) adaptive() adaptive.Settings {
+	a := &s.Auto
+	return adaptive.Settings{Min: a.Min, Max: a.Max, MaxPerMinute: cmp.Or(a.MaxNew, s.New.N),
+		Start: a.Start, TargetP95: a.TargetP95, TargetErrors: a.TargetErrors, SessionLength: s.Active.Per}
 }
 
 // fit keeps the limits of a record that were found, within the bounds of s.
 func (s *Settings) fit(r *slot.Record) {
-	if s.Auto.Mode != AutoShadow && len(r.Found) > 0 {
+	if s.Auto.Mode != autoShadow && len(r.Found) > 0 {
 		s.bound(r.Limits[0].N, r.Limits[1].N)
 	}
 }
 
 // bound sets the limits that are found, within their bounds.
 func (s *Settings) bound(active, fresh int64) {
-	if s.Auto.Mode == "" {
+	if !s.sought() {
 		return
 	}
 	s.Active.N = min(max(active, s.Auto.Min), s.Auto.Max)
@@ -138,7 +131,7 @@ func (c *Counter) steer(ctx context.Context) {
 	var p pilot
 	for wait(ctx, signals.Every) {
 		c.mu.Lock()
-		sought := c.cfg.Auto.Mode != ""
+		sought := c.cfg.sought()
 		c.mu.Unlock()
 		switch {
 		case !sought:
@@ -179,7 +172,7 @@ func (c *Counter) step(ctx context.Context, p *pilot) {
 		At: time.Unix(0, int64(c.pool.CounterTime(c.cfg.Boot()))), Length: cmp.Or(x.Length, signals.Every),
 		Inside: x.Inside, Waiting: x.Waiting, Entered: x.Entered, Limit: set.Active.N,
 		InFlight: x.InFlight, Routes: x.Routes, Load: cmp.Or(x.Load, math.NaN()),
-		Frozen: set.Auto.Mode == AutoFrozen,
+		Frozen: set.Auto.Mode == autoFrozen,
 	}
 	c.mu.Unlock()
 	p.fit(c, &set, found)
@@ -211,7 +204,7 @@ func (c *Counter) step(ctx context.Context, p *pilot) {
 	}
 	c.mu.Unlock()
 	p.log(c, was, a)
-	if set.Auto.Mode == AutoOn {
+	if set.Auto.Mode == autoOn {
 		c.putLimits(ctx, d.Active, d.PerMinute)
 	}
 }
@@ -226,7 +219,7 @@ func (c *Counter) kickWrite() {
 
 // fit makes the controller anew, with what was learned, if there is none or the settings have changed.
 func (p *pilot) fit(c *Counter, set *Settings, found []byte) {
-	of := set.Auto.settings(set.Active.Per, set.New.N)
+	of := set.adaptive()
 	if p.control != nil && p.of == of {
 		return
 	}
@@ -271,7 +264,7 @@ func (c *Counter) putLimits(ctx context.Context, active, fresh int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.cfg.Settings // they may have changed meanwhile
-	if s.bound(active, fresh); s.Auto.Mode == AutoFrozen || s.Active == c.cfg.Active && s.New == c.cfg.New {
+	if s.bound(active, fresh); s.Auto.Mode == autoFrozen || s.Active == c.cfg.Active && s.New == c.cfg.New {
 		return
 	}
 	if err := c.reconfigure(ctx, s); err != nil && ctx.Err() == nil {

@@ -35,7 +35,7 @@ type State struct {
 	Lanes       []status.Lane          // nil: no lanes
 	Lent        *status.Lent           // nil for Anywhere and for a damaged record
 	Bound       status.Bound           // of Active, and of New
-	Limits      status.Bound           // that are in the record, of all data centers; 0: not known
+	Limits      status.Bound           // that were found, of all data centers; 0: the configuration has them
 	Auto        *status.Auto           // nil: the limits are not sought
 	LastHeard   time.Duration          // age of the host's report; 0 at the host, below 0: none received
 	Term        *slot.ParentTerm       // of the loan from Anywhere; nil: none, or it has expired
@@ -58,9 +58,13 @@ func (c *Counter) State(of slot.LoanID, opened int64) State {
 	}
 	stats := c.stats
 	stats.Expired = int64(c.line.Expired())
-	limits, auto := status.Bound{Active: r.Limits[0].N, New: r.Limits[1].N}, c.auto
-	if sites != nil && sites.Lends != nil {
+	limits, auto := status.Bound{}, c.auto
+	switch {
+	case !c.cfg.sought():
+	case sites != nil && sites.Lends != nil:
 		limits, auto = status.Bound{Active: sites.Lends.Limit, New: sites.Lends.New}, sites.Lends.Auto
+	default:
+		limits = status.Bound{Active: r.Limits[0].N, New: r.Limits[1].N}
 	}
 	return State{
 		Active: c.pool.UsedAt(0, clk, of, opened), Waiting: n, Called: c.pool.Called(),
@@ -74,6 +78,14 @@ func (c *Counter) State(of slot.LoanID, opened int64) State {
 		Bound: status.Bound{Active: c.pool.Bound(0), New: c.pool.Bound(1)}, Term: c.term(clk),
 		Leave: c.fore.measured(),
 	}
+}
+
+// InForce returns the limits of the configuration, or those that were found.
+func (s *State) InForce(active, fresh int64) status.Bound {
+	if s.Limits.Active > 0 {
+		return s.Limits
+	}
+	return status.Bound{Active: active, New: fresh}
 }
 
 // epoch returns the epoch of the takeover.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/slot"
+	"github.com/headgate/headgate/status"
 )
 
 // A wire is one kind of message, with functions to make a random one, encode it and decode it.
@@ -47,7 +48,7 @@ func scatter(rng *rand.Rand, v reflect.Value) {
 		scatter(rng, v.Elem())
 	case reflect.Struct:
 		for _, field := range v.Fields() {
-			if field.Type() != reflect.TypeFor[AutoLimit]() { // each process has it in its own configuration
+			if field.Type() != reflect.TypeFor[status.AutoLimit]() { // each process has it in its own configuration
 				scatter(rng, field)
 			}
 		}

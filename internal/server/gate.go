@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/forwardauth"
 	"github.com/headgate/headgate/internal/proxy"
 	"github.com/headgate/headgate/internal/wire"
+	"github.com/headgate/headgate/status"
 )
 
 // openRooms opens the rooms of the configuration, with their live changes, and the rooms of the
@@ -254,12 +255,12 @@ func (s *Server) roomConfig(all *config.Config, c *config.Room) (headgate.RoomCo
 }
 
 // autoOf converts how a room finds its limits to the type that a room takes.
-func autoOf(c *config.Room) headgate.AutoLimit {
+func autoOf(c *config.Room) status.AutoLimit {
 	a := &c.Auto
 	if a.Mode == "" {
-		return headgate.AutoLimit{}
+		return status.AutoLimit{}
 	}
-	x := headgate.AutoLimit{Mode: a.Mode, Min: a.Min, Max: a.Max, Start: c.TotalActiveUsers, TargetP95: a.TargetP95,
+	x := status.AutoLimit{Mode: a.Mode, Min: a.Min, Max: a.Max, Start: c.TotalActiveUsers, TargetP95: a.TargetP95,
 		TargetErrors: a.TargetErrors}
 	if a.New {
 		x.MaxNew = c.NewUsersPerMinute
