@@ -2,6 +2,7 @@ package overload
 
 import (
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate/internal/sim/origin"
 )
@@ -10,6 +11,7 @@ import (
 // is less often over the target than one and a half.
 func TestBesideOthers(t *testing.T) {
 	s := origin.Scenarios()[0]
+	s.Length = 30 * time.Minute
 	all := map[string]*origin.Result{}
 	for _, st := range Strategies(1000) {
 		all[st.Name] = origin.Play(s, st, 1)
