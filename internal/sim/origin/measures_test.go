@@ -97,3 +97,35 @@ func TestPeopleAreAClosedLoop(t *testing.T) {
 		t.Errorf("%.1f requests a second, and the application can answer 92", perSecond)
 	}
 }
+
+// The knee of origins with few servers, whose queue shows long before they are full, is found as well: to
+// 15 % of the number that serves the most people, by trying.
+func TestOriginsOfOtherSizes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one origin is enough for a short run")
+	}
+	for servers, best := range map[int]float64{1: 289, 2: 655, 4: 1388} {
+		s := base("other size")
+		s.Length = 40 * time.Minute
+		for range 4 {
+			s.targets = append(s.targets, s.target)
+		}
+		s.targets = append(s.targets, 7*time.Second) // the report
+		s.change = func(r *run) {
+			if r.now > 0 {
+				return
+			}
+			a, d := &r.plant.stations[application], &r.plant.stations[database]
+			a.servers, a.coherency, a.slow = servers, 0, 0.4
+			d.servers, d.coherency, d.slow, d.contention = 40, 0, 0.5, 0
+		}
+		limits := Play(s, Ours(), 1).Limit[40:]
+		sum := 0.0
+		for _, x := range limits {
+			sum += x
+		}
+		if mean := sum / float64(len(limits)); mean < 0.85*best || mean > 1.15*best {
+			t.Errorf("%d servers: the limit is %.0f, want %.0f", servers, mean, best)
+		}
+	}
+}
