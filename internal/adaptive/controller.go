@@ -12,7 +12,7 @@ const (
 	usual   = 0.5  // share of the usual routes that a sample must cover
 	crowd   = 20   // people whose requests say what the origin takes without load
 	gain    = 0.12 // how much of the knee a queue says
-	noisy   = 0.15 // of mean latency between samples, until it is known
+	noisy   = 0.08 // of mean latency between samples, until it is known
 	settled = 0.01 // smaller steps are not worth one
 )
 
@@ -116,10 +116,13 @@ func (c *Controller) perMinute() int64 {
 		flow *= 2
 	}
 	if r.seconds > 0 {
-		flow = max(flow, 1.3*c.entered) * min(max(1.5-0.5*r.pressure, 0.1), 1)
+		flow = max(flow, 1.3*c.entered) * min(max(1.5-0.5*(r.pressure-c.doubt(&r)), 0.1), 1)
 	}
 	return min(c.settings.MaxPerMinute, max(1, int64(flow)))
 }
+
+// doubt returns how much of the pressure of two samples may be noise.
+func (c *Controller) doubt(r *reading) float64 { return max(0, c.noise-2*noisy) * r.steep * 0.7 }
 
 // judge moves the limit by what the last intervals say.
 func (c *Controller) judge(s *Sample, d *Decision) {
@@ -299,7 +302,7 @@ func (c *Controller) ease(s *Sample, d *Decision, want, u float64) {
 // raise raises the limit by a step when the origin has answered the last one well.
 func (c *Controller) raise(d *Decision, r *reading, want float64) {
 	active := float64(c.state.active)
-	most, wait := 1.15, fastOver/2
+	most, wait := 1.2, fastOver/2
 	switch knee := c.state.knee; {
 	case knee == 0 && r.pressure > 0.2:
 		most, wait = 1.1, fastOver
@@ -338,7 +341,7 @@ func (c *Controller) learnKnee(r *reading) {
 	knee, u := c.state.knee, r.pressure
 	at := r.rate * (1 + min(max(gain*(1-u), -0.1), gain))
 	switch {
-	case knee == 0 && u > 0.8:
+	case knee == 0 && u > 0.8+c.doubt(r):
 		c.know(at)
 		c.calm = 0
 	case knee == 0:

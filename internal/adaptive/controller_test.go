@@ -62,7 +62,7 @@ func TestRaisesInStepsToMax(t *testing.T) {
 	}
 	for range 100 {
 		d := r.step(1, nil)
-		if d.Active > last+last*16/100 || d.Active < last {
+		if d.Active > last+last*21/100 || d.Active < last {
 			t.Fatalf("from %d to %d: %s", last, d.Active, d.Reason)
 		}
 		last = d.Active
@@ -105,6 +105,7 @@ func TestLowersAtOnce(t *testing.T) {
 	slow := func(s *Sample) {
 		for i := range s.Routes {
 			s.Routes[i].Latency = [len(s.Routes[i].Latency)]int64{}
+			s.Routes[i].Answered /= 2
 			s.Routes[i].Latency.Add(2*time.Second, int64(s.Routes[i].Answered))
 		}
 	}
@@ -124,7 +125,7 @@ func TestLowersAtOnce(t *testing.T) {
 	} {
 		r := newRoom(State{})
 		before := r.step(40, nil).Active
-		if d := r.step(3, c.change); d.Active >= before {
+		if d := r.step(3, c.change); d.Active > before*3/4 {
 			t.Errorf("%s: from %d to %d: %s", name, before, d.Active, d.Reason)
 		}
 		seen := false
@@ -143,7 +144,7 @@ func TestLowersAtOnce(t *testing.T) {
 // One client network adds at most MaxPerNetwork answers to a sample.
 func TestOneNetworkDoesNotLower(t *testing.T) {
 	r := newRoom(State{})
-	before := r.step(30, nil).Active
+	before := r.step(6, nil).Active // few others
 	for range 200 {
 		r.step(1, func(s *Sample) {
 			x := &s.Routes[1]
@@ -229,6 +230,9 @@ func TestLengthOfIntervals(t *testing.T) {
 		r.each = each
 		if d := r.step(int(30*time.Minute/each), nil); d.Active != 2000 {
 			t.Errorf("%v: %d, %s", each, d.Active, d.Reason)
+		}
+		if long := r.c.read(longOver).seconds; long < 60 {
+			t.Errorf("%v: %.0f s are remembered", each, long)
 		}
 	}
 }

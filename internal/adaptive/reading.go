@@ -52,6 +52,7 @@ type reading struct {
 	counted         float64
 	covered         float64
 	slower          float64 // mean latency as a multiple of what it is without load
+	steep           float64 // how much of pressure a change of slower is
 	// pressure is how long the queue of the origin is, as a share of how long it should be.
 	//
 	// By Little's law an origin that answers x requests a second in t seconds has x·t of them. Were it
@@ -80,7 +81,8 @@ func (c *Controller) read(d time.Duration) (r reading) {
 		// The harmonic mean of what routes take leaves out those that are slow by nature.
 		busy := r.rate * sum.known / sum.perSecond
 		r.slower = sum.ratios / sum.known
-		r.pressure = (r.slower - 1) * busy / goal(busy)
+		r.steep = busy / goal(busy)
+		r.pressure = (r.slower - 1) * r.steep
 	}
 	// Near its target, an origin has no room for a queue, however many servers it has.
 	if near := 1 + math.Log(r.p95/aim)/0.1; near > r.pressure {

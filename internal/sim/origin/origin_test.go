@@ -19,6 +19,9 @@ func TestSameSeedSameResult(t *testing.T) {
 // The knee is a cliff: nine tenths of it are served within the target, and a fifth more is served
 // hardly at all, because throughput falls beyond it.
 func TestKneeIsACliff(t *testing.T) {
+	if testing.Short() {
+		t.Skip("looks for the knee in ten runs")
+	}
 	knee := Knee(1)
 	s := Scenarios()[0]
 	below, above := Play(s, Fixed("", knee*9/10), 2), Play(s, Fixed("", knee*6/5), 2)

@@ -198,3 +198,18 @@ func Knee(seed uint64) int64 {
 	}
 	return low
 }
+
+// Best finds the fixed limit with which the most people are served, by trying steps of 4 % between 0.6 and
+// 2.2 times around.
+func Best(s *Scenario, around int64, seed uint64) (limit int64, best *Result) {
+	for x := float64(around) * 0.6; x < float64(around)*2.2; x *= 1.04 {
+		r := Play(s, Fixed("the best number in hindsight", int64(x)), seed)
+		if best == nil || r.Served > best.Served {
+			limit, best = int64(x), r
+		}
+		if x > 1.25*float64(limit) { // far beyond the cliff
+			break
+		}
+	}
+	return limit, best
+}
