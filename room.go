@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/exclude"
 	"github.com/headgate/headgate/internal/histogram"
 	"github.com/headgate/headgate/internal/route"
+	"github.com/headgate/headgate/internal/sessions"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/ticket"
 	"github.com/headgate/headgate/internal/wire"
@@ -56,6 +57,7 @@ type Room struct {
 	counts  counts
 	flights exclude.Flights // requests that pass by
 	lets    wire.Second[bool]
+	leases  *sessions.Leases
 	bufs    sync.Pool // *bytes.Buffer
 	ran     atomic.Bool
 	telling background
@@ -183,6 +185,10 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 		}
 	}
 	r.openAbroad(cfg, ccfg)
+	r.leases = sessions.NewLeases(cfg.Boot)
+	for _, w := range r.workers() {
+		w.visits.Ended = func(id slot.SessionID) { r.leases.End(w.sessionName(id)) }
+	}
 	l := &live{damaged: r.counter.Damaged() != nil}
 	l.set(&cfg)
 	r.live.Store(l)

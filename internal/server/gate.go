@@ -102,6 +102,9 @@ func (s *Server) openGate(
 		return nil, err
 	}
 	g.state.set = g.room.SetOriginUp
+	if s.cfg.Asked() && now.DecidesBySession() {
+		g.room.BeginLease() // the process before this one may have given some
+	}
 	if err = s.connect(g, all); err != nil {
 		s.shut(g)
 		return nil, err
