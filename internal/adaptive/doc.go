@@ -6,6 +6,12 @@
 // seconds (5 s is good; 1 s to 30 s work), and gives it to [Controller.Step]. It puts the
 // [Decision] in force, and keeps [Controller.State] in the room's record. [New] continues from that state.
 //
+// # How it finds the limit
+//
+// The mean latency of each route, compared with its own without load, says how many requests wait at the
+// origin. While few wait, the knee is higher, in requests a second. The limit is the knee by the requests
+// of a person. ADR 60 has the reasons and the figures.
+//
 // # The promises
 //
 // A Controller never leaves [Settings.Min] and [Settings.Max]. It raises in steps, and only on samples

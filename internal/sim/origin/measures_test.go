@@ -3,6 +3,8 @@ package origin
 import (
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/internal/adaptive"
 )
 
 // hindsight are the numbers that serve the most people, on average of the seeds, by trying (make auto tries
@@ -101,10 +103,10 @@ func TestPeopleAreAClosedLoop(t *testing.T) {
 // The knee of origins with few servers, whose queue shows long before they are full, is found as well: to
 // 15 % of the number that serves the most people, by trying.
 func TestOriginsOfOtherSizes(t *testing.T) {
-	if testing.Short() {
-		t.Skip("one origin is enough for a short run")
-	}
 	for servers, best := range map[int]float64{1: 289, 2: 655, 4: 1388} {
+		if testing.Short() && servers != 2 {
+			continue
+		}
 		s := base("other size")
 		s.Length = 40 * time.Minute
 		for range 4 {
@@ -126,6 +128,35 @@ func TestOriginsOfOtherSizes(t *testing.T) {
 		}
 		if mean := sum / float64(len(limits)); mean < 0.85*best || mean > 1.15*best {
 			t.Errorf("%d servers: the limit is %.0f, want %.0f", servers, mean, best)
+		}
+	}
+}
+
+// A controller that is killed each ten minutes goes on from the bytes in the record: the limit never
+// begins again, and an hour serves as many people.
+func TestKilled(t *testing.T) {
+	killed := Strategy{Name: "killed", Make: func(s adaptive.Settings) func(*adaptive.Sample) adaptive.Decision {
+		c, n := adaptive.New(s, adaptive.State{}), 0
+		return func(x *adaptive.Sample) adaptive.Decision {
+			if n++; n%120 == 0 {
+				b, _ := c.State().MarshalBinary()
+				var learned adaptive.State
+				if err := learned.UnmarshalBinary(b); err != nil {
+					t.Fatal(err)
+				}
+				c = adaptive.New(s, learned)
+			}
+			return c.Step(*x)
+		}
+	}}
+	s := Scenarios()[0]
+	alive, r := Play(s, Ours(), 3), Play(s, killed, 3)
+	if r.Served < alive.Served*95/100 || r.Over > 2*mostOver {
+		t.Errorf("%d people served with kills, %d without; %.3f over the target", r.Served, alive.Served, r.Over)
+	}
+	for i, limit := range r.Limit[20:] {
+		if limit < 600 {
+			t.Fatalf("the limit is %.0f after %d windows", limit, i+20)
 		}
 	}
 }
