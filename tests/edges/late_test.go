@@ -29,7 +29,8 @@ func TestHalfLoad(t *testing.T) {
 		for range 2 { // the first warms up
 			before := ticks(t, []int{x.headgate})
 			own := h2load(t, &x, x.at, fmt.Sprint("--requests=", asked))
-			each = (float64(ticks(t, []int{x.headgate})-before)/100 + own.Seconds()) / float64(asked) // a tick is 10 ms
+			taken := float64(ticks(t, []int{x.headgate})-before)/100 + own.Seconds() // a tick is 10 ms
+			each = taken / float64(asked)
 		}
 		rate := float64(runtime.NumCPU()) / 2 / each
 		with, without := least(func() float64 { return late(t, &x, x.at, rate) },
