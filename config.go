@@ -89,6 +89,7 @@ type RoomConfig struct {
 // ErrConfig is wrapped by every error about an invalid configuration.
 var ErrConfig = errors.New("invalid room")
 
+// withDefaults returns the configuration with its defaults filled in.
 func (c RoomConfig) withDefaults() (RoomConfig, error) {
 	c.SessionDuration = cmp.Or(c.SessionDuration, 5*time.Minute)
 	c.Hold, c.HoldPhone = cmp.Or(c.Hold, 5*time.Minute), cmp.Or(c.HoldPhone, 15*time.Minute)

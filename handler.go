@@ -112,6 +112,8 @@ func (q *visitRequest) refuses() bool {
 	return true
 }
 
+// serve answers a request of a visitor. The order of its steps is part of the protocol: what needs
+// no cookie and no counter comes first, so that it works while the record is damaged.
 func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler, by way) {
 	q := &visitRequest{f: r.face.Load(), w: w, r: req, next: next, came: r.boot(), way: by}
 	q.peek = req.Header.Get(PollHeader) != ""
@@ -120,6 +122,7 @@ func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler
 		return
 	}
 	if q.f.cors != nil {
+		// Browsers send preflights without cookies: a room would take each one for a newcomer.
 		if wire.IsPreflight(req) {
 			q.f.cors.ServeHTTP(w, req)
 			return
@@ -134,6 +137,7 @@ func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler
 		wire.ServeShared(w, req, func() []byte { return r.doc.Get(r.boot(), r.served) })
 		return
 	}
+	// Rules decide before the cookie is read: who is denied gets no page of the line.
 	if q.does.Act != decide.None && r.ruled(q) {
 		return
 	}
@@ -586,6 +590,7 @@ func (r *Room) shadowPass(q *visitRequest) {
 	r.pass(q)
 }
 
+// join puts a newcomer into the line, unless the room is closed or its network has sent too many.
 func (r *Room) join(q *visitRequest, why State) {
 	if q.refuses() {
 		return

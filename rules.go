@@ -166,6 +166,8 @@ func (r *Room) decide(q *visitRequest, l *live) bool {
 	return true
 }
 
+// decideOn decides about one reading of the path. What several readings say is combined by its
+// caller.
 func (q *visitRequest) decideOn(path string, l *live) (d decide.Decision) {
 	f := q.f
 	_, d.In = f.places.Match(paths.Hostname(q.r.Host), path)

@@ -63,6 +63,7 @@ func (r *Room) PeekSession(req *http.Request) (s Session, ok bool) {
 	return r.session(q.worker, &q.tok)
 }
 
+// session returns the session of a pass, if it is still valid here.
 func (r *Room) session(w *worker, tok *ticket.Token) (s Session, ok bool) {
 	if tok.Kind != ticket.Pass || tok.ID == 0 {
 		return s, false

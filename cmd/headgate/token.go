@@ -93,6 +93,7 @@ func folderFlags(flags *flag.FlagSet, args []string) (dir string, words []string
 	return cmp.Or(*data, "./headgate-data"), words, nil
 }
 
+// create makes a token and prints it once: only its hash is stored.
 func (c *tokenFlags) create(dir string, stdout, stderr io.Writer) error {
 	const longest = 64
 	scopes, err := api.ParseScopes(c.scope)

@@ -70,6 +70,7 @@ func (a *API) admit(c *call, e route) *problem {
 // identify sets the sender of the call.
 func (a *API) identify(c *call, e route) *problem {
 	near := local(c.r)
+	// The dashboard has checked the session; the token behind it may have been revoked since.
 	if hash, ok := c.r.Context().Value(holderKey{}).(string); ok {
 		if c.who.token, ok = a.TokenByHash(hash); !ok {
 			return &problem{Status: http.StatusUnauthorized, Code: "token_unknown",
@@ -78,6 +79,8 @@ func (a *API) identify(c *call, e route) *problem {
 		return nil
 	}
 	sent := tokensOf(c.r)
+	// Whoever may run programs on this machine reads without a token. A token that is sent counts
+	// even then, so that its errors show.
 	if len(sent) == 0 && near && e.scope == scopeRead {
 		c.who.local = true
 		return nil

@@ -187,6 +187,8 @@ func (t *Tokens) current() []Token {
 	return t.list
 }
 
+// readTokens reads the file of tokens. A damaged file is an error and not an empty list: every
+// token would seem to be revoked.
 func readTokens(path string) ([]Token, error) {
 	f, err := os.Open(path)
 	if err != nil {

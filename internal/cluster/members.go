@@ -94,6 +94,7 @@ func (m *Members) Leave() {
 	m.wake()
 }
 
+// say sends a heartbeat. A process that was suspended begins anew: others may have taken its place.
 func (m *Members) say() {
 	m.mu.Lock()
 	clk := m.boot()

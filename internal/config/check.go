@@ -46,6 +46,8 @@ func (r *Room) derive(d *decoder, k string) {
 	}
 }
 
+// checkListens rejects two keys that would listen at the same place: the second one would fail only
+// when it opens.
 func checkListens(d *decoder, c *Config) {
 	type place struct{ key, addr string }
 	places := []place{{"listen", c.Listen}, {"admin_listen", c.AdminListen}}
@@ -121,6 +123,8 @@ func checkLoop(d *decoder, c *Config, r *Room, k string) {
 	}
 }
 
+// checkSpans checks durations against each other. The fault is at the key that was written; a
+// default is not at fault.
 func checkSpans(d *decoder, r *Room, k string) {
 	order := func(shortKey, longKey string, shorter, longer time.Duration, orEqual bool) {
 		if !d.good(k+shortKey, k+longKey) || shorter < longer || orEqual && shorter == longer {

@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/route"
 )
 
+// configFields connects the keys of the file to the fields of Config.
 func configFields(c *Config) []field {
 	return []field{
 		one("listen", raw(&c.Listen, cleanListen)),
@@ -59,6 +60,7 @@ func roomList(dst *[]Room) func(*decoder, string, *yaml.Node) {
 	}
 }
 
+// roomFields connects the keys of a room to the fields of Room.
 func roomFields(r *Room) []field {
 	return []field{
 		required("name", "shop", text(&r.Name, cleanName)),

@@ -312,6 +312,7 @@ func (s *Handle) Reconfigure(ctx context.Context, set Settings) error {
 
 var errNotYet = errors.New("it has others")
 
+// reconfigured returns nil once the host uses the settings, here or at another node.
 func (s *Handle) reconfigured(ctx context.Context, set *Settings) error {
 	if c := s.host.Load(); c != nil {
 		err := c.Reconfigure(ctx, *set)

@@ -92,6 +92,8 @@ func (c *Counter) showTo(ctx context.Context, site string) {
 	}
 }
 
+// showOnce sends a snapshot to one data center and takes in its own. One message does both, and its
+// round trip bounds the clock of the other.
 func (c *Counter) showOnce(ctx context.Context, site string) {
 	ctx, stop := context.WithTimeout(ctx, pictureWait)
 	defer stop()
@@ -224,6 +226,7 @@ func (c *Counter) sitesState() *DatacentersState {
 		if x.est.Known() {
 			y.Hi = x.est.Hi(clk, rho)
 		}
+		// A silent data center does not make the order of the others less certain.
 		if y.Age >= 0 && y.Age < siteSilent {
 			s.Unsure = max(s.Unsure, x.Uncertainty)
 		}

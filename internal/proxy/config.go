@@ -85,6 +85,7 @@ type Config struct {
 	Log *slog.Logger
 }
 
+// check returns all faults of a configuration at once.
 func (c *Config) check() error {
 	var faults []error
 	fault := func(format string, args ...any) {

@@ -47,6 +47,8 @@ func newHealth(onChange func(up bool), every time.Duration) *health {
 	return &health{onChange: onChange, every: every, wake: make(chan struct{}, 1)}
 }
 
+// run probes the origin while it is down or in doubt, and reports changes. One goroutine does both,
+// so that reports arrive in order.
 func (h *health) run(ctx context.Context) error {
 	if !h.running.CompareAndSwap(false, true) {
 		return errors.New("proxy: Run is running already; call it once")

@@ -209,10 +209,6 @@ func (p *Proxy) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	p.onError(a.ResponseWriter, a.r, e)
 }
 
-// Healthy reports whether the origin is up according to the last requests or probes. A new Proxy is
-// healthy. It never blocks.
-func (p *Proxy) Healthy() bool { return state(p.health.state.Load()) == up }
-
 // Run probes the origin while it is down and when a connection has broken before an answer, calls
 // OnHealth, and returns the error of ctx when ctx ends. Without Run, broken connections do not mark
 // the origin down, and only an answered request marks it up again.

@@ -108,6 +108,8 @@ func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
 	if err == nil {
 		err = s.openWebhooks(opening)
 	}
+	// The time for the opening is over, and nobody has stopped the process: then the store did not
+	// answer.
 	if err != nil && ctx.Err() == nil && opening.Err() != nil {
 		return s.node.Folder.Fault("the records cannot be written", err)
 	}

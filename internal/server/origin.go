@@ -16,6 +16,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/pages"
 	"github.com/headgate/headgate/internal/proxy"
 )
@@ -154,11 +155,7 @@ func shortly(err error) string {
 	if e, ok := errors.AsType[*proxy.Error](err); ok {
 		err = e.Err // the code is logged separately
 	}
-	text := err.Error()
-	if len(text) > mostReason {
-		text = strings.ToValidUTF8(text[:mostReason], "") + "…"
-	}
-	return text
+	return hint.Cut(err.Error(), mostReason)
 }
 
 // originError answers a visitor when the origin did not answer.

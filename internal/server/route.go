@@ -54,6 +54,8 @@ func (s *Server) relay(w http.ResponseWriter, r *http.Request) {
 	s.routeBy(w, r, func(g *gate) http.Handler { return g.relay }, relays)
 }
 
+// routeBy finds the room of a request and hands it over. What proxies and origins could read in two
+// ways is rejected first: rules and routes must see the request that the origin sees.
 func (s *Server) routeBy(
 	w http.ResponseWriter, r *http.Request, handler func(*gate) http.Handler, by way,
 ) {
@@ -197,12 +199,8 @@ func fromTrusted(r *http.Request, trusted []netip.Prefix) bool {
 	if err != nil {
 		return false
 	}
-	for _, p := range trusted {
-		if p.Contains(peer.Addr().Unmap()) {
-			return true
-		}
-	}
-	return false
+	addr := peer.Addr().Unmap()
+	return slices.ContainsFunc(trusted, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
 // mostConnections returns how many connections an address may have; 0 is any number. A trusted

@@ -31,6 +31,8 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	if r.MovedTo != "" || r.WasRoot || r.Before != 0 {
 		v = 3
 	}
+	// Each format is used only when the record has what the earlier ones lack, so that the previous
+	// program can take a room over while nobody uses what is new.
 	ordered, more := inOrder(r.Skipped, r.Frontier), len(r.Draws)+len(r.Lanes)+len(r.Moved) > 0
 	if more && !ordered || !lanesInOrder(r.Lanes) {
 		return b, fmt.Errorf("%w: skipped tickets are out of order", ErrRecord)
@@ -67,6 +69,7 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 		b = codec.AppendUint(b, uint64(len(s.Ends.at)))
 		last := Time(0)
 		for _, c := range s.Ends.at {
+			// Ends are sorted, so their distances take few bytes.
 			b = codec.AppendInt(b, int64(c.End-last), c.N)
 			last = c.End
 		}
@@ -123,6 +126,7 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 	if !d.Bad() && (v < 1 || v > Version) {
 		return fmt.Errorf("%w: format %d, this program reads %d: run the newer program", ErrRecord, v, Version)
 	}
+	// Read into a new record: a damaged one must leave r as it is.
 	x := Record{Version: Version, Name: WriteName{d.Uint(), d.Uint(), d.Uint()}}
 	x.Host, x.Time = d.text(), Time(d.Int())
 	x.LimitRev, x.Quiet = d.Uint(), d.Uint() == 1
@@ -140,6 +144,7 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 		l.Borrower = d.text()
 		l.Granted = d.Int()
 		if v == 1 {
+			// The first format had one number for both limits.
 			l.Returned = evenly(d.Int())
 		}
 		l.Opened, l.Over = d.Int(), Time(d.Int())

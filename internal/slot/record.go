@@ -239,9 +239,6 @@ func (r *Record) Free() int64 {
 	return n
 }
 
-// Used returns how many slots of limit i are used or presumed used.
-func (r *Record) Used(i int) int64 { return r.lent(i) + r.Limits[i].Ends.Len() }
-
 func (r *Record) loan(id LoanID) *Loan {
 	for i := range r.Loans {
 		if r.Loans[i].ID == id {

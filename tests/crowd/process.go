@@ -74,7 +74,9 @@ func Start(t Test, bin string, args ...string) *Process {
 			if err := cmd.Process.Kill(); err != nil {
 				t.Errorf("kill headgate: %v", err)
 			}
-			_ = <-ended // that it was killed
+			if err := <-ended; err == nil {
+				t.Errorf("headgate ended before it was killed")
+			}
 		})
 	}
 	t.Cleanup(func() {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,20 +37,24 @@ func (w *world) answer(t *testing.T, request string) string {
 // request reaches an origin that names another host to it.
 func TestEachRoomHasItsOrigin(t *testing.T) {
 	each(t, func(t *testing.T, e *edge) {
-		shop, tickets, other := serveOrigin(t), serveOrigin(t), serveOrigin(t)
+		shop, tickets, other, exact := serveOrigin(t), serveOrigin(t), serveOrigin(t), serveOrigin(t)
 		room := func(keys string, o *origin) string {
 			return "  - {" + keys + ", origin: \"http://" + o.addr() +
 				"\", total_active_users: 100, new_users_per_minute: 100}\n"
 		}
 		w := e.openRooms(t, "", room("name: shop, host: shop.example", shop)+
 			room("name: tickets, host: shop.example, path: /tickets, closed: true", tickets)+
-			room("name: other, host: other.example, closed: true", other))
-		w.answer(t, "GET / HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n")
-		if got := shop.take(); len(got) != 1 {
-			t.Fatalf("the open room's origin got %v", got)
+			room("name: other, host: other.example, closed: true", other)+
+			room("name: exact, host: shop.example, path: /Exact, path_case_sensitive: true, closed: true", exact))
+		for _, path := range []string{"/", "/exact", "/EXACT/buy", "/exactly"} {
+			w.answer(t, "GET "+path+" HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n")
+			if got := shop.take(); len(got) != 1 || len(exact.take()) > 0 {
+				t.Fatalf("%s: the open room's origin got %v", path, got)
+			}
 		}
 		for _, head := range []string{
 			"/tickets HTTP/1.1\r\nHost: shop.example",
+			"/Exact/buy HTTP/1.1\r\nHost: shop.example",
 			"/tickets/buy HTTP/1.1\r\nHost: shop.example",
 			"/TICKETS/buy HTTP/1.1\r\nHost: shop.example",
 			"/%74ickets/buy HTTP/1.1\r\nHost: shop.example",
@@ -64,7 +69,7 @@ func TestEachRoomHasItsOrigin(t *testing.T) {
 			"/buy HTTP/1.1\r\nHost: shop.example\r\nForwarded: host=other.example",
 		} {
 			w.answer(t, "GET "+head+"\r\nConnection: close\r\n\r\n")
-			for _, got := range append(tickets.take(), other.take()...) {
+			for _, got := range slices.Concat(tickets.take(), other.take(), exact.take()) {
 				t.Errorf("%q: the origin of a closed room got %s of %s", head, got.RequestURI, got.Host)
 			}
 			for _, got := range shop.take() {
