@@ -257,8 +257,7 @@ func (r *Room) servePass(q *visitRequest) {
 		return
 	}
 	known, gone := q.worker.visits.Peek(id)
-	if q.peek && !gone && max(known, end) > hi &&
-		q.worker.visits.Allows(q.from(&sessions.Session{ID: id})) {
+	if q.peek && !gone && max(known, end) > hi && q.worker.visits.Allows(q.from(&sessions.Session{ID: id})) {
 		r.wait(q, &counter.PlaceInfo{}, StateCalled) // a poll keeps nobody inside
 		return
 	}

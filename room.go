@@ -189,7 +189,10 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 	r.openAbroad(cfg, ccfg)
 	r.leases = sessions.NewLeases(cfg.Boot)
 	for _, w := range r.workers() {
-		w.visits.Ended = func(id slot.SessionID) { r.leases.End(w.sessionName(id)) }
+		w.visits.Ended = func(id slot.SessionID) {
+			_, _, life, _ := w.clock.Bounds()
+			r.leases.End((&ticket.Token{Life: life, ID: uint64(id)}).SessionName())
+		}
 	}
 	l := &live{damaged: r.counter.Damaged() != nil}
 	l.set(&cfg)

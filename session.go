@@ -104,10 +104,7 @@ var (
 )
 
 // Answers of a node to the end of a session: it ends there with its last byte, or a lease is left.
-const (
-	sessionInFlight = "in flight"
-	sessionLeased   = "leased"
-)
+const sessionInFlight, sessionLeased = "in flight", "leased"
 
 // EndSession ends the session of a Pass, as the origin's revoke does. Its slot is free once no
 // request of it is in flight and no lease left at any node. Its next request is a newcomer's. ended
@@ -222,8 +219,7 @@ func (r *Room) answerSession(_ context.Context, pass []byte) []byte {
 // BeginLease holds the slots of sessions that end early for a while: others may let their visitors in.
 func (r *Room) BeginLease() { r.leases.Begin() }
 
-// RenewLease is BeginLease, if there ever was a lease, for those who forget the sessions ended. If ok
-// is false, others may have ended too, and there is no lease.
+// RenewLease is BeginLease for those who forget the sessions ended. Not ok: there is no lease, ask.
 func (r *Room) RenewLease() (ended []string, ok bool) { return r.leases.Renew() }
 
 // serveLeave gives up the place of a waiting visitor. A form of the waiting page posts to it. It

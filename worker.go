@@ -370,22 +370,16 @@ func (w *worker) note(it slot.Item) {
 func (w *worker) leave(id slot.SessionID, from slot.Time, passed, leased bool) {
 	lo, hi, _, known := w.clock.Bounds()
 	it := slot.Item{Op: slot.Leave, ID: id, From: from, At: lo}
-	if leased {
+	if leased && !known {
+		it.Use = slot.Never
+	} else if leased {
 		it.Use = hi.Add(w.par.Drift.Up(sessions.Lease))
-		if !known {
-			it.Use = slot.Never
-		}
 	}
 	if !passed {
 		it.Hard = -1
 	}
 	w.note(it)
 	w.kick()
-}
-
-func (w *worker) sessionName(id slot.SessionID) string {
-	_, _, life, _ := w.clock.Bounds()
-	return (&ticket.Token{Life: life, ID: uint64(id)}).SessionName()
 }
 
 // learnTime waits for the counter's time, or for the time of t's host if that is later. It waits

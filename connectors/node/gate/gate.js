@@ -82,14 +82,18 @@ export class Gate {
       if (UNSENDABLE.has(error.code)) return {status: 400, text: 'This request is not well formed.\n'};
       this.stats.down++;
       this.failing = this.answered < began;
-      if (mayPass && this.fresh(entry, 0) && this.note(entry, visit)) return this.letIn(entry, visit);
       // A flood makes questions wait for a connection. Those that nobody answers in time open nothing then.
-      const flooded = error === LATE && this.answered > began;
+      const flooded = error === LATE && !this.failing;
+      const passes = mayPass && this.fresh(entry, 0) && (!flooded || this.leased(entry));
+      if (passes && this.note(entry, visit)) return this.letIn(entry, visit);
       return this.failOpen && !flooded ? {admitted: 'open', pass: '', setCookie: []} : {status: 503, text: DOWN};
     }
     const lines = pairs(answer.rawHeaders);
     const admitted = valuesOf(lines, 'headgate-admitted');
-    if (admitted.length !== 1) return {answer};
+    if (admitted.length !== 1) {
+      if (mayPass) this.forget(entry.claims.sub);
+      return {answer};
+    }
     answer.resume();
     const setCookie = valuesOf(lines, 'set-cookie');
     const pass = admitted[0] === 'session' ? valuesOf(lines, 'headgate-pass').join() : '';

@@ -37,7 +37,7 @@ export class Keys {
 
   async find(kid) {
     const age = performance.now() - this.at;
-    if (age > KEEP_KEYS || (!this.known.has(kid) && age > ASK_AGAIN)) {
+    if (age > KEEP_KEYS || (!this.known.has(kid) && (this.loading || age > ASK_AGAIN))) {
       this.loading ??= this.fetch().finally(() => { this.loading = null; });
       await this.loading;
     }

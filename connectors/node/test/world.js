@@ -17,13 +17,16 @@ export class Headgate {
   constructor(room) {
     this.dir = mkdtempSync(join(tmpdir(), 'connector-'));
     this.file = join(this.dir, 'headgate.yaml');
+    const polls = room.includes('poll_min') ? '' : 'poll_min: 200ms, poll_max: 500ms, ';
     writeFileSync(this.file, `listen: 127.0.0.1:0\nadmin_listen: 127.0.0.1:0\ndata: ${this.dir}/data
 decide: {listen: "127.0.0.1:0"}\ntrusted_proxies: [127.0.0.1]\nrooms:
-  - {name: shop, host: shop.example, origin: "http://127.0.0.1:9", spread: false, poll_min: 200ms, poll_max: 500ms, ${room}}\n`);
+  - {name: shop, host: shop.example, origin: "http://127.0.0.1:9", spread: false, ${polls}${room}}\n`);
     this.asked = {connect: 0, batch: 0, jwks: 0};
     this.stopped = false; // the relay forwards nothing
     this.slow = 0; // milliseconds by which each question is late
     this.batchesOnly = false; // the relay ends connections with other questions
+    this.noBatches = false; // batches get no answer
+    this.leases = 0; // batches that were answered with a lease
     this.sockets = new Set();
   }
 
@@ -50,12 +53,15 @@ decide: {listen: "127.0.0.1:0"}\ntrusted_proxies: [127.0.0.1]\nrooms:
         s.on('close', () => { near.destroy(); far.destroy(); this.sockets.delete(s); });
         s.on('error', () => {});
       }
+      let silent = false;
       near.on('data', (part) => {
         for (const [, name] of part.toString('latin1').matchAll(/^(?:GET|POST) \/(connect|batch|jwks)[ .]/gm)) this.asked[name]++;
+        silent ||= this.noBatches && part.includes('POST /batch');
         if (this.batchesOnly && part.includes('GET /connect')) near.destroy();
         else if (this.slow) setTimeout(() => far.write(part), this.slow);
-        else if (!this.stopped) far.write(part);
+        else if (!this.stopped && !silent) far.write(part);
       });
+      far.on('data', (part) => { this.leases += part.includes('"lease":') ? 1 : 0; });
       far.pipe(near);
     });
     this.relay.listen(0, '127.0.0.1');
@@ -67,6 +73,11 @@ decide: {listen: "127.0.0.1:0"}\ntrusted_proxies: [127.0.0.1]\nrooms:
     this.process.kill('SIGKILL');
     await once(this.process, 'exit');
     for (const s of this.sockets) s.destroy();
+  }
+
+  /** headgate without the relay, for an application that nothing keeps from it. */
+  get direct() {
+    return {url: `http://127.0.0.1:${this.decide}`};
   }
 
   async metric(name) {

@@ -141,7 +141,8 @@ class Connector:
         self._closed = False
         self._batches: threading.Thread | None = None
         self._hangs, self._probe = False, threading.Lock()
-        self._fails = False  # what was sent last got no answer
+        self._fails = False  # what was sent last got no answer, and nothing else has got one meanwhile
+        self._answered = 0.0  # when headgate answered last
         self._lease: _Moment | None = None  # when the last batch was sent that was answered with a lease
         self._leased_since = float("inf")  # what was asked from then on, the lease is for
         self._kept_until = 0.0  # the last end of all that was kept
@@ -157,10 +158,10 @@ class Connector:
             entry = self._entries.get(name)
             if entry is None or not q.may_be_local(entry.folder):
                 return None
-            down = at_end or self._fails
-            if time.monotonic() >= entry.fresh - (0 if down else entry.margin) or time.time() >= entry.expires:
+            margin = 0 if at_end or self._fails else entry.margin
+            if time.monotonic() >= entry.fresh - margin or time.time() >= entry.expires:
                 return None
-            if not down and not self._is_leased(entry.asked):
+            if not self._fails and not self._is_leased(entry.asked):
                 return None
             if entry.session not in self._notes and len(self._notes) >= _MOST_NOTES:
                 return None
@@ -177,11 +178,12 @@ class Connector:
         sent = _Moment()
         try:
             answer = self._client.send("GET" if q.body is None else "POST", "/connect", q.wire(), q.body)
-            self._hangs = self._fails = False
+            self._note_answer()
         except ValueError:  # a header that HTTP does not allow
             return short(400, "A header of this request is not valid.")
         except _FAILURES as error:
-            self._hangs, self._fails = isinstance(error, TimeoutError), True
+            if self._note_failure(sent, error):
+                self._hangs = isinstance(error, TimeoutError)
             _log.error("headgate does not answer: %s", error)
             return self._unanswered(q)
         finally:
@@ -189,6 +191,7 @@ class Connector:
                 self._probe.release()
         kind = answer.get("headgate-admitted")
         if kind not in ("session", "uncounted", "bare"):
+            self._drop(q)
             if q.method == "HEAD":  # no body comes
                 answer.close()
                 return Answer(answer.status, answer.headers)
@@ -210,9 +213,26 @@ class Connector:
     def _unanswered(self, q: Question) -> Admitted | Answer:
         if known := self.local(q, at_end=True):
             return known
-        if self._fail_open:
+        if self._fail_open and self._fails:
             return Admitted("open")
         return short(503, "The waiting room does not answer. Try again in a few seconds.", ("retry-after", "5"))
+
+    def _note_answer(self) -> None:
+        self._answered, self._hangs, self._fails = time.monotonic(), False, False
+
+    def _note_failure(self, sent: _Moment, error: Exception) -> bool:
+        """Reports whether headgate is down. It is not if it has answered others meanwhile: then one connection
+        is broken, or a flood makes answers late."""
+        self._fails = not isinstance(error, TimeoutError) or self._answered < sent.monotonic
+        return self._fails
+
+    def _drop(self, q: Question) -> None:
+        """Forgets the session of a request that headgate has not let in."""
+        with self._lock:
+            name = key(q.proto, q.host, q.cookies())
+            entry = self._entries.get(name) if name else None
+            if entry is not None and q.may_be_local(entry.folder):
+                self._forget({entry.session})
 
     def _learn(
         self, entry: _Entry, folder: str | None, pass_: str, lines: list[str], sent: _Moment, date: str | None
@@ -341,11 +361,11 @@ class Connector:
             told = json.loads(text)
             answers = list(zip(notes, told["answers"], strict=True))
             endings = list(zip(ends, told["ends"], strict=True))
-            self._fails = False
+            self._note_answer()
         except (*_FAILURES, ValueError, LookupError, TypeError) as error:
             if not self._fails:
                 _log.error("headgate takes no batch: %s", error)
-            self._fails = True
+            self._note_failure(sent, error)
             return  # the next one has it all
         self._renew_lease(sent, told)
         over = {note.entry.session for note, x in answers if not self._renew(note, x, sent, answer.get("date"))}
