@@ -83,7 +83,8 @@ func autoOf(r *config.Room) *autoSummary {
 	if a.Mode == "" {
 		return nil
 	}
-	s := &autoSummary{Mode: a.Mode, Min: a.Min, Max: a.Max, New: a.New, TargetErrors: a.TargetErrors, Query: a.Query}
+	s := &autoSummary{Mode: a.Mode, Min: a.Min, Max: a.Max, New: a.New,
+		TargetErrors: a.TargetErrors, Query: a.Query}
 	if a.TargetP95 > 0 {
 		s.TargetP95 = a.TargetP95.String()
 	}

@@ -9,8 +9,8 @@ import (
 // What an origin says about itself needs a scope of its own, which allows nothing else.
 func TestLoadReports(t *testing.T) {
 	s := openWith(t, "")
-	auto := "  - {name: auto, path: /auto, origin: 'http://127.0.0.1:1', total_active_users: {auto: true, min: 5, max: 50}, " +
-		"new_users_per_minute: 99}\n"
+	auto := "  - {name: auto, path: /auto, origin: 'http://127.0.0.1:1', " +
+		"total_active_users: {auto: true, min: 5, max: 50}, new_users_per_minute: 99}\n"
 	text, err := os.ReadFile(s.file)
 	if err != nil {
 		t.Fatal(err)
@@ -31,7 +31,8 @@ func TestLoadReports(t *testing.T) {
 		{at, load, `{"load": 0.83}`, 200, `"taken":true`},
 		{at, load, `{"load": 0}`, 200, `"taken":true`},
 		{at, s.write, `{"load": 1.2}`, 200, `"taken":true`},
-		{at, load, `{"answers": [{"route": "cart", "seconds": [0.1, 2], "failed": 1, "refused": 1}]}`, 200, "taken"},
+		{at, load, `{"answers": [{"route": "cart", "seconds": [0.1, 2], "failed": 1, "refused": 1}]}`,
+			200, "taken"},
 		{at, pass, `{"load": 0.83}`, 403, "scope_missing"},
 		{at, narrow, `{"load": 0.83}`, 403, "scope_missing"},
 		{at, s.read, `{"load": 0.83}`, 403, "scope_missing"},
@@ -48,7 +49,8 @@ func TestLoadReports(t *testing.T) {
 		{at, load, `{}`, 400, "invalid_body"},
 		{at, load, `{"answers": [{"route": "", "seconds": [1]}]}`, 400, "invalid_body"},
 		{at, load, `{"answers": [{"route": "cart", "seconds": [-1]}]}`, 400, "invalid_body"},
-		{at, load, `{"answers": [{"route": "cart", "seconds": [1], "failed": 1, "refused": 1}]}`, 400, "invalid_body"},
+		{at, load, `{"answers": [{"route": "cart", "seconds": [1], "failed": 1, "refused": 1}]}`,
+			400, "invalid_body"},
 		{at, load, `{"answers": [` + strings.Repeat(`{"route": "a", "seconds": []},`, 64) +
 			`{"route": "b", "seconds": []}]}`, 400, "invalid_body"},
 		{"/v1/rooms/shop/origin", load, `{"load": 0.83}`, 409, "nobody needs the load"},

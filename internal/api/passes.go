@@ -78,8 +78,9 @@ type originReport struct {
 
 // reportOrigin handles POST /v1/rooms/{name}/origin: what a monitor or the origin itself knows.
 func (a *API) reportOrigin(c *call) (any, error) {
-	const hint = `send {"up": false, "for_seconds": 60}, and again while it is down; then {"up": true}. Or send ` +
-		`{"load": 0.83}, where 1 is full, or {"answers": [{"route": "cart", "seconds": [0.2, 0.4], "failed": 0}]}`
+	const hint = `send {"up": false, "for_seconds": 60}, and again while it is down; then {"up": true}. ` +
+		`Or send {"load": 0.83}, where 1 is full, or ` +
+		`{"answers": [{"route": "cart", "seconds": [0.2, 0.4], "failed": 0}]}`
 	body, err := readBody(c, maxReport, hint)
 	if err != nil {
 		return nil, err
@@ -135,8 +136,9 @@ func (a *API) reportLoad(c *call, said *originReport, hint string) (any, error) 
 	}
 	if !good {
 		return nil, &problem{Status: http.StatusBadRequest, Code: "invalid_body",
-			Detail: "a load is a number from 0 to 1000; an answer takes 0 to 3600 seconds; at most 64 routes have names " +
-				"of at most 64 bytes, and not more answers failed and were refused than there are times", Hint: hint}
+			Detail: "a load is a number from 0 to 1000; an answer takes 0 to 3600 seconds; " +
+				"at most 64 routes have names of at most 64 bytes, and not more answers failed and were " +
+				"refused than there are times", Hint: hint}
 	}
 	return map[string]bool{"taken": true}, a.cfg.Process.ReportLoad(c.room, x)
 }

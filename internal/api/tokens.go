@@ -88,7 +88,8 @@ func ParseScopes(s string) ([]string, error) {
 		known := slices.Contains([]string{scopeRead, scopeWrite, scopePut, scopePass, scopeLoad}, verb)
 		if !known || narrow && !plainWord(room) && !plainZone(room) {
 			return nil, errors.New("the scopes are read, write, put, pass and load; for one room or queue, " +
-				"read:NAME, write:NAME, put:NAME, pass:NAME and load:NAME; for one zone, read:zone/NAME and write:zone/NAME")
+				"read:NAME, write:NAME, put:NAME, pass:NAME and load:NAME; " +
+				"for one zone, read:zone/NAME and write:zone/NAME")
 		}
 		if !slices.Contains(all, part) {
 			all = append(all, part)

@@ -31,7 +31,9 @@ func testFoundLimits(t *testing.T) {
 	is := func(what string, active int64) {
 		t.Helper()
 		c.await(what, 2*signals.Every, func() bool {
-			return !slices.ContainsFunc(all, func(n *node) bool { return n.seat.State(0, 0).Limits.Active != active })
+			return !slices.ContainsFunc(all, func(n *node) bool {
+				return n.seat.State(0, 0).Limits.Active != active
+			})
 		})
 	}
 	one := func() *Counter {

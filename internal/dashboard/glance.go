@@ -84,7 +84,8 @@ func showRoom(r *Room, p *point) shown {
 		Answers: p.answers, Took: p.took, OneAddress: r.OneAddress,
 	}
 	if a := r.Auto; a != nil {
-		s.Found, s.Knee, s.Signal, s.Search = p.found, math.Round(p.knee), math.Round(p.signal), a.Mode+": "+a.Reason
+		s.Found, s.Knee, s.Signal = p.found, math.Round(p.knee), math.Round(p.signal)
+		s.Search = a.Mode + ": " + a.Reason
 		if a.Trouble != "" {
 			s.Search += "; " + a.Trouble
 		}

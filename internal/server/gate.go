@@ -260,7 +260,8 @@ func autoOf(c *config.Room) status.AutoLimit {
 	if a.Mode == "" {
 		return status.AutoLimit{}
 	}
-	x := status.AutoLimit{Mode: a.Mode, Min: a.Min, Max: a.Max, Start: c.TotalActiveUsers, TargetP95: a.TargetP95,
+	x := status.AutoLimit{Mode: a.Mode, Min: a.Min, Max: a.Max, Start: c.TotalActiveUsers,
+		TargetP95:    a.TargetP95,
 		TargetErrors: a.TargetErrors}
 	if a.New {
 		x.MaxNew = c.NewUsersPerMinute

@@ -117,10 +117,13 @@ func (c *collector) auto(ch chan<- prometheus.Metric, st *status.Room) {
 	send("headgate_found_total_active_users", "Limit of visitors at once that was found.", float64(a.Active))
 	send("headgate_found_new_users_per_minute", "Limit of new visitors in any minute that was found.",
 		float64(a.New))
-	send("headgate_origin_knee_requests_per_second", "Requests that the origin answers within its target.", a.Knee)
-	send("headgate_origin_p95_of_target", "95th percentile of the origin's latency, as a share of its target.", a.P95)
+	send("headgate_origin_knee_requests_per_second",
+		"Requests that the origin answers within its target.", a.Knee)
+	send("headgate_origin_p95_of_target",
+		"95th percentile of the origin's latency, as a share of its target.", a.P95)
 	send("headgate_origin_load", "Load of the origin as it was reported; 1 is full.", a.Load)
-	send("headgate_signal_senders", "Nodes or data centers whose signals of the origin arrive.", float64(a.Senders))
+	send("headgate_signal_senders",
+		"Nodes or data centers whose signals of the origin arrive.", float64(a.Senders))
 	why := prometheus.NewDesc("headgate_limit_decision", "Why the limits are as they are; always 1.",
 		[]string{"room", "mode", "signal", "reason"}, nil)
 	ch <- prometheus.MustNewConstMetric(why, prometheus.GaugeValue, 1, st.Name, a.Mode, a.Signal, a.Reason)

@@ -154,8 +154,10 @@ func (s *Server) ReportLoad(room string, x *signals.Report) error {
 		return api.ErrNoRoom
 	}
 	if g.meter() == nil {
-		return &api.RejectedError{Reason: "the limits of the room are numbers: nobody needs the load of its origin",
-			Do: "write total_active_users: {auto: true, min: 50, max: 5000} into the file"}
+		return &api.RejectedError{
+			Reason: "the limits of the room are numbers: nobody needs the load of its origin",
+			Do:     "write total_active_users: {auto: true, min: 50, max: 5000} into the file",
+		}
 	}
 	m := g.measures
 	m.mu.Lock()

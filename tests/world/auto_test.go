@@ -78,7 +78,8 @@ func TestTheFoundLimitSurvivesItsHost(t *testing.T) {
 				before, _ = autoOf(w, n)
 			}
 			if before.Active > max(before.Bound.Active, before.Limit) {
-				t.Errorf("%d inside, and the limit is %d, %d in force", before.Active, before.Limit, before.Bound.Active)
+				t.Errorf("%d inside, and the limit is %d, %d in force",
+					before.Active, before.Limit, before.Bound.Active)
 			}
 			t.Logf("%v: %+v, %+v", w.Clock(), before, before.Auto)
 			if w.Clock()-began > 10*time.Minute {
@@ -98,7 +99,8 @@ func TestTheFoundLimitSurvivesItsHost(t *testing.T) {
 		}
 		after, ok := autoOf(w, next)
 		if !ok || after.Limit < before.Limit {
-			t.Errorf("the limit was %d, and is %d at the next host: %+v", before.Limit, after.Limit, after.Auto)
+			t.Errorf("the limit was %d, and is %d at the next host: %+v",
+				before.Limit, after.Limit, after.Auto)
 		}
 		w.Rest(20 * time.Second) // steps of the new host
 		if after, ok = autoOf(w, next); !ok || after.Auto == nil || after.Limit < before.Limit*2/3 {
@@ -143,7 +145,8 @@ func autoCrowd(w *World, visitors int) (stop func()) {
 						return
 					case <-time.After(time.Second + time.Duration(i%7)*100*time.Millisecond):
 					}
-					r, err := http.NewRequest("GET", "http://"+n.Public+fmt.Sprintf("/%s", []string{"", "cart", "list"}[pages%3]), nil)
+					url := "http://" + n.Public + "/" + []string{"", "cart", "list"}[pages%3]
+					r, err := http.NewRequest("GET", url, nil)
 					if err != nil {
 						w.T.Error(err)
 						return
