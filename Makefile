@@ -336,6 +336,11 @@ sim: ## headgate beside eight models of what others do, and a page with plots: b
 	$(GO) build -o bin/headgate-strategies ./examples/strategies
 	bin/headgate-strategies --html bin/report.html $(ARGS)
 
+.PHONY: auto
+auto: ## the limit that finds itself beside AIMD, Gradient2, Envoy's gradient: bin/auto.html, 2 min
+	$(GO) build -o bin/headgate-strategies ./examples/strategies
+	bin/headgate-strategies auto bin/auto.html
+
 .PHONY: hunt
 hunt: build ## look for a world in which a promise breaks: HUNT cases (default 3000, 15 min)
 	bin/headgate simulate --hunt $(HUNT) $(ARGS)

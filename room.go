@@ -35,6 +35,7 @@ type roomCounter interface {
 	Hold(yes bool)
 	SetPlan(ctx context.Context, p counter.Plan) error
 	Reconfigure(ctx context.Context, s counter.Settings) error
+	sender
 	Damaged() error
 	Run(ctx context.Context) error
 }
@@ -43,6 +44,7 @@ type roomCounter interface {
 // may be used by many goroutines at once.
 type Room struct {
 	durations
+	sender
 	boot    func() time.Duration
 	keys    *atomic.Pointer[ticket.Ring]
 	counter roomCounter
@@ -175,7 +177,7 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 		cfg.Engine.release(cfg.Name)
 		return nil, err
 	}
-	r.worker.lender = r.counter
+	r.worker.lender, r.sender = r.counter, r.counter
 	r.durations = durations{
 		Waited: &histogram.Histogram{}, Inside: &r.worker.visits.Inside, Silent: &r.worker.visits.Silent,
 	}

@@ -46,6 +46,9 @@ func (c *desk) begin(rec *slot.Record, first bool, clk time.Duration) error {
 // record since this host learned its own: a lowered limit must not rise again.
 func (c *desk) limitsOf(rec *slot.Record, first bool) {
 	c.limitRev = rec.LimitRev
+	if !first {
+		c.cfg.Settings.fit(rec)
+	}
 	active, fresh := rec.Limits[0].Limit, rec.Limits[1].Limit
 	if same := active == c.cfg.Active && fresh == c.cfg.New; c.cfg.After > 0 && same {
 		return

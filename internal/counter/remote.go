@@ -241,6 +241,7 @@ func (s *Handle) answer(c *Counter) (stop func(), err error) {
 	// nodes.
 	answers := map[string]func(context.Context, []byte) []byte{
 		"asks": c.answerAsks, "sync": c.answerSync, "settings": c.answerSettings,
+		"signals": c.answerSignals,
 	}
 	if s.isAnywhere() {
 		answers["move"], answers["off"] = c.answerMove, c.answerOff

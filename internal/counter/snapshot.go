@@ -269,7 +269,7 @@ func (c *Counter) lends() *status.AnywhereTotals {
 	}
 	r := c.pool.Record()
 	return &status.AnywhereTotals{
-		Limit: r.Limits[0].N, Free: max(0, c.pool.FreeOf(0)), Presumed: c.pool.Presumed(),
+		Limit: r.Limits[0].N, New: r.Limits[1].N, Auto: c.auto, Free: max(0, c.pool.FreeOf(0)), Presumed: c.pool.Presumed(),
 		Lent: c.pool.UsedAt(0, c.cfg.Boot(), 0, 0), Bound: c.pool.Bound(0),
 	}
 }

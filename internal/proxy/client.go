@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"encoding/binary"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -93,4 +94,14 @@ func plain(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
 func contains(prefixes []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// networkOf returns a number of the network of a client: 24 bits of its IPv4 address, or 48 bits of
+// its IPv6 address, which is what one customer can have.
+func networkOf(a netip.Addr) uint64 {
+	b := a.As16()
+	if a.Is4() {
+		return uint64(binary.BigEndian.Uint32(b[12:]) >> 8)
+	}
+	return binary.BigEndian.Uint64(b[:8]) >> 16
 }

@@ -11,6 +11,8 @@ import (
 	"net/netip"
 	"net/url"
 	"time"
+
+	"github.com/headgate/headgate/internal/signals"
 )
 
 // Config configures the origin and the connections to it. Only Origin is required. For every
@@ -68,6 +70,9 @@ type Config struct {
 	// and its status: 0 if there was none, StatusClientGone if the client did not wait for it. It
 	// must not block. Nil measures nothing.
 	OnAnswer func(status int, took time.Duration)
+
+	// Meter measures the requests of sessions. Nil: nothing is measured.
+	Meter *signals.Meter
 
 	// Around wraps the transport of the requests to the origin. It may change their headers,
 	// because each request is a copy. Nil: none.

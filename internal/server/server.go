@@ -249,6 +249,7 @@ type gate struct {
 	ended     *endings
 	origin    *originCounts
 	state     *originState
+	measures  *measures
 	broken    *brokenAnswers
 
 	runs, probes *task // Run of the room and of the proxy

@@ -24,6 +24,9 @@ const (
 	maxText    = 256
 )
 
+// MaxFound is how many bytes Record.Found may have. Chosen: twice what is written.
+const MaxFound = 4 << 10
+
 // AppendBinary appends the record to b as varints. It takes 1–5 KB, independent of the number of
 // visitors inside.
 func (r *Record) AppendBinary(b []byte) ([]byte, error) {
@@ -50,6 +53,9 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	}
 	if len(r.Lanes) > OwnLanes {
 		v = 8
+	}
+	if len(r.Found) > 0 {
+		v = 9
 	}
 	b = codec.AppendUint(b, v, r.Name.Life, r.Name.Epoch, r.Name.Writes)
 	b = appendName(b, r.Host)
@@ -114,6 +120,9 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	}
 	if v > 6 {
 		b = appendLeft(b, r.Left)
+	}
+	if v > 8 {
+		b = codec.AppendText(b, r.Found)
 	}
 	return b, nil
 }
@@ -188,6 +197,9 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 	}
 	if v > 6 {
 		x.Left = d.left()
+	}
+	if v > 8 {
+		x.Found = d.bytes(MaxFound)
 	}
 	if !d.Done() || n == 0 {
 		return fmt.Errorf("%w: damaged", ErrRecord)
