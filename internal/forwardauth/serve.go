@@ -47,7 +47,8 @@ func Serve(
 ) error {
 	return guard.Serve(ctx, l, drain, func(hard context.Context) func(net.Conn) func() {
 		return func(nc net.Conn) func() {
-			c := &conn{Conn: nc, handler: h, trusts: trusts, log: log, soft: ctx, from: nc.RemoteAddr().String()}
+			c := &conn{Conn: nc, handler: h, trusts: trusts, log: log, soft: ctx,
+				from: nc.RemoteAddr().String()}
 			c.base = (&http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, RemoteAddr: c.from}).
 				WithContext(hard)
 			return c.serve

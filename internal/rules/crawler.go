@@ -255,7 +255,9 @@ func unanswered(err error) error {
 // owns reports whether a name is in one of the crawler's domains. evilgooglebot.com is in none.
 func (c *Crawler) owns(name string) bool {
 	name = lower(strings.TrimSuffix(name, "."))
-	return slices.ContainsFunc(c.Domains, func(domain string) bool { return strings.HasSuffix(name, "."+domain) })
+	return slices.ContainsFunc(c.Domains, func(domain string) bool {
+		return strings.HasSuffix(name, "."+domain)
+	})
 }
 
 // A generations is a map of at most 2 × size entries. When the young generation has size entries,

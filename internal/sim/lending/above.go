@@ -46,7 +46,9 @@ func (a *above) put(h *host, x *slot.Sync) {
 
 // round builds a write and answers, as in docs/protocol.md §5.
 func (a *above) round() {
-	a.write(a.desk.Pool().Serving(), false, func(replies []slot.Reply, _ []slot.ClaimReply) { a.tell(replies) })
+	a.write(a.desk.Pool().Serving(), false, func(replies []slot.Reply, _ []slot.ClaimReply) {
+		a.tell(replies)
+	})
 }
 
 // lost does nothing: Anywhere has one host at a time.
