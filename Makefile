@@ -112,16 +112,21 @@ all: setup ## make test, the linters, and what needs the real thing; installs wh
 	@echo
 	@echo 'make all: everything passed'
 
-# Real processes and browsers: they wait more than they work.
-.PHONY: waits
+# Real processes and browsers: they wait more than they work, so that two rows of them run side by side.
+.PHONY: waits waits-kills waits-fronts
 waits:
+	$(MAKE) -j2 -Otarget waits-kills waits-fronts
+
+waits-kills:
 	$(MAKE) real
 	$(MAKE) -j4 -Otarget crowd kills alerts
 	$(MAKE) siege SIEGE=TestSiegeShort
-	$(MAKE) three # alone: nodes that stand still answer nobody
+	$(MAKE) three
+
+waits-fronts:
 	$(MAKE) -j2 -Otarget cloudflare browser
-	$(MAKE) edges
 	$(MAKE) -j2 -Otarget connectors
+	$(MAKE) edges
 
 # Judged by counts and in virtual time: they take what waits leaves of the processors, and no more.
 .PHONY: computes
@@ -176,11 +181,12 @@ length: # what make test cuts short, at full length
 	$(TEST) -count=1 -timeout 40m -run "^($$tests)$$" -skip Walk $$(xargs -n1 dirname <<<"$$long" | sort -u)
 
 .PHONY: budgets
-budgets: # with budgets half as large again; each benchmark a little
+budgets: setup-edges # with budgets half as large again; each benchmark a little
 	$(TEST) -count=1 -timeout 10m -run Fast ./internal/analytics
 	@$(TEST) -count=1 -timeout 10m -run '^$$' -bench . -benchtime 20x $$(grep -rl 'func Benchmark' \
 		--include='*_test.go' . | grep -vE '/(embedded|demo|limiters)/' | xargs -n1 dirname | sort -u)
 	$(TEST) -count=1 -v -timeout 10m -tags bench ./tests/peers -slack 1.5 -pairs 9
+	$(TEST) -count=1 -v -timeout 10m -tags edges -run 'Cost$$' ./tests/edges -envoy '$(ENVOY)' 2>&1 | $(SOME)
 	$(MAKE) limiters SLACK=1.5 LIMITERS=Decisions # the others are in bench
 
 SLACK    ?= 1
@@ -196,8 +202,8 @@ limiters: setup-redis ## limits beside the limiters of others, in one run: 2 min
 ENVOY := $(CURDIR)/bin/edges/envoy/_bin/envoy
 
 .PHONY: edges
-edges: setup-edges ## real nginx, Caddy, HAProxy, Envoy and Apache that ask headgate about each request: 3 min
-	$(TEST) -count=1 -v -timeout 15m -parallel 4 -tags edges -skip TestHalfLoad ./tests/edges -envoy '$(ENVOY)' 2>&1 | $(SOME)
+edges: setup-edges ## real nginx, Caddy, HAProxy, Envoy and Apache that ask headgate about each request: 5 min
+	$(TEST) -count=1 -v -timeout 15m -parallel 4 -tags edges -skip 'HalfLoad|Cost$$' ./tests/edges -envoy '$(ENVOY)' 2>&1 | $(SOME)
 
 .PHONY: edges-traefik
 edges-traefik: setup-traefik ## the same with Traefik, which is built first: 20 min, then 2 min
@@ -322,13 +328,18 @@ alerts: setup-prometheus ## alert rules and dashboard against a real Prometheus:
 	$(TEST) -count=1 -v -timeout 10m -tags alerts ./tests/alerts
 
 .PHONY: browser
-browser: tested setup-browser ## the waiting page in a real Chromium
-	cd tests/browser && HEADGATE='$(TESTED)' node --test --test-concurrency=3
+browser: tested setup-browser setup-edges ## the waiting page in a real Chromium, also behind nginx and Envoy
+	cd tests/browser && HEADGATE='$(TESTED)' ENVOY='$(ENVOY)' node --test --test-concurrency=3
 
 .PHONY: sim
 sim: ## headgate beside eight models of what others do, and a page with plots: bin/report.html
 	$(GO) build -o bin/headgate-strategies ./examples/strategies
 	bin/headgate-strategies --html bin/report.html $(ARGS)
+
+.PHONY: auto
+auto: ## the limit that finds itself beside AIMD, Gradient2, Envoy's gradient: bin/auto.html, 2 min
+	$(GO) build -o bin/headgate-strategies ./examples/strategies
+	bin/headgate-strategies auto bin/auto.html
 
 .PHONY: hunt
 hunt: build ## look for a world in which a promise breaks: HUNT cases (default 3000, 15 min)
@@ -363,7 +374,7 @@ bench: setup-edges ## the budgets, and all benchmarks ten times, summed up by be
 	$(TEST) -count=1 -v -timeout 10m -tags bench ./tests/peers
 	$(MAKE) limiters
 	$(TEST) -count=1 -v -timeout 20m -tags bench ./tests/queues
-	$(TEST) -count=1 -v -timeout 10m -tags edges -run TestHalfLoad ./tests/edges 2>&1 | $(SOME)
+	$(TEST) -count=1 -v -timeout 10m -tags edges -run 'HalfLoad|Cost$$' ./tests/edges -envoy '$(ENVOY)' 2>&1 | $(SOME)
 	$(TEST) -count=1 -v -tags bench -run Speed ./examples/strategies/baseline 2>&1 | $(SOME)
 	$(TEST) -run '^$$' -bench . -benchmem -count 10 -timeout 60m ./... | tee bin/bench.txt
 	$(TOOL) benchstat bin/bench.txt
@@ -448,6 +459,7 @@ setup-edges:
 	missing=(); \
 	for program in nginx haproxy caddy; do command -v $$program >/dev/null || missing+=($$program); done; \
 	command -v apache2 >/dev/null || missing+=(apache2-bin); \
+	command -v h2load >/dev/null || missing+=(nghttp2-client); \
 	[ -e /usr/share/lua/5.3/socket.lua ] || missing+=(lua-socket); \
 	python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip); \
 	if [ $${#missing[@]} -gt 0 ]; then \

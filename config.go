@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/ticket"
 	"github.com/headgate/headgate/internal/wire"
+	"github.com/headgate/headgate/status"
 )
 
 // RoomConfig configures a waiting room. The zero value of a field is a working default, except that
@@ -35,11 +36,12 @@ type RoomConfig struct {
 	CookieDomain        string        // the cookie's domain; "" is the request's host
 	FailOpenAfter       time.Duration // all pass after this time without a counter; 0: never
 
-	TotalActiveUsers  int64         // maximum inside at once; exact
-	NewUsersPerMinute int64         // maximum in every 60 s; exact
-	SessionDuration   time.Duration // after the last byte of an answer; default 5 m
-	FixedSession      bool          // the session ends SessionDuration after it began
-	HardEnd           time.Duration // maximum length of a session; 0: unlimited
+	TotalActiveUsers  int64            // maximum inside at once; exact
+	NewUsersPerMinute int64            // maximum in every 60 s; exact
+	Auto              status.AutoLimit // finds these limits, in headgate run; zero: they stay as they are
+	SessionDuration   time.Duration    // after the last byte of an answer; default 5 m
+	FixedSession      bool             // the session ends SessionDuration after it began
+	HardEnd           time.Duration    // maximum length of a session; 0: unlimited
 
 	Method    Method    // default MethodFIFO
 	QueueAll  bool      // all newcomers have to wait
@@ -178,7 +180,7 @@ func (c *RoomConfig) settings() counter.Settings {
 			MaxWaiting: c.MaxWaiting, PollMin: c.PollMin, PollMax: c.PollMax,
 			CallHold: c.CallHold, Hold: max(c.Hold, c.HoldPhone),
 		},
-		Lanes: c.lanes(),
+		Lanes: c.lanes(), Auto: c.Auto,
 	}
 }
 

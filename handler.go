@@ -112,6 +112,7 @@ func (q *visitRequest) refuses() bool {
 	return true
 }
 
+// serve answers a request. What needs no cookie and no counter comes first: it works without a record.
 func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler, by way) {
 	q := &visitRequest{f: r.face.Load(), w: w, r: req, next: next, came: r.boot(), way: by}
 	q.peek = req.Header.Get(PollHeader) != ""
@@ -255,7 +256,8 @@ func (r *Room) servePass(q *visitRequest) {
 		r.serveNewcomer(q)
 		return
 	}
-	if known, gone := q.worker.visits.Peek(id); q.peek && !gone && max(known, end) > hi &&
+	known, gone := q.worker.visits.Peek(id)
+	if q.peek && !gone && max(known, end) > hi &&
 		q.worker.visits.Allows(q.from(&sessions.Session{ID: id})) {
 		r.wait(q, &counter.PlaceInfo{}, StateCalled) // a poll keeps nobody inside
 		return
@@ -286,7 +288,7 @@ func (r *Room) servePass(q *visitRequest) {
 	switch {
 	case how == sessions.Beyond:
 		r.serveShared(q, id, end)
-	case how == sessions.Over && trial && q.f.cfg.restOf(&q.tok, hi) > 0 && !r.isAbroad(q):
+	case how == sessions.Over && trial && !gone && q.f.cfg.restOf(&q.tok, hi) > 0 && !r.isAbroad(q):
 		r.roam(q, 0) // its slot went to a waiting visitor; this one is next
 	case how == sessions.Over:
 		r.serveNewcomer(q)
@@ -681,7 +683,7 @@ func (r *Room) finish(a *answer) {
 	case left && a.tok.Kind != 0:
 		r.leftHere(a.req.Context(), a.worker, a.tok, from)
 	case left: // no visitor has a pass of it
-		a.worker.leave(a.id, from, false)
+		a.worker.leave(a.id, from, false, false)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/exclude"
 	"github.com/headgate/headgate/internal/histogram"
 	"github.com/headgate/headgate/internal/route"
+	"github.com/headgate/headgate/internal/sessions"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/ticket"
 	"github.com/headgate/headgate/internal/wire"
@@ -34,6 +35,7 @@ type roomCounter interface {
 	Hold(yes bool)
 	SetPlan(ctx context.Context, p counter.Plan) error
 	Reconfigure(ctx context.Context, s counter.Settings) error
+	sender
 	Damaged() error
 	Run(ctx context.Context) error
 }
@@ -42,6 +44,7 @@ type roomCounter interface {
 // may be used by many goroutines at once.
 type Room struct {
 	durations
+	sender
 	boot    func() time.Duration
 	keys    *atomic.Pointer[ticket.Ring]
 	counter roomCounter
@@ -56,6 +59,7 @@ type Room struct {
 	counts  counts
 	flights exclude.Flights // requests that pass by
 	lets    wire.Second[bool]
+	leases  *sessions.Leases
 	bufs    sync.Pool // *bytes.Buffer
 	ran     atomic.Bool
 	telling background
@@ -173,7 +177,7 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 		cfg.Engine.release(cfg.Name)
 		return nil, err
 	}
-	r.worker.lender = r.counter
+	r.worker.lender, r.sender = r.counter, r.counter
 	r.durations = durations{
 		Waited: &histogram.Histogram{}, Inside: &r.worker.visits.Inside, Silent: &r.worker.visits.Silent,
 	}
@@ -183,6 +187,10 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 		}
 	}
 	r.openAbroad(cfg, ccfg)
+	r.leases = sessions.NewLeases(cfg.Boot)
+	for _, w := range r.workers() {
+		w.visits.Ended = func(id slot.SessionID) { r.leases.End(w.sessionName(id)) }
+	}
 	l := &live{damaged: r.counter.Damaged() != nil}
 	l.set(&cfg)
 	r.live.Store(l)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -104,12 +103,15 @@ var (
 	ErrNotEnded = errors.New("the session may go on at another node")
 )
 
-// sessionInFlight is the answer of a node where the session ends with the last byte of its requests.
-const sessionInFlight = "in flight"
+// Answers of a node to the end of a session: it ends there with its last byte, or a lease is left.
+const (
+	sessionInFlight = "in flight"
+	sessionLeased   = "leased"
+)
 
 // EndSession ends the session of a Pass, as the origin's revoke does. Its slot is free once no
-// request of it is in flight at any node. Its next request is a newcomer's. ended is false if the
-// session was already over.
+// request of it is in flight and no lease left at any node. Its next request is a newcomer's. ended
+// is false if the session was already over.
 func (r *Room) EndSession(ctx context.Context, pass string) (ended bool, err error) {
 	q := &visitRequest{f: r.face.Load(), has: true}
 	if r.keys.Load().Open(&q.tok, r.passName(), pass) != nil || q.tok.ID == 0 {
@@ -123,7 +125,7 @@ func (r *Room) EndSession(ctx context.Context, pass string) (ended bool, err err
 	if _, gone := q.worker.visits.Peek(id); gone || known && life != q.tok.Life {
 		return false, nil
 	}
-	inFlight, err := r.endElsewhere(ctx, &q.tok) // first, so that a caller who gets an error may try again
+	inFlight, leased, err := r.endElsewhere(ctx, &q.tok) // first, so that the caller may try again
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", ErrNotEnded, err)
 	}
@@ -132,7 +134,7 @@ func (r *Room) EndSession(ctx context.Context, pass string) (ended bool, err err
 		from = 0
 	}
 	if left && !inFlight { // otherwise it ends with the last byte
-		q.worker.leave(id, from, true)
+		q.worker.leave(id, from, true, leased || r.leases.AreHeld())
 	}
 	return true, nil
 }
@@ -143,11 +145,11 @@ func (r *Room) EndSession(ctx context.Context, pass string) (ended bool, err err
 func (r *Room) leftHere(ctx context.Context, w *worker, tok ticket.Token, from slot.Time) {
 	tok.End = max(tok.End, int64(from))
 	r.telling.run(context.WithoutCancel(ctx), func(ctx context.Context) {
-		inFlight, err := r.endElsewhere(ctx, &tok)
+		inFlight, leased, err := r.endElsewhere(ctx, &tok)
 		if err != nil {
 			r.face.Load().cfg.Log.Warn("a session was ended, and its slot is not free yet", "error", err)
 		} else if !inFlight {
-			w.leave(slot.SessionID(tok.ID), from, true)
+			w.leave(slot.SessionID(tok.ID), from, true, leased || r.leases.AreHeld())
 		}
 	})
 }
@@ -185,15 +187,18 @@ func (r *Room) sessionName(node string) string {
 }
 
 // endElsewhere ends a session at all other nodes. It reports whether one of them has requests of it
-// in flight: then the session ends there.
-func (r *Room) endElsewhere(ctx context.Context, tok *ticket.Token) (inFlight bool, err error) {
-	engine := r.Config().Engine
-	if engine.members == nil {
-		return false, nil
+// in flight: then the session ends there. leased: one has given a lease, or one that died may have.
+func (r *Room) endElsewhere(ctx context.Context, tok *ticket.Token) (inFlight, leased bool, err error) {
+	members := r.Config().Engine.members
+	if members == nil {
+		return false, false, nil
 	}
 	pass := r.keys.Load().Seal(nil, r.passName(), tok)
-	answers, err := engine.members.RequestAll(ctx, r.sessionName, pass)
-	return slices.ContainsFunc(answers, func(a []byte) bool { return string(a) == sessionInFlight }), err
+	answers, err := members.RequestAll(ctx, r.sessionName, pass)
+	for _, a := range answers {
+		inFlight, leased = inFlight || string(a) == sessionInFlight, leased || string(a) == sessionLeased
+	}
+	return inFlight, leased || r.leases.HasBegun() && members.Heard(2*sessions.Lease) > len(answers), err
 }
 
 // answerSession ends a session as far as this node knows it. If requests of it are in flight here, it
@@ -208,8 +213,18 @@ func (r *Room) answerSession(_ context.Context, pass []byte) []byte {
 			return []byte(sessionInFlight)
 		}
 	}
+	if r.leases.AreHeld() {
+		return []byte(sessionLeased)
+	}
 	return []byte("ended")
 }
+
+// BeginLease holds the slots of sessions that end early for a while: others may let their visitors in.
+func (r *Room) BeginLease() { r.leases.Begin() }
+
+// RenewLease is BeginLease, if there ever was a lease, for those who forget the sessions ended. If ok
+// is false, others may have ended too, and there is no lease.
+func (r *Room) RenewLease() (ended []string, ok bool) { return r.leases.Renew() }
 
 // serveLeave gives up the place of a waiting visitor. A form of the waiting page posts to it. It
 // answers with a page of its own that can be reloaded without harm.

@@ -11,6 +11,7 @@ import (
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/histogram"
 	"github.com/headgate/headgate/internal/sessions"
+	"github.com/headgate/headgate/internal/signals"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/ticket"
 	"github.com/headgate/headgate/status"
@@ -29,12 +30,13 @@ type counts struct {
 func (r *Room) Status() status.Room {
 	s := r.counter.State(r.worker.opened())
 	l, cfg := r.live.Load(), &r.face.Load().cfg
+	limits := s.InForce(cfg.TotalActiveUsers, cfg.NewUsersPerMinute)
 	st := status.Room{
 		OneAddress: r.face.Load().joins.Lone(r.boot()), Provisional: s.Provisional,
 		Name: cfg.Name, Host: cfg.Host, Path: cfg.Path, Status: "not_queueing",
 		ActiveUsers: s.Active, WaitingUsers: s.Waiting,
 		Called: s.Called, NewUsersLastMinute: s.New,
-		TotalActiveUsers: cfg.TotalActiveUsers, NewUsersPerMinute: cfg.NewUsersPerMinute,
+		TotalActiveUsers: limits.Active, NewUsersPerMinute: limits.New, Auto: s.Auto,
 		SessionDuration: cfg.SessionDuration.String(), QueueAll: l.queueAll,
 		Closed: l.closed, Message: l.message, Method: string(cfg.Method),
 		Record: status.Record{
@@ -82,6 +84,9 @@ func (r *Room) Status() status.Room {
 
 // durations is what internal/analytics needs of a Room.
 type durations = histogram.Durations
+
+// sender is what headgate run needs of a Room.
+type sender = signals.Sender
 
 // returns counts a visitor whose place or pass is over and who gets another place.
 func (r *Room) returns(q *visitRequest) {

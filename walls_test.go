@@ -150,6 +150,42 @@ func TestSlowBodiesHoldNoSlots(t *testing.T) {
 	}
 }
 
+// A visitor whose session has ended early joins the end of the line, also with the pass of its
+// probation. It was taken for one whose slot went to a waiting visitor, and came in before the line.
+func TestAnEndedProbationIsNotFirst(t *testing.T) {
+	for _, fixed := range []bool{false, true} {
+		bubble(t, fmt.Sprint("fixed ", fixed), func(t *testing.T) {
+			g := openGate(t, RoomConfig{TotalActiveUsers: 2, NewUsersPerMinute: 600,
+				SessionDuration: time.Minute, FixedSession: fixed})
+			ended, other, line := g.ghost(), g.visitor(), []*visitor{g.visitor(), g.visitor()}
+			if !ended.in() || !other.in() || line[0].in() || line[1].in() {
+				t.Fatal("not exactly two are inside")
+			}
+			line[0].poll()
+			line[1].poll()
+			first := ended.cookie
+			ended.revoked()
+			if !line[0].until(5*time.Second) || !line[0].in() {
+				t.Fatal("the slot of the ended session is not the next visitor's")
+			}
+			if ended.cookie = first; ended.in() {
+				t.Fatal("three inside of two")
+			}
+			other.revoked()
+			for range 20 {
+				time.Sleep(500 * time.Millisecond)
+				if ended.cookie = first; ended.in() {
+					t.Fatal("it came in before the line")
+				}
+				if line[1].poll().State == StateCalled && line[1].in() {
+					return
+				}
+			}
+			t.Error("the line does not move")
+		})
+	}
+}
+
 // A visitor who reads the first page for longer than the probation gets the next free slot, before
 // the line, if others have waited for the slot; but only once.
 func TestAReaderIsFirstWhenBack(t *testing.T) {

@@ -366,15 +366,26 @@ func (w *worker) note(it slot.Item) {
 }
 
 // leave reports with the next Sync, which is sent at once, that a session is over whose slot ends
-// at from. passed says that a visitor may have a pass of it.
-func (w *worker) leave(id slot.SessionID, from slot.Time, passed bool) {
-	lo, _, _, _ := w.clock.Bounds()
+// at from. passed says that a visitor may have a pass of it. With leased, the slot is held for a lease.
+func (w *worker) leave(id slot.SessionID, from slot.Time, passed, leased bool) {
+	lo, hi, _, known := w.clock.Bounds()
 	it := slot.Item{Op: slot.Leave, ID: id, From: from, At: lo}
+	if leased {
+		it.Use = hi.Add(w.par.Drift.Up(sessions.Lease))
+		if !known {
+			it.Use = slot.Never
+		}
+	}
 	if !passed {
 		it.Hard = -1
 	}
 	w.note(it)
 	w.kick()
+}
+
+func (w *worker) sessionName(id slot.SessionID) string {
+	_, _, life, _ := w.clock.Bounds()
+	return (&ticket.Token{Life: life, ID: uint64(id)}).SessionName()
 }
 
 // learnTime waits for the counter's time, or for the time of t's host if that is later. It waits

@@ -123,6 +123,8 @@ type reporter struct {
 	look func(*nats.Conn) error // checks the connection; nil: any server will do
 }
 
+// options log what happens to a connection. Repeated errors are logged seldom: a client tries again
+// several times a second.
 func (r reporter) options() []nats.Option {
 	said := &seldom.Lines{}
 	connected := func(c *nats.Conn) {

@@ -214,6 +214,8 @@ func (s *Server) waitConnected(ctx context.Context) error {
 	return nil
 }
 
+// start starts an engine and waits until it is ready. SyncAlways makes an acknowledgment mean that
+// the record is on the disk.
 func (s *Server) start(ctx context.Context) (*server.Server, error) {
 	if err := os.MkdirAll(s.cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("engine folder: %w", err)

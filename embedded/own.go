@@ -43,6 +43,7 @@ func ConnectExternal(ctx context.Context, o External) (*nats.Conn, error) {
 	return connect(ctx, o.URLs, options)
 }
 
+// options returns how to sign in and how to reach the servers.
 func (o *External) options() ([]nats.Option, error) {
 	told := reporter{who: "NATS", log: o.Log, look: o.Look}
 	options := append(told.options(), steady(o.Name)...)

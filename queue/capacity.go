@@ -131,6 +131,8 @@ func (c *Capacity) take(
 	for i := range uses {
 		u, part := &uses[i], false
 		if u.Reserved != "" {
+			// What is reserved for a use comes first. The common part of the limit serves when the
+			// reserved one is used up.
 			if part, err = c.reserves(u); part {
 				no, err = c.hold(ctx, &t, m, ledgerKey{u.Limit, limit.ReservedKey(u.Reserved)}, &ld)
 			}

@@ -57,6 +57,7 @@ func (j *Job) check(now time.Time) error {
 		return bad("the key is %d bytes, and %d are the most", len(j.Key), MaxKey)
 	case len(j.Tenant) > MaxTenant:
 		return bad("the tenant is %d bytes, and %d are the most", len(j.Tenant), MaxTenant)
+	// The key is sent to the target as a header.
 	case !printable(j.Key):
 		return bad("the key has characters that no header may have, such as the end of a line")
 	case j.Priority < 0 || j.Priority > MaxPriority:

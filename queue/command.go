@@ -159,6 +159,7 @@ func (h *host) serve() (silence func(), err error) {
 	})
 }
 
+// do runs a command at the host.
 func (h *host) do(ctx context.Context, c *command) (r result, err error) {
 	switch c.Op {
 	case opStatus:
@@ -196,6 +197,8 @@ func (h *host) control(ctx context.Context, change func()) error {
 	})
 }
 
+// purge drops all waiting jobs. The note names the last chunk of now, so that what is put later
+// stays.
 func (h *host) purge(ctx context.Context) (count int, err error) {
 	err = h.sayNow(ctx, func() []note {
 		upTo := h.purged
@@ -250,6 +253,8 @@ func (h *host) purgeDead(ctx context.Context, which []ref) (count int, err error
 	return count, err
 }
 
+// redrive gives dead jobs new attempts. A note makes that durable: without it the jobs would be
+// dead again at the next host.
 func (h *host) redrive(ctx context.Context, ids []string) (int, error) {
 	which := h.deadRefs(ids)
 	d := &dispatcher{host: h}

@@ -97,6 +97,8 @@ func (x *index) lastDead(after *death, count int) (list []death) {
 	return list
 }
 
+// listDead returns a page of dead jobs, the latest death first, with what the log of jobs has of
+// them.
 func (h *host) listDead(ctx context.Context, after string, count int) (r result, err error) {
 	place, err := parseDeath(after)
 	if err != nil {

@@ -33,6 +33,8 @@ type flight struct {
 	taken taken
 }
 
+// run delivers jobs until ctx ends. A job is chosen only when a place is free: no job waits in a
+// channel while one of higher priority arrives.
 func (d *dispatcher) run(ctx context.Context, begun bool) error {
 	d.adopt(ctx)
 	if begun { // jobs of another host may still count

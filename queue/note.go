@@ -87,6 +87,7 @@ const (
 
 var errNotes = errors.New("not notes of a queue, or damaged ones")
 
+// appendNote appends one note. The kind says which fields follow.
 func appendNote(b []byte, n *note) []byte {
 	b = append(b, n.kind)
 	switch n.kind {
@@ -96,6 +97,8 @@ func appendNote(b []byte, n *note) []byte {
 		b = codec.AppendUint(b, n.ref.chunk(), uint64(len(n.done)))
 		last := 0
 		for _, i := range n.done {
+			// Numbers are sorted: the distances to the one before are small, and take one byte
+			// each.
 			b = codec.AppendUint(b, uint64(i-last))
 			last = i
 		}
@@ -180,6 +183,7 @@ func parseNotes(b []byte) (all []note, err error) {
 			}
 		case notePurge:
 			n.ref = refOf(r.UpTo(math.MaxUint64>>refBits), 0)
+		// These have no content.
 		case noteBeat, noteEnd:
 		default:
 			return nil, errNotes

@@ -118,6 +118,7 @@ type Queue struct {
 
 var queueName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
+// check fills in defaults and returns all faults at once.
 func (c *Config) check() error {
 	var all []error
 	bad := func(format string, v ...any) { all = append(all, fmt.Errorf(format, v...)) }
@@ -133,6 +134,7 @@ func (c *Config) check() error {
 	if c.Boot == nil {
 		c.Boot = boot.Now
 	}
+	// A queue in one process is always first in rank.
 	if c.HostRank == nil {
 		c.HostRank = func(string) (int, bool) { return 0, true }
 	}

@@ -16,12 +16,15 @@ func newReplay() *replay {
 	return &replay{done: map[uint64]map[int]bool{}, tries: map[ref]note{}, dead: map[ref]note{}}
 }
 
+// note adds a note, in the order of the log.
 func (p *replay) note(n *note) {
 	p.newest = max(p.newest, n.ref.chunk())
 	switch n.kind {
 	case noteBegin:
 		p.begun = true
 	case noteDone:
+		// A finished job wins over every other note: the same outcome may be noted by two hosts, in
+		// any order.
 		set := p.done[n.ref.chunk()]
 		if set == nil {
 			set = map[int]bool{}
@@ -46,6 +49,8 @@ func (p *replay) note(n *note) {
 		p.paused, p.asked = n.paused, n.asked
 	case notePurge:
 		p.purged = max(p.purged, n.ref.chunk())
+		// A purge drops waiting jobs, those that wait for another attempt included. Dead jobs stay:
+		// they have a command of their own.
 		for r := range p.tries {
 			if r.chunk() <= p.purged {
 				delete(p.tries, r)

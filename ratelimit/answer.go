@@ -40,6 +40,7 @@ func SetHeaders(h http.Header, style HeaderStyle, vs []Result) {
 	setRetryAfter(h, vs)
 }
 
+// setStyle sets the headers of one style, for the limit that rejects first.
 func setStyle(h http.Header, style HeaderStyle, vs []Result) {
 	t := tightest(vs)
 	if t == nil {

@@ -31,6 +31,7 @@ type Room struct {
 	Draw           *Draw   `json:"draw,omitempty"`
 	Hosted         bool    `json:"hosted"` // this process hosts the room
 	Bound          Bound   `json:"bound"`  // above a lowered limit until that is in force
+	Auto           *Auto   `json:"auto,omitempty"`
 	Shadow         bool    `json:"shadow"`
 	OriginUp       bool    `json:"origin_up"`
 	CallsPerSecond float64 `json:"calls_per_second"`
@@ -125,6 +126,35 @@ type Bound struct {
 	New    int64 `json:"new_users_per_minute"`
 }
 
+// An AutoLimit finds the limits of a room by what its origin answers. The zero AutoLimit does not.
+type AutoLimit struct {
+	Mode     string // on, shadow or frozen; "" is off
+	Min, Max int64  // of users at once
+	Start    int64  // of users at once while nothing is learned, and in shadow
+	MaxNew   int64  // of new users per minute, which is found too; 0: it is not
+
+	TargetP95    time.Duration // 0: learned
+	TargetErrors float64       // share of the requests that may fail; 0: 0.01
+}
+
+// Auto is what headgate has found about the limits of a room with `auto`. In a room that several data
+// centers share, their home finds it.
+type Auto struct {
+	Mode string `json:"mode"` // on, shadow, frozen
+	// Active and New are the limits that were found. They are in force in the mode on.
+	Active int64 `json:"total_active_users"`
+	New    int64 `json:"new_users_per_minute"`
+	// Knee is how many requests a second the origin answers within its target; 0: not known yet.
+	Knee    float64 `json:"knee_requests_per_second"`
+	P95     float64 `json:"p95_of_target"` // latency as a share of its target; -1: no signal
+	Load    float64 `json:"load"`          // as reported: 1 is full; -1: no report
+	Signal  string  `json:"signal"`        // what decided
+	Reason  string  `json:"reason"`
+	Held    bool    `json:"held"`              // the limits do not follow the signals, for that reason
+	Senders int     `json:"senders"`           // nodes or data centers whose signals arrive
+	Trouble string  `json:"trouble,omitempty"` // why a load that was asked for is not known
+}
+
 // Lane is the state of a lane, for operators.
 type Lane struct {
 	Name    string `json:"name"`
@@ -191,10 +221,12 @@ type Datacenter struct {
 // AnywhereTotals is the state of Anywhere.
 type AnywhereTotals struct {
 	Limit    int64 `json:"limit"` // of the first limit
+	New      int64 `json:"new_users_per_minute"`
 	Free     int64 `json:"free"`
 	Presumed int64 `json:"presumed"` // lent to counters that do not answer
 	Lent     int64 `json:"lent"`     // lent to all counters, including what is presumed
 	Bound    int64 `json:"bound"`    // upper limit of Lent, at the same moment
+	Auto     *Auto `json:"auto,omitempty"`
 }
 
 // Ticket is the state of a ticket, for operators.

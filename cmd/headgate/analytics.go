@@ -79,10 +79,7 @@ func analyticsCommand(ctx context.Context, args []string, stdout, stderr io.Writ
 		q.Set(f.kind().String(), words[0])
 		err = o.analyticsTable(ctx, stdout, f.kind(), q)
 	}
-	if err != nil {
-		return err
-	}
-	return nil
+	return err
 }
 
 func (f *analyticsFlags) kind() analytics.Kind {

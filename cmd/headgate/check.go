@@ -56,13 +56,41 @@ type verdict struct {
 }
 
 type roomSummary struct {
-	Name              string `json:"name"`
-	Host              string `json:"host"`
-	Path              string `json:"path"`
-	Origin            string `json:"origin"`
-	TotalActiveUsers  int64  `json:"total_active_users"`
-	NewUsersPerMinute int64  `json:"new_users_per_minute"`
-	SessionDuration   string `json:"session_duration"`
+	Name              string       `json:"name"`
+	Host              string       `json:"host"`
+	Path              string       `json:"path"`
+	Origin            string       `json:"origin"`
+	TotalActiveUsers  int64        `json:"total_active_users"`
+	NewUsersPerMinute int64        `json:"new_users_per_minute"`
+	Auto              *autoSummary `json:"auto,omitempty"`
+	SessionDuration   string       `json:"session_duration"`
+}
+
+// An autoSummary says how a room finds its limits.
+type autoSummary struct {
+	Mode         string  `json:"mode"`
+	Min          int64   `json:"min"`
+	Max          int64   `json:"max"`
+	New          bool    `json:"new_users_per_minute"` // found too, up to the number of the room
+	TargetP95    string  `json:"target_p95,omitempty"` // else learned
+	TargetErrors float64 `json:"target_errors,omitempty"`
+	Prometheus   string  `json:"prometheus,omitempty"`
+	Query        string  `json:"query,omitempty"`
+}
+
+func autoOf(r *config.Room) *autoSummary {
+	a := &r.Auto
+	if a.Mode == "" {
+		return nil
+	}
+	s := &autoSummary{Mode: a.Mode, Min: a.Min, Max: a.Max, New: a.New, TargetErrors: a.TargetErrors, Query: a.Query}
+	if a.TargetP95 > 0 {
+		s.TargetP95 = a.TargetP95.String()
+	}
+	if a.Prometheus != nil {
+		s.Prometheus = a.Prometheus.String()
+	}
+	return s
 }
 
 // checkCommand reads a file and prints its faults.
@@ -123,7 +151,7 @@ func judge(file string, cfg *config.Config, secure *tlsSummary, err error) verdi
 		v.Rooms = append(v.Rooms, roomSummary{
 			Name: r.Name, Host: r.Host, Path: r.Path, Origin: r.Origin.String(),
 			TotalActiveUsers: r.TotalActiveUsers, NewUsersPerMinute: r.NewUsersPerMinute,
-			SessionDuration: r.SessionDuration.String(),
+			SessionDuration: r.SessionDuration.String(), Auto: autoOf(r),
 		})
 	}
 	return v
@@ -151,9 +179,8 @@ func printRooms(w io.Writer, file string, cfg *config.Config, secure *tlsSummary
 		if host == "" {
 			host = "any host"
 		}
-		fmt.Fprintf(w, "room %s: %s, path %s -> %s: %d at once, %d new a minute, stay %s%s\n",
-			r.Name, host, r.Path, r.Origin, r.TotalActiveUsers, r.NewUsersPerMinute,
-			r.SessionDuration, standing(r))
+		fmt.Fprintf(w, "room %s: %s, path %s -> %s: %s, stay %s%s\n",
+			r.Name, host, r.Path, r.Origin, r.LimitsText(), r.SessionDuration, standing(r))
 	}
 	for _, q := range queuesOf(cfg) {
 		fmt.Fprintf(w, "queue %s: %v\n", q.Name, &q)

@@ -118,10 +118,7 @@ func limitCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 			"write headgate limit list, limit keys LIMIT, limit key LIMIT KEY, limit set LIMIT KEY=VALUE, "+
 				"limit reset LIMIT KEY, limit create NAME KEY=VALUE or limit remove NAME")
 	}
-	if err != nil {
-		return err
-	}
-	return nil
+	return err
 }
 
 // setLimit changes a limit.
@@ -182,6 +179,7 @@ func (o *operator) listLimits(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
+// listLimitKeys prints the keys of a limit, page after page.
 func (o *operator) listLimitKeys(ctx context.Context, w io.Writer, limit string) error {
 	for after := ""; ; {
 		var got struct {
@@ -206,6 +204,7 @@ func (o *operator) listLimitKeys(ctx context.Context, w io.Writer, limit string)
 	}
 }
 
+// explainLimitKey prints whether a call with this key would pass, and when.
 func (o *operator) explainLimitKey(ctx context.Context, w io.Writer, limit, key, cost string) error {
 	var got struct {
 		Allowed   bool       `json:"allowed"`

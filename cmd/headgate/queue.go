@@ -128,10 +128,7 @@ func queueCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		return usageFault("queue: what is to be done?",
 			"write headgate queue status, queue put QUEUE FILE, queue pause QUEUE, or see headgate help queue")
 	}
-	if err != nil {
-		return err
-	}
-	return nil
+	return err
 }
 
 func queuePath(name string) string { return "/v1/queues/" + url.PathEscape(name) }

@@ -41,6 +41,7 @@ func reloadCommand(ctx context.Context, args []string, stdout, stderr io.Writer)
 	return nil
 }
 
+// reloaded returns what a reload has changed, as text.
 func reloaded(got *api.ReloadResult) string {
 	var b strings.Builder
 	for _, part := range []struct {

@@ -84,8 +84,8 @@ func serve(ctx context.Context, cfg *config.Config, stdout, stderr io.Writer) er
 	}
 	for i := range cfg.Rooms {
 		r := &cfg.Rooms[i]
-		fmt.Fprintf(stdout, "room      %s%s -> %s  %d at once, %d new a minute, sessions of %v\n",
-			r.Host, r.Path, r.Origin, r.TotalActiveUsers, r.NewUsersPerMinute, r.SessionDuration)
+		fmt.Fprintf(stdout, "room      %s%s -> %s  %s, sessions of %v\n",
+			r.Host, r.Path, r.Origin, r.LimitsText(), r.SessionDuration)
 	}
 	reloads, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup

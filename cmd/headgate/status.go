@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/status"
 )
 
@@ -141,7 +142,7 @@ func table(rooms []status.Room) string {
 			of(s.NewUsersLastMinute, s.NewUsersPerMinute), origin)
 	}
 	for i := range rooms {
-		b.WriteString(lanes(&rooms[i]) + troubles(&rooms[i]))
+		b.WriteString(lanes(&rooms[i]) + found(&rooms[i]) + troubles(&rooms[i]))
 	}
 	return b.String()
 }
@@ -158,6 +159,26 @@ func lanes(s *status.Room) string {
 			cut(s.Name, 18), x.Name, count(x.Waiting), x.Share, gone)
 	}
 	return b.String()
+}
+
+// found formats what was found about the limits of a room.
+func found(s *status.Room) string {
+	a := s.Auto
+	if a == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%s: limit %s", cut(s.Name, 18), a.Mode)
+	if a.Mode != config.AutoOn {
+		text += fmt.Sprintf(", found %s", count(a.Active))
+	}
+	if a.Knee > 0 {
+		text += fmt.Sprintf(", the origin answers %.0f requests a second within its target", a.Knee)
+	}
+	text += "; " + a.Reason
+	if a.Trouble != "" {
+		text += "; " + a.Trouble
+	}
+	return text + "\n"
 }
 
 // troubles returns the faults of a room's record that an operator must know, one per line.

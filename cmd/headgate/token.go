@@ -30,9 +30,10 @@ user.
   headgate token create --scope write:shop --expires 90d --name deploy
 
   --scope SCOPE   read; put, to put jobs into queues; pass, to complete and
-                  abandon sessions; or write, which includes all. For only
-                  the room and the queue of one name: read:NAME, put:NAME,
-                  pass:NAME or write:NAME. For only the rooms of one zone:
+                  abandon sessions; load, to report how the origin answers;
+                  or write, which includes all. For only the room and the
+                  queue of one name: read:NAME, put:NAME, pass:NAME,
+                  load:NAME or write:NAME. For only the rooms of one zone:
                   read:zone/NAME or write:zone/NAME. Separate several by
                   commas
   --name TEXT     its purpose, shown in lists and in the audit log
@@ -93,6 +94,7 @@ func folderFlags(flags *flag.FlagSet, args []string) (dir string, words []string
 	return cmp.Or(*data, "./headgate-data"), words, nil
 }
 
+// create makes a token and prints it once: only its hash is stored.
 func (c *tokenFlags) create(dir string, stdout, stderr io.Writer) error {
 	const longest = 64
 	scopes, err := api.ParseScopes(c.scope)

@@ -56,10 +56,7 @@ func webhookCommand(ctx context.Context, args []string, stdout, stderr io.Writer
 		return usageFault("webhook: what is to be done?",
 			"write headgate webhook list, webhook test WEBHOOK, or see headgate help webhook")
 	}
-	if err != nil {
-		return err
-	}
-	return nil
+	return err
 }
 
 func (o *operator) webhooks(ctx context.Context) ([]api.Webhook, error) {

@@ -18,7 +18,7 @@ const leastUse = 0.995
 var quick = []string{"burst-after-idle", "hot-worker", "hot-site", "come-and-go", "gentle-rise"}
 
 // On every scenario without faults headgate is never over, makes nobody wait while slots are free and
-// due, keeps the order, and is nearly as good as a counter that knows everything at once.
+// due, keeps the order, tells steady times, and is nearly as good as a counter that knows everything at once.
 func TestHeadgateOnEveryScenario(t *testing.T) {
 	for _, s := range slices.Concat(sim.Scenarios(), baseline.Scenarios()) {
 		if testing.Short() && !slices.Contains(quick, s.Name) {
@@ -35,6 +35,7 @@ func TestHeadgateOnEveryScenario(t *testing.T) {
 				t.Fatal(err)
 			}
 			judge(t, &s, r)
+			judgeSteady(t, &s, r)
 		})
 	}
 }

@@ -2,10 +2,8 @@ package main
 
 import (
 	"iter"
-	"slices"
 	"testing"
 
-	"github.com/headgate/headgate/examples/strategies/baseline"
 	"github.com/headgate/headgate/internal/sim"
 	"github.com/headgate/headgate/internal/sim/lending"
 )
@@ -24,43 +22,39 @@ const (
 	swingSums       = 0.3
 )
 
-func TestExpectedTimesAreSteady(t *testing.T) {
-	for _, s := range slices.Concat(sim.Scenarios(), baseline.Scenarios()) {
-		if testing.Short() && !slices.Contains(quick, s.Name) {
-			continue
+// judgeSteady holds expected times to these bounds: alone in one data center, and in several, as r has played.
+func judgeSteady(t *testing.T, s *sim.Scenario, r *sim.Result) {
+	t.Helper()
+	one, most := swing(r), mostSwing
+	if len(s.Datacenters) > 1 {
+		alone, err := sim.Run(t.Context(), inOne(s), lending.Strategy(), sim.Options{Seed: 1})
+		if err != nil {
+			t.Fatal(err)
 		}
-		t.Run(s.Name, func(t *testing.T) {
-			t.Parallel()
-			one, most := swing(t, inOne(&s)), mostSwing
-			if s.Name == "everyone-at-once" {
-				most = mostSwingCrowd
-			}
-			t.Logf("moved by %.2f of the wait in one data center", one)
-			if one > most {
-				t.Errorf("the told instant moved by %.2f of the wait, want %.2f at most", one, most)
-			}
-			if len(s.Datacenters) == 1 {
-				return
-			}
-			several := swing(t, &s)
-			if most = swingSums + swingOthers*one; s.Name == "everyone-at-once" {
-				most = mostSwingCrowds
-			}
-			t.Logf("moved by %.2f of the wait in several", several)
-			if several > most {
-				t.Errorf("the told instant moved by %.2f of the wait, want %.2f at most", several, most)
-			}
-		})
+		one = swing(alone)
+	}
+	if s.Name == "everyone-at-once" {
+		most = mostSwingCrowd
+	}
+	t.Logf("moved by %.2f of the wait in one data center", one)
+	if one > most {
+		t.Errorf("the told instant moved by %.2f of the wait, want %.2f at most", one, most)
+	}
+	if len(s.Datacenters) == 1 {
+		return
+	}
+	several := swing(r)
+	if most = swingSums + swingOthers*one; s.Name == "everyone-at-once" {
+		most = mostSwingCrowds
+	}
+	t.Logf("moved by %.2f of the wait in several", several)
+	if several > most {
+		t.Errorf("the told instant moved by %.2f of the wait, want %.2f at most", several, most)
 	}
 }
 
 // swing is by how much of their wait the instant moved at which nine of ten were told to come in.
-func swing(t *testing.T, s *sim.Scenario) float64 {
-	t.Helper()
-	r, err := sim.Run(t.Context(), s, lending.Strategy(), sim.Options{Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+func swing(r *sim.Result) float64 {
 	if r.ExpectSwing == nil {
 		return 0
 	}

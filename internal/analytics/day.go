@@ -68,6 +68,8 @@ func (d *dayReader) close() { d.f.Close() }
 
 func (d *dayReader) damaged(what string) error { return &fileError{d.file, what} }
 
+// index reads the index at the end of the file. A reader needs it first: the columns are found by
+// it.
 func (d *dayReader) index() error {
 	info, err := d.f.Stat()
 	if err != nil {
@@ -92,6 +94,7 @@ func (d *dayReader) index() error {
 	}
 	at := int64(binary.LittleEndian.Uint64(foot))
 	n := int64(binary.LittleEndian.Uint32(foot[8:]))
+	// The foot is checked before it is believed: a wrong length would allocate gigabytes.
 	if at < 0 || n > mostIndex || at+n != size-footSize {
 		return d.damaged("its end is damaged")
 	}
@@ -105,6 +108,8 @@ func (d *dayReader) index() error {
 	return d.parse(newReader(b), at)
 }
 
+// parse reads the index of the columns. Places and sizes are checked against the file before they
+// are used.
 func (d *dayReader) parse(r *reader, end int64) error {
 	d.from, d.step = int64(r.most(1<<50)), int64(r.most(86400))
 	for range r.most(mostIDs) {
@@ -157,6 +162,8 @@ func (d *dayReader) add(g *grid, of Series) error {
 		switch {
 		case p.column == 0:
 			cells = d.times(g, r, s.rows)
+		// The times come first. Without them no other column can be placed, and a column beyond
+		// those of this kind is damaged.
 		case len(cells) != s.rows, p.column > g.tallies && p.column <= roomOf:
 			r.Fail()
 		case p.column > roomOf:
@@ -320,8 +327,10 @@ func (w *dayWriter) number(known []*cell, col int) (any bool) {
 	return any
 }
 
+// histogram writes the histograms of one column to scratch, and reports whether there is any.
 func (w *dayWriter) histogram(known []*cell, i int) (any bool) {
 	w.scratch = w.scratch[:0]
+	// Most buckets are empty in every row. Only those that any row uses are written.
 	var used [histogram.Buckets]bool
 	var rows []*[histogram.Buckets]int64
 	var gaps []int

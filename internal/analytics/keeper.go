@@ -45,7 +45,6 @@ type Recorder struct {
 	log    *minuteLog
 	day    int64 // of log, since the epoch
 	told   time.Time
-	loaded bool
 	closed bool
 }
 
@@ -91,7 +90,6 @@ func (k *Recorder) load() {
 	if err := os.MkdirAll(k.cfg.Dir, 0o700); err != nil {
 		k.complain("analytics are not recorded: cannot create their folder", err)
 	}
-	k.loaded = true
 	k.tidy(dayOf(k.cfg.Wall().Unix()))
 }
 
@@ -213,6 +211,7 @@ func (k *Recorder) flush() {
 		if !f.now.known {
 			continue
 		}
+		// A series without any use takes no space: most limits of most nodes are idle.
 		if r := f.row(s.Kind, k.minute); !r.empty() {
 			rows = append(rows, seriesRow{s, r})
 		}
@@ -223,6 +222,7 @@ func (k *Recorder) flush() {
 			}
 		}
 	}
+	// Even an empty minute begins a day: tidy then takes care of the files of the earlier ones.
 	if day := dayOf(k.minute * 60); day != k.day || k.log == nil {
 		k.closeLog()
 		k.tidy(day)

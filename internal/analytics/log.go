@@ -62,6 +62,8 @@ func openLog(path string) (l *minuteLog, cut int64, err error) {
 	return l, cut, nil
 }
 
+// begin reads an existing log and cuts off what a kill has left at its end. It returns the number
+// of bytes cut off.
 func (l *minuteLog) begin(path string) (cut int64, err error) {
 	b, err := io.ReadAll(l.f)
 	if err != nil {

@@ -58,18 +58,26 @@ func (a *API) admit(c *call, e route) *problem {
 		return nil
 	case strings.HasPrefix(e.path, "/v1/rooms/") && c.who.mayRoom(e.scope, c.room):
 		return nil
+	case e.path == originPath && c.who.mayRoom(scopeLoad, c.room): // reportOrigin knows which is needed
+		return nil
 	case e.scope != scopeRead && !a.refusals.take(c.who.token.ID, time.Now()):
 		return &problem{Status: http.StatusTooManyRequests, Code: "too_many_refusals",
-			Detail: "too many requests that this token does not allow", Hint: a.tokenHint(c, e)}
+			Detail: "too many requests that this token does not allow", Hint: a.tokenHint(c, e.scope)}
 	}
+	return a.missing(c, e.scope)
+}
+
+// missing is the problem of a token without a scope.
+func (a *API) missing(c *call, scope string) *problem {
 	return &problem{Status: http.StatusForbidden, Code: "scope_missing",
 		Detail: "this token does not allow it; the scopes of the token are: " + strings.Join(c.who.token.Scopes, ", "),
-		Hint:   a.tokenHint(c, e)}
+		Hint:   a.tokenHint(c, scope)}
 }
 
 // identify sets the sender of the call.
 func (a *API) identify(c *call, e route) *problem {
 	near := local(c.r)
+	// The dashboard has checked the session; the token behind it may have been revoked since.
 	if hash, ok := c.r.Context().Value(holderKey{}).(string); ok {
 		if c.who.token, ok = a.TokenByHash(hash); !ok {
 			return &problem{Status: http.StatusUnauthorized, Code: "token_unknown",
@@ -78,12 +86,14 @@ func (a *API) identify(c *call, e route) *problem {
 		return nil
 	}
 	sent := tokensOf(c.r)
+	// Whoever may run programs on this machine reads without a token. A token that is sent counts
+	// even then, so that its errors show.
 	if len(sent) == 0 && near && e.scope == scopeRead {
 		c.who.local = true
 		return nil
 	}
 	p := &problem{Status: http.StatusUnauthorized, Code: "token_missing",
-		Detail: "a change needs a token", Hint: a.tokenHint(c, e)}
+		Detail: "a change needs a token", Hint: a.tokenHint(c, e.scope)}
 	if len(sent) == 0 {
 		if e.scope == scopeRead {
 			p.Detail = "reading needs a token from another machine, through a proxy or under a host name"
@@ -110,8 +120,8 @@ func (a *API) identify(c *call, e route) *problem {
 
 // tokenHint explains how to get a token. Only requests from this machine learn the path of the data
 // folder.
-func (a *API) tokenHint(c *call, e route) string {
-	s := "create one on the machine that runs headgate: headgate token create --scope " + e.scope
+func (a *API) tokenHint(c *call, scope string) string {
+	s := "create one on the machine that runs headgate: headgate token create --scope " + scope
 	if c.room != "" && c.r.Pattern != "" && plainWord(c.room) {
 		s += ":" + c.room
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/analytics"
 	"github.com/headgate/headgate/internal/manage"
 	"github.com/headgate/headgate/internal/wire"
+	"github.com/headgate/headgate/queue"
 )
 
 // Bounds of one request. Chosen: a year of days, or a month of minutes, is one answer.
@@ -77,12 +78,7 @@ func (a *API) known(s analytics.Series) bool {
 	case analytics.Limit:
 		return slices.ContainsFunc(a.limitNames(), func(name string) bool { return name == s.Name })
 	}
-	for _, q := range a.cfg.Queues() {
-		if q.Name() == s.Name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(a.cfg.Queues(), func(q *queue.Queue) bool { return q.Name() == s.Name })
 }
 
 func (a *API) limitNames() (all []string) {
@@ -361,6 +357,7 @@ func (q *pastQuery) timesOf(values url.Values, now time.Time) error {
 		}
 		q.Step = int64(d / time.Second)
 	}
+	// Whole steps: the same question a minute later gives the same points, and one more.
 	q.From, q.To = from/q.Step*q.Step, (to+q.Step-1)/q.Step*q.Step
 	if n := (q.To - q.From) / q.Step; n > most {
 		return badParameter("step", "gives "+strconv.FormatInt(n, 10)+" points; the maximum is "+

@@ -41,6 +41,7 @@ import (
 	"github.com/headgate/headgate/internal/analytics"
 	"github.com/headgate/headgate/internal/manage"
 	"github.com/headgate/headgate/internal/pages"
+	"github.com/headgate/headgate/internal/signals"
 	"github.com/headgate/headgate/limit"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/ratelimit"
@@ -75,6 +76,9 @@ type Process interface {
 	EndSession(ctx context.Context, room string, v SessionRequest) (ended bool, err error)
 	// ReportOrigin notes that the origin of a room is up, or down for a time. It returns ErrNoRoom.
 	ReportOrigin(room string, up bool, lasts time.Duration) error
+	// ReportLoad notes what the origin of a room, or who watches it, has measured. It returns ErrNoRoom, or a
+	// RejectedError.
+	ReportLoad(room string, x *signals.Report) error
 	// About describes the process itself.
 	About() About
 }

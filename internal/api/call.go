@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/headgate/headgate/internal/hint"
 )
 
 // A call is one request to the API.
@@ -32,13 +34,7 @@ type call struct {
 }
 
 // clip shortens text that a client can make as long as a header may be.
-func clip(s string) string {
-	const most = 200
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
-}
+func clip(s string) string { return hint.Cut(s, 200) }
 
 // loggedPath removes the key of a limit from a path: it may be an address, or a secret.
 func loggedPath(path string) string {

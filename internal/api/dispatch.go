@@ -42,6 +42,8 @@ func (a *API) dispatch(w http.ResponseWriter, r *http.Request, routes []route) {
 		Detail: "this path does not support this method", Hint: "use " + strings.Join(methods, " or ")})
 }
 
+// answer admits a call, handles it and answers. A change is in the audit log before it is answered,
+// also when it failed.
 func (a *API) answer(c *call, e route) {
 	writes := e.scope == scopeWrite
 	if writes {

@@ -167,6 +167,8 @@ type limitKey struct {
 	take func(string) bool
 }
 
+// limitKeysOf returns the keys of a limit that can change while it is in use, with how to read and
+// write each.
 func limitKeysOf(l *ratelimit.Limit) map[string]limitKey {
 	count := func(n *int64) limitKey {
 		return limitKey{

@@ -281,6 +281,7 @@ type shownStatus struct {
 	Own     status.Room `json:"headgate"`
 }
 
+// roomStatus returns the state of a room in the form of Cloudflare's API.
 func (a *API) roomStatus(c *call, b *manage.Catalog, z manage.Zone) (any, error) {
 	res, err := b.Read(&manage.Query{What: manage.Rooms, Zone: z.Name, Room: c.r.PathValue("room")})
 	if err != nil {

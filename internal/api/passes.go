@@ -7,6 +7,9 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/headgate/headgate/internal/adaptive"
+	"github.com/headgate/headgate/internal/signals"
 )
 
 // jwks handles GET /.headgate/jwks.json: the public keys, for backends that cannot reach the rooms.
@@ -48,22 +51,56 @@ func (a *API) endVisit(c *call, abandoned bool) (any, error) {
 // MostReport is the longest time for which a monitor may report an origin down.
 const MostReport = time.Hour
 
-// reportOrigin handles POST /v1/rooms/{name}/origin: what a monitor knows about the origin.
+const originPath = "/v1/rooms/{name}/origin"
+
+// Bounds of a report of a load.
+const (
+	maxReport  = 256 << 10 // bytes. Chosen: the times of some ten thousand answers
+	maxSeconds = 3600
+	maxLoad    = 1000 // times what is full
+	maxClass   = 64   // bytes of the name of a route
+
+	// LeastLoad stands for a load of 0, because 0 is no load that is known.
+	LeastLoad = 1e-9
+)
+
+// An originReport is the body of a report: whether the origin is up, or how it answers.
+type originReport struct {
+	Up      *bool    `json:"up"`
+	For     *int     `json:"for_seconds"`
+	Load    *float64 `json:"load"`
+	Answers []struct {
+		Route           string
+		Seconds         []float64 // of each answer, also of those that failed
+		Failed, Refused uint64
+	} `json:"answers"`
+}
+
+// reportOrigin handles POST /v1/rooms/{name}/origin: what a monitor or the origin itself knows.
 func (a *API) reportOrigin(c *call) (any, error) {
-	const hint = `send {"up": false, "for_seconds": 60}, and again while it is down; then {"up": true}`
-	body, err := readBody(c, maxPass, hint)
+	const hint = `send {"up": false, "for_seconds": 60}, and again while it is down; then {"up": true}. Or send ` +
+		`{"load": 0.83}, where 1 is full, or {"answers": [{"route": "cart", "seconds": [0.2, 0.4], "failed": 0}]}`
+	body, err := readBody(c, maxReport, hint)
 	if err != nil {
 		return nil, err
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
-	said := struct {
-		Up  *bool
-		For *int `json:"for_seconds"`
-	}{}
+	var said originReport
 	bad := d.Decode(&said) != nil
-	if _, err := d.Token(); bad || !errors.Is(err, io.EOF) || said.Up == nil ||
-		!*said.Up && (said.For == nil || *said.For < 1 || *said.For > int(MostReport/time.Second)) {
+	_, err = d.Token()
+	measured := said.Load != nil || said.Answers != nil
+	if bad || !errors.Is(err, io.EOF) || (said.Up != nil) == measured {
+		return nil, &problem{Status: http.StatusBadRequest, Code: "invalid_body",
+			Detail: "the body must say whether the origin is up, or how it answers", Hint: hint}
+	}
+	if measured {
+		return a.reportLoad(c, &said, hint)
+	}
+	if !c.who.mayRoom(scopePass, c.room) {
+		return nil, a.missing(c, scopePass)
+	}
+	if !*said.Up && (said.For == nil || *said.For < 1 || *said.For > int(MostReport/time.Second)) {
 		return nil, &problem{Status: http.StatusBadRequest, Code: "invalid_body",
 			Detail: "the body must say whether the origin is up, and if not, for 1 to 3600 seconds", Hint: hint}
 	}
@@ -72,4 +109,34 @@ func (a *API) reportOrigin(c *call) (any, error) {
 		lasts = time.Duration(*said.For) * time.Second
 	}
 	return map[string]bool{"up": *said.Up}, a.cfg.Process.ReportOrigin(c.room, *said.Up, lasts)
+}
+
+// reportLoad takes a report of how the origin answers.
+func (a *API) reportLoad(c *call, said *originReport, hint string) (any, error) {
+	if !c.who.mayRoom(scopeLoad, c.room) {
+		return nil, a.missing(c, scopeLoad)
+	}
+	x := &signals.Report{}
+	good := said.For == nil && len(said.Answers) <= adaptive.MaxRoutes
+	if said.Load != nil {
+		good = good && *said.Load >= 0 && *said.Load <= maxLoad
+		x.Load = max(*said.Load, LeastLoad)
+	}
+	for i := range said.Answers {
+		r := &said.Answers[i]
+		n := uint64(len(r.Seconds))
+		good = good && r.Route != "" && len(r.Route) <= maxClass && r.Failed <= n && r.Refused <= n-r.Failed
+		y := adaptive.Route{Class: r.Route, Answered: n, Failed: r.Failed, Refused: r.Refused}
+		for _, s := range r.Seconds {
+			good = good && s >= 0 && s <= maxSeconds
+			y.Latency.Add(time.Duration(s*float64(time.Second)), 1)
+		}
+		x.Routes = append(x.Routes, y)
+	}
+	if !good {
+		return nil, &problem{Status: http.StatusBadRequest, Code: "invalid_body",
+			Detail: "a load is a number from 0 to 1000; an answer takes 0 to 3600 seconds; at most 64 routes have names " +
+				"of at most 64 bytes, and not more answers failed and were refused than there are times", Hint: hint}
+	}
+	return map[string]bool{"taken": true}, a.cfg.Process.ReportLoad(c.room, x)
 }

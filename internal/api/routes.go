@@ -169,7 +169,7 @@ func (a *API) passRoutes() []route {
 	return []route{
 		{"POST", one + "complete", scopePass, false, end(false)},
 		{"POST", one + "abandon", scopePass, false, end(true)},
-		{"POST", "/v1/rooms/{name}/origin", scopePass, false, a.reportOrigin},
+		{"POST", originPath, scopePass, false, a.reportOrigin},
 		{"GET", "/.headgate/jwks.json", "", false, a.jwks},
 	}
 }

@@ -104,6 +104,8 @@ func lockTokens(path string) (*os.File, error) {
 	}
 }
 
+// replaceTokens replaces the file of tokens in one step: a reader sees the old list or the new one,
+// also after a power failure.
 func replaceTokens(dir string, list []Token) error {
 	b, err := json.MarshalIndent(map[string]any{"tokens": list}, "", "  ")
 	if err != nil {

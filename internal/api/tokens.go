@@ -30,6 +30,7 @@ const (
 	scopeWrite = "write"
 	scopePut   = "put"  // puts jobs into queues: not a change, so not in the audit log
 	scopePass  = "pass" // what a site's own backend says; like put, not in the audit log
+	scopeLoad  = "load" // how an origin answers, as its own programs report it; like pass
 )
 
 const (
@@ -77,17 +78,17 @@ func (t *Token) mayAny(scope string) bool {
 	})
 }
 
-// ParseScopes parses read, write:shop, put:orders, pass:shop, or several of them separated by
+// ParseScopes parses read, write:shop, put:orders, pass:shop, load:shop, or several of them separated by
 // commas.
 func ParseScopes(s string) ([]string, error) {
 	var all []string
 	for part := range strings.SplitSeq(s, ",") {
 		part = strings.TrimSpace(part)
 		verb, room, narrow := strings.Cut(part, ":")
-		known := slices.Contains([]string{scopeRead, scopeWrite, scopePut, scopePass}, verb)
+		known := slices.Contains([]string{scopeRead, scopeWrite, scopePut, scopePass, scopeLoad}, verb)
 		if !known || narrow && !plainWord(room) && !plainZone(room) {
-			return nil, errors.New("the scopes are read, write, put and pass; for one room or queue, " +
-				"read:NAME, write:NAME, put:NAME and pass:NAME; for one zone, read:zone/NAME and write:zone/NAME")
+			return nil, errors.New("the scopes are read, write, put, pass and load; for one room or queue, " +
+				"read:NAME, write:NAME, put:NAME, pass:NAME and load:NAME; for one zone, read:zone/NAME and write:zone/NAME")
 		}
 		if !slices.Contains(all, part) {
 			all = append(all, part)
@@ -187,6 +188,8 @@ func (t *Tokens) current() []Token {
 	return t.list
 }
 
+// readTokens reads the file of tokens. A damaged file is an error and not an empty list: every
+// token would seem to be revoked.
 func readTokens(path string) ([]Token, error) {
 	f, err := os.Open(path)
 	if err != nil {

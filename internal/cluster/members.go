@@ -94,6 +94,7 @@ func (m *Members) Leave() {
 	m.wake()
 }
 
+// say sends a heartbeat. A process that was suspended begins anew: others may have taken its place.
 func (m *Members) say() {
 	m.mu.Lock()
 	clk := m.boot()
@@ -243,6 +244,18 @@ func (m *Members) RequestAll(
 	wg.Wait()
 	got = slices.DeleteFunc(got, func(b []byte) bool { return b == nil })
 	return got, errors.Join(errs...)
+}
+
+// Heard returns how many others have sent a heartbeat within the last d, also if they have left.
+func (m *Members) Heard(d time.Duration) (n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, x := range m.others {
+		if m.boot()-x.heard < d {
+			n++
+		}
+	}
+	return n
 }
 
 // askOne repeats a request to one process while that process is alive.

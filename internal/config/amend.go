@@ -85,8 +85,14 @@ func (r *Room) Text(key string) string {
 	}
 	switch key {
 	case "total_active_users":
+		if r.Auto.Mode != "" {
+			return r.Auto.word()
+		}
 		return whole(r.TotalActiveUsers)
 	case "new_users_per_minute":
+		if r.Auto.New {
+			return autoWord
+		}
 		return whole(r.NewUsersPerMinute)
 	case "max_waiting":
 		return whole(r.MaxWaiting)

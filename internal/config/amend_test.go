@@ -205,3 +205,40 @@ func TestParseDurationIsThatOfTheFile(t *testing.T) {
 		t.Errorf("got %v, want a fault with a hint", err)
 	}
 }
+
+// A running room can be frozen and go on, within the bounds of its file, and back to a number.
+func TestAmendOfALimitThatIsFound(t *testing.T) {
+	const found = "rooms:\n  - name: shop\n    origin: http://127.0.0.1:3000\n" +
+		"    total_active_users: {auto: true, min: 50, max: 500, start: 70}\n" +
+		"    new_users_per_minute: {auto: true, max: 300}\n"
+	c, err := Parse("f", []byte(found))
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := &c.Rooms[0]
+	for _, x := range []struct {
+		text, mode string
+		active     int64
+	}{{"frozen", AutoFrozen, 70}, {"shadow", AutoShadow, 70}, {"200", "", 200}, {"auto", AutoOn, 70}} {
+		got, err := Amend(base, map[string]string{"total_active_users": x.text})
+		if err != nil || got.Auto.Mode != x.mode || got.TotalActiveUsers != x.active || got.Auto.Max != 500 ||
+			got.Text("total_active_users") != x.text || got.Text("new_users_per_minute") != "auto" {
+			t.Errorf("%s: %+v, %v", x.text, got, err)
+		}
+	}
+	got, err := Amend(base, map[string]string{"new_users_per_minute": "100"})
+	if err != nil || got.Auto.New || got.NewUsersPerMinute != 100 || got.Auto.Mode != AutoOn {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, key := range []string{"total_active_users", "new_users_per_minute"} {
+		if _, err := Amend(running(t, ""), map[string]string{key: "auto"}); err == nil ||
+			!strings.Contains(err.Error(), "in the file") {
+			t.Errorf("%s without bounds: %v", key, err)
+		}
+	}
+	print, err := base.Fingerprint()
+	other, err2 := got.Fingerprint()
+	if err != nil || err2 != nil || print == other {
+		t.Error("the fingerprint does not cover how limits are found")
+	}
+}

@@ -30,6 +30,7 @@ func check(d *decoder, c *Config) {
 		checkLoop(d, c, r, k)
 		checkSpans(d, r, k)
 		checkEvents(d, r, k)
+		c.checkAuto(d, r, k)
 		c.warnRoom(d, r, k)
 	}
 	c.warnOpenings(d)
@@ -46,6 +47,8 @@ func (r *Room) derive(d *decoder, k string) {
 	}
 }
 
+// checkListens rejects two keys that would listen at the same place: the second one would fail only
+// when it opens.
 func checkListens(d *decoder, c *Config) {
 	type place struct{ key, addr string }
 	places := []place{{"listen", c.Listen}, {"admin_listen", c.AdminListen}}
@@ -121,6 +124,8 @@ func checkLoop(d *decoder, c *Config, r *Room, k string) {
 	}
 }
 
+// checkSpans checks durations against each other. The fault is at the key that was written; a
+// default is not at fault.
 func checkSpans(d *decoder, r *Room, k string) {
 	order := func(shortKey, longKey string, shorter, longer time.Duration, orEqual bool) {
 		if !d.good(k+shortKey, k+longKey) || shorter < longer || orEqual && shorter == longer {
@@ -151,12 +156,12 @@ func checkSpans(d *decoder, r *Room, k string) {
 
 // warnRoom adds warnings for settings of a room that are allowed but probably not intended.
 func (c *Config) warnRoom(d *decoder, r *Room, k string) {
-	if r.NewUsersPerMinute > r.TotalActiveUsers {
+	if total := r.most(); r.NewUsersPerMinute > total && !r.Auto.New {
 		c.warn(d, wrong("a tenth of total_active_users up to all of it is usual",
 			"%d is more than total_active_users (%d), which fills within a minute",
-			r.NewUsersPerMinute, r.TotalActiveUsers), k+"new_users_per_minute")
+			r.NewUsersPerMinute, total), k+"new_users_per_minute")
 	}
-	if most, stay := r.reachable(); most < r.TotalActiveUsers {
+	if most, stay := r.reachable(); most < r.most() {
 		c.warn(d, wrong("raise new_users_per_minute, or lower total_active_users",
 			"is never reached: %d new users a minute who stay %s are about %d at once",
 			r.NewUsersPerMinute, short(stay), most), k+"total_active_users")

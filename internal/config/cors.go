@@ -102,6 +102,7 @@ func cleanCORSOrigin(s string) (string, *mistake) {
 		return "", wrong(hint, "%s is not an ASCII host name", quote(u.Hostname()))
 	}
 	ip, err := netip.ParseAddr(host)
+	// *.co.uk, or *.github.io, would allow the sites of strangers.
 	switch suffix, _ := publicsuffix.PublicSuffix(host); {
 	case below && (err == nil || suffix == host):
 		return "", wrong("name a domain of your own, such as https://*.shop.example",
@@ -117,6 +118,7 @@ func cleanCORSOrigin(s string) (string, *mistake) {
 			return "", m
 		}
 	}
+	// Browsers leave out the default port, and origins are compared as text.
 	if port != "" && (u.Scheme != "https" || port != "443") && (u.Scheme != "http" || port != "80") {
 		host += ":" + port
 	}

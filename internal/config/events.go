@@ -10,6 +10,8 @@ import (
 // maxEvents bounds the events of a room, so that checking them stays cheap. Chosen.
 const maxEvents = 100
 
+// readEvents reads the events of a room. session_renewal needs three states: on, off, and that of
+// the room.
 func readEvents(dst *[]Event) func(*decoder, string, *yaml.Node) {
 	return func(d *decoder, key string, n *yaml.Node) {
 		if n.Kind == yaml.SequenceNode && len(n.Content) > maxEvents {

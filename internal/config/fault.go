@@ -106,11 +106,4 @@ func wrong(hint, format string, args ...any) *mistake {
 	return &mistake{problem: fmt.Sprintf(format, args...), hint: hint}
 }
 
-// quote quotes a value for a message and shortens it when it is long.
-func quote(s string) string {
-	const most = 60 // chosen: with file and key a message still fits on two lines
-	if r := []rune(s); len(r) > most {
-		return fmt.Sprintf("%q…", string(r[:most]))
-	}
-	return fmt.Sprintf("%q", s)
-}
+func quote(s string) string { return hint.Quote(s) }

@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/route"
 )
 
+// configFields connects the keys of the file to the fields of Config.
 func configFields(c *Config) []field {
 	return []field{
 		one("listen", raw(&c.Listen, cleanListen)),
@@ -59,6 +60,7 @@ func roomList(dst *[]Room) func(*decoder, string, *yaml.Node) {
 	}
 }
 
+// roomFields connects the keys of a room to the fields of Room.
 func roomFields(r *Room) []field {
 	return []field{
 		required("name", "shop", text(&r.Name, cleanName)),
@@ -69,8 +71,10 @@ func roomFields(r *Room) []field {
 		one("paths", word(&r.Paths, PathsClean, PathsAsTheyCome)),
 		{name: "additional_routes", read: readRoutes(&r.AdditionalRoutes)},
 		required("origin", "http://127.0.0.1:3000", raw(&r.Origin, cleanOrigin)),
-		required("total_active_users", "200", whole(&r.TotalActiveUsers, 1, maxUsers)),
-		required("new_users_per_minute", "200", whole(&r.NewUsersPerMinute, 1, maxUsers)),
+		{name: "total_active_users", read: readActive(r), example: "200"},
+		{name: "new_users_per_minute", read: readNew(r), example: "200"},
+		group("origin_target", targetOfOriginFields(&r.Auto)),
+		group("origin_signal", signalFields(&r.Auto)),
 		one("session_duration", span(&r.SessionDuration, time.Second, 30*day, false)),
 		one("session_renewal", truth(&r.SessionRenewal)),
 		one("hard_end", span(&r.HardEnd, time.Second, 30*day, true)),
@@ -193,6 +197,9 @@ func homeOf(name string) string {
 		{"under target in a queue", targetFields(new(QueueTarget))},
 		{"under traces", traceFields(new(Traces))},
 		{"in a webhook, under webhooks", webhookFields(new(Webhook))},
+		{"under total_active_users in a room", autoFields(new(Auto), new(int64))},
+		{"under origin_target in a room", targetOfOriginFields(new(Auto))},
+		{"under origin_signal in a room", signalFields(new(Auto))},
 	}
 	for _, h := range homes {
 		if slices.Contains(names(h.fields), name) {

@@ -27,6 +27,7 @@ func defaultLimit() Limit {
 		MaxKeys: 1_000_000, Headers: "ietf"}
 }
 
+// limitFields connects the keys of a limit to the fields of Limit.
 func limitFields(l *Limit) []field {
 	return []field{
 		required("name", "api", text(&l.Name, cleanLimitName)),
@@ -74,6 +75,7 @@ func readLimits(c *Config) func(*decoder, string, *yaml.Node) {
 			if item.Kind == yaml.MappingNode {
 				l.cross(d, k)
 			}
+			// Defaults that depend on other keys are computed only from good keys.
 			if d.Count() == before && !d.Stopped {
 				l.settle(c, d, k)
 			}

@@ -25,6 +25,7 @@ func defaultQueue() Queue {
 	}
 }
 
+// queueFields connects the keys of a queue to the fields of Queue.
 func queueFields(q *Queue) []field {
 	const year = 366 * day
 	return []field{

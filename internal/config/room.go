@@ -56,6 +56,9 @@ type Room struct {
 	// at least 1.
 	NewUsersPerMinute int64
 
+	// Auto finds these limits. The zero Auto leaves them as they are.
+	Auto Auto
+
 	// SessionDuration is how long a session lasts after the last answer, or after admission when
 	// SessionRenewal is false. 1 second to 30 days, default 5 minutes.
 	SessionDuration time.Duration
@@ -426,6 +429,7 @@ func (r *Room) At(now time.Time) (Room, events.State) {
 	e := &r.Events[m.Active.Index]
 	if e.TotalActiveUsers > 0 {
 		c.TotalActiveUsers, c.NewUsersPerMinute = e.TotalActiveUsers, e.NewUsersPerMinute
+		c.Auto.Mode = ""
 	}
 	if e.SessionDuration > 0 {
 		c.SessionDuration = e.SessionDuration

@@ -65,6 +65,8 @@ func whole[T int | int64](dst *T, least, most int64) scalar {
 	}
 }
 
+// parseWhole reads a whole number. YAML has other forms of numbers, such as 0x10, 1_000 and 010,
+// which people read differently.
 func parseWhole(n *yaml.Node, least, most int64) (int64, *mistake) {
 	between := "write a whole number from " + strconv.FormatInt(least, 10) +
 		" to " + strconv.FormatInt(most, 10)

@@ -126,6 +126,7 @@ func (s *Datacenters) answerTake(ctx context.Context, msg []byte) []byte {
 	return []byte("ok")
 }
 
+// take stores the record of an Anywhere that moves here, unless a newer one is here already.
 func (s *Datacenters) take(ctx context.Context, x taking) error {
 	var r slot.Record
 	if err := r.UnmarshalBinary(x.Record); err != nil {
@@ -151,8 +152,11 @@ func (s *Datacenters) take(ctx context.Context, x taking) error {
 			return err
 		case was.UnmarshalBinary(old) != nil:
 			return errors.New("there is a record already, and it cannot be read")
+		// The message may arrive twice, and the second time after a host here has written. Its
+		// record must not be replaced by the older one.
 		case was.Name.Life == r.Name.Life && !r.Name.Newer(was.Name):
 			return nil // already here; later hosts may have written since
+		// Two Anywheres would lend the same slots twice.
 		case was.Name.Life != r.Name.Life && was.MovedTo == "":
 			return errors.New("an Anywhere of this room that never moved is there already")
 		}

@@ -46,6 +46,9 @@ func (c *desk) begin(rec *slot.Record, first bool, clk time.Duration) error {
 // record since this host learned its own: a lowered limit must not rise again.
 func (c *desk) limitsOf(rec *slot.Record, first bool) {
 	c.limitRev = rec.LimitRev
+	if !first {
+		c.cfg.Settings.fit(rec)
+	}
 	active, fresh := rec.Limits[0].Limit, rec.Limits[1].Limit
 	if same := active == c.cfg.Active && fresh == c.cfg.New; c.cfg.After > 0 && same {
 		return
@@ -383,6 +386,8 @@ func (c *desk) putLine(clk time.Duration) {
 		c.setLanes()
 	}
 	next, r, line := c.reserve(0, clk), c.pool.Record(), c.line.Ordinary()
+	// A line that is empty, now and in the record, is not written again: an idle room writes
+	// little.
 	if next == r.Next && line.End() == r.Issued && line.Frontier() == r.Frontier &&
 		line.Late() == 0 && len(r.Skipped) == 0 && line.Unconfirmed() == 0 && len(r.Unconfirmed) == 0 &&
 		line.Len() == 0 && line.Provisional() == 0 && len(r.Heads) == 0 &&
@@ -419,14 +424,18 @@ func (c *desk) linePart(clk time.Duration) slot.LinePart {
 func (c *desk) mustWrite(clk time.Duration, asked bool) bool {
 	r := c.pool.Record()
 	switch {
+	// Slots that others wait for come back at once.
 	case (c.pool.Held() || c.pool.RecalledByParent(clk)) && c.endsDue(clk), c.pool.OwesParent(clk):
 		return true
 	case c.drawing():
 		return true
 	case asked, c.short(), c.pool.Evictable(clk), r.Quiet != (c.pool.Quiet(clk) > 0):
 		return true
+	// A host must know that it still is the host before it answers polls. Half the time leaves room
+	// for a slow write.
 	case c.waiting() > 0 && !c.pool.Fresh(clk, fresh/2):
 		return true
+	// What was issued since the last write would be doubtful after a crash.
 	case c.unwritten() && !c.pool.Fresh(clk, issuedSoon):
 		return true
 	case len(r.Loans) > 0 && !c.pool.Fresh(clk, min(idleEnds, c.pool.Params().Term/3)):
@@ -462,6 +471,8 @@ func (c *desk) settleDue(clk time.Duration) bool {
 	return true
 }
 
+// nextDue returns after how long the next round is due, if nothing happens before. A round may cost
+// a write, so none is made in vain.
 func (c *desk) nextDue(clk time.Duration) time.Duration {
 	next := time.Second
 	if c.pool.Held() {

@@ -34,6 +34,7 @@
 //	core, calls               under the mutex: who is called, when, and how often visitors poll
 //	forecast, outlook, parent expected waits; slots from Anywhere
 //	plan, lanes, placemove    draws, lanes, and places that change devices
+//	signals                   what nodes have measured of the origin
 //	desk, pace                the state under the mutex, and its rates
 //	wire, datacenters         messages, and who hosts Anywhere
 //	types                     configuration and the types that all use
@@ -49,8 +50,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate/internal/chanmutex"
+	"github.com/headgate/headgate/internal/signals"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/status"
 )
 
 // A Counter is the host of one room.
@@ -62,7 +66,10 @@ type Counter struct {
 	mu sync.Mutex
 	desk
 	sites     gallery
-	off       []string // data centers that an operator has declared down
+	signals   signals.Collector // of the origin
+	setting   chanmutex.Mutex   // one change of the settings at a time; locked before mu
+	auto      *status.Auto      // what was found; nil: nothing is sought
+	off       []string          // data centers that an operator has declared down
 	revision  uint64
 	syncs     map[*slot.Sync]chan slot.Answer
 	claims    map[slot.SessionID][]chan slot.ClaimReply
@@ -335,13 +342,10 @@ func (c *Counter) awaitWrite(ctx context.Context) error {
 	if c.broken > 0 {
 		return ErrSlow
 	}
-	if c.written == nil {
-		c.written = make(chan struct{})
-	}
+	c.kickWrite()
 	ch := c.written
 	c.mu.Unlock()
 	defer c.mu.Lock()
-	c.kick()
 	select {
 	case <-ch:
 		return nil

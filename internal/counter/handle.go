@@ -290,7 +290,8 @@ func (s *Handle) Reconfigure(ctx context.Context, set Settings) error {
 	old := s.set
 	s.set = set
 	s.mu.Unlock()
-	if s.isAnywhere() && old.Active == set.Active && old.New == set.New && old.Spread == set.Spread {
+	if s.isAnywhere() && old.Active == set.Active && old.New == set.New && old.Spread == set.Spread &&
+		old.Auto == set.Auto {
 		return nil // an unreachable home must not block the change of a message
 	}
 	for {
@@ -312,6 +313,7 @@ func (s *Handle) Reconfigure(ctx context.Context, set Settings) error {
 
 var errNotYet = errors.New("it has others")
 
+// reconfigured returns nil once the host uses the settings, here or at another node.
 func (s *Handle) reconfigured(ctx context.Context, set *Settings) error {
 	if c := s.host.Load(); c != nil {
 		err := c.Reconfigure(ctx, *set)
@@ -320,7 +322,7 @@ func (s *Handle) reconfigured(ctx context.Context, set *Settings) error {
 	}
 	ctx, stop := context.WithTimeout(ctx, serveWait)
 	defer stop()
-	b, err := s.askSettings(ctx)
+	b, err := s.askHost(ctx, "settings", nil)
 	if err != nil {
 		return err
 	}
@@ -328,18 +330,18 @@ func (s *Handle) reconfigured(ctx context.Context, set *Settings) error {
 	if err != nil {
 		return err
 	}
-	if got.Active != set.Active || got.New != set.New {
+	if want := set.accepting(got.Active.N, got.New.N); got.Active != want.Active || got.New != want.New {
 		return errNotYet
 	}
 	return nil
 }
 
-// askSettings asks the host which limits are in force.
-func (s *Handle) askSettings(ctx context.Context) ([]byte, error) {
+// askHost sends a message of a kind to the host, and returns its answer.
+func (s *Handle) askHost(ctx context.Context, kind string, msg []byte) ([]byte, error) {
 	if s.isAnywhere() {
-		return s.cfg.Datacenters.Request(ctx, s.cfg.Datacenters.Home(), s.name("settings"), nil)
+		return s.cfg.Datacenters.Request(ctx, s.cfg.Datacenters.Home(), s.name(kind), msg)
 	}
-	return s.bus.Request(ctx, s.name("settings"), nil)
+	return s.bus.Request(ctx, s.name(kind), msg)
 }
 
 // SetPlan sets the plan, for the room if it is hosted here and for later takeovers by this process.

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/embedded"
+	"github.com/headgate/headgate/internal/adaptive"
 	"github.com/headgate/headgate/internal/cluster"
+	"github.com/headgate/headgate/internal/signals"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/status"
@@ -174,6 +176,34 @@ func testThreeSeatsAreOneRoom(t *testing.T) {
 	}
 	if _, err := rest[0].seat.Poll(t.Context(), places[0].Life+1, 1, 0); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// What all nodes have measured arrives at the host, wherever it is, and at the next one.
+func TestSignalsOfAllNodesReachTheHost(t *testing.T) { virtual.Test(t, testSignalsReachTheHost) }
+
+func testSignalsReachTheHost(t *testing.T) {
+	c := newCluster(t)
+	all := []*node{c.start("n1"), c.start("n2"), c.start("n3")}
+	for round := range 2 {
+		c.await("a host", 10*time.Second, func() bool { return len(c.hosts(all...)) == 1 })
+		for k, n := range all {
+			x := &signals.Report{Length: 5 * time.Second, InFlight: float64(k + 1),
+				Routes: []adaptive.Route{{Class: "GET /", Answered: 100}}}
+			c.await("the host takes a report of "+n.name, 10*time.Second, func() bool {
+				return n.seat.SendSignals(t.Context(), x) == nil
+			})
+		}
+		at := slices.IndexFunc(all, func(n *node) bool { return n.seat.host.Load() != nil })
+		host := all[at].seat.host.Load()
+		x, senders := host.TakeSignals()
+		want := len(all)
+		if senders != want || x.InFlight != float64(want*(want+1)/2) ||
+			len(x.Routes) != 1 || x.Routes[0].Answered != uint64(100*want) {
+			t.Errorf("round %d: of %d nodes %d are in %+v", round, want, senders, x)
+		}
+		all[at].stop()
+		all = slices.Delete(all, at, at+1)
 	}
 }
 

@@ -46,6 +46,7 @@ func (c *Counter) Run(ctx context.Context) error {
 	up, stop := context.WithCancel(ctx)
 	above.Go(func() { c.borrow(up) })
 	above.Go(func() { c.show(up) })
+	above.Go(func() { c.steer(up) })
 	err := c.rounds(ctx)
 	// Not deferred: a panic leaves the lock held. Waiting for the lock would keep a process alive
 	// that hosts the room and answers nobody.
@@ -177,8 +178,16 @@ func (c *Counter) Sync(ctx context.Context, x *slot.Sync) (slot.Answer, error) {
 // Reconfigure applies new settings while visitors are inside or wait. It blocks until the limits
 // are in the record. On an error nothing has changed.
 func (c *Counter) Reconfigure(ctx context.Context, s Settings) error {
+	c.setting.Lock()
+	defer c.setting.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	s.fit(c.pool.Record())
+	return c.reconfigure(ctx, s)
+}
+
+// reconfigure is Reconfigure with the locks held.
+func (c *Counter) reconfigure(ctx context.Context, s Settings) error {
 	old := c.cfg.Settings
 	if s.Active != old.Active || s.New != old.New {
 		rev := c.setLimits(s.Active, s.New)

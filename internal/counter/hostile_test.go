@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/embedded"
+	"github.com/headgate/headgate/internal/signals"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
 )
@@ -124,7 +125,9 @@ func TestDamagedMessagesFillNoLog(t *testing.T) {
 		cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
 		c := brokenOpen(t, cfg)
 		for range 1000 {
-			for _, answer := range []func(context.Context, []byte) []byte{c.answerSync, c.answerAsks} {
+			for _, answer := range []func(context.Context, []byte) []byte{
+				c.answerSync, c.answerAsks, c.answerSignals,
+			} {
 				if answer(t.Context(), []byte("damaged")) != nil {
 					t.Fatal("it was answered")
 				}
@@ -164,6 +167,7 @@ func TestADatacenterSpeaksForItselfAlone(t *testing.T) {
 	shop := brokenOpen(t, brokenConfig("shop", sjc.cfg.Store, sjc, time.Now(), time.Minute))
 	for name, answer := range map[string]func(context.Context, []byte) []byte{
 		"sync.@shop": anywhere.answerSync, "picture.shop": shop.answerPicture,
+		"signals.@shop": anywhere.answerSignals,
 	} {
 		stop, err := sjc.Serve(name, answer)
 		if err != nil {
@@ -181,7 +185,10 @@ func TestADatacenterSpeaksForItselfAlone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for name, msg := range map[string][]byte{"sync.@shop": sync, "picture.shop": picture} {
+		report := (&signals.Report{From: who, Length: time.Second, Inside: 7}).Append(nil)
+		for name, msg := range map[string][]byte{
+			"sync.@shop": sync, "picture.shop": picture, "signals.@shop": report,
+		} {
 			ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
 			if who != "lhr" { // no answer comes
 				ctx, stop = context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -192,6 +199,9 @@ func TestADatacenterSpeaksForItselfAlone(t *testing.T) {
 				t.Errorf("lhr says in %s that it is %q: answered %v, %v", name, who, answered, err)
 			}
 		}
+	}
+	if x, senders := anywhere.TakeSignals(); senders != 1 || x.Inside != 7 {
+		t.Errorf("%d senders report %v inside, want lhr alone, with 7", senders, x.Inside)
 	}
 }
 

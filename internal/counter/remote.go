@@ -196,6 +196,8 @@ func (s *Handle) Sync(ctx context.Context, x *slot.Sync) (slot.Answer, error) {
 		} else {
 			if b == nil {
 				var err error
+				// Encoded once: the same Sync is sent until it is answered, and the host recognizes
+				// a repeated one.
 				if b, err = x.AppendBinary(nil); err != nil {
 					return slot.Answer{}, err
 				}
@@ -235,8 +237,11 @@ func (s *Handle) answer(c *Counter) (stop func(), err error) {
 			f()
 		}
 	}
+	// Whatever a node of this data center asks, nodes of another may ask too, by way of its own
+	// nodes.
 	answers := map[string]func(context.Context, []byte) []byte{
 		"asks": c.answerAsks, "sync": c.answerSync, "settings": c.answerSettings,
+		"signals": c.answerSignals,
 	}
 	if s.isAnywhere() {
 		answers["move"], answers["off"] = c.answerMove, c.answerOff
@@ -259,6 +264,7 @@ func (s *Handle) answer(c *Counter) (stop func(), err error) {
 	if s.cfg.Datacenters == nil || s.isAnywhere() {
 		return stop, nil
 	}
+	// A worker has no link to other data centers: its host passes the requests on.
 	for site := range s.cfg.Datacenters.cfg.Links {
 		for _, kind := range passes() {
 			one, err := s.bus.Serve(via(site, kind, s.cfg.Room), s.cfg.Datacenters.passOn(site, s.name(kind)))
@@ -316,6 +322,8 @@ func (c *Counter) do(ctx context.Context, q *request) (r reply) {
 		x := q.join()
 		if x.left > 0 {
 			var stop context.CancelFunc
+			// The visitor at the other node waits no longer: a place that it never learns of would
+			// be lost in the line.
 			ctx, stop = context.WithTimeout(ctx, x.left)
 			defer stop()
 		}
@@ -344,6 +352,8 @@ func (c *Counter) do(ctx context.Context, q *request) (r reply) {
 	return r
 }
 
+// answerSync answers a Sync of another node. A data center can only report for itself: the
+// connection proves its name.
 func (c *Counter) answerSync(ctx context.Context, msg []byte) []byte {
 	x := &slot.Sync{}
 	err := x.UnmarshalBinary(msg)

@@ -92,6 +92,8 @@ func (c *Counter) showTo(ctx context.Context, site string) {
 	}
 }
 
+// showOnce sends a snapshot to one data center and takes in its own. One message does both, and its
+// round trip bounds the clock of the other.
 func (c *Counter) showOnce(ctx context.Context, site string) {
 	ctx, stop := context.WithTimeout(ctx, pictureWait)
 	defer stop()
@@ -224,6 +226,7 @@ func (c *Counter) sitesState() *DatacentersState {
 		if x.est.Known() {
 			y.Hi = x.est.Hi(clk, rho)
 		}
+		// A silent data center does not make the order of the others less certain.
 		if y.Age >= 0 && y.Age < siteSilent {
 			s.Unsure = max(s.Unsure, x.Uncertainty)
 		}
@@ -266,7 +269,7 @@ func (c *Counter) lends() *status.AnywhereTotals {
 	}
 	r := c.pool.Record()
 	return &status.AnywhereTotals{
-		Limit: r.Limits[0].N, Free: max(0, c.pool.FreeOf(0)), Presumed: c.pool.Presumed(),
+		Limit: r.Limits[0].N, New: r.Limits[1].N, Auto: c.auto, Free: max(0, c.pool.FreeOf(0)), Presumed: c.pool.Presumed(),
 		Lent: c.pool.UsedAt(0, c.cfg.Boot(), 0, 0), Bound: c.pool.Bound(0),
 	}
 }

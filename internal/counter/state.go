@@ -35,6 +35,8 @@ type State struct {
 	Lanes       []status.Lane          // nil: no lanes
 	Lent        *status.Lent           // nil for Anywhere and for a damaged record
 	Bound       status.Bound           // of Active, and of New
+	Limits      status.Bound           // that were found, of all data centers; 0: the configuration has them
+	Auto        *status.Auto           // nil: the limits are not sought
 	LastHeard   time.Duration          // age of the host's report; 0 at the host, below 0: none received
 	Term        *slot.ParentTerm       // of the loan from Anywhere; nil: none, or it has expired
 	Leave       float64                // slots that become free per second, as measured; 0: unknown
@@ -56,6 +58,14 @@ func (c *Counter) State(of slot.LoanID, opened int64) State {
 	}
 	stats := c.stats
 	stats.Expired = int64(c.line.Expired())
+	limits, auto := status.Bound{}, c.auto
+	switch {
+	case !c.cfg.sought():
+	case sites != nil && sites.Lends != nil:
+		limits, auto = status.Bound{Active: sites.Lends.Limit, New: sites.Lends.New}, sites.Lends.Auto
+	default:
+		limits = status.Bound{Active: r.Limits[0].N, New: r.Limits[1].N}
+	}
 	return State{
 		Active: c.pool.UsedAt(0, clk, of, opened), Waiting: n, Called: c.pool.Called(),
 		Provisional: int64(c.line.Provisional()),
@@ -64,10 +74,18 @@ func (c *Counter) State(of slot.LoanID, opened int64) State {
 		Life: r.Name.Life, Head: c.fore.eta(0, max(1, n), clk),
 		Age: c.pool.Age(clk), Refused: refused, Quiet: c.pool.Quiet(clk), Latency: c.latency,
 		Datacenters: sites, Lends: c.lends(), Draw: c.drawState(),
-		Lanes: c.laneStates(), Lent: c.lent(),
+		Lanes: c.laneStates(), Lent: c.lent(), Limits: limits, Auto: auto,
 		Bound: status.Bound{Active: c.pool.Bound(0), New: c.pool.Bound(1)}, Term: c.term(clk),
 		Leave: c.fore.measured(),
 	}
+}
+
+// InForce returns the limits of the configuration, or those that were found.
+func (s *State) InForce(active, fresh int64) status.Bound {
+	if s.Limits.Active > 0 {
+		return s.Limits
+	}
+	return status.Bound{Active: active, New: fresh}
 }
 
 // epoch returns the epoch of the takeover.

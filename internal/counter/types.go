@@ -53,7 +53,8 @@ type Settings struct {
 	RandomOrder bool       // the next visitor is chosen at random
 	AdmitAll    bool       // everybody is admitted: the line delays nobody
 	Line        LineConfig
-	Lanes       []slot.Lane // beside the ordinary line, at most slot.MaxLanes
+	Lanes       []slot.Lane      // beside the ordinary line, at most slot.MaxLanes
+	Auto        status.AutoLimit // finds the N of Active, and perhaps that of New
 }
 
 // LineConfig describes the waiting line.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/slot"
+	"github.com/headgate/headgate/status"
 )
 
 // A wire is one kind of message, with functions to make a random one, encode it and decode it.
@@ -47,7 +48,9 @@ func scatter(rng *rand.Rand, v reflect.Value) {
 		scatter(rng, v.Elem())
 	case reflect.Struct:
 		for _, field := range v.Fields() {
-			scatter(rng, field)
+			if field.Type() != reflect.TypeFor[status.AutoLimit]() { // each process has it in its own configuration
+				scatter(rng, field)
+			}
 		}
 	case reflect.Bool:
 		v.SetBool(wide%2 == 1)

@@ -71,6 +71,8 @@ func (o *Order) judgeLine(line []*Visitor) {
 	}
 }
 
+// judgeDirect finds visitors in the line that a later visitor without a ticket has overtaken. It
+// goes backward in time: then one pass suffices.
 func (o *Order) judgeDirect(line, direct []*Visitor) {
 	slices.SortFunc(direct, func(a, b *Visitor) int {
 		return cmp.Compare(b.Polls[0].SentAt, a.Polls[0].SentAt)

@@ -60,6 +60,11 @@ type shown struct {
 	Took    float64 `json:"took"` // seconds, not rounded
 
 	OneAddress bool `json:"one_address"`
+
+	Found  int64   `json:"found,omitempty"` // limit that was found; 0: none is sought
+	Knee   float64 `json:"knee,omitempty"`
+	Signal float64 `json:"signal,omitempty"` // percent of what the origin bears
+	Search string  `json:"search,omitempty"` // how the limit is sought, and why it is as it is
 }
 
 // refusesAfter is how many seconds the store must reject writes before the list of rooms shows it.
@@ -77,6 +82,12 @@ func showRoom(r *Room, p *point) shown {
 		},
 		Session: r.SessionDuration, Method: r.Method, Shadow: r.Shadow, Message: r.Message,
 		Answers: p.answers, Took: p.took, OneAddress: r.OneAddress,
+	}
+	if a := r.Auto; a != nil {
+		s.Found, s.Knee, s.Signal, s.Search = p.found, math.Round(p.knee), math.Round(p.signal), a.Mode+": "+a.Reason
+		if a.Trouble != "" {
+			s.Search += "; " + a.Trouble
+		}
 	}
 	if r.Room.Event != nil {
 		s.Event = r.Room.Event.Name

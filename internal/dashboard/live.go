@@ -151,6 +151,7 @@ func (d *Dashboard) history(w http.ResponseWriter, r *http.Request) {
 			"at": float64(p.at), "active": float64(p.active), "waiting": float64(p.waiting),
 			"minute": float64(p.minute), "limit": float64(p.limit), "per_minute": float64(p.perMinute),
 			"answers": float64(p.answers), "errors": float64(p.errors), "took": p.took,
+			"found": float64(p.found), "knee": p.knee, "signal": p.signal,
 		} {
 			all[name] = append(all[name], v)
 		}

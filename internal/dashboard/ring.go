@@ -30,6 +30,9 @@ type point struct {
 	limit, perMinute int64
 	answers, errors  int64   // of the origin, since the previous point
 	took             float64 // mean of these answers, in seconds
+	knee             float64 // requests a second; 0: not known
+	signal           float64 // percent of what the origin bears; 0: no signal
+	found            int64   // limit of users at once that was found; 0: none is sought
 }
 
 // A stretch summarizes a longer period: the state of the room at its beginning and end, and the
@@ -57,6 +60,9 @@ func (r *ring) add(now time.Time, s *Room) {
 	p := point{
 		at: now.Unix(), active: s.ActiveUsers, waiting: s.WaitingUsers, minute: s.NewUsersLastMinute,
 		limit: s.TotalActiveUsers, perMinute: s.NewUsersPerMinute,
+	}
+	if a := s.Auto; a != nil {
+		p.found, p.knee, p.signal = a.Active, a.Knee, 100*max(0, a.P95, a.Load)
 	}
 	var came, admitted int64
 	if r.started {

@@ -60,24 +60,32 @@ func (f *Folder) Keys() ([]SealingKey, error) {
 }
 
 func (f *Folder) readKeys(dir string) ([]SealingKey, error) {
+	keys, faults := f.readAllKeys(dir)
+	if len(faults) > 0 {
+		return nil, faults[0]
+	}
+	return keys[:min(len(keys), maxKeys)], nil
+}
+
+// readAllKeys reads the sealing keys, the newest first, and returns the faults of each file.
+func (f *Folder) readAllKeys(dir string) (keys []SealingKey, faults []error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, wrong(err, f.dir, "cannot be read", writeHint(err))
+		return nil, []error{wrong(err, f.dir, "cannot be read", writeHint(err))}
 	}
-	var keys []SealingKey
 	for _, e := range entries {
 		id, ok := keyID(e.Name())
 		if !ok {
 			continue
 		}
-		k, err := f.readKey(filepath.Join("keys", e.Name()), id)
-		if err != nil {
-			return nil, err
+		if k, err := f.readKey(filepath.Join("keys", e.Name()), id); err != nil {
+			faults = append(faults, err)
+		} else {
+			keys = append(keys, k)
 		}
-		keys = append(keys, k)
 	}
 	sortKeys(keys)
-	return keys[:min(len(keys), maxKeys)], nil
+	return keys, faults
 }
 
 // keyID returns the number of a key from its file name.
@@ -131,6 +139,7 @@ func (f *Folder) Rotate(now time.Time) ([]SealingKey, error) {
 	return f.rotateLocked(now)
 }
 
+// rotateLocked makes a new sealing key and removes those that no valid cookie can use any more.
 func (f *Folder) rotateLocked(now time.Time) ([]SealingKey, error) {
 	dir := f.Path("keys")
 	keys, err := f.readKeys(dir)

@@ -22,24 +22,7 @@ func LookAtKeys(dir string) (keys []SealingKey, faults []error) {
 	if err := f.private("keys"); err != nil {
 		return nil, []error{err}
 	}
-	entries, err := os.ReadDir(f.Path("keys"))
-	if err != nil {
-		return nil, []error{wrong(err, dir, "cannot be read", writeHint(err))}
-	}
-	for _, e := range entries {
-		id, ok := keyID(e.Name())
-		if !ok {
-			continue
-		}
-		k, err := f.readKey(filepath.Join("keys", e.Name()), id)
-		if err != nil {
-			faults = append(faults, err)
-			continue
-		}
-		keys = append(keys, k)
-	}
-	sortKeys(keys)
-	return keys, faults
+	return f.readAllKeys(f.Path("keys"))
 }
 
 // ParseKey parses the content of a sealing key file; name is the file's name.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -61,12 +62,7 @@ func isLocal(addr netip.Addr) bool {
 			return isLocal(netip.AddrFrom4([4]byte(b[2:6])))
 		}
 	}
-	for _, p := range reserved() {
-		if p.Contains(addr) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(reserved(), func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
 func nat64() netip.Prefix      { return netip.MustParsePrefix("64:ff9b::/96") } // RFC 6052

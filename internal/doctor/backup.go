@@ -104,6 +104,8 @@ func (b *Backup) file(dir, name string) error {
 	return nil
 }
 
+// records adds the newest whole copy of each record. A damaged copy beside a whole one is a warning
+// only.
 func (b *Backup) records(dir string) error {
 	all, err := store.ReadCopies(filepath.Join(dir, "records"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -138,6 +140,7 @@ func (b *Backup) records(dir string) error {
 	return nil
 }
 
+// keys adds the sealing keys. Without any, a restore would make every visitor a newcomer.
 func (b *Backup) keys(dir string) error {
 	entries, err := os.ReadDir(filepath.Join(dir, "keys"))
 	if err != nil {

@@ -26,6 +26,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate/internal/api"
@@ -129,12 +130,7 @@ func (x *examiner) check(name string, look func()) bool {
 	x.name = name
 	from := len(x.report.Checks)
 	look()
-	for _, c := range x.report.Checks[from:] {
-		if c.State == Fault {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(x.report.Checks[from:], func(c Check) bool { return c.State == Fault })
 }
 
 // say adds a result to the current check.

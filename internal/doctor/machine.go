@@ -45,6 +45,7 @@ func (x *examiner) certificates() {
 	}
 }
 
+// certificate checks a pair of files as the server would read them.
 func (x *examiner) certificate(file, key string) {
 	now := x.cfg.Now()
 	p, err := certs.ReadPair(file, key, now)

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -153,6 +154,8 @@ func clearWay(cfg RestoreConfig) (aside string, err error) {
 		return "", &hint.Error{Text: cfg.Dir + " is not empty",
 			Do: "name a folder that is not there yet, or add --aside: the old one is kept beside it"}
 	}
+	// Held until the folder has its new name: a headgate that starts meanwhile would work in the
+	// folder that is moved away.
 	lock, err := holdOld(cfg.Dir)
 	if err != nil {
 		return "", err
@@ -175,12 +178,7 @@ func clearWay(cfg RestoreConfig) (aside string, err error) {
 
 // empty reports whether a folder counts as empty. It ignores what a new file system contains.
 func empty(entries []fs.DirEntry) bool {
-	for _, e := range entries {
-		if e.Name() != "lost+found" {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() != "lost+found" })
 }
 
 // holdOld prevents a headgate from starting in a folder that is about to be moved.

@@ -63,6 +63,7 @@ type host struct {
 
 type room struct {
 	name, path string
+	anyCase    bool // /Shop is /shop
 	origin     origin
 }
 
@@ -154,12 +155,12 @@ func (p *plan) ports() []string {
 func (f *form) host(h host, p *plan) string {
 	var rooms, waiting strings.Builder
 	for i, r := range h.rooms {
-		waiting.WriteString(f.fill("waiting", append(p.ports(), "match", routeMatch(r.path), "below", below(r.path))...))
+		waiting.WriteString(f.fill("waiting", append(p.ports(), "match", r.routeMatch(), "below", r.below())...))
 		section := "room"
 		if _, ok := f.sections["root"]; ok && r.path == "/" {
 			section = "root"
 		}
-		rooms.WriteString(f.origin(section, r.origin, "path", r.path, "match", match(f.kind, h.name, r.path),
+		rooms.WriteString(f.origin(section, r.origin, "path", r.path, "match", match(f.kind, h.name, r),
 			"number", strconv.Itoa(i), "host", h.name, "priority", strconv.Itoa(priority(h.name, r.path))))
 	}
 	name, isDefault := h.name, ""
@@ -190,24 +191,41 @@ func (f *form) origin(section string, o origin, pairs ...string) string {
 		"addr", o.addr(), "scheme", o.scheme, "hostname", o.hostname, "port", o.port, "url", o.url(), "service", o.service())...)
 }
 
-// match returns how a proxy writes that a path of a host is p or below. Most compare the decoded path,
-// and only to choose the upstream: headgate decides on the bytes.
-func match(kind, host, p string) string {
+// match returns how a proxy writes that a path of a host is that of a room or below. Most compare the
+// decoded path, and only to choose the upstream: headgate decides on the bytes.
+func match(kind, host string, r room) string {
 	switch {
 	case kind == "traefik" || kind == "k8s-traefik":
-		return traefikRule(host, p)
+		return traefikRule(host, r)
 	case kind == "k8s":
-		return routeMatch(p)
-	case kind == "nginx" && p == "/":
-		return p
+		return r.routeMatch()
+	case kind == "nginx" && r.path == "/":
+		return r.path
+	case kind == "nginx" && r.anyCase:
+		return `~* "` + r.pattern() + `"`
 	case kind == "nginx":
-		return `~* "^` + regexp.QuoteMeta(p) + `(/|$)"`
+		return `~ "` + r.pattern() + `"`
 	case kind == "apache":
-		return `"(?i)^` + regexp.QuoteMeta(p) + `(/|$)"`
-	case p == "/":
+		return `"` + r.caseless() + r.pattern() + `"`
+	case kind == "caddy" && r.anyCase:
+		return "path " + r.path + " " + r.path + "/*"
+	case kind == "caddy":
+		return "path_regexp `" + r.pattern() + "`"
+	case r.path == "/":
 		return `{prefix: "/"}`
 	}
-	return fmt.Sprintf("{path_separated_prefix: %q, case_sensitive: false}", p)
+	return fmt.Sprintf("{path_separated_prefix: %q, case_sensitive: %t}", r.path, !r.anyCase)
+}
+
+// pattern returns the regular expression of the room's path and what is below it.
+func (r room) pattern() string { return "^" + regexp.QuoteMeta(r.path) + "(/|$)" }
+
+// caseless returns the flag of a regular expression by which it ignores case, where the room does.
+func (r room) caseless() string {
+	if r.anyCase {
+		return "(?i)"
+	}
+	return ""
 }
 
 func planOf(kind string, c *config.Config) (*plan, error) {
@@ -248,9 +266,9 @@ func planOf(kind string, c *config.Config) (*plan, error) {
 		}
 		plain, secure := route.CookieNames(r.Name, r.CookieSuffix, true)
 		p.cookies = append(p.cookies, plain[0], secure[0])
-		hosts[r.Host] = append(hosts[r.Host], room{r.Name, r.Path, o})
+		hosts[r.Host] = append(hosts[r.Host], room{r.Name, r.Path, !r.PathCaseSensitive, o})
 		for _, x := range r.AdditionalRoutes {
-			hosts[x.Host] = append(hosts[x.Host], room{r.Name, x.Path, o})
+			hosts[x.Host] = append(hosts[x.Host], room{r.Name, x.Path, !r.PathCaseSensitive, o})
 		}
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(hosts), byHost) {
@@ -308,10 +326,14 @@ func (p *plan) choices() string {
 			is = " { hdr(host),field(1,:) -i " + h.name + " }"
 		}
 		for _, r := range h.rooms {
+			flag := ""
+			if r.anyCase {
+				flag = "-i "
+			}
 			switch {
 			case r.path != "/":
-				add("use_backend "+r.origin.name+" if"+is, " { path -i "+r.path+" }")
-				add("use_backend "+r.origin.name+" if"+is, " { path_beg -i "+r.path+"/ }")
+				add("use_backend "+r.origin.name+" if"+is, " { path "+flag+r.path+" }")
+				add("use_backend "+r.origin.name+" if"+is, " { path_beg "+flag+r.path+"/ }")
 			case is == "":
 				add("default_backend ", r.origin.name)
 			default:

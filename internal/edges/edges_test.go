@@ -87,6 +87,24 @@ func TestSeveralRooms(t *testing.T) {
 	}
 }
 
+// TestPathsInTheirCase: a path of a room with path_case_sensitive belongs to the room in that case alone.
+func TestPathsInTheirCase(t *testing.T) {
+	const rooms = `  - {name: shop, host: shop.example, origin: "http://shop:3000", total_active_users: 200, new_users_per_minute: 200}
+  - {name: a, host: shop.example, path: /A, path_case_sensitive: true, origin: "http://a:3001", total_active_users: 200, new_users_per_minute: 200}
+`
+	for kind, want := range map[string]string{
+		"nginx": `location ~ "^/A(/|$)" {`, "caddy": "@room0 path_regexp `^/A(/|$)`\n",
+		"haproxy": "{ path /A }\n    use_backend a if { hdr(host),field(1,:) -i shop.example } { path_beg /A/ }\n",
+		"envoy":   `{path_separated_prefix: "/A", case_sensitive: true}`, "apache": `ProxyPassMatch "^/A(/|$)"`,
+		"traefik": "PathRegexp(`^/A(/|$)`)", "k8s-traefik": "PathRegexp(`^/A(/|$)`)",
+		"k8s": "value: '/A(/.*)?'}",
+	} {
+		if got := write(t, kind, head+rooms); !strings.Contains(got, want) {
+			t.Errorf("%s lacks %s:\n%s", kind, want, got)
+		}
+	}
+}
+
 func TestWhatCannotBeWritten(t *testing.T) {
 	for kind, text := range map[string]string{
 		"varnish": head + "  - {name: shop, origin: http://127.0.0.1:3000, total_active_users: 1, new_users_per_minute: 1}\n",

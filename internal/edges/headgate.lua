@@ -1,5 +1,6 @@
 -- Asks headgate whether a request may pass, and says so in txn.headgate_in. Without it, also after an
--- error here, the request goes to the backend headgate.
+-- error here, the request goes to the backend headgate. If headgate does not answer in time, also when
+-- HAProxy asks again, txn.headgate_silent is true.
 local own = {["content-length"] = true, ["transfer-encoding"] = true, ["connection"] = true,
              ["upgrade"] = true, ["expect"] = true, ["x-original-url"] = true, ["headgate-pass"] = true}
 
@@ -18,9 +19,12 @@ core.register_action("headgate", {"http-req"}, function(txn, decide)
     headers["x-forwarded-for"] = headers["x-forwarded-for"] or {}
     table.insert(headers["x-forwarded-for"], txn.f:src())
     local res = core.httpclient():get{url = "http://" .. decide .. "/original", headers = headers, timeout = 5000}
-    txn:set_priv(headers)
     txn.http:req_del_header("headgate-pass")
-    if not res or res.status ~= 204 then return end
+    if not res or res.status ~= 204 then
+        txn:set_var("txn.headgate_silent", res ~= nil and res.status >= 503)
+        return
+    end
+    txn:set_priv(headers)
     local cookie, pass = res.headers["set-cookie"], res.headers["headgate-pass"]
     txn:set_var("txn.headgate_session", res.headers["headgate-admitted"][0] == "session")
     if cookie then txn:set_var("txn.headgate_cookie", cookie[0]) end

@@ -22,19 +22,19 @@ func (o origin) service() string {
 
 func inKubernetes(kind string) bool { return strings.HasPrefix(kind, "k8s") }
 
-// below returns the regular expression of a path and what is below it, as Envoy Gateway reads it. It
-// puts longer expressions first, so that one that continues this one comes before it.
-func below(p string) string {
-	if p == "/" {
+// below returns the regular expression of a room's path and what is below it, as Envoy Gateway reads
+// it. It puts longer expressions first, so that one that continues this one comes before it.
+func (r room) below() string {
+	if r.path == "/" {
 		return ".*"
 	}
-	return "(?i)" + strings.ReplaceAll(regexp.QuoteMeta(p), "'", "''") + "(/.*)?"
+	return r.caseless() + strings.ReplaceAll(regexp.QuoteMeta(r.path), "'", "''") + "(/.*)?"
 }
 
-// routeMatch returns how an HTTPRoute writes that a path is p or below.
-func routeMatch(p string) string {
-	if p == "/" {
+// routeMatch returns how an HTTPRoute writes that a path is that of a room or below.
+func (r room) routeMatch() string {
+	if r.path == "/" {
 		return "{type: PathPrefix, value: /}"
 	}
-	return "{type: RegularExpression, value: '" + below(p) + "'}"
+	return "{type: RegularExpression, value: '" + r.below() + "'}"
 }

@@ -1,19 +1,16 @@
 package edges
 
-import (
-	"regexp"
-	"strings"
-)
+import "strings"
 
-// traefikRule returns the rule of a path of a host, with its own priority: without one, the longest
+// traefikRule returns the rule of a room of a host, with its own priority: without one, the longest
 // rule comes first.
-func traefikRule(host, p string) string {
+func traefikRule(host string, r room) string {
 	var all []string
 	if host != "" {
 		all = append(all, "Host(`"+host+"`)")
 	}
-	if p != "/" {
-		all = append(all, "PathRegexp(`(?i)^"+regexp.QuoteMeta(p)+"(/|$)`)")
+	if r.path != "/" {
+		all = append(all, "PathRegexp(`"+r.caseless()+r.pattern()+"`)")
 	}
 	if len(all) == 0 {
 		return "PathPrefix(`/`)"

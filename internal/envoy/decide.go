@@ -64,6 +64,8 @@ func (c *call) take(ctx context.Context, limiter ratelimit.Checker, g group) err
 	if err != nil {
 		return err
 	}
+	// The verdicts are matched by position. A limiter that breaks its contract must not decide
+	// about the wrong line.
 	if len(verdicts) != len(asks) {
 		return status.Errorf(codes.Internal, "%d verdicts on %d descriptors", len(verdicts), len(asks))
 	}

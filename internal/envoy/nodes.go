@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/suggest"
 )
 
@@ -176,7 +177,7 @@ func (p *parser) truth(key string, n *yaml.Node) bool {
 		return true
 	}
 	if word != "" && !slices.Contains(strings.Fields("false no off n"), word) {
-		p.fault(key, n, "write true or false", "%s is not a truth value", quote(word))
+		p.fault(key, n, "write true or false", "%s is not a truth value", hint.Quote(word))
 	}
 	return false
 }
@@ -190,26 +191,17 @@ func (p *parser) whole(key string, n *yaml.Node) uint32 {
 	v, err := strconv.ParseUint(strings.ReplaceAll(word, "_", ""), 0, 32)
 	if err != nil || n.Tag == "!!str" {
 		p.fault(key, n, fmt.Sprintf("write a whole number from 0 to %d, without quotes",
-			uint32(math.MaxUint32)), "%s is not such a number", quote(word))
+			uint32(math.MaxUint32)), "%s is not such a number", hint.Quote(word))
 	}
 	return uint32(v)
 }
 
 // formatKey returns a key in the form for messages.
 func formatKey(key string) string {
-	if q := quote(key); q != `"`+key+`"` || strings.ContainsAny(key, ". ") {
+	if q := hint.Quote(key); q != `"`+key+`"` || strings.ContainsAny(key, ". ") {
 		return q
 	}
 	return key
 }
 
 func null(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
-
-// quote returns a value in the form for messages; long values are cut.
-func quote(s string) string {
-	const most = 60 // chosen, as in internal/config
-	if len(s) > most {
-		return strconv.Quote(strings.ToValidUTF8(s[:most], "")) + "…"
-	}
-	return strconv.Quote(s)
-}

@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v4"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/limit"
 	"github.com/headgate/headgate/ratelimit"
 )
@@ -65,6 +66,7 @@ func (p *parser) descriptors(at spot, list *yaml.Node, into *node) {
 	}
 }
 
+// descriptor reads one descriptor and everything below it.
 func (p *parser) descriptor(at spot, item *yaml.Node, into *node) {
 	f := p.mapping(at.key, item, descriptorKeys)
 	if f == nil {
@@ -80,7 +82,7 @@ func (p *parser) descriptor(at spot, item *yaml.Node, into *node) {
 		word += "_" + v
 	}
 	if into.next[word] != nil {
-		p.fault(at.key, item, "keep one of them", "the descriptor %s is there twice", quote(word))
+		p.fault(at.key, item, "keep one of them", "the descriptor %s is there twice", hint.Quote(word))
 		return
 	}
 	n := &node{next: map[string]*node{}}
@@ -137,7 +139,7 @@ func (p *parser) rateLimit(at spot, block *yaml.Node, shadow bool) *rule {
 		pb.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(word)])
 	window, ok := windowOf(unit)
 	if !ok {
-		where, problem := f["unit"], fmt.Sprintf("%s is no unit", quote(word))
+		where, problem := f["unit"], fmt.Sprintf("%s is no unit", hint.Quote(word))
 		if word == "" {
 			where, problem = block, "is missing or empty"
 		}
@@ -172,7 +174,7 @@ func (p *parser) replaces(key string, list *yaml.Node, own string) []string {
 		case "":
 			p.fault(at+".name", item, "name the rate_limit that is replaced", "is missing or empty")
 		case own:
-			p.fault(at+".name", item, "name another one", "%s is the limit itself", quote(name))
+			p.fault(at+".name", item, "name another one", "%s is the limit itself", hint.Quote(name))
 		}
 		names = append(names, name)
 	}
@@ -190,7 +192,7 @@ func (p *parser) algorithm(key string, n *yaml.Node) limit.Algorithm {
 	a, ok := limit.ParseAlgorithm(word)
 	if !ok || a == limit.Concurrency {
 		p.fault(key, n, didYouMean(word, known)+"the algorithms here are "+known,
-			"%s is not possible", quote(word))
+			"%s is not possible", hint.Quote(word))
 		return limit.FixedWindow
 	}
 	return a

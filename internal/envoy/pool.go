@@ -251,6 +251,8 @@ func (p *pool) adjustAll() int {
 func (p *pool) release(window time.Duration) (again bool) {
 	now := time.Now()
 	p.leases = slices.DeleteFunc(p.leases, func(l *lease) bool {
+		// A grant that Envoy still uses keeps its lease: what it holds is lost only when nobody
+		// uses it.
 		if l.current() == nil && l.lapsed() {
 			l.lose()
 		}

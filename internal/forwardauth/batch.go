@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"time"
 	"unicode/utf8"
+
+	"github.com/headgate/headgate/internal/sessions"
 )
 
 // Bounds of a batch. Chosen: a question with a cookie has about 600 bytes. endWithin is shorter than
@@ -94,8 +96,12 @@ func (h *Handler) serveBatch(w http.ResponseWriter, r *http.Request) {
 	for i := range b.Ends {
 		endings[i].Ended, endings[i].Refusal = h.End(ctx, b.Ends[i])
 	}
+	told := map[string]any{"answers": results, "ends": endings}
+	if ended, ok := h.Leases(); ok {
+		told["lease"], told["gone"] = sessions.Lease.Seconds(), append([]string{}, ended...)
+	}
 	w.Header()["Content-Type"], w.Header()["Cache-Control"] = jsonType, noStore
-	_ = json.NewEncoder(w).Encode(map[string]any{"answers": results, "ends": endings}) // the connector has gone
+	_ = json.NewEncoder(w).Encode(told) // an error: the connector has gone
 }
 
 // parseBatch reads one JSON value of known keys.

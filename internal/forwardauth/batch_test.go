@@ -20,7 +20,8 @@ func FuzzBatch(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		renewed := 0
 		h := &Handler{Trusts: func(*http.Request) bool { return true },
-			End: func(context.Context, End) (bool, string) { return true, "" },
+			Leases: func() ([]string, bool) { return []string{"a-1"}, true },
+			End:    func(context.Context, End) (bool, string) { return true, "" },
 			Renew: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				renewed++
 				if r.URL.Path == "" || r.RequestURI[0] != '/' || r.Body != http.NoBody || r.Host == "" ||

@@ -81,6 +81,10 @@ type Handler struct {
 	// End ends a session at the request of a connector. refusal is empty, or says why it did not.
 	End func(ctx context.Context, e End) (ended bool, refusal string)
 
+	// Leases lets a connector go on for Lease with the sessions that it knows, except the ended ones.
+	// If ok is false, it has to ask about each.
+	Leases func() (ended []string, ok bool)
+
 	// Keys serves the public keys of signed passes.
 	Keys http.Handler
 }

@@ -17,7 +17,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
@@ -46,25 +45,14 @@ const (
 func Serve(
 	ctx context.Context, l net.Listener, h http.Handler, trusts func(*http.Request) bool, log *slog.Logger,
 ) error {
-	hard, cut := context.WithCancel(context.WithoutCancel(ctx))
-	defer cut()
-	defer context.AfterFunc(ctx, func() { l.Close() })()
-	var all sync.WaitGroup
-	err := guard.Accept(ctx, l, func(nc net.Conn) {
-		c := &conn{Conn: nc, handler: h, trusts: trusts, log: log, soft: ctx, from: nc.RemoteAddr().String()}
-		c.base = (&http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, RemoteAddr: c.from}).
-			WithContext(hard)
-		all.Go(c.serve)
+	return guard.Serve(ctx, l, drain, func(hard context.Context) func(net.Conn) func() {
+		return func(nc net.Conn) func() {
+			c := &conn{Conn: nc, handler: h, trusts: trusts, log: log, soft: ctx, from: nc.RemoteAddr().String()}
+			c.base = (&http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, RemoteAddr: c.from}).
+				WithContext(hard)
+			return c.serve
+		}
 	})
-	l.Close()
-	if ctx.Err() == nil {
-		cut()
-	} else {
-		err = nil
-		defer time.AfterFunc(drain, cut).Stop()
-	}
-	all.Wait()
-	return err
 }
 
 // A conn is a connection of a proxy.

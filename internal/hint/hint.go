@@ -7,7 +7,9 @@ package hint
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
+	"strings"
 )
 
 // An Error says what failed, and what to do.
@@ -49,4 +51,22 @@ func File(err error, text, do string) *Error {
 		err = p.Err
 	}
 	return &Error{Text: text, Do: do, Err: err}
+}
+
+// Quote returns a value for a message: quoted, so that no control sequence reaches a terminal, and
+// cut when it is long.
+func Quote(s string) string {
+	const most = 60 // chosen: with file and key a message still fits on two lines
+	if r := []rune(s); len(r) > most {
+		return fmt.Sprintf("%q…", string(r[:most]))
+	}
+	return fmt.Sprintf("%q", s)
+}
+
+// Cut shortens a text that somebody else can make long to that many bytes, and marks the cut.
+func Cut(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 	"testing"
 )
 
@@ -23,5 +24,20 @@ func TestErrors(t *testing.T) {
 	}
 	if Of(fmt.Errorf("start: %w", e)) != "make it" || Of(cause) != "" || Of(nil) != "" {
 		t.Error("a hint is lost, or one came from nowhere")
+	}
+}
+
+func TestQuoteAndCut(t *testing.T) {
+	long := strings.Repeat("é", 61)
+	for _, tt := range []struct{ got, want string }{
+		{Quote("a\x1b[1m"), `"a\x1b[1m"`}, // no control sequence reaches a terminal
+		{Quote(long[2:]), `"` + long[2:] + `"`},
+		{Quote(long), `"` + long[2:] + `"…`},
+		{Cut(long, 200), long},
+		{Cut("aé", 2), "a…"}, // never half a character
+	} {
+		if tt.got != tt.want {
+			t.Errorf("got %s, want %s", tt.got, tt.want)
+		}
 	}
 }

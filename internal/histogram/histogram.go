@@ -67,6 +67,27 @@ func Value(bucket int) time.Duration {
 	return time.Duration(2*least+1<<(e-2)) * Unit / 2
 }
 
+// Counts are the counts of all buckets, as Read returns them.
+type Counts [Buckets]int64
+
+// Add counts n durations of a bucket's value.
+func (c *Counts) Add(d time.Duration, n int64) { c[BucketOf(d)] += n }
+
+// Merge adds the counts of another.
+func (c *Counts) Merge(o *Counts) {
+	for i, n := range o {
+		c[i] += n
+	}
+}
+
+// Total returns the number of durations.
+func (c *Counts) Total() (sum int64) {
+	for _, n := range c {
+		sum += n
+	}
+	return sum
+}
+
 // Durations are how long things took in a room since the start of the process. A room embeds them under
 // an unexported name, so that its documentation has no type that users cannot import.
 type Durations struct {

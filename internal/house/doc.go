@@ -9,6 +9,6 @@
 // # What it costs
 //
 // One parse of every Go file, without types: a second or two. Without types, some rules are
-// heuristics. exceptions.go lists the files that start goroutines, and what waits for them. An
+// heuristics. exceptions_test.go lists the files that start goroutines, and what waits for them. An
 // entry that is no longer needed is itself a fault.
 package house

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/headgate/headgate/internal/hint"
 )
 
 // A Fault is one fault of a plan or a join file.
@@ -136,14 +138,7 @@ func checkHostPort(s, hint string, more int) (string, *Fault) {
 	return host, nil
 }
 
-// quote returns a value for a message: quoted, and shortened when it is long.
-func quote(s string) string {
-	const most = 60 // chosen: with file and field it still fits on two lines
-	if r := []rune(s); len(r) > most {
-		return fmt.Sprintf("%q…", string(r[:most]))
-	}
-	return fmt.Sprintf("%q", s)
-}
+func quote(s string) string { return hint.Quote(s) }
 
 // Faults returns all faults of a plan.
 func (p *Plan) Faults() []*Fault {

@@ -113,6 +113,7 @@ type authority struct {
 	keyPEM []byte
 }
 
+// newCA makes the CA of a data center.
 func newCA(p Plan, now time.Time) (*authority, error) {
 	serial, err := newSerial()
 	if err != nil {

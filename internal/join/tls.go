@@ -103,6 +103,8 @@ func (f *File) prove(now time.Time) (*proof, []*Fault) {
 	if f := validity(leaf, now, renew); f != nil {
 		return nil, collect(f.in("cert"))
 	}
+	// A node both listens and dials: Verify accepts a certificate that may do one of several uses,
+	// so each is verified alone.
 	for _, use := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
 		_, err := leaf.Verify(x509.VerifyOptions{Roots: p.roots, CurrentTime: now,
 			KeyUsages: []x509.ExtKeyUsage{use}})

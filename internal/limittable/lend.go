@@ -302,6 +302,8 @@ func (t *Table) Expire(now, clk Time, did func(key string, d *Entry)) {
 	}
 }
 
+// expire ends the loans of borrowers that were silent for too long. What they held counts as used:
+// they may have used it.
 func (t *Table) expire(e *entry, now, clk Time, did func(key string, d *Entry)) {
 	for i := 0; i < len(e.more.loans); i++ {
 		x := &e.more.loans[i]

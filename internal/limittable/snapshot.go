@@ -190,6 +190,7 @@ func (t *Table) ReadKey(b []byte, clk Time, hash func(key string) uint64) error 
 	return nil
 }
 
+// appendEntry appends the usage of a key.
 func appendEntry(b []byte, e *entry) []byte {
 	b = codec.AppendInt(b, e.a, e.b, e.c)
 	m := e.more
@@ -231,6 +232,7 @@ func (d *reader) end() error {
 	return nil
 }
 
+// entry reads what appendEntry has written.
 func (d *reader) entry(e *entry) {
 	e.a, e.b, e.c = d.Int(), d.Int(), d.Int()
 	switch d.Byte() {
@@ -267,6 +269,8 @@ func (e *entry) sound(l law) bool {
 	if m == nil {
 		m = &more{}
 	}
+	// The bounds keep later sums from an overflow. A snapshot can be damaged, or come from a newer
+	// program.
 	ok := e.a >= 0 && e.b >= 0 && e.b <= owedMost && e.c >= 0 && m.soundLists()
 	switch l := l.(type) {
 	case *slidingLaw:
@@ -277,6 +281,7 @@ func (e *entry) sound(l law) bool {
 		if ok = ok && (len(m.cells) == 0 || int64(len(m.cells)) == l.parts+1); !ok {
 			return false
 		}
+		// The sum is computed again instead of believed, so that it cannot differ from its parts.
 		e.b = 0
 		for i, n := range m.cells {
 			if n < 0 || n > owedMost {
@@ -310,6 +315,7 @@ func (e *entry) sound(l law) bool {
 
 // soundLists reports whether holds and loans are consistent.
 func (m *more) soundLists() bool {
+	// Holds are sorted by their ends.
 	end := Time(0)
 	for i := range m.holds {
 		h := &m.holds[i]

@@ -311,13 +311,17 @@ type ask struct {
 	ttl time.Duration
 }
 
+// take decides about a key and books what is allowed.
 func (t *Table) take(now Time, hash uint64, key string, a ask, d *limit.Decision) {
+	// A few entries are swept each lookEach calls, so that no call pays for all of them.
 	if t.asked++; t.asked >= lookEach {
 		t.asked = 0
 		t.sweep(now, lookOften)
 	}
 	_, e := t.slot(hash)
 	shared := false
+	// A key without an entry has nothing to give back, unless the table is full and the key is
+	// counted with the rest.
 	if e == nil && (a.n == 0 || a.n < 0 && !t.full(key)) {
 		*d = t.Peek(now, hash, key, 0)
 		return
@@ -335,6 +339,7 @@ func (t *Table) take(now Time, hash uint64, key string, a ask, d *limit.Decision
 	}
 	t.decide(e, l, now, a.n, d)
 	d.Shared = shared
+	// The number of holds of a key is bounded: each takes memory until it is settled.
 	if d.Allowed && a.ttl > 0 && len(e.held()) >= mostHeld && !t.rules.calls {
 		d.Allowed, d.Retry = false, heldAgain
 	}

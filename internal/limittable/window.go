@@ -31,6 +31,7 @@ func (l *slidingLaw) whole(e *entry) int64 {
 	return *l.cell(e, e.a)
 }
 
+// spare moves the sub-windows to now, and returns what is left.
 func (l *slidingLaw) spare(e *entry, now Time) int64 {
 	if l.parts > 1 && e.extra().cells == nil {
 		e.more.cells = make([]int64, l.parts+1)
@@ -88,6 +89,8 @@ func (l *slidingLaw) back(e *entry, of *hold, n int64) {
 	}
 }
 
+// when returns when n units will be free. Within a sub-window the oldest one leaves evenly, so the
+// moment is computed and not searched.
 func (l *slidingLaw) when(e *entry, now Time, n int64) Time {
 	room := l.amount - n
 	if room < 0 {
@@ -172,6 +175,8 @@ func (l *logLaw) book(e *entry, now Time, n int64) {
 	e.b += n
 }
 
+// back gives n units back, the newest first. Units that a reservation holds are left alone, unless
+// it is the one that gives back.
 func (l *logLaw) back(e *entry, of *hold, n int64) {
 	m := e.extra()
 	for i := len(m.log) - 1; i >= m.head && n > 0; i-- {

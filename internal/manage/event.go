@@ -98,6 +98,8 @@ func (d *eventDraft) read(body []byte, all bool) error {
 	return r.err()
 }
 
+// check finds faults between members, which package config does not know of: it has events as they
+// are, with their defaults.
 func (d *eventDraft) check(r *reader) {
 	checkName(r, "/name", d.Name)
 	start, end := timeOf(d.StartTime), timeOf(d.EndTime)

@@ -5,8 +5,9 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"time"
+
+	"github.com/headgate/headgate/internal/hint"
 )
 
 // History returns at most that many changes, newest first: of a zone ("" all), of a room by its
@@ -49,12 +50,7 @@ func (c *Change) Differences() (before, after map[string]string) {
 		was = map[string]json.RawMessage{c.What: c.Before}
 		is = map[string]json.RawMessage{c.What: c.After}
 	}
-	cut := func(v json.RawMessage) string {
-		if len(v) > most {
-			return strings.ToValidUTF8(string(v[:most]), "") + "…"
-		}
-		return string(v)
-	}
+	cut := func(v json.RawMessage) string { return hint.Cut(string(v), most) }
 	if was == nil || is == nil { // created or deleted: the history has the whole object
 		brief(was)
 		brief(is)
@@ -207,6 +203,8 @@ func (b *Catalog) mayGiveBack(was *Change, op *Op) error {
 	return nil
 }
 
+// undoRoom reverts a change of a room: a deleted one comes back with its rules and events, a
+// created one goes if nothing was added to it.
 func (b *Catalog) undoRoom(was, c *Change) (*Result, error) {
 	i := slices.IndexFunc(b.state.Rooms, func(k *StoredRoom) bool { return k.ID == was.RoomID })
 	if was.Verb == Delete {
@@ -236,6 +234,7 @@ func (b *Catalog) undoRoom(was, c *Change) (*Result, error) {
 		if err := json.Unmarshal(was.After, &then); err != nil {
 			return nil, err
 		}
+		// To undo a creation deletes the room: with it would go what others have added since.
 		if !alike(bare(then.Room), bare(k.Room)) || len(k.Events) > 0 || len(k.Rules) > 0 {
 			return nil, ErrSince
 		}
@@ -270,12 +269,15 @@ func (b *Catalog) fits(r *Room) error {
 	return b.unique(r, c)
 }
 
+// undoEvent reverts a change of an event. It runs the checks of a new change: the room or the other
+// events may have changed since.
 func (b *Catalog) undoEvent(was, c *Change, k *StoredRoom) (*Result, error) {
 	i := slices.IndexFunc(k.Events, func(e *Event) bool { return e.ID == was.Target })
 	var then, next *Event
 	if err := both(was, &then, &next); err != nil {
 		return nil, err
 	}
+	// A missing event is as the change has left it, if the change deleted it: nil is alike to nil.
 	var now *Event
 	if i >= 0 {
 		x := *k.Events[i]
@@ -294,6 +296,7 @@ func (b *Catalog) undoEvent(was, c *Change, k *StoredRoom) (*Result, error) {
 		if err := fit(&k.Room, []*Event{next}, "/session_duration"); err != nil {
 			return nil, err
 		}
+		// Other events may have been added since this one was deleted.
 		if now == nil && len(k.Events) >= mostEvents {
 			return nil, tooManyEvents()
 		}

@@ -39,6 +39,8 @@ func parse(body []byte) (any, error) {
 	return v, nil
 }
 
+// value reads one JSON value. It reads tokens, because json.Unmarshal would hide duplicate names
+// and the order of members.
 func value(d *json.Decoder, at string, depth int) (any, error) {
 	if depth > maxDepth {
 		return nil, one(at, CodeJSON, "use at most 4 levels", "is nested too deeply")

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"github.com/headgate/headgate/internal/hint"
 )
 
 // Bounds of the audit log entry for a change of rules. Chosen: a person reads this line.
@@ -52,9 +54,7 @@ func ruleTexts(list []byte) (all []string) {
 		if !r.Enabled {
 			s += " (off)"
 		}
-		if s += ": " + r.Expression; len(s) > mostOfRule {
-			s = strings.ToValidUTF8(s[:mostOfRule], "") + "…"
-		}
+		s = hint.Cut(s+": "+r.Expression, mostOfRule)
 		if r.Description != "" {
 			s += " # " + r.Description
 		}

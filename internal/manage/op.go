@@ -71,12 +71,15 @@ func (b *Catalog) Do(op *Op) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	// A body that changes nothing makes no version and no entry in the history.
 	if b.state.Version != before {
 		res.Change = c
 	}
 	return res, nil
 }
 
+// doRoom creates, changes or deletes a room. A room of the file is rejected: the file would win at
+// the next reload.
 func (b *Catalog) doRoom(op *Op, c *Change) (*Result, error) {
 	if op.Verb == Create {
 		return b.createRoom(op, c)
@@ -222,6 +225,8 @@ func (b *Catalog) mayLimit(op *Op, d *draft, was *Room) error {
 	return nil
 }
 
+// doEvent creates, changes or deletes an event. Its checks need the room: sessions of an event end
+// with those of the room, and names are unique within it.
 func (b *Catalog) doEvent(op *Op, c *Change) (*Result, error) {
 	k, err := b.own(op)
 	if err != nil {
@@ -301,6 +306,8 @@ func (b *Catalog) touch(k *StoredRoom) {
 	}
 }
 
+// doRules changes the list of rules of a room. All verbs end in a new list, because the order
+// decides which rule wins.
 func (b *Catalog) doRules(op *Op, c *Change) (*Result, error) {
 	k, err := b.own(op)
 	if err != nil {

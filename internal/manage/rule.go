@@ -113,6 +113,7 @@ func (d *ruleDraft) read(r *reader, at string, v any, placed bool) {
 	}
 }
 
+// check checks what a rule says, after its members were read.
 func (d *ruleDraft) check(r *reader, at string) {
 	var wrong *rules.Error
 	_, err := rules.Compile(d.Expression, d.env)
@@ -158,14 +159,18 @@ func (r *Rule) same(x *Rule) bool {
 		r.Enabled == x.Enabled && r.Own == x.Own
 }
 
+// parseRules parses a body, and returns what its expressions may refer to.
+func (b *Catalog) parseRules(body []byte) (v any, env rules.Env, err error) {
+	if v, err = parse(body); err == nil {
+		env, err = b.env()
+	}
+	return v, env, err
+}
+
 // replaceRules reads a complete list. A rule that has the id of an existing one, or is the same as
 // one, keeps its id.
 func (b *Catalog) replaceRules(body []byte, was []*Rule) ([]*Rule, error) {
-	v, err := parse(body)
-	if err != nil {
-		return nil, err
-	}
-	env, err := b.env()
+	v, env, err := b.parseRules(body)
 	if err != nil {
 		return nil, err
 	}
@@ -215,6 +220,8 @@ func tooManyRules() error {
 		strconv.Itoa(mostRules)+" rules")
 }
 
+// checkShares checks the lanes of all rules together: rules may share a lane, and all shares have a
+// sum.
 func checkShares(r *reader, all []*Rule) {
 	var lanes []slot.Lane
 	for _, x := range all {
@@ -245,11 +252,7 @@ func checkShares(r *reader, all []*Rule) {
 }
 
 func (b *Catalog) addRule(body []byte, was []*Rule) ([]*Rule, error) {
-	v, err := parse(body)
-	if err != nil {
-		return nil, err
-	}
-	env, err := b.env()
+	v, env, err := b.parseRules(body)
 	if err != nil {
 		return nil, err
 	}
@@ -266,11 +269,7 @@ func (b *Catalog) addRule(body []byte, was []*Rule) ([]*Rule, error) {
 }
 
 func (b *Catalog) editRule(body []byte, was []*Rule, at int) ([]*Rule, error) {
-	v, err := parse(body)
-	if err != nil {
-		return nil, err
-	}
-	env, err := b.env()
+	v, env, err := b.parseRules(body)
 	if err != nil {
 		return nil, err
 	}

@@ -271,6 +271,8 @@ func (b *Catalog) Wanted() []DesiredRoom {
 			}
 		}
 		switch {
+		// A room that cannot be opened is listed with the reason, so that the API can show it: the
+		// file may have changed since it was created.
 		case err != nil:
 			w.Problem = err.Error()
 			w.Room.Name = k.Name

@@ -40,6 +40,7 @@ func (k *Node) openShared(ctx context.Context, cfg *config.Config) error {
 	return k.awaitRecords(ctx)
 }
 
+// openCluster opens the engine of a store node, or connects a worker to the store nodes.
 func (k *Node) openCluster(ctx context.Context, c *config.Cluster) error {
 	node := c.Node
 	if node == "" {
@@ -144,6 +145,8 @@ func (k *Node) tellWaiting(err error, unfit *store.UnusableError) {
 	}
 }
 
+// tryRecords opens the records once. It also tests the bus: a node that others cannot reach must
+// not host.
 func (k *Node) tryRecords(ctx context.Context) (err error) {
 	ctx, stop := context.WithTimeout(ctx, clusterTry)
 	defer stop()

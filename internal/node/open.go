@@ -35,6 +35,7 @@ func Open(ctx context.Context, o Options, cfg *config.Config) (*Node, error) {
 	return k, nil
 }
 
+// open opens a data folder that only this process uses.
 func (k *Node) open(ctx context.Context) (err error) {
 	ctx, stop := context.WithTimeout(ctx, OpenWait)
 	defer stop()
@@ -73,6 +74,7 @@ func (k *Node) open(ctx context.Context) (err error) {
 	return nil
 }
 
+// openRecords opens the records of rooms and the store of everything else in the same engine.
 func (k *Node) openRecords(ctx context.Context, keys []datadir.SealingKey) (err error) {
 	if err = k.signWith(keys, nil); err != nil {
 		return err

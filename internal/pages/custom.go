@@ -212,6 +212,7 @@ type customPage struct {
 	header http.Header
 }
 
+// newCustomSet returns the pages of a room of its own, in all its languages; nil if it has none.
 func newCustomSet(c *Config, book *DefaultPages, own *pageSet) (*customSet, error) {
 	if c.Custom == nil {
 		return nil, nil

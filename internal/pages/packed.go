@@ -30,6 +30,8 @@ type part[T any] struct {
 	stored template[T]
 }
 
+// pack compresses the long texts of a template. Short ones stay: a block of their own would be
+// longer than they are.
 func pack[T any](t template[T]) (packed[T], error) {
 	var out packed[T]
 	var run template[T]
@@ -51,6 +53,7 @@ func pack[T any](t template[T]) (packed[T], error) {
 	return append(out, part[T]{stored: run}), nil
 }
 
+// packText compresses a text that is the same for all visitors.
 func packText[T any](text string) (part[T], error) {
 	var b bytes.Buffer
 	w, err := flate.NewWriter(&b, flate.BestCompression)
@@ -78,6 +81,8 @@ var gzipHeader = [...]byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255}
 
 const mostStored = 65535 // limit of a stored block in the format
 
+// append appends the page as gzip: compressed parts as they are, and values in stored blocks
+// between them. No byte is compressed while a visitor waits.
 func (t packed[T]) append(dst []byte, x *T) []byte {
 	dst = append(dst, gzipHeader[:]...)
 	var sum, size uint32

@@ -126,6 +126,8 @@ func plain(p string) bool {
 // read returns the readings of a path in the form in which it is sent.
 func read(sent string) Readings {
 	p := Readings{}
+	// Servers decode in different orders and some twice. A path is read in every way that any of
+	// them may, breadth first.
 	all, size := []string{sent}, len(sent)
 	for i := 0; i < len(all); i++ {
 		for _, step := range steps {

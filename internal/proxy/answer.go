@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/headgate/headgate/internal/signals"
 )
 
 // An answer is the ResponseWriter of one client. It watches the context from the first byte on:
@@ -21,6 +23,8 @@ type answer struct {
 	own  []field // headers set before the request went to the origin
 	few  [3]field
 	told bool // a 1xx answer was sent, and ReverseProxy has cleared the headers
+
+	flight signals.Flight // of a session's request
 
 	mu       sync.Mutex // guards the fields below
 	conn     net.Conn   // the client's, once hijacked
@@ -89,6 +93,7 @@ func (a *answer) WriteHeader(code int) {
 	if code < 200 {
 		a.inform()
 	} else {
+		a.flight.End(a.r, outcomeOf(code, a.Header()))
 		a.restore()
 		a.guard()
 	}
@@ -99,6 +104,7 @@ func (a *answer) WriteHeader(code int) {
 func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(a.ResponseWriter).Hijack()
 	if err == nil {
+		a.flight.End(a.r, signals.Answered)
 		if a.told { // else ReverseProxy adds to the present headers
 			a.restore()
 		}
@@ -138,6 +144,7 @@ func (a *answer) cut() {
 // release must be called before the handler returns, even after a panic: afterwards the server may
 // have given the writer to another request.
 func (a *answer) release() {
+	a.flight.Cancel()
 	if a.stop == nil || a.stop() {
 		return
 	}
@@ -154,6 +161,30 @@ func (a *answer) cutShort() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.cutOff && a.conn == nil
+}
+
+// outcomeOf returns what an answer of the origin says about the origin.
+func outcomeOf(code int, h http.Header) signals.Outcome {
+	busy := code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable
+	switch {
+	case busy && len(h["Retry-After"]) > 0:
+		return signals.Refused
+	case code >= http.StatusInternalServerError:
+		return signals.Failed
+	}
+	return signals.Answered
+}
+
+// lost measures a request that the origin has not answered. e is nil if the client is gone.
+func (a *answer) lost(e *Error) {
+	switch {
+	case e == nil:
+		a.flight.Gone(a.r)
+	case ofDial(e):
+		a.flight.End(a.r, signals.Unreachable)
+	case e.Status == http.StatusBadGateway, e.Status == http.StatusGatewayTimeout:
+		a.flight.End(a.r, signals.Lost)
+	}
 }
 
 func (a *answer) hijacked() bool {

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/internal/signals"
 )
 
 // bare returns the ReverseProxy that a Proxy is compared with: the same transport and buffers, and
@@ -147,15 +149,18 @@ func BenchmarkHandler(b *testing.B) {
 	p := benchProxy(b)
 	p.transport = instant{}
 	p.reverse.Transport = &watched{next: p.transport, health: p.health}
-	for name, h := range map[string]http.Handler{"proxy": p, "bare": bare(p)} {
+	metered := *p
+	metered.meter = signals.NewMeter()
+	for name, h := range map[string]http.Handler{"proxy": p, "bare": bare(p), "metered": &metered} {
 		b.Run(name, func(b *testing.B) {
 			r := httptest.NewRequest("GET", "/shop/cart?id=7", nil).WithContext(b.Context())
 			r.Header.Set("Cookie", "session=abcdef; theme=dark")
 			w := &silentWriter{h: make(http.Header)}
+			visitor := inside{w}
 			b.ReportAllocs()
 			for b.Loop() {
 				clear(w.h)
-				h.ServeHTTP(w, r)
+				h.ServeHTTP(visitor, r)
 			}
 		})
 	}

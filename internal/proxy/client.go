@@ -1,8 +1,10 @@
 package proxy
 
 import (
+	"encoding/binary"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -91,10 +93,15 @@ func peerAddr(remote string) (netip.Addr, bool) {
 func plain(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
 func contains(prefixes []netip.Prefix, a netip.Addr) bool {
-	for _, p := range prefixes {
-		if p.Contains(a) {
-			return true
-		}
+	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// networkOf returns a number of the network of a client: 24 bits of its IPv4 address, or 48 bits of
+// its IPv6 address, which is what one customer can have.
+func networkOf(a netip.Addr) uint64 {
+	b := a.As16()
+	if a.Is4() {
+		return uint64(binary.BigEndian.Uint32(b[12:]) >> 8)
 	}
-	return false
+	return binary.BigEndian.Uint64(b[:8]) >> 16
 }

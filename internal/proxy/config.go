@@ -11,6 +11,8 @@ import (
 	"net/netip"
 	"net/url"
 	"time"
+
+	"github.com/headgate/headgate/internal/signals"
 )
 
 // Config configures the origin and the connections to it. Only Origin is required. For every
@@ -69,6 +71,9 @@ type Config struct {
 	// must not block. Nil measures nothing.
 	OnAnswer func(status int, took time.Duration)
 
+	// Meter measures the requests of sessions. Nil: nothing is measured.
+	Meter *signals.Meter
+
 	// Around wraps the transport of the requests to the origin. It may change their headers,
 	// because each request is a copy. Nil: none.
 	Around func(next http.RoundTripper) http.RoundTripper
@@ -85,6 +90,7 @@ type Config struct {
 	Log *slog.Logger
 }
 
+// check returns all faults of a configuration at once.
 func (c *Config) check() error {
 	var faults []error
 	fault := func(format string, args ...any) {

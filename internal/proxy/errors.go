@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+
+	"github.com/headgate/headgate/internal/signals"
 )
 
 // ErrEnded is the cause with which to cancel a request's context when the visitor's session has
@@ -69,10 +71,14 @@ func timedOut(err error) bool {
 
 // An upload marks errors of reading the client's body, so that they do not count as failures of the
 // origin.
-type upload struct{ io.ReadCloser }
+type upload struct {
+	io.ReadCloser
+	flight *signals.Flight
+}
 
 func (u *upload) Read(b []byte) (int, error) {
 	n, err := u.ReadCloser.Read(b)
+	u.flight.Sent()
 	if err != nil && err != io.EOF {
 		err = &uploadError{err}
 	}

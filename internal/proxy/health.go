@@ -47,6 +47,8 @@ func newHealth(onChange func(up bool), every time.Duration) *health {
 	return &health{onChange: onChange, every: every, wake: make(chan struct{}, 1)}
 }
 
+// run probes the origin while it is down or in doubt, and reports changes. One goroutine does both,
+// so that reports arrive in order.
 func (h *health) run(ctx context.Context) error {
 	if !h.running.CompareAndSwap(false, true) {
 		return errors.New("proxy: Run is running already; call it once")
@@ -254,11 +256,17 @@ func (w *watched) send(r *http.Request) (*http.Response, error) {
 // ofOrigin reports whether a request failed although the origin had accepted its connection and the
 // client's body arrived.
 func ofOrigin(err error) bool {
-	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+	if ofDial(err) {
 		return false // watchDial has recorded it
 	}
 	_, client := errors.AsType[*uploadError](err)
 	return !client
+}
+
+// ofDial reports whether no connection could be opened.
+func ofDial(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "dial"
 }
 
 // prober returns a function that repeats what failed. After a refused connection it is enough that

@@ -288,3 +288,7 @@ func TestLateFailure(t *testing.T) {
 		t.Error("an origin that answered nobody meanwhile is still up")
 	}
 }
+
+// Healthy reports whether the origin is up according to the last requests or probes. A new Proxy is
+// healthy. It never blocks.
+func (p *Proxy) Healthy() bool { return state(p.health.state.Load()) == up }

@@ -37,6 +37,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/headgate/headgate/internal/signals"
 	"github.com/headgate/headgate/internal/wire"
 )
 
@@ -51,6 +52,8 @@ type Proxy struct {
 
 	onResponse func(*http.Response) error
 	onError    func(http.ResponseWriter, *http.Request, error)
+
+	meter *signals.Meter // nil: nothing is measured
 
 	health    *health
 	transport transport
@@ -74,6 +77,7 @@ func New(cfg Config) (*Proxy, error) {
 
 		onResponse: cfg.OnResponse,
 		onError:    cfg.OnError,
+		meter:      cfg.Meter,
 	}
 	if p.onError == nil {
 		p.onError = plainError
@@ -118,6 +122,12 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := &answer{ResponseWriter: w, r: r}
 	defer a.release()
 	a.keep()
+	if r.Body != nil && r.Body != http.NoBody {
+		r.Body = &upload{r.Body, &a.flight}
+	}
+	if p.meter != nil && wire.InSession(w) {
+		a.flight.Begin(p.meter, networkOf(ClientAddr(r, p.trusted)))
+	}
 	if p.keepCommands && wire.OpensWebSocket(r) {
 		r = r.WithContext(context.WithValue(r.Context(), answerKey{}, a))
 	}
@@ -153,9 +163,6 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	pr.Out.Trailer = nil // some origins read trailers as headers, and ReverseProxy only announces them
 	stripCookies(pr.Out.Header, p.prefix)
 	forwarded(pr, trusted)
-	if pr.Out.Body != nil {
-		pr.Out.Body = &upload{ReadCloser: pr.Out.Body}
-	}
 }
 
 // isTrusted reports whether the peer of r is one of the trusted proxies.
@@ -201,6 +208,7 @@ func (p *Proxy) fail(w http.ResponseWriter, _ *http.Request, err error) {
 		return // a WebSocket failed while it opened: there is no writer left
 	}
 	e := judge(a.r.Context(), err)
+	a.lost(e)
 	if e == nil {
 		a.ResponseWriter.WriteHeader(StatusClientGone)
 		return
@@ -208,10 +216,6 @@ func (p *Proxy) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	// Without the watch of the answer: after the end of a session its page must still be sent.
 	p.onError(a.ResponseWriter, a.r, e)
 }
-
-// Healthy reports whether the origin is up according to the last requests or probes. A new Proxy is
-// healthy. It never blocks.
-func (p *Proxy) Healthy() bool { return state(p.health.state.Load()) == up }
 
 // Run probes the origin while it is down and when a connection has broken before an answer, calls
 // OnHealth, and returns the error of ctx when ctx ends. Without Run, broken connections do not mark

@@ -143,6 +143,7 @@ func (h *Host) writeBlocks(ctx context.Context) {
 			s.mu.Unlock()
 		}
 		for len(due) > 0 {
+			// A few at once: each write is synced, and all 256 shards may be due.
 			n := min(atOnce, len(due))
 			var wg sync.WaitGroup
 			for _, i := range due[:n] {

@@ -130,6 +130,8 @@ func (h *Hold) Use(n int64) { h.end(n, true) }
 // Return returns n of the held units unused. It does not block.
 func (h *Hold) Return(n int64) { h.end(n, false) }
 
+// end gives back or uses up n units, wherever they were taken: at the host, from lent units, or
+// here.
 func (h *Hold) end(n int64, used bool) {
 	if n = min(n, h.n); n <= 0 {
 		return

@@ -110,9 +110,6 @@ func NewHost(cfg HostConfig) *Host {
 	return h
 }
 
-// Answer decides the requests of a message; see Client.
-func (h *Host) Answer(ctx context.Context, msg []byte) []byte { return h.ledger.answer(ctx, msg) }
-
 // Run hosts the shards of this process until ctx ends, and then hands them over.
 func (h *Host) Run(ctx context.Context) error {
 	name := nameOf(h.self)
@@ -131,6 +128,8 @@ func (h *Host) Run(ctx context.Context) error {
 		return err
 	}
 	defer stop3()
+	// The lease and the copies go on while the shards are handed over, so the end of ctx must not
+	// stop them.
 	work, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer h.wg.Wait()
 	defer end()
@@ -276,6 +275,7 @@ type step struct {
 
 // keep moves the shards to where they should be, one step at a time.
 func (h *Host) keep(ctx context.Context, news bool) {
+	// Another process has written this one's record: what it hosted may be hosted elsewhere by now.
 	if h.deposed.Load() {
 		h.giveUp(ctx)
 		return
@@ -287,6 +287,8 @@ func (h *Host) keep(ctx context.Context, news bool) {
 			h.stay()
 			return
 		}
+		// An earlier write got no answer. It may still arrive later. To write what was just read
+		// raises the revision, so that the late write fails.
 		if h.unsure && h.write(ctx, c) != nil {
 			return
 		}
@@ -303,6 +305,7 @@ func (h *Host) keep(ctx context.Context, news bool) {
 	if len(steps) == 0 {
 		return
 	}
+	// All steps go into one write: nodes that read the map never see half of a plan.
 	next := *h.chart
 	for _, s := range steps {
 		next.Shards[s.shard] = s.spot

@@ -162,15 +162,19 @@ func (k *Keys) Take(
 	return shadowed, err
 }
 
+// takeShared takes from a limit that several nodes share. If its host is out of reach, the rule of
+// the limit for that case decides.
 func (k *Keys) takeShared(ctx context.Context, d *Definition, key string, n int64) (v Result, err error) {
 	k.lane.under(d)
 	switch {
 	case n > limit.MaxAmount || n < -limit.MaxAmount:
 		return v, limittable.ErrCost
+	// A call in progress ends by its hold, not by giving back a number of calls.
 	case n < 0 && d.Calls:
 		return v, limittable.ErrNothingToReserve
 	case n == 0:
 		v.Decision, err = k.lane.Peek(ctx, key, 0)
+	// Only what is taken can come from units lent to this process.
 	case n > 0 && d.Lends:
 		v.Decision, err = k.lane.Take(ctx, key, n)
 	default:

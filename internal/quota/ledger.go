@@ -307,6 +307,8 @@ func (t *table) other(q *request, now limittable.Time, hash uint64, r *reply) (d
 	var err error
 	switch q.kind {
 	case kindPeek:
+		// Borrowers are asked to report first: it is allowed once none of them holds units any
+		// more.
 		if r.Decision = t.Peek(now, hash, q.key, max(0, q.n)); q.gathers() {
 			r.Allowed, r.Retry = len(t.Holders(hash, 0)) == 0, 0
 		}
@@ -318,6 +320,7 @@ func (t *table) other(q *request, now limittable.Time, hash uint64, r *reply) (d
 			if r.ID != 0 {
 				d.TTL = t.def.Rules.Lease()
 			}
+		// A negative amount gives units back. The entry has them as a positive number.
 		case q.n < 0:
 			d = limittable.Entry{Kind: limittable.EntryGive, N: -q.n}
 		}
@@ -338,6 +341,7 @@ func (t *table) other(q *request, now limittable.Time, hash uint64, r *reply) (d
 	case kindBook:
 		if q.n <= 0 || q.n > limit.MaxAmount {
 			err = limittable.ErrCost
+			// Calls in progress leave nothing behind: there is nothing to count when they are over.
 		} else if !t.def.Calls {
 			d = limittable.Entry{Kind: limittable.EntryTake, N: q.n}
 		}
@@ -351,12 +355,14 @@ func (t *table) other(q *request, now limittable.Time, hash uint64, r *reply) (d
 		r.status = noHold
 	case err != nil:
 		r.status = impossible
+	// What is lent may come back unused: the client asks again before it believes the rejection.
 	case !r.Allowed && r.Retry >= 0 && (q.kind == kindTake || q.kind == kindReserve) && t.Lent(hash) > 0:
 		r.status = again
 	case !r.Allowed && r.Retry >= 0 && q.kind == kindPeek &&
 		len(t.Holders(hash, 0)) > 0:
 		r.status = again
 	}
+	// A request that failed has changed nothing, so the standby gets no entry.
 	if err != nil {
 		return limittable.Entry{}
 	}

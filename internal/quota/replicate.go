@@ -325,6 +325,8 @@ func (l *ledger) record(id uint64, d *reader) bool {
 	s := &l.shards[i]
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// A shard that this process hosts, or takes over, is not overwritten by what a former host
+	// still sends.
 	if what == recordBegin {
 		at, lost, unwritten := limittable.Time(d.Int()), d.Int(), d.Int()
 		if d.Bad() || s.role == hosts || s.role == paused || s.role == takes {
@@ -337,6 +339,7 @@ func (l *ledger) record(id uint64, d *reader) bool {
 		s.lostWall = limittable.Time(time.Now().UnixNano()) - (at - s.lostAt)
 		return true
 	}
+	// A record of an older stream may arrive after the next one has begun.
 	if s.role != copying && s.role != stands || s.from != id {
 		return false
 	}

@@ -72,7 +72,7 @@ func Of(node, secret string) Subjects {
 		// be a hole: who receives its own question chooses the subject that it may answer to.
 		// The inboxes of others are drawn at random.
 		Publish: slices.Concat([]string{"_INBOX.>"}, all(ask, own...), all(ask,
-			"asks.>", "sync.>", "settings.>", "time.>", "clock.>", "via.>", // of a room's counter
+			"asks.>", "sync.>", "settings.>", "signals.>", "time.>", "clock.>", "via.>", // of a room's counter
 			"limits.at.*", "limits.chart.*", "limits.uses.*", // of the shared limits
 			"global.at.*", "global.chart.*", "global.uses.*", "global.pass.*", "limit-at-home",
 			"limits-known.*", "analytics.*", "session.>", "queue.>",

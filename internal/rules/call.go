@@ -4,6 +4,7 @@ import "strings"
 
 // call reads the parenthesized arguments after the name of a function.
 func (p *parser) call(f function, word string) (*node, error) {
+	// A nested expression takes stack when it is evaluated, for each request.
 	if err := p.deeper(); err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -254,12 +255,7 @@ func unanswered(err error) error {
 // owns reports whether a name is in one of the crawler's domains. evilgooglebot.com is in none.
 func (c *Crawler) owns(name string) bool {
 	name = lower(strings.TrimSuffix(name, "."))
-	for _, domain := range c.Domains {
-		if before, ok := strings.CutSuffix(name, domain); ok && strings.HasSuffix(before, ".") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.Domains, func(domain string) bool { return strings.HasSuffix(name, "."+domain) })
 }
 
 // A generations is a map of at most 2 × size entries. When the young generation has size entries,

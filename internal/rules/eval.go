@@ -33,6 +33,7 @@ func (in *input) truth(n *node) bool {
 		return found
 	case opAll:
 		found, count := in.scan(n.src, search{body: n.args[0]})
+		// Of no elements all() is false: a missing header must not match a rule.
 		return !found && count > 0
 	case opBoolField:
 		return in.bool(n)

@@ -120,6 +120,7 @@ func network(text string) (lo, hi netip.Addr, problem, hint string) {
 	switch {
 	case err != nil || !plain(p.Addr()):
 		return lo, hi, "not a network", "such as 192.0.2.0/24 or 2001:db8::/32"
+	// A typing error more often than a shorthand, and which network was meant is a guess.
 	case p.Masked() != p:
 		return lo, hi, "the network has bits set behind its length", "write " + p.Masked().String()
 	}

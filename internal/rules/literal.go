@@ -181,6 +181,7 @@ func (p *parser) item(n *node, kind kind) error {
 	case isInt:
 		text := p.literal()
 		first, last, isRange := strings.Cut(text, "..")
+		// An error about a range points to the half that is wrong.
 		p.at -= len(text) - len(first)
 		lo, err := p.integer(first)
 		if err != nil {

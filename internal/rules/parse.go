@@ -89,6 +89,7 @@ var levels = [...]struct {
 	op           op
 }{{"or", "||", opOr}, {"xor", "^^", opXor}, {"and", "&&", opAnd}}
 
+// logical reads operands of one precedence, by recursive descent.
 func (p *parser) logical(level int) (*node, error) {
 	if level == len(levels) {
 		return p.unary()
@@ -119,6 +120,7 @@ func (p *parser) deeper() error {
 	return nil
 }
 
+// unary reads a negation, a group in parentheses, or a comparison.
 func (p *parser) unary() (*node, error) {
 	if err := p.deeper(); err != nil {
 		return nil, err
@@ -164,6 +166,8 @@ func (p *parser) comparison() (*node, error) {
 	}
 	what := strings.TrimSpace(p.src[from:p.at])
 	switch {
+	// A comparison needs one value. Lists of values are compared within any() and all() only, as in
+	// Cloudflare's language.
 	case n.packed && n.kind != isBool:
 		return nil, p.since(from, what+" is an array", "write [*] after it")
 	case n.kind == isArray:
@@ -203,6 +207,7 @@ func (p *parser) operand() (*node, error) {
 	switch {
 	case word == "" && rest == "":
 		return nil, p.wrong("the expression ends too early", "a comparison is missing")
+	// The mistakes that people make most get an answer of their own.
 	case quotes(rest) || word == "" && bare(rest) != "" && rest[0] >= '0' && rest[0] <= '9':
 		return nil, p.wrong("a field is missing on the left", `such as http.host == "example.com"`)
 	case word == "" && rest[0] == ')':

@@ -165,6 +165,8 @@ func (s *scanner) raw() (string, error) {
 	return text, nil
 }
 
+// quotedPattern reads a regular expression in quotes. A quote within a character class does not end
+// it.
 func (s *scanner) quotedPattern() (string, error) {
 	from, class := s.at, false
 	var b strings.Builder

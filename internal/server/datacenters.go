@@ -31,6 +31,8 @@ func (s *Server) MoveAnywhere(ctx context.Context, to string, gone bool) (api.Mo
 	if s.node.Worker {
 		return api.MoveResult{}, node.AtStoreNode("a worker moves nothing between data centers")
 	}
+	// Ask all that take part before the first room moves: a move of half the rooms needs the
+	// command again.
 	for _, site := range []string{to, from} {
 		if gone && site == from || to == from {
 			continue
@@ -52,6 +54,8 @@ func (s *Server) MoveAnywhere(ctx context.Context, to string, gone bool) (api.Mo
 	if !gone || to == from {
 		return got, nil
 	}
+	// The lost home must be declared off everywhere. Data centers learn of the new home with the
+	// next snapshots, so the first attempts may miss some.
 	for until := time.Now().Add(offWait); ; {
 		m, err := s.MarkDatacentersDown(ctx, []string{from})
 		if err == nil && len(m.Missing) == 0 || time.Now().After(until) {

@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/forwardauth"
 	"github.com/headgate/headgate/internal/proxy"
 	"github.com/headgate/headgate/internal/wire"
+	"github.com/headgate/headgate/status"
 )
 
 // openRooms opens the rooms of the configuration, with their live changes, and the rooms of the
@@ -92,7 +93,7 @@ func (s *Server) openGate(
 	ctx context.Context, all *config.Config, now *config.Room, x *want,
 ) (*gate, error) {
 	g := &gate{file: x.room, now: *now, look: x.look, made: x.made, ended: &endings{},
-		origin: &originCounts{}, broken: &brokenAnswers{}, state: &originState{}}
+		origin: &originCounts{}, broken: &brokenAnswers{}, state: &originState{}, measures: newMeasures()}
 	rc, err := s.roomConfig(all, now)
 	if err != nil {
 		return nil, err
@@ -102,6 +103,9 @@ func (s *Server) openGate(
 		return nil, err
 	}
 	g.state.set = g.room.SetOriginUp
+	if s.cfg.Asked() && now.DecidesBySession() {
+		g.room.BeginLease() // the process before this one may have given some
+	}
 	if err = s.connect(g, all); err != nil {
 		s.shut(g)
 		return nil, err
@@ -125,7 +129,7 @@ func (s *Server) connect(g *gate, all *config.Config) (err error) {
 	g.proxy, err = proxy.New(proxy.Config{
 		Origin: g.file.Origin, Trusted: all.TrustedProxies, StripCookiePrefix: "__cfwaitingroom",
 		KeepCommands: g.made.obeys(), Log: s.log, OnAnswer: g.origin.add, Around: s.around(),
-		Dial: s.machine.Dial, Watch: all.Asked(),
+		Dial: s.machine.Dial, Watch: all.Asked(), Meter: g.meter(),
 		OnHealth: func(up bool) {
 			s.log.Warn("origin changed", "room", name, "up", up)
 			g.state.probed(up)
@@ -222,7 +226,7 @@ func (s *Server) roomConfig(all *config.Config, c *config.Room) (headgate.RoomCo
 		Routes: routes, IgnoreCase: !c.PathCaseSensitive, CookieSuffix: c.CookieSuffix,
 		AllowAmbiguousPaths: c.Paths == config.PathsAsTheyCome,
 		CookieDomain:        c.CookieDomain(), FailOpenAfter: c.FailOpenAfter,
-		TotalActiveUsers: c.TotalActiveUsers, NewUsersPerMinute: c.NewUsersPerMinute,
+		TotalActiveUsers: c.TotalActiveUsers, NewUsersPerMinute: c.NewUsersPerMinute, Auto: autoOf(c),
 		SessionDuration: c.SessionDuration, FixedSession: !c.SessionRenewal, HardEnd: c.HardEnd,
 		Method:   headgate.Method(c.Method),
 		QueueAll: c.QueueAll, Suspended: c.Suspended, Shadow: c.Shadow, OpensAt: c.OpensAt,
@@ -248,6 +252,20 @@ func (s *Server) roomConfig(all *config.Config, c *config.Room) (headgate.RoomCo
 		SameSite:   sameSite(c.CookieSameSite),
 		Boot:       s.machine.Boot,
 	}, err
+}
+
+// autoOf converts how a room finds its limits to the type that a room takes.
+func autoOf(c *config.Room) status.AutoLimit {
+	a := &c.Auto
+	if a.Mode == "" {
+		return status.AutoLimit{}
+	}
+	x := status.AutoLimit{Mode: a.Mode, Min: a.Min, Max: a.Max, Start: c.TotalActiveUsers, TargetP95: a.TargetP95,
+		TargetErrors: a.TargetErrors}
+	if a.New {
+		x.MaxNew = c.NewUsersPerMinute
+	}
+	return x
 }
 
 func sameSite(s string) http.SameSite {

@@ -93,12 +93,37 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 			float64(t.LeftLine))
 		send(counter, "headgate_shadow_held_total", "Visitors shadow mode would have held.",
 			float64(t.Shadowed))
+		c.auto(ch, &st)
 		c.rules(ch, &st)
 		c.lanes(ch, &st)
 		c.counted(ch, &st)
 		c.record(ch, &st)
 		c.datacenters(ch, &st)
 	}
+}
+
+// auto collects what was found about the limits of a room. What is not known is left out.
+func (c *collector) auto(ch chan<- prometheus.Metric, st *status.Room) {
+	a := st.Auto
+	if a == nil {
+		return
+	}
+	send := func(name, help string, v float64) {
+		if v >= 0 {
+			ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, []string{"room"}, nil),
+				prometheus.GaugeValue, v, st.Name)
+		}
+	}
+	send("headgate_found_total_active_users", "Limit of visitors at once that was found.", float64(a.Active))
+	send("headgate_found_new_users_per_minute", "Limit of new visitors in any minute that was found.",
+		float64(a.New))
+	send("headgate_origin_knee_requests_per_second", "Requests that the origin answers within its target.", a.Knee)
+	send("headgate_origin_p95_of_target", "95th percentile of the origin's latency, as a share of its target.", a.P95)
+	send("headgate_origin_load", "Load of the origin as it was reported; 1 is full.", a.Load)
+	send("headgate_signal_senders", "Nodes or data centers whose signals of the origin arrive.", float64(a.Senders))
+	why := prometheus.NewDesc("headgate_limit_decision", "Why the limits are as they are; always 1.",
+		[]string{"room", "mode", "signal", "reason"}, nil)
+	ch <- prometheus.MustNewConstMetric(why, prometheus.GaugeValue, 1, st.Name, a.Mode, a.Signal, a.Reason)
 }
 
 // process collects the metrics of the process itself.

@@ -108,6 +108,8 @@ func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
 	if err == nil {
 		err = s.openWebhooks(opening)
 	}
+	// The time for the opening is over, and nobody has stopped the process: then the store did not
+	// answer.
 	if err != nil && ctx.Err() == nil && opening.Err() != nil {
 		return s.node.Folder.Fault("the records cannot be written", err)
 	}
@@ -175,6 +177,7 @@ func (s *Server) Run(ctx context.Context) error {
 	wg.Go(func() { fail(s.followChanges(follow)) })
 	wg.Go(func() { fail(s.limits.Follow(follow)) })
 	wg.Go(func() { fail(s.hearReports(work)) })
+	wg.Go(func() { s.measure(work) })
 	sharing := control.NewSharing(s.node, s.changes, s.limits.Limits, s.fileRooms, s.log)
 	wg.Go(func() { fail(sharing.Run(work)) })
 	wg.Go(func() { fail(s.followRooms(follow)) })

@@ -16,8 +16,11 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/pages"
+	"github.com/headgate/headgate/internal/promql"
 	"github.com/headgate/headgate/internal/proxy"
+	"github.com/headgate/headgate/internal/signals"
 )
 
 // originName is the name under which nodes tell each other what a monitor has reported.
@@ -120,6 +123,116 @@ func (s *Server) hearReports(ctx context.Context) error {
 	return nil
 }
 
+// measures are what this process knows of how an origin answers.
+type measures struct {
+	own *signals.Meter
+
+	mu      sync.Mutex
+	pushed  signals.Report // by others, since the last report to the host
+	load    float64        // of the last report of a load; 0: none
+	until   time.Time      // it holds until then
+	trouble string         // of the last query, as it is logged
+}
+
+// loadHolds is how long a reported load counts. Chosen: a minute's loss of two reports does not end it.
+const loadHolds = 30 * time.Second
+
+func newMeasures() *measures { return &measures{own: signals.NewMeter()} }
+
+// meter returns the meter of the requests to the origin; nil if nobody needs it.
+func (g *gate) meter() *signals.Meter {
+	if g.file.Auto.Mode == "" {
+		return nil
+	}
+	return g.measures.own
+}
+
+// ReportLoad implements api.Process. The report goes to the host of the room with the next of this node.
+func (s *Server) ReportLoad(room string, x *signals.Report) error {
+	g := s.set.Load().find(room)
+	if g == nil {
+		return api.ErrNoRoom
+	}
+	if g.meter() == nil {
+		return &api.RejectedError{Reason: "the limits of the room are numbers: nobody needs the load of its origin",
+			Do: "write total_active_users: {auto: true, min: 50, max: 5000} into the file"}
+	}
+	m := g.measures
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if x.Load > 0 {
+		m.load, m.until = x.Load, time.Now().Add(loadHolds)
+	}
+	m.pushed.Add(&signals.Report{Routes: x.Routes})
+	return nil
+}
+
+// read returns what is known since the last read.
+func (m *measures) read(now time.Time) *signals.Report {
+	x := m.own.Read()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	x.Add(&m.pushed)
+	m.pushed = signals.Report{}
+	if now.Before(m.until) {
+		x.Load = m.load
+	}
+	return x
+}
+
+// measure sends what is known of the origins to the hosts of the rooms that find their limits, until ctx
+// ends.
+func (s *Server) measure(ctx context.Context) {
+	tick := time.NewTicker(signals.Every)
+	defer tick.Stop()
+	client := promql.New(s.machine.Dial)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		var wg sync.WaitGroup
+		for _, g := range s.set.Load().gates {
+			if g.meter() == nil {
+				continue
+			}
+			wg.Go(func() {
+				x := g.measures.read(time.Now())
+				s.query(ctx, client, g, x)
+				if err := g.room.SendSignals(ctx, x); err != nil && ctx.Err() == nil {
+					s.log.Debug("signals of the origin not sent", "room", g.file.Name, "error", err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+}
+
+// query adds the load that Prometheus knows, at the host of the room.
+func (s *Server) query(ctx context.Context, client *promql.Client, g *gate, x *signals.Report) {
+	a, m := &g.file.Auto, g.measures
+	if a.Prometheus == nil || !g.room.Status().Hosted {
+		return
+	}
+	load, err := client.Number(ctx, a.Prometheus, a.Query)
+	if err == nil {
+		x.Load = max(x.Load, load, api.LeastLoad)
+	} else if ctx.Err() == nil {
+		x.Trouble = "origin_signal gives no signal: " + err.Error()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case x.Trouble == m.trouble:
+	case x.Trouble == "":
+		s.log.Info("origin_signal gives a signal again", "room", g.file.Name, "load", load)
+	default:
+		s.log.Warn("origin_signal gives no signal", "room", g.file.Name, "error", err)
+	}
+	m.trouble = x.Trouble
+}
+
 // brokenEach is how often the log has a line about a room's unanswered requests. Chosen: an
 // operator finds the cause in the log, and an origin that is down all night does not fill the disk.
 const brokenEach = time.Minute
@@ -154,11 +267,7 @@ func shortly(err error) string {
 	if e, ok := errors.AsType[*proxy.Error](err); ok {
 		err = e.Err // the code is logged separately
 	}
-	text := err.Error()
-	if len(text) > mostReason {
-		text = strings.ToValidUTF8(text[:mostReason], "") + "…"
-	}
-	return text
+	return hint.Cut(err.Error(), mostReason)
 }
 
 // originError answers a visitor when the origin did not answer.

@@ -271,16 +271,7 @@ func (s *Server) removeQueue(q *openQueue) {
 	}
 	s.log.Warn("queue removed: what is in it stays on the disk, and goes on when the queue is in the "+
 		"configuration again", args...)
-	maps.DeleteFunc(s.jobs.leaving, func(_ string, t *task) bool {
-		select {
-		case <-t.done:
-			return true
-		default:
-			return false
-		}
-	})
-	s.jobs.leaving[q.file.Name] = q.runs
-	q.runs.stop()
+	leave(s.jobs.leaving, q.file.Name, q.runs)
 }
 
 // Parameters of trim. Chosen: the engine frees its write buffers after 10 s, and fewer jobs leave

@@ -77,6 +77,8 @@ func (s *Server) ReloadOn(ctx context.Context, signals <-chan os.Signal) {
 	}
 }
 
+// reload reads the file again and puts it in force: all of it, or nothing. A restart must not be
+// needed to get out of a failed reload.
 func (s *Server) reload(ctx context.Context) (api.ReloadResult, error) {
 	old := s.set.Load()
 	cfg, err := old.cfg.Again()
@@ -314,7 +316,8 @@ func (w *swap) gate(ctx context.Context, x *want) (*gate, error) {
 	if !same {
 		w.got.Rooms.Changed = append(w.got.Rooms.Changed, c.Name)
 	}
-	if w.trust || was.file.Origin.String() != c.Origin.String() || was.made.obeys() != x.made.obeys() {
+	if w.trust || was.file.Origin.String() != c.Origin.String() || was.made.obeys() != x.made.obeys() ||
+		was.meter() != g.meter() {
 		if err := w.s.connect(&g, w.new.cfg); err != nil {
 			return nil, err
 		}
@@ -324,6 +327,7 @@ func (w *swap) gate(ctx context.Context, x *want) (*gate, error) {
 	return &g, nil
 }
 
+// reconfigure changes a room that stays, and notes how to take that back.
 func (w *swap) reconfigure(ctx context.Context, g *gate) error {
 	rc, err := w.s.roomConfig(w.new.cfg, &g.now)
 	if err != nil {

@@ -45,7 +45,7 @@ func (s *Server) decide() *forwardauth.Handler {
 			s.routeBy(w, r, func(g *gate) http.Handler { return g.revoke },
 				func(_ *gate, next http.Handler) http.Handler { return next })
 		}),
-		End: s.endByConnector, Keys: s.node.Signing,
+		End: s.endByConnector, Leases: s.renewLeases, Keys: s.node.Signing,
 	}
 }
 
@@ -54,6 +54,8 @@ func (s *Server) relay(w http.ResponseWriter, r *http.Request) {
 	s.routeBy(w, r, func(g *gate) http.Handler { return g.relay }, relays)
 }
 
+// routeBy finds the room of a request and hands it over. What proxies and origins could read in two
+// ways is rejected first: rules and routes must see the request that the origin sees.
 func (s *Server) routeBy(
 	w http.ResponseWriter, r *http.Request, handler func(*gate) http.Handler, by way,
 ) {
@@ -156,7 +158,21 @@ func (s *Server) local(g *gate, r *http.Request) string {
 			return ""
 		}
 	}
+	g.room.BeginLease() // the request is in flight: an end of its session comes later
 	return g.now.Path
+}
+
+// renewLeases renews the leases of the sessions that a connector keeps, unless they are among the
+// ended ones.
+func (s *Server) renewLeases() (ended []string, ok bool) {
+	for _, g := range s.set.Load().gates {
+		names, ok := g.room.RenewLease()
+		if !ok {
+			return nil, false
+		}
+		ended = append(ended, names...)
+	}
+	return ended, true
 }
 
 func clientAddr(trusted []netip.Prefix) func(*http.Request) netip.Addr {
@@ -183,12 +199,8 @@ func fromTrusted(r *http.Request, trusted []netip.Prefix) bool {
 	if err != nil {
 		return false
 	}
-	for _, p := range trusted {
-		if p.Contains(peer.Addr().Unmap()) {
-			return true
-		}
-	}
-	return false
+	addr := peer.Addr().Unmap()
+	return slices.ContainsFunc(trusted, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
 // mostConnections returns how many connections an address may have; 0 is any number. A trusted

@@ -38,6 +38,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"runtime/debug"
@@ -248,6 +249,7 @@ type gate struct {
 	ended     *endings
 	origin    *originCounts
 	state     *originState
+	measures  *measures
 	broken    *brokenAnswers
 
 	runs, probes *task // Run of the room and of the proxy
@@ -287,6 +289,20 @@ type task struct {
 func (t *task) end() {
 	t.stop()
 	<-t.done
+}
+
+// leave stops a task and notes it among those that are leaving, without the ones that have ended.
+func leave(leaving map[string]*task, name string, t *task) {
+	maps.DeleteFunc(leaving, func(_ string, t *task) bool {
+		select {
+		case <-t.done:
+			return true
+		default:
+			return false
+		}
+	})
+	leaving[name] = t
+	t.stop()
 }
 
 // A Machine is the environment of a process. A nil field uses the real machine. Tests provide

@@ -106,6 +106,8 @@ func (l *tracedRules) Reserve(
 	return v, err
 }
 
+// limitAnswer returns what a span shows of a decision. Keys are left out: they may be addresses or
+// secrets.
 func limitAnswer(asks []ratelimit.Check, vs []ratelimit.Result, err error) *traces.LimitAnswer {
 	a := &traces.LimitAnswer{}
 	switch {

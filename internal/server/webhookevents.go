@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/control"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/internal/webhook"
@@ -103,6 +104,9 @@ func (s *Server) knows(w *watched) bool {
 	return s.node.Bus == nil || time.Since(w.since) > happeningKnown
 }
 
+// foundBy begins the author of limits that were found; the reason follows.
+const foundBy = "auto: "
+
 // lookAt returns the current state of a room.
 func (s *Server) lookAt(g *gate, st *status.Room, w *watched) *webhook.Observation {
 	l := &webhook.Observation{
@@ -114,13 +118,20 @@ func (s *Server) lookAt(g *gate, st *status.Room, w *watched) *webhook.Observati
 	if st.MaxWaitSeconds >= 0 {
 		l.Figures.Wait = &st.MaxWaitSeconds
 	}
-	if s.knows(w) {
+	active, fresh := g.now.TotalActiveUsers, g.now.NewUsersPerMinute // limits set by an event do not count
+	if st.Auto != nil {
+		active, fresh = st.TotalActiveUsers, st.NewUsersPerMinute
+	}
+	if s.knows(w) && (st.Auto != nil) == (g.now.Auto.Mode != "") { // else an event has limits of its own
 		l.Limits = map[string]map[string]string{"": {
-			"total_active_users":   strconv.FormatInt(g.now.TotalActiveUsers, 10),
-			"new_users_per_minute": strconv.FormatInt(g.now.NewUsersPerMinute, 10),
+			"total_active_users":   strconv.FormatInt(active, 10),
+			"new_users_per_minute": strconv.FormatInt(fresh, 10),
 		}}
 	}
-	if g.live != nil {
+	switch {
+	case st.Auto != nil && st.Auto.Mode == config.AutoOn:
+		l.By = foundBy + st.Auto.Reason
+	case g.live != nil:
 		l.By = g.live.By
 	}
 	return l

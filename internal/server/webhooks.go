@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"maps"
 	"net/url"
 	"reflect"
 	"strings"
@@ -164,16 +163,7 @@ func (s *Server) removeWebhook(ctx context.Context, w *openWebhook) {
 		}
 		stop()
 	}
-	maps.DeleteFunc(s.hooks.leaving, func(_ string, t *task) bool {
-		select {
-		case <-t.done:
-			return true
-		default:
-			return false
-		}
-	})
-	s.hooks.leaving[w.file.Name] = w.runs
-	w.runs.stop()
+	leave(s.hooks.leaving, w.file.Name, w.runs)
 }
 
 // send puts messages into the queues of the webhooks that want them. A message for a full queue is

@@ -65,6 +65,9 @@ type Set struct {
 	shards  [shards]shard
 	seed    maphash.Seed
 
+	// Ended is called when a session ends early. It may be nil.
+	Ended func(slot.SessionID)
+
 	// Shared counts the sessions that were seen in more networks than Sharing allows. Refused
 	// counts their requests that were rejected for that reason.
 	Shared, Refused atomic.Int64
@@ -266,6 +269,7 @@ func (v *Set) Revoke(id slot.SessionID) {
 	defer s.mu.Unlock()
 	if x := s.stay[id]; x != nil {
 		x.revoked = true
+		v.noteEnd(id)
 	}
 }
 
@@ -304,6 +308,7 @@ func (v *Set) End(id slot.SessionID, from slot.Time) (last slot.Time, left bool)
 	s := v.shard(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	v.noteEnd(id)
 	until := from
 	if x := s.stay[id]; x != nil {
 		if x.open > 0 {
@@ -316,6 +321,12 @@ func (v *Set) End(id slot.SessionID, from slot.Time) (last slot.Time, left bool)
 	}
 	s.gone[id] = max(s.gone[id], until)
 	return from, true
+}
+
+func (v *Set) noteEnd(id slot.SessionID) {
+	if v.Ended != nil {
+		v.Ended(id)
+	}
 }
 
 // Any reports whether the set holds any session.
@@ -429,6 +440,9 @@ func (v *Set) Confirmed(a *slot.Answer, fixed bool) {
 	for _, g := range a.Gone {
 		s := v.shard(g.ID)
 		s.mu.Lock()
+		if _, known := s.gone[g.ID]; !known {
+			v.noteEnd(g.ID)
+		}
 		s.gone[g.ID] = max(s.gone[g.ID], g.End)
 		if x := s.stay[g.ID]; x != nil {
 			x.revoked = true

@@ -48,14 +48,18 @@ func (m *ideal) Event(_, _ int32, _ int64) {
 	m.call()
 }
 
+// call admits whoever may enter now, and sets the alarm for the next one.
 func (m *ideal) call() {
 	now := m.w.Now()
 	for m.head < len(m.line) && m.room() && now >= m.at {
 		m.w.Admit(m.line[m.head])
 		m.head++
 		step := m.w.spread
+		// A pause does not save up admissions: at most half a second of them is made up for.
 		m.at = max(m.at, now-min(step, time.Second/2)) + step
 	}
+	// Move the rest to the front now and then, so that a long run does not keep everybody who ever
+	// waited.
 	if m.head > 1024 && m.head > len(m.line)/2 {
 		m.line = m.line[:copy(m.line, m.line[m.head:])]
 		m.head = 0

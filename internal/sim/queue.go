@@ -49,6 +49,25 @@ func newQueue() *queue {
 	return q
 }
 
+// Events is the queue of events for models outside this package. Events of the same time come in the
+// order in which they were put.
+type Events struct{ q *queue }
+
+// NewEvents returns an empty queue.
+func NewEvents() Events { return Events{newQueue()} }
+
+// Put adds an event.
+func (e Events) Put(at time.Duration, kind, a int32, b int64) { e.q.put(at, kind, a, b) }
+
+// Take removes the next event, and reports whether there was one.
+func (e Events) Take() (at time.Duration, kind, a int32, b int64, ok bool) {
+	if _, ok := e.q.peek(); !ok {
+		return 0, 0, 0, 0, false
+	}
+	x := e.q.take()
+	return x.at, x.kind, x.a, x.b, true
+}
+
 // put adds an event.
 func (q *queue) put(at time.Duration, kind, a int32, b int64) {
 	i := q.free

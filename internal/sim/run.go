@@ -141,8 +141,10 @@ func (w *World) sample() {
 	w.After(s.Step, kindSample, 0, 0)
 }
 
+// result computes the figures of a run.
 func (w *World) result(name string, ideal *Result) *Result {
 	j := &w.judge
+	// Visitors that still wait at the end may have been overtaken too.
 	for v := range ID(w.known) {
 		if x := w.Visitor(v); x.state == waiting {
 			j.order(x, w.passed(x))

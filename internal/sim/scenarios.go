@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/suggest"
 )
 
@@ -58,24 +59,17 @@ func Find(list []Scenario, name string) (*Scenario, error) {
 			return &list[i], nil
 		}
 	}
-	return nil, &UnknownError{Kind: "scenario", Name: name, Known: names}
+	return nil, Unknown("scenario", name, names)
 }
 
-// An UnknownError means that there is no scenario or strategy with this name.
-type UnknownError struct {
-	Kind, Name string
-	Known      []string
-}
-
-// Error returns the fault.
-func (e *UnknownError) Error() string { return fmt.Sprintf("unknown %s %q", e.Kind, e.Name) }
-
-// Hint returns the valid names, or only the nearest one if one is near.
-func (e *UnknownError) Hint() string {
-	if near := suggest.Nearest(e.Name, e.Known); near != "" {
-		return fmt.Sprintf("do you mean %s?", near)
+// Unknown returns the error that there is no scenario or strategy with this name. Its hint has the
+// valid names, or only the nearest one if one is near.
+func Unknown(kind, name string, known []string) error {
+	do := "there are " + strings.Join(known, ", ")
+	if near := suggest.Nearest(name, known); near != "" {
+		do = fmt.Sprintf("do you mean %s?", near)
 	}
-	return "there are " + strings.Join(e.Known, ", ")
+	return &hint.Error{Text: fmt.Sprintf("unknown %s %q", kind, name), Do: do}
 }
 
 // constant returns a constant rate.

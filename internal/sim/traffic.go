@@ -32,6 +32,7 @@ func (t Traffic) Over(sites []Datacenter, length time.Duration) func(uint64) ite
 // warmUp is how long nobody comes, because processes start first. Chosen.
 const warmUp = 5 * time.Second
 
+// play draws the arrivals of a Poisson process whose rate may change each second.
 func (t Traffic) play(sites []Datacenter, length time.Duration, seed uint64, yield func(Arrival) bool) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	equal := make([]float64, len(sites))

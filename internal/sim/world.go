@@ -88,9 +88,6 @@ func (w *World) Now() time.Duration { return w.now }
 // Rand returns the seeded random source of this run.
 func (w *World) Rand() *rand.Rand { return w.rand }
 
-// Scenario returns the scenario of this run.
-func (w *World) Scenario() *Scenario { return w.scenario }
-
 // At schedules a call of the model's Event at t.
 func (w *World) At(t time.Duration, kind, a int32, b int64) { w.queue.put(max(t, w.now), kind, a, b) }
 

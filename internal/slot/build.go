@@ -151,6 +151,9 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 		}
 	}
 	r.Left = p.gone.latest(r.Time)
+	if p.found != nil {
+		r.Found, p.found = p.found, nil
+	}
 	r.Waiting = p.wait || p.lined
 	r.Quiet = clk < p.quiet
 	if p.line != nil {

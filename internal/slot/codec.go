@@ -24,6 +24,9 @@ const (
 	maxText    = 256
 )
 
+// MaxFound is how many bytes Record.Found may have. Chosen: twice what is written.
+const MaxFound = 4 << 10
+
 // AppendBinary appends the record to b as varints. It takes 1–5 KB, independent of the number of
 // visitors inside.
 func (r *Record) AppendBinary(b []byte) ([]byte, error) {
@@ -31,6 +34,8 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	if r.MovedTo != "" || r.WasRoot || r.Before != 0 {
 		v = 3
 	}
+	// Each format is used only when the record has what the earlier ones lack, so that the previous
+	// program can take a room over while nobody uses what is new.
 	ordered, more := inOrder(r.Skipped, r.Frontier), len(r.Draws)+len(r.Lanes)+len(r.Moved) > 0
 	if more && !ordered || !lanesInOrder(r.Lanes) {
 		return b, fmt.Errorf("%w: skipped tickets are out of order", ErrRecord)
@@ -48,6 +53,9 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	}
 	if len(r.Lanes) > OwnLanes {
 		v = 8
+	}
+	if len(r.Found) > 0 {
+		v = 9
 	}
 	b = codec.AppendUint(b, v, r.Name.Life, r.Name.Epoch, r.Name.Writes)
 	b = appendName(b, r.Host)
@@ -67,6 +75,7 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 		b = codec.AppendUint(b, uint64(len(s.Ends.at)))
 		last := Time(0)
 		for _, c := range s.Ends.at {
+			// Ends are sorted, so their distances take few bytes.
 			b = codec.AppendInt(b, int64(c.End-last), c.N)
 			last = c.End
 		}
@@ -112,6 +121,9 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	if v > 6 {
 		b = appendLeft(b, r.Left)
 	}
+	if v > 8 {
+		b = codec.AppendText(b, r.Found)
+	}
 	return b, nil
 }
 
@@ -123,6 +135,7 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 	if !d.Bad() && (v < 1 || v > Version) {
 		return fmt.Errorf("%w: format %d, this program reads %d: run the newer program", ErrRecord, v, Version)
 	}
+	// Read into a new record: a damaged one must leave r as it is.
 	x := Record{Version: Version, Name: WriteName{d.Uint(), d.Uint(), d.Uint()}}
 	x.Host, x.Time = d.text(), Time(d.Int())
 	x.LimitRev, x.Quiet = d.Uint(), d.Uint() == 1
@@ -140,6 +153,7 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 		l.Borrower = d.text()
 		l.Granted = d.Int()
 		if v == 1 {
+			// The first format had one number for both limits.
 			l.Returned = evenly(d.Int())
 		}
 		l.Opened, l.Over = d.Int(), Time(d.Int())
@@ -183,6 +197,9 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 	}
 	if v > 6 {
 		x.Left = d.left()
+	}
+	if v > 8 {
+		x.Found = d.bytes(MaxFound)
 	}
 	if !d.Done() || n == 0 {
 		return fmt.Errorf("%w: damaged", ErrRecord)

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 )
@@ -146,11 +147,45 @@ func TestARecordWithThoseWhoLeft(t *testing.T) {
 	}
 }
 
+// TestARecordWithFoundLimits checks that a record with what was learned survives, that earlier versions
+// can read one without, and that nobody writes what nobody could read.
+func TestARecordWithFoundLimits(t *testing.T) {
+	want := codecSample()
+	want.Found = []byte("learned")
+	b, err := want.AppendBinary(nil)
+	var got Record
+	if err != nil || b[0] != 9 || got.UnmarshalBinary(b) != nil || !reflect.DeepEqual(&got, want) {
+		t.Fatalf("got  %+v\nwant %+v, %v", got, *want, err)
+	}
+	want.Found = make([]byte, MaxFound+1)
+	if b, _ = want.AppendBinary(nil); got.UnmarshalBinary(b) == nil {
+		t.Errorf("%d bytes are read", len(want.Found))
+	}
+	if b, _ = codecSample().AppendBinary(nil); b[0] >= 9 {
+		t.Errorf("without them it is of format %d", b[0])
+	}
+	first := NewRecord(1, nil, Limit{AtOnce, 5, time.Minute})
+	p := NewPool(Params{}, "h", first)
+	p.Takeover(0)
+	p.Confirm(0)
+	p.SetFound([]byte("more"))
+	p.SetFound(make([]byte, MaxFound+1))
+	_, wr := p.Begin(time.Second, true)
+	if string(wr.Found) != "more" {
+		t.Errorf("%q is written", wr.Found)
+	}
+	p.Confirm(time.Second)
+	if next := NewPool(Params{}, "i", p.Record()).Takeover(0); string(next.Found) != "more" {
+		t.Errorf("the next host knows %q", next.Found)
+	}
+}
+
 func TestDamagedRecordIsRefused(t *testing.T) {
 	whole := codecSample()
 	whole.Draws = []Draw{{Event: "old", Start: 5, From: 10, To: 300}}
 	whole.Moved = []Moved{{Number: 301, Key: 1 << 60, Held: 7}}
 	whole.Left = []EarlyLeave{{ID: 12, End: 90}, {ID: 1 << 63, End: 9e18}}
+	whole.Found = []byte{1, 2, 3}
 	b, _ := whole.AppendBinary(nil)
 	var r Record
 	for n := range b {
@@ -179,6 +214,10 @@ func FuzzRecord(f *testing.F) {
 	left.Left = []EarlyLeave{{ID: 12, End: 90}, {ID: 1 << 63, End: 9e18}}
 	b, _ = left.AppendBinary(nil)
 	f.Add(b)
+	found := codecSample()
+	found.Found = []byte(strings.Repeat("x", MaxFound))
+	b, _ = found.AppendBinary(nil)
+	f.Add(b)
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var r, again Record
@@ -203,12 +242,12 @@ func TestARecordWithTheBuiltInLane(t *testing.T) {
 	want.Lanes[OwnLanes].Lane = NetworkLane()
 	b, err := want.AppendBinary(nil)
 	var got Record
-	if err != nil || b[0] != Version || got.UnmarshalBinary(b) != nil || len(got.Lanes) != MaxLanes ||
+	if err != nil || b[0] != 8 || got.UnmarshalBinary(b) != nil || len(got.Lanes) != MaxLanes ||
 		!reflect.DeepEqual(got.Lanes[OwnLanes].Lane, NetworkLane()) {
 		t.Fatalf("got  %+v\nwant %+v, %v", got, *want, err)
 	}
 	want.Lanes = want.Lanes[:OwnLanes]
-	if b, err = want.AppendBinary(nil); err != nil || b[0] == Version {
+	if b, err = want.AppendBinary(nil); err != nil || b[0] >= 8 {
 		t.Errorf("with lanes of before it is of format %d, %v", b[0], err)
 	}
 }

@@ -130,7 +130,7 @@ func TestShuffle(t *testing.T) {
 		})
 		slices.SortFunc(want, func(a, b uint64) int { return int(d.Rank(a)) - int(d.Rank(b)) })
 		back, err := RestoreLine(Restored{At: 3 * sec, Frontier: l.Frontier(), Next: l.End(),
-			Skipped: l.AppendSkipped(nil, SkippedBytes), Draws: l.Draws(), Hold: time.Hour})
+			Skipped: l.AppendSkipped(nil, skippedBytes), Draws: l.Draws(), Hold: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}

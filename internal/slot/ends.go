@@ -78,14 +78,6 @@ func (e *Ends) last() Time {
 	return 0
 }
 
-// At returns how many sessions end at t.
-func (e *Ends) At(t Time) int64 {
-	if i, ok := e.find(t); ok {
-		return e.at[i].N
-	}
-	return 0
-}
-
 // Free drops every session with an end ≤ t and calls freed for each bucket.
 func (e *Ends) Free(t Time, freed func(EndCount)) {
 	k := 0

@@ -155,6 +155,8 @@ func (p *Pool) beyond(r *Record, from Time) Time {
 	return 0
 }
 
+// leave frees the slot of a session that ended early, and remembers the session until its pass has
+// expired, so that nobody enters with it.
 func (p *Pool) leave(r *Record, it *Item) {
 	s := &r.Limits[0]
 	// A ticket whose session is over is used up, also for a host that no longer remembers early
@@ -176,6 +178,9 @@ func (p *Pool) leave(r *Record, it *Item) {
 		}
 	}
 	if s.Ends.Remove(end) {
+		if held := it.Held(); held > r.Time {
+			s.Ends.Add(min(end, held), 1)
+		}
 		if end.Sub(r.Time) > s.Per-Idle(s.Limit) {
 			p.left++
 		} else {

@@ -121,8 +121,6 @@ const (
 	// decides locally. Near the limit the pool acts as an exact counter, and no borrower holds more
 	// than half of what is left. Demand is the default.
 	Demand Allotment = iota
-	// Even lends free ÷ borrowers.
-	Even
 	// Counter lends nothing ahead: the borrower sends a request for every newcomer.
 	Counter
 )
@@ -131,10 +129,7 @@ const (
 // and wants.
 func (a Allotment) grant(free, need, want, n int64) int64 {
 	need, n = min(need, free), max(1, n)
-	switch a {
-	case Even:
-		return min(free, max(need, min(need+want, free/n)))
-	case Counter:
+	if a == Counter {
 		return need
 	}
 	return min(free, max(need, min(need+want, (free+2*n-1)/(2*n))))

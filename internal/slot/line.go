@@ -206,6 +206,7 @@ func (l *Line) status(number uint64) TicketStatus {
 	switch {
 	case number >= l.next:
 		return TicketUnknown
+	// A provisional place has no chunk, like a used one: this case must come first.
 	case c == nil && l.isProvisional(number):
 		return TicketProvisional
 	case c == nil && number < l.frontier:
@@ -371,9 +372,6 @@ func (l *Line) Passed(most int) (numbers []uint64, ok bool) {
 
 // End returns the number that the next Join issues.
 func (l *Line) End() uint64 { return l.next }
-
-// Used reports whether a ticket is used up. It then never admits again.
-func (l *Line) Used(number uint64) bool { return l.Status(number) == TicketUsed }
 
 func presence(interval time.Duration) lineSpan {
 	return newLineSpan(min(interval, math.MaxInt64/5) * 5 / 2)

@@ -82,7 +82,7 @@ func BenchmarkLineSkipped(b *testing.B) {
 	var runs []Run
 	b.ReportAllocs()
 	for b.Loop() {
-		runs = l.AppendSkipped(runs[:0], SkippedBytes)
+		runs = l.AppendSkipped(runs[:0], skippedBytes)
 	}
 	if len(runs) != 30_000 {
 		b.Fatalf("%d runs", len(runs))

@@ -187,19 +187,6 @@ func (l *Line) Next(now Time, k int) iter.Seq[uint64] {
 	}
 }
 
-// Oldest returns the arrival of the ticket that Call would call now, or that holds up the call. It
-// is exact to a sixteenth of a second and never later than the truth. Where 64 joins took more than
-// 68 minutes, it may be earlier by the time beyond that. For tickets from before a restart it
-// returns Restored.Oldest.
-func (l *Line) Oldest(now Time) (arrival Time, ok bool) {
-	for n := range l.upcoming(now) {
-		c, i := l.find(n)
-		ticks := int64(c.born[i>>6]) + int64(c.places[i].born)
-		return l.origin + Time(ticks*int64(lineTick)), true
-	}
-	return 0, false
-}
-
 // upcoming yields the tickets that Call would call now, in order. If a ticket holds up the rest,
 // upcoming yields it last, with true.
 func (l *Line) upcoming(now Time) iter.Seq2[uint64, bool] {

@@ -73,7 +73,7 @@ func TestSwitchingKeepsTheOrderOfArrival(t *testing.T) {
 		l.Polled(n, sec, time.Second)
 	}
 	back, err := RestoreLine(Restored{At: sec, Frontier: l.Frontier(), Next: l.End(),
-		Skipped: l.AppendSkipped(nil, SkippedBytes), Hold: time.Hour})
+		Skipped: l.AppendSkipped(nil, skippedBytes), Hold: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -316,7 +316,7 @@ func (s *lineScript) restart(a, b byte) {
 		issued = 0
 	}
 	unsure := s.line.AppendUnconfirmed(nil, 1<<20)
-	limit := SkippedBytes
+	limit := skippedBytes
 	if a%4 == 0 {
 		limit = int(b)
 	}
@@ -428,7 +428,7 @@ func (s *lineScript) compareAll() {
 	rank, behind := int64(0), int64(0) // counted up to here, and deferred ones
 	for n := s.oracle.first - min(s.oracle.first, 3); n < s.oracle.next()+3; n++ {
 		same(s, "status", s.line.Status(n), s.oracle.status(n))
-		same(s, "used", s.line.Used(n), s.oracle.status(n) == TicketUsed)
+		same(s, "used", s.line.Status(n) == TicketUsed, s.oracle.status(n) == TicketUsed)
 		t := s.oracle.get(n)
 		live := t != nil && t.state != dead
 		ahead := behind

@@ -55,9 +55,6 @@ func (l *Line) CallKept(now Time, free int) (number uint64, ok bool) {
 	return 0, false
 }
 
-// Kept returns the number of tickets for which a slot is kept.
-func (l *Line) Kept() int { return len(l.kept) }
-
 // keep keeps a slot for the ticket at the frontier, if another free slot remains for the next
 // ticket.
 func (l *Line) keep(number uint64, free int) bool {

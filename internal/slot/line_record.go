@@ -42,10 +42,6 @@ func HeadGrace(heads []byte, distance uint64) (grace time.Duration, ok bool) {
 	return time.Duration(lineSpan(heads[distance]).ticks()) * lineTick, true
 }
 
-// SkippedBytes is how many bytes of a record the skipped tickets may take (protocol §3, §8). It
-// holds at least 10,000 runs, or each number of half a million.
-const SkippedBytes = 64 << 10
-
 // lineReach bounds how far back a restored line goes, and lineMost how many places that have not
 // polled it makes, so that a damaged record cannot make a host allocate all memory. Both are
 // chosen: a year of a busy room, and 2.5 GB.

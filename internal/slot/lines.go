@@ -247,12 +247,11 @@ func evenly100(weights [1 + MaxLanes]int) (turns [100]uint8) {
 	return turns
 }
 
-// Call calls the next ticket of the line whose turn it is. If a lane has nobody to call, the
-// ordinary line gets its turn. If the ordinary line is empty, the lanes get its turns. While a
-// restored ticket holds up the ordinary line, the lanes do not take its turns.
-func (l *Lines) Call(now Time) (number uint64, ok bool) { return l.CallOf(now, 1) }
-
-// CallOf is Call for a given number of free slots; see Line.CallOf. With lanes no slot is kept.
+// CallOf calls the next ticket of the line whose turn it is; see Line.CallOf for free. If a lane has
+// nobody to call, the ordinary line gets its turn. If the ordinary line is empty, the lanes get its
+// turns. While a restored ticket holds up the ordinary line, the lanes do not take its turns.
+//
+// With lanes no slot is kept.
 // Otherwise a line that could go on with kept slots would take the turns of a line that waits for
 // its own slots.
 func (l *Lines) CallOf(now Time, free int) (number uint64, ok bool) {

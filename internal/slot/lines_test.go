@@ -195,9 +195,9 @@ func (m *modelLines) restart(hold, grace time.Duration) {
 	x := m.lines.Ordinary()
 	r := NewRecord(1, nil, Limit{Kind: AtOnce, N: 1, Per: time.Minute})
 	r.Next, r.Issued, r.Frontier = x.End()+3, x.End(), x.Frontier()
-	r.Skipped = x.AppendSkipped(nil, SkippedBytes)
+	r.Skipped = x.AppendSkipped(nil, skippedBytes)
 	r.Unconfirmed = x.AppendUnconfirmed(nil, 100)
-	r.Lanes = m.lines.LaneParts(m.now, SkippedBytes, 100)
+	r.Lanes = m.lines.LaneParts(m.now, skippedBytes, 100)
 	b, err := r.AppendBinary(nil)
 	var got Record
 	if err == nil {
@@ -643,3 +643,6 @@ func TestWhoIsCalledBesideTheLinesTakesATurnOfTheOrdinaryOne(t *testing.T) {
 		t.Errorf("of 100 calls %d were of the lane, want 25", lane)
 	}
 }
+
+// Call is CallOf with one free slot.
+func (l *Lines) Call(now Time) (number uint64, ok bool) { return l.CallOf(now, 1) }

@@ -44,13 +44,26 @@ type Item struct {
 	From Time // the end in the pass; Answered: the end of the window entry
 	At   Time // Renew: when the visitor was seen, by Lo
 	End  Time // Open: end of the session
-	Use  Time // Open, Answered: time of use, by Hi; the window starts here. Renew: see Returned
+	Use  Time // Open, Answered: time of use, by Hi; the window starts here. Renew: see Returned. Leave: Held
 	Hard Time // Renew: latest possible end, 0: none; Open, Leave: see trials
 }
 
 // Returned reports whether a Renew means that the pass of a ticket has come back, so that the
 // visitor's browser has stored it. This is sent in Use, which earlier versions ignore in a Renew.
 func (it *Item) Returned() bool { return it.Op == Renew && it.Use != 0 }
+
+// Held returns until when the slot of a Leave is held, because somebody may let its visitor in without
+// a question; 0 is not at all. This is sent in Use, which earlier versions ignore in a Leave.
+func (it *Item) Held() Time {
+	if it.Op != Leave {
+		return 0
+	}
+	return (it.Use + leaveGrid - 1) / leaveGrid * leaveGrid
+}
+
+// leaveGrid is the grid of the ends of slots that are held. Chosen: finer than that of a long session,
+// so that slots are free soon, and at most some ten more buckets.
+const leaveGrid = Time(250 * time.Millisecond)
 
 // A Sync contains a borrower's whole state at its lender, in running totals. So a lost, duplicated,
 // late or reordered Sync has the same effect as silence.

@@ -156,6 +156,7 @@ func (p *Pool) arrivals(clk time.Duration, need int64, queue []Time) []Time {
 
 // ReceiveParent processes Anywhere's answer. It reports whether a write is needed.
 func (p *Pool) ReceiveParent(clk time.Duration, a Answer) bool {
+	// Only the answer to the request in flight counts. An older one may arrive late, or twice.
 	if p.up.fly == nil || a.Loan != p.up.fly.Loan || a.Seq != p.up.fly.Seq {
 		return false
 	}
@@ -163,9 +164,13 @@ func (p *Pool) ReceiveParent(clk time.Duration, a Answer) bool {
 	need := p.up.fly.Need
 	p.up.fly = nil
 	if !a.Over {
+		// A former host of Anywhere may still answer: what it grants is not in the record of the
+		// new one.
 		if a.Name.Epoch < p.up.est.Epoch {
 			return false
 		}
+		// The term runs from when the request was sent, which is surely before Anywhere granted it,
+		// and is shortened by the most that this clock may be slow.
 		p.up.until = max(p.up.until, sent+p.par.Drift.Down(a.Term))
 		p.up.est.Receive(a.Name.Epoch, a.Time, sent, clk, p.par.Drift)
 		p.up.paused = 0

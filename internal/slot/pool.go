@@ -46,6 +46,7 @@ type Pool struct {
 	leftSilent int64              // and that left early without that
 	quiet      time.Duration
 	limits     []Limit // to be in force with the next write
+	found      []byte  // to be in the next write
 	rev        uint64
 	line       *LinePart // to be in the next write
 
@@ -225,6 +226,14 @@ func (p *Pool) Fail() {
 func (p *Pool) SetLimits(rev uint64, limits ...Limit) {
 	if rev > max(p.rev, p.rec.LimitRev) && len(limits) == len(p.rec.Limits) {
 		p.limits, p.rev = limits, rev
+	}
+}
+
+// SetFound puts what the search for the limits has learned into the next write. It makes no write
+// necessary. More than MaxFound bytes are dropped: nobody could read the record again.
+func (p *Pool) SetFound(b []byte) {
+	if len(b) <= MaxFound {
+		p.found = b
 	}
 }
 

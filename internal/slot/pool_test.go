@@ -340,3 +340,17 @@ func TestASlotOfALeaveOnItsWayIsCountedOnce(t *testing.T) {
 		t.Fatalf("%d used of one slot, the write with the leave is on its way", used())
 	}
 }
+
+// At returns how many sessions end at t.
+func (e *Ends) At(t Time) int64 {
+	if i, ok := e.find(t); ok {
+		return e.at[i].N
+	}
+	return 0
+}
+
+// Used returns how many slots of limit i are used or presumed used.
+func (r *Record) Used(i int) int64 { return r.lent(i) + r.Limits[i].Ends.Len() }
+
+// Life returns the life of the counter by the last answer.
+func (s *Share) Life() uint64 { return s.seen.Life }

@@ -9,7 +9,7 @@ import (
 )
 
 // Version is the format of the records that this code writes. It reads all formats up to it.
-const Version = 8
+const Version = 9
 
 // A Record is all that a counter must not forget: a few KB, independent of the number of visitors
 // inside. A confirmed Record never changes, except for Seq at a heartbeat.
@@ -38,6 +38,7 @@ type Record struct {
 	Unnamed     Time         // no session whose name the host does not know ends later
 	Sure        []Span       // times whose renewals are all in this record, oldest first
 	MovedTo     string       // data center that Anywhere has moved to: no write follows
+	Found       []byte       // what the search for the limits has learned; never changed in place
 
 	Before  uint64 // tickets of this life are valid too; 0: only those of its own life
 	WasRoot bool   // it was the root, and Anywhere has not answered yet
@@ -238,9 +239,6 @@ func (r *Record) Free() int64 {
 	}
 	return n
 }
-
-// Used returns how many slots of limit i are used or presumed used.
-func (r *Record) Used(i int) int64 { return r.lent(i) + r.Limits[i].Ends.Len() }
 
 func (r *Record) loan(id LoanID) *Loan {
 	for i := range r.Loans {

@@ -77,9 +77,6 @@ func (s *Share) LineAhead(clk time.Duration) bool {
 	return s.waiting && clk < s.until && clk-s.heard < NewsFor
 }
 
-// Life returns the life of the counter by the last answer.
-func (s *Share) Life() uint64 { return s.seen.Life }
-
 // Lo returns the lower bound of counter time. ok is false before the first answer.
 func (s *Share) Lo(clk time.Duration) (t Time, ok bool) {
 	return s.est.Lo(clk, s.par.Drift), s.est.Known()

@@ -68,6 +68,8 @@ func (b *Bus) ServeGroup(
 	return b.serve(name, "store", mostLong, answer)
 }
 
+// serve answers at most that many requests at once. Further ones wait in the connection, so that a
+// slow store does not pile up goroutines.
 func (b *Bus) serve(
 	name, group string, most int, answer func(ctx context.Context, msg []byte) []byte,
 ) (stop func(), err error) {

@@ -297,6 +297,7 @@ const (
 	copyPause      = time.Millisecond
 )
 
+// look reads both copies of a record and returns the newer whole one.
 func (c *copies) look(key string) (Copy, error) {
 	x, newest := Copy{Key: key}, copyOf{}
 	for slot := range x.Slots {

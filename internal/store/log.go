@@ -315,6 +315,8 @@ func (l *Log) pull(ctx context.Context, next *uint64, f func(Entry) error, idle 
 			if err := idle(); err != nil {
 				return &stopFollow{err}
 			}
+			// A consumer whose messages were lost looks like one without messages. The log itself
+			// knows.
 			if still++; still%readLook == 0 {
 				if more, err := l.has(ctx, *next, AnySequence); err == nil && more {
 					return errGap
@@ -329,6 +331,7 @@ func (l *Log) pull(ctx context.Context, next *uint64, f func(Entry) error, idle 
 		if err != nil {
 			return err
 		}
+		// The numbers of a consumer have no gaps, unlike those of the stream.
 		if meta.Sequence.Consumer != n {
 			return errGap
 		}

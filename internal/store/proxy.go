@@ -149,6 +149,8 @@ func (d *Proxy) log(ctx context.Context, q *question, value []byte) (x result, r
 	case opOpen:
 	case opAppend:
 		x.Seq, err = l.publish(ctx, value, q.Seq, q.ID)
+		// Without an answer the entry may be in the log: then the worker asks again with the same
+		// ID.
 		if err != nil && !unanswered(err) {
 			err = l.writeError(ctx, err)
 		}
@@ -197,6 +199,7 @@ func (l *Log) page(ctx context.Context, from uint64) ([]byte, error) {
 	wg.Wait()
 	var b []byte
 	for i := range found {
+		// A sequence number may belong to another log of the stream, or be deleted.
 		if errors.Is(errs[i], ErrNotFound) {
 			continue
 		}

@@ -196,6 +196,8 @@ var strict = base64.RawURLEncoding.Strict() //nolint:gochecknoglobals // an enco
 // bind appends the additional data, which ties the token to this room and format.
 func bind(dst, head []byte, room string) []byte { return append(append(dst, head...), room...) }
 
+// encode appends a token in its plain form. Numbers have a fixed width: the length of a cookie
+// shows nothing but that of the name of its data center.
 func (t *Token) encode(b []byte) []byte {
 	home, last := t.Home[:min(len(t.Home), maxHome)], uint64(t.Pending)
 	if t.Kind == Ticket {

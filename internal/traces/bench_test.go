@@ -9,7 +9,7 @@ import (
 	"net/url"
 	"testing"
 
-	"github.com/headgate/headgate/internal/traces/tracestest"
+	"github.com/headgate/headgate/tests/tracestest"
 )
 
 // BenchmarkRequest is a request past what records it and on to a transport: off, of which nothing

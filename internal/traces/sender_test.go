@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/headgate/headgate/internal/traces/tracestest"
+	"github.com/headgate/headgate/tests/tracestest"
 )
 
 // inBubble lets a Tracer run in a bubble, where no socket can be: what it would send by one goes

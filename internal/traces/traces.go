@@ -29,6 +29,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -157,12 +158,7 @@ func (t *Tracer) believes(r *http.Request) bool {
 		return false
 	}
 	addr := peer.Addr().Unmap().WithZone("")
-	for _, p := range t.parents {
-		if p.Contains(addr) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.parents, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
 // text makes a stranger's text valid UTF-8. Protobuf accepts nothing else, and one invalid byte

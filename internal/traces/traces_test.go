@@ -21,8 +21,8 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/headgate/headgate/internal/traces/tracestest"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/tests/tracestest"
 )
 
 // A rig is a Tracer that runs, and a collector that takes what it sends.

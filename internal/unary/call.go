@@ -95,9 +95,12 @@ func (c *conn) understand(s *stream, f *http2.MetaHeadersFrame) error {
 			timeout = h.Value
 		case "content-length":
 			n, err := strconv.ParseUint(h.Value, 10, 63)
+			// The length is compared with what arrives (RFC 9113 §8.1.1): a proxy that believes the
+			// header would see other messages than this server.
 			if s.length = int64(n); err != nil {
 				return spoiled(s.id, http2.ErrCodeProtocol)
 			}
+		// RFC 9113 §8.2.2: such a message is malformed.
 		case "connection", "proxy-connection", "transfer-encoding", "upgrade", "keep-alive":
 			return spoiled(s.id, http2.ErrCodeProtocol)
 		case "te":

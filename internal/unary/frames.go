@@ -129,6 +129,8 @@ func (c *conn) data(f *http2.DataFrame) error {
 	if c.window -= size; c.window < 0 {
 		return broken(http2.ErrCodeFlowControl)
 	}
+	// Frames that carry little, or nothing that is wanted, cost as much as others: they are counted
+	// against a bound, so that a peer cannot keep the server busy with them.
 	wanted := s != nil && (s.is == arriving || s.is == streaming && !s.ended)
 	if !wanted || len(data) < smallData && !f.StreamEnded() {
 		if err := c.spend(1); err != nil {
@@ -137,11 +139,14 @@ func (c *conn) data(f *http2.DataFrame) error {
 	}
 	if !wanted {
 		c.credit(size)
+		// The peer may have sent this before it learned that the stream was reset or the connection
+		// is leaving.
 		if s == nil && (slices.Contains(c.early[:], id) || c.leaving == settled) {
 			return nil
 		}
 		return spoiled(id, http2.ErrCodeStreamClosed)
 	}
+	// Padding is never kept, so its window is given back at once.
 	if padding := size - int64(len(data)); padding > 0 {
 		c.credit(padding)
 		c.framer.WriteWindowUpdate(id, uint32(padding))

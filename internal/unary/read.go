@@ -114,6 +114,8 @@ func (c *conn) read() error {
 		if _, err := c.in.Peek(1); err != nil {
 			return err
 		}
+		// Between frames a peer may be silent for minutes. Within a frame it may not: a frame that
+		// arrives byte by byte would hold a buffer for as long.
 		c.within, c.size = c.now.Add(patience), 0
 		f, err = c.framer.ReadFrame()
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"net"
 	"net/netip"
-	"sync"
-	"time"
 
 	"golang.org/x/net/http2"
 
@@ -25,31 +23,23 @@ func newServer(cfg Config) *server {
 }
 
 func (s *server) serve(ctx context.Context, lis net.Listener) error {
-	hard, cut := context.WithCancel(context.WithoutCancel(ctx))
-	defer cut()
-	s.soft, s.hard = ctx, hard
-	defer context.AfterFunc(ctx, func() { lis.Close() })()
-	var all sync.WaitGroup
-	err := guard.Accept(ctx, lis, func(nc net.Conn) {
-		giveBack := s.places.take(nc.RemoteAddr())
-		if giveBack == nil {
-			refuse(nc)
-			return
-		}
-		all.Go(func() {
-			defer giveBack()
-			newConn(s, nc).serve()
-		})
+	return guard.Serve(ctx, lis, drain, func(hard context.Context) func(net.Conn) func() {
+		s.soft, s.hard = ctx, hard
+		return s.take
 	})
-	lis.Close()
-	if ctx.Err() == nil {
-		cut()
-	} else {
-		err = nil
-		defer time.AfterFunc(drain, cut).Stop()
+}
+
+// take returns what serves a connection, or nil if there are too many.
+func (s *server) take(nc net.Conn) func() {
+	giveBack := s.places.take(nc.RemoteAddr())
+	if giveBack == nil {
+		refuse(nc)
+		return nil
 	}
-	all.Wait()
-	return err
+	return func() {
+		defer giveBack()
+		newConn(s, nc).serve()
+	}
 }
 
 // refuse tells a client why its connection is closed. It never blocks: the data fits into the send

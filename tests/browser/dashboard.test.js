@@ -45,7 +45,7 @@ async function seconds(page, n) {
 }
 
 // They wait for each other's servers more than they compute: side by side.
-describe('the dashboard', {concurrency: true}, () => {
+describe('the dashboard', {concurrency: 4}, () => {
   test('a proxy that is not trusted is told on the page of the room', async (t) => {
     const room = await startRoom(t, {join_limit: {amount: 100000, window: '1s'}});
     const board = await open(t, browser, room);

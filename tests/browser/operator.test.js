@@ -94,7 +94,7 @@ async function tenant(room, html, policies) {
   assert.fail('no policy is taken');
 }
 
-describe("the operator's session", {concurrency: true}, () => {
+describe("the operator's session", {concurrency: 4}, () => {
   test("is not for the page of a zone's token", async (t) => {
     const room = await startRoom(t, {host: 'elsewhere.test'}, (origin) => ({zones: [{name: insecureHost, origin}]}));
     const policy = "default-src * 'unsafe-inline' 'unsafe-eval' data: blob:";

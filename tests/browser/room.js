@@ -25,8 +25,9 @@ const flags = [
   '--disable-background-networking', '--disable-component-update', '--disable-sync',
 ];
 
-// How long anything may take that ends by itself: a call, a claim, a handover between tabs.
-export const patience = 30_000;
+// How long anything may take that ends by itself: a call, a claim, a page that loads. It ends a test that
+// hangs, and judges nothing: on a busy machine a dozen pages load at once.
+export const patience = 120_000;
 
 function chromiumPath() {
   const file = process.env.CHROMIUM || '/usr/bin/chromium';
@@ -37,8 +38,10 @@ function chromiumPath() {
 const launch = {executablePath: chromiumPath(), args: flags, chromiumSandbox: false};
 
 // openBrowser starts Chromium for one test file, with more flags than usual; close it in after().
-export function openBrowser(...more) {
-  return chromium.launch({...launch, args: [...flags, ...more]});
+export async function openBrowser(...more) {
+  const browser = await chromium.launch({...launch, args: [...flags, ...more]});
+  browser.on('context', (context) => context.setDefaultTimeout(patience));
+  return browser;
 }
 
 // openWithoutCookies starts a Chromium whose user has switched cookies off.
@@ -49,6 +52,7 @@ export async function openWithoutCookies(t) {
   execFileSync('mkdir', [profile]);
   writeFileSync(path.join(profile, 'Preferences'), JSON.stringify(preferences));
   const context = await chromium.launchPersistentContext(folder, launch);
+  context.setDefaultTimeout(patience);
   t.after(async () => {
     await context.close();
     rmSync(folder, {recursive: true, force: true});
@@ -71,7 +75,7 @@ function binary() {
 
 // freePort gives the first of so many free ports in a row. They lie below those that the system
 // gives to who dials or asks for any.
-async function freePort(n = 1) {
+export async function freePort(n = 1) {
   for (;;) {
     const servers = [], first = 10_000 + Math.floor(Math.random() * 20_000);
     try {
@@ -184,7 +188,7 @@ async function startHeadgate(folder, config) {
   const ended = new Promise((done) => process.once('close', done));
   const admin = `http://127.0.0.1:${adminPort}`;
   return {
-    url: `http://127.0.0.1:${port}`, admin, command,
+    url: `http://127.0.0.1:${port}`, admin, command, file,
     token: async (scope) => (await command('token', 'create', '--scope', scope, '--name', 'ops', '--data', data)).trim(),
     revoke: async (name) => {
       const line = (await command('token', 'list', '--data', data)).split('\n').find((l) => l.split(/\s+/).includes(name));

@@ -21,7 +21,7 @@ async function make(room, token, body) {
   return (await answer.json()).result;
 }
 
-describe('the dashboard in trouble', {concurrency: true}, () => {
+describe('the dashboard in trouble', {concurrency: 4}, () => {
   test('a headgate that stands still is not shown as live', async (t) => {
     const room = await startRoom(t);
     const {page, go, faults} = await open(t, browser, room);

@@ -40,7 +40,8 @@ func Build(t Test) string {
 // A Process is a headgate process started by a test.
 type Process struct {
 	PID  int
-	Stop func() // stops it and waits; call once
+	Stop func() // stops it and waits
+	Kill func() // kills it as kill -9 does, and waits; Stop does nothing then
 }
 
 // Start starts the process in its own directory and stops it when the test ends. If the test has
@@ -60,11 +61,24 @@ func Start(t Test, bin string, args ...string) *Process {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	p := &Process{PID: cmd.Process.Pid}
-	p.Stop = sync.OnceFunc(func() {
-		if err := stop(cmd.Process, ended); err != nil {
-			t.Errorf("headgate: %v", err)
-		}
-	})
+	var end sync.Once
+	p.Stop = func() {
+		end.Do(func() {
+			if err := stop(cmd.Process, ended); err != nil {
+				t.Errorf("headgate: %v", err)
+			}
+		})
+	}
+	p.Kill = func() {
+		end.Do(func() {
+			if err := cmd.Process.Kill(); err != nil {
+				t.Errorf("kill headgate: %v", err)
+			}
+			if err := <-ended; err == nil {
+				t.Errorf("headgate ended before it was killed")
+			}
+		})
+	}
 	t.Cleanup(func() {
 		p.Stop()
 		output.Close()

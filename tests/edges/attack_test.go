@@ -44,7 +44,7 @@ func TestPathsAreNoWayAround(t *testing.T) {
 		"/.headgate/../checkout", "/.headgate/..%2fcheckout", "/checkout/.headgate/served",
 		"/headgate-decides", "/original", "/forward", "/ROBOTS.TXT/..%2fcheckout", "/./robots.txt/../checkout",
 	}
-	each(t, func(t *testing.T, e *edge) {
+	eachOf(t, append(opened(t), kinds...), func(t *testing.T, e *edge) {
 		o := serveOrigin(t)
 		w := e.open(t, o.addr(), "total_active_users: 10, new_users_per_minute: 10, closed: true")
 		if code := w.raw(t, "GET /robots.txt HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n"); code != 200 ||

@@ -56,7 +56,8 @@ func TestTheOriginEndsASession(t *testing.T) {
 		t.Cleanup(o.Close)
 		var commands atomic.Int64
 		w := countCommands(t, e, &commands).open(t, strings.TrimPrefix(o.URL, "http://"),
-			"total_active_users: 1, new_users_per_minute: 100, session_duration: 1h")
+			"total_active_users: 1, new_users_per_minute: 100, session_duration: 1h, "+
+				"poll_min: 1m, poll_max: 1m") // no call lapses while the machine stands still
 		ask := func(b *browser, path string, headers ...string) int {
 			t.Helper()
 			res, body := b.ask(t, "GET", path, headers...)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -89,6 +90,8 @@ type told struct {
 		Ended bool
 		Error string
 	}
+	Lease float64
+	Gone  []string
 }
 
 func (c *connector) post(body string) (code int, got told) {
@@ -225,7 +228,7 @@ func TestABatchAdmitsNobody(t *testing.T) {
 	})
 }
 
-// TestABatchEndsSessions: the slot is free with the answer, a repeated end is no error, and what is
+// TestABatchEndsSessions: the slot is free after a lease, a repeated end is no error, and what is
 // not a pass of the room ends nothing.
 func TestABatchEndsSessions(t *testing.T) {
 	inBubble(t, "total_active_users: 1, new_users_per_minute: 60, session_duration: 10m", func(t *testing.T, c *connector) {
@@ -242,12 +245,181 @@ func TestABatchEndsSessions(t *testing.T) {
 			got.Answers[0].Status != http.StatusNoContent {
 			t.Fatalf("%d %+v", code, got)
 		}
-		time.Sleep(2 * time.Second) // the next poll
-		if !c.enters(&b) {
+		polls := 0
+		for ; polls < 5 && !c.enters(&b); polls++ { // a lease
+			time.Sleep(time.Second)
+		}
+		if polls == 5 {
 			t.Error("the slot of a session that was ended is not free")
 		}
 		if c.renews(&a) || c.enters(&a) {
 			t.Error("a session that was ended goes on")
+		}
+	})
+}
+
+// A lessee is a connector that lets a visitor in by the pass, by the rules of docs/connectors.md.
+type lessee struct {
+	*connector
+	visitor      kept
+	asked, since time.Time
+	heard        time.Time // when the last batch that was answered with a lease was sent
+	forgotten    bool
+}
+
+func (l *lessee) asks() (in bool) {
+	l.t.Helper()
+	l.asked = time.Now()
+	in = l.enters(&l.visitor)
+	l.forgotten = !in
+	return in
+}
+
+func (l *lessee) tells(questions, ends string) (got told) {
+	l.t.Helper()
+	sent := time.Now()
+	code, got := l.post(`{"questions": [` + questions + `], "ends": [` + ends + `]}`)
+	if code != http.StatusOK {
+		l.t.Fatalf("a batch: %d", code)
+	}
+	if got.Lease > 0 {
+		if sent.Sub(l.heard) > 2*time.Second {
+			l.since = sent.Add(-2 * time.Second)
+		}
+		l.heard = sent
+	} else {
+		l.heard = time.Time{}
+	}
+	if l.visitor.pass != "" && slices.Contains(got.Gone, l.visitor.session(l.t)) {
+		l.forgotten = true
+	}
+	return got
+}
+
+// letsIn reports whether it may let its visitor in without a question.
+func (l *lessee) letsIn() bool {
+	now, lease := time.Now(), 2*time.Second
+	return !l.forgotten && l.visitor.local != "" &&
+		(now.Sub(l.asked) < lease || !l.asked.Before(l.since) && now.Sub(l.heard) < lease)
+}
+
+// TestALimitHoldsWhileAConnectorLetsIn: two processes of an application ask headgate. A session ends at
+// one, while the other may let its visitor in without a question. The slot is the next visitor's as
+// soon as that is over, and not earlier: before, both were inside.
+func TestALimitHoldsWhileAConnectorLetsIn(t *testing.T) {
+	const room = "total_active_users: 1, new_users_per_minute: 600, session_duration: 10m"
+	inBubble(t, room, func(t *testing.T, c *connector) {
+		time.Sleep(12 * time.Second) // earlier, headgate cannot know what has ended before
+		end := func(k *kept) string { return fmt.Sprintf(`{"room": "shop", "token": %q, "as": "complete"}`, k.pass) }
+		one, two := &lessee{connector: c}, &lessee{connector: c}
+		locally, questions := 0, 0
+		for round := range 40 {
+			if one.visitor = (kept{}); !one.asks() || !one.enters(&one.visitor) {
+				t.Fatalf("round %d: nobody is inside, and a newcomer does not get in", round)
+			}
+			next, at := kept{}, time.Duration(round)*70*time.Millisecond+8*time.Second
+			began, waited := time.Now(), time.Duration(0)
+			for step := 0; ; step++ {
+				now := time.Since(began)
+				if step%10 == 0 && round%3 > 0 || step == 0 { // some rounds: its batches do not get through
+					one.tells("", "")
+				}
+				if now >= at && waited == 0 {
+					if got := two.tells("", end(&one.visitor)); !got.Ends[0].Ended {
+						t.Fatalf("round %d: not ended: %+v", round, got)
+					}
+					waited = now
+				}
+				entered := waited > 0 && c.enters(&next)
+				switch local := one.letsIn(); {
+				case local && entered:
+					t.Fatalf("round %d: two are inside %v after the end", round, now-waited)
+				case local && waited == 0:
+					locally++
+				case waited == 0:
+					questions++
+				}
+				if entered {
+					if now-waited > 2500*time.Millisecond {
+						t.Fatalf("round %d: the slot was unused for %v", round, now-waited)
+					}
+					break
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			if got := two.tells("", end(&next)); !got.Ends[0].Ended {
+				t.Fatalf("round %d: not ended: %+v", round, got)
+			}
+			time.Sleep(4 * time.Second)
+		}
+		if locally < 2*questions { // a third of the rounds ask after two seconds
+			t.Errorf("%d requests were let in without a question, %d needed one", locally, questions)
+		}
+	})
+}
+
+// TestNodesKnowEachOthersLeases: a session ends at another node than the one that its connector asks,
+// also after that node has died.
+func TestNodesKnowEachOthersLeases(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		asks := map[string]string{"n1": "127.0.0.1:9101", "n2": "127.0.0.1:9102", "n3": "127.0.0.1:9103"}
+		w := worlds.New(t, worlds.Config{Seed: 1, Servers: []string{"n1", "n2", "n3"}})
+		defer w.Close()
+		for _, name := range []string{"n1", "n2", "n3"} {
+			w.Add(name, "decide: {listen: \""+asks[name]+"\"}\ntrusted_proxies: [127.0.0.1]\nrooms:\n"+
+				"  - {name: shop, host: shop.example, origin: \"http://127.0.0.1:9\", checkout: {pass: true}, "+
+				"total_active_users: 1, new_users_per_minute: 600, session_duration: 10m}\n").Start()
+		}
+		for _, n := range w.Nodes() {
+			n.Ready()
+		}
+		client := outside(w)
+		defer client.CloseIdleConnections()
+		c, other := &connector{t, asks["n3"], client}, &connector{t, asks["n1"], client}
+		w.Rest(12 * time.Second) // the leases that a process before these may have given are over
+		for _, dies := range []bool{false, true} {
+			var a, b kept
+			if !other.settles(&b) {
+				t.Fatal("a newcomer does not get in")
+			}
+			other.post(fmt.Sprintf(`{"ends": [{"room": "shop", "token": %q, "as": "complete"}]}`, b.pass))
+			w.Rest(4 * time.Second)
+			b = kept{}
+			if !c.settles(&a) || other.enters(&b) {
+				t.Fatal("a room for one does not let exactly one in")
+			}
+			began := time.Now()
+			if dies {
+				w.Node("n3").Crash()
+			}
+			if _, got := other.post(fmt.Sprintf(`{"ends": [{"room": "shop", "token": %q, "as": "complete"}]}`,
+				a.pass)); len(got.Ends) != 1 || !got.Ends[0].Ended {
+				t.Fatalf("n3 is dead: %v: the session has not ended: %+v", dies, got)
+			}
+			for !other.enters(&b) && time.Since(began) < time.Minute {
+				time.Sleep(50 * time.Millisecond)
+			}
+			if took := time.Since(began); took < 2*time.Second || took > 10*time.Second && !dies {
+				t.Errorf("n3 is dead: %v: the slot is the next visitor's after %v", dies, took)
+			}
+			other.post(fmt.Sprintf(`{"ends": [{"room": "shop", "token": %q, "as": "complete"}]}`, b.pass))
+			w.Rest(4 * time.Second)
+		}
+	})
+}
+
+// TestASlotIsFreeAtOnceWithoutLeases: where connectors ask about each request, no slot is held.
+func TestASlotIsFreeAtOnceWithoutLeases(t *testing.T) {
+	const room = "total_active_users: 1, new_users_per_minute: 60, session_duration: 10m, exclude: {paths: [/ping]}"
+	inBubble(t, room, func(t *testing.T, c *connector) {
+		var a, b kept
+		if !c.settles(&a) || c.enters(&b) || a.local != "" {
+			t.Fatal("a room for one does not let exactly one in")
+		}
+		c.post(fmt.Sprintf(`{"ends": [{"room": "shop", "token": %q, "as": "complete"}]}`, a.pass))
+		time.Sleep(300 * time.Millisecond)
+		if !c.enters(&b) {
+			t.Error("the slot is not free")
 		}
 	})
 }

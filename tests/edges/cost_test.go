@@ -25,6 +25,7 @@ import (
 	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/headgate/headgate/internal/loopback"
 )
@@ -79,7 +80,7 @@ func TestCost(t *testing.T) {
 // TestQuestionCost: a question about a request of a visitor inside, without a proxy, beside the
 // smallest handlers of net/http and of grpc-go. It prints the CPU time of both for each.
 func TestQuestionCost(t *testing.T) {
-	for _, x := range questions(t, 0) {
+	for _, x := range questions(t) {
 		with, without := least(func() float64 { return cpuOf(t, x.with, x.headgate) },
 			func() float64 { return cpuOf(t, x.without, x.handler) })
 		t.Logf("CPU of a question by %s: %.1f µs at headgate, %.1f µs at the smallest handler: %.2f times",
@@ -96,11 +97,15 @@ type comparison struct {
 	with, without     func() error
 	most              float64 // times the CPU
 	headgate, handler int     // the processes
+
+	// What h2load needs to ask the same, and where: at headgate and at the smallest handler.
+	load      []string
+	path      string
+	at, other string // addresses
 }
 
-// questions starts headgate and the smallest handlers. conns is how many connections HTTP may use, and
-// keeps; 0 is the default of net/http.
-func questions(t *testing.T, conns int) []comparison {
+// questions starts headgate and the smallest handlers.
+func questions(t *testing.T) []comparison {
 	t.Helper()
 	nginx := &kinds[0]
 	w := nginx.open(t, "127.0.0.1:9", "total_active_users: 100, new_users_per_minute: 100, session_duration: 1h")
@@ -121,7 +126,7 @@ func questions(t *testing.T, conns int) []comparison {
 		"X-Original-URI": "/", "Cookie": k.cookie, "User-Agent": "Mozilla/5.0 (X11; Linux x86_64)",
 		"Accept": "text/html", "Accept-Encoding": "gzip"}
 	byHTTP := func(addr string) func() error {
-		tr := &http.Transport{MaxIdleConnsPerHost: conns, MaxConnsPerHost: conns}
+		tr := &http.Transport{}
 		t.Cleanup(tr.CloseIdleConnections)
 		return func() error {
 			r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+addr+"/original", nil)
@@ -143,6 +148,16 @@ func questions(t *testing.T, conns int) []comparison {
 			return nil
 		}
 	}
+	headers := map[string]string{":authority": "shop.example", ":path": "/", ":method": "GET"}
+	byLoad := []string{"--h1"}
+	for name, value := range h {
+		headers[strings.ToLower(name)] = value
+		byLoad = append(byLoad, "--header="+name+": "+value)
+	}
+	check := &auth.CheckRequest{Attributes: &auth.AttributeContext{
+		Source: peerAt("203.0.113.7"),
+		Request: &auth.AttributeContext_Request{Http: &auth.AttributeContext_HttpRequest{
+			Method: "GET", Host: "shop.example", Path: "/", Scheme: "http", Headers: headers}}}}
 	byGRPC := func(addr string) func() error {
 		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
@@ -150,24 +165,30 @@ func questions(t *testing.T, conns int) []comparison {
 		}
 		t.Cleanup(func() { conn.Close() })
 		client := auth.NewAuthorizationClient(conn)
-		headers := map[string]string{":authority": "shop.example", ":path": "/", ":method": "GET"}
-		for name, value := range h {
-			headers[strings.ToLower(name)] = value
-		}
 		return func() error {
-			a, err := client.Check(t.Context(), &auth.CheckRequest{Attributes: &auth.AttributeContext{
-				Source: peerAt("203.0.113.7"),
-				Request: &auth.AttributeContext_Request{Http: &auth.AttributeContext_HttpRequest{
-					Method: "GET", Host: "shop.example", Path: "/", Scheme: "http", Headers: headers}}}})
+			a, err := client.Check(t.Context(), check)
 			if err == nil && a.GetStatus().GetCode() != 0 {
 				err = errors.New("denied")
 			}
 			return err
 		}
 	}
+	message, err := proto.Marshal(check)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := filepath.Join(t.TempDir(), "check")
+	frame := append([]byte{0, 0, 0, byte(len(message) >> 8), byte(len(message))}, message...) // not compressed, and the length
+	if err := os.WriteFile(body, frame, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	method := auth.Authorization_Check_FullMethodName
 	return []comparison{
-		{"HTTP", byHTTP(w.decide), byHTTP(bare), mostHTTP, w.headgate.PID, handler.Process.Pid},
-		{"gRPC", byGRPC(w.envoy), byGRPC(bareGRPC), mostGRPC, w.headgate.PID, handler.Process.Pid},
+		{"HTTP", byHTTP(w.decide), byHTTP(bare), mostHTTP, w.headgate.PID, handler.Process.Pid,
+			byLoad, "/original", w.decide, bare},
+		{"gRPC", byGRPC(w.envoy), byGRPC(bareGRPC), mostGRPC, w.headgate.PID, handler.Process.Pid,
+			[]string{"--data=" + body, "--header=Content-Type: application/grpc", "--header=TE: trailers"},
+			method, w.envoy, bareGRPC},
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -42,7 +43,7 @@ var fences = map[string]struct {
 	nth      int
 }{"nginx": {"nginx", 0}, "caddy": {"caddy", 0}, "haproxy": {"haproxy", 0}, "haproxy-lua": {"lua", 0},
 	"envoy": {"yaml", 1}, "apache": {"apache", 0}, "apache-lua": {"lua", 1}, "traefik": {"yaml", 2},
-	"k8s": {"yaml", 4}, "k8s-traefik": {"yaml", 5}, "externalauth": {"yaml", 6}}
+	"k8s": {"yaml", 4}, "k8s-traefik": {"yaml", 6}, "k8s-open": {"yaml", 5}, "externalauth": {"yaml", 7}}
 
 // recipe returns the configuration of a kind of proxy in docs/edges.md, or what headgate writes for
 // to.cfg, with other addresses.
@@ -118,6 +119,11 @@ func run(t *testing.T, dir, addr, program string, args ...string) {
 }
 
 func startNginx(t *testing.T, addr string, to places) {
+	runNginx(t, addr, recipe(t, "nginx", addr, to))
+}
+
+func runNginx(t *testing.T, addr, text string) {
+	t.Helper()
 	dir := t.TempDir()
 	temp := ""
 	for _, kind := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
@@ -125,7 +131,7 @@ func startNginx(t *testing.T, addr string, to places) {
 	}
 	file := write(t, dir, "nginx.conf", "user root;\ndaemon off;\npid "+dir+"/pid;\nerror_log stderr;\n"+
 		"worker_processes 1;\nevents { worker_connections 4096; }\nhttp {\naccess_log off;\n"+temp+
-		recipe(t, "nginx", addr, to)+"}\n")
+		text+"}\n")
 	run(t, dir, addr, "nginx", "-e", "stderr", "-c", file)
 }
 
@@ -136,9 +142,14 @@ func startCaddy(t *testing.T, addr string, to places) {
 }
 
 func startHAProxy(t *testing.T, addr string, to places) {
+	runHAProxy(t, addr, to, recipe(t, "haproxy", addr, to))
+}
+
+func runHAProxy(t *testing.T, addr string, to places, text string) {
+	t.Helper()
 	dir := t.TempDir()
 	write(t, dir, "headgate.lua", recipe(t, "haproxy-lua", addr, to))
-	run(t, dir, addr, "haproxy", "-q", "-f", write(t, dir, "haproxy.cfg", recipe(t, "haproxy", addr, to)))
+	run(t, dir, addr, "haproxy", "-q", "-f", write(t, dir, "haproxy.cfg", text))
 }
 
 // envoyPath is set by make edges.
@@ -283,11 +294,20 @@ func (w *world) startHeadgate(t *testing.T) {
 }
 
 // each runs a test for each kind of proxy.
-func each(t *testing.T, test func(t *testing.T, e *edge)) {
-	for i := range kinds {
-		t.Run(kinds[i].name, func(t *testing.T) {
+func each(t *testing.T, test func(t *testing.T, e *edge)) { eachOf(t, kinds, test) }
+
+// named returns kinds of proxies.
+func named(names ...string) []edge {
+	return slices.DeleteFunc(slices.Clone(kinds), func(e edge) bool {
+		return !slices.Contains(names, e.name)
+	})
+}
+
+func eachOf(t *testing.T, all []edge, test func(t *testing.T, e *edge)) {
+	for i := range all {
+		t.Run(all[i].name, func(t *testing.T) {
 			t.Parallel() // they wait more than they work
-			test(t, &kinds[i])
+			test(t, &all[i])
 		})
 	}
 }

@@ -56,7 +56,12 @@ func startEnvoyGateway(t *testing.T, addr string, to places) {
 	if to.cfg != nil {
 		to.cfg = withServices(t, to.cfg)
 	}
-	xds := translate(t, recipe(t, "k8s", addr, to), map[string]string{"8080": to.listen, "8082": to.envoy, "3000": to.origin})
+	runEnvoyGateway(t, addr, to, recipe(t, "k8s", addr, to))
+}
+
+func runEnvoyGateway(t *testing.T, addr string, to places, manifests string) {
+	t.Helper()
+	xds := translate(t, manifests, map[string]string{"8080": to.listen, "8082": to.envoy, "3000": to.origin})
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		t.Fatal(err)

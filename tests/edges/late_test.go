@@ -3,10 +3,12 @@
 package edges
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 )
@@ -18,46 +20,71 @@ const (
 	mostLate = 3
 )
 
-// TestHalfLoad: questions about requests of a visitor inside arrive at a rate at which headgate and
-// those who ask use half of the CPU, whatever the answers take. It prints how long 99 % of them take at
-// most, and the same of the smallest handlers at the same rate, in turns.
+// TestHalfLoad: h2load asks about requests of a visitor inside, at a rate at which it and headgate use
+// half of the CPU. It prints how long 99 % of the answers take at most, and the same of the smallest
+// handlers at the same rate, in turns.
 func TestHalfLoad(t *testing.T) {
-	for _, x := range questions(t, 64) {
-		cpuOf(t, x.with, x.headgate) // warm up
-		each := cpuOf(t, x.with, x.headgate, os.Getpid())
-		gap := time.Duration(each * float64(2*time.Microsecond) / float64(runtime.NumCPU()))
-		with, without := least(func() float64 { return late(t, x.with, gap) },
-			func() float64 { return late(t, x.without, gap) })
+	for _, x := range questions(t) {
+		asked, each := 20000, 0.0
+		for range 2 { // the first warms up
+			before := ticks(t, []int{x.headgate})
+			own := h2load(t, &x, x.at, fmt.Sprint("--requests=", asked))
+			each = (float64(ticks(t, []int{x.headgate})-before)/100 + own.Seconds()) / float64(asked) // a tick is 10 ms
+		}
+		rate := float64(runtime.NumCPU()) / 2 / each
+		with, without := least(func() float64 { return late(t, &x, x.at, rate) },
+			func() float64 { return late(t, &x, x.other, rate) })
+		if err := x.with(); err != nil {
+			t.Errorf("%s: a visitor inside is not let in: %v", x.name, err)
+		}
 		load, _ := os.ReadFile("/proc/loadavg")
 		t.Logf("99 %% of the questions by %s at half load, %.0f a second, are answered within %.3f ms by "+
-			"headgate, %.3f ms by the smallest handler; load %s",
-			x.name, float64(time.Second)/float64(gap), with, without, load)
+			"headgate, %.3f ms by the smallest handler; load %s", x.name, rate, with, without, load)
 		if most := max(soon.Seconds()*1e3, mostLate*without); with > most {
 			t.Errorf("%s: %.3f ms, at most %.3f ms", x.name, with, most)
 		}
 	}
 }
 
-// late asks once in each gap, for a second, and returns the time within which 99 % are answered, in
-// milliseconds. It counts from when a question is due, also if it is asked later.
-func late(t *testing.T, ask func() error, gap time.Duration) float64 {
+// clients is how many connections h2load asks over: on HTTP/1.1 each has one question at a time.
+const clients = 64
+
+// late asks at a rate, for two seconds, and returns the time within which 99 % are answered, in milliseconds.
+func late(t *testing.T, x *comparison, at string, rate float64) float64 {
 	t.Helper()
-	took := make([]time.Duration, time.Second/gap)
-	begin := time.Now()
-	var all sync.WaitGroup
-	for i := range took {
-		due := begin.Add(time.Duration(i) * gap)
-		if wait := time.Until(due); wait > 0 {
-			<-time.After(wait)
-		}
-		all.Go(func() {
-			if err := ask(); err != nil {
-				t.Error(err)
-			}
-			took[i] = time.Since(due)
-		})
+	file := filepath.Join(t.TempDir(), "log")
+	h2load(t, x, at, fmt.Sprintf("--rps=%.0f", rate/clients), "--duration=2", "--log-file="+file)
+	lines, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
 	}
-	all.Wait()
+	defer lines.Close()
+	var took []float64
+	for {
+		var begin int64
+		var status, micros int
+		if n, _ := fmt.Fscan(lines, &begin, &status, &micros); n < 3 {
+			break
+		}
+		if status/100 != 2 {
+			t.Fatalf("%s answered %d", at, status)
+		}
+		took = append(took, float64(micros)/1e3)
+	}
+	if len(took) == 0 {
+		t.Fatal("h2load has written no answer")
+	}
 	slices.Sort(took)
-	return took[len(took)*99/100].Seconds() * 1e3
+	return took[len(took)*99/100]
+}
+
+// h2load asks at an address over a few connections, and returns the CPU time that it takes.
+func h2load(t *testing.T, x *comparison, at string, more ...string) time.Duration {
+	t.Helper()
+	args := slices.Concat([]string{fmt.Sprint("--clients=", clients), "--connect-to=" + at}, x.load, more)
+	ask := exec.CommandContext(t.Context(), "h2load", append(args, "http://shop.example"+x.path)...)
+	if out, err := ask.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return ask.ProcessState.UserTime() + ask.ProcessState.SystemTime()
 }

@@ -11,6 +11,7 @@ const MOST_QUESTIONS = 1000; // of a batch
 const MOST_ENDS = 100; // of a batch
 const MOST_BATCH = 900_000; // bytes, below the 1 MB that headgate reads
 const MOST_ENDING = 1000; // ends that wait for an answer
+const LEASE = 2000; // for which an answer of headgate holds, unless it says more
 const FORGET_ENDED = 10_000; // a question that was under way when a session ended is over by then
 
 /** Errors of a request that Node.js does not send: no reason to fail open. */
@@ -19,6 +20,10 @@ const UNSENDABLE = new Set(['ERR_INVALID_CHAR', 'ERR_INVALID_HTTP_TOKEN', 'ERR_H
 const LATE = new Error('headgate does not answer');
 
 const DOWN = 'This site cannot be reached at the moment. Try again in some seconds.\n';
+
+/** A moment by both clocks: one stands still while the machine sleeps, the other may be set. */
+const moment = (monotonic = performance.now()) => ({monotonic, wall: Date.now()});
+const since = (m) => Math.max(performance.now() - m.monotonic, Date.now() - m.wall);
 
 export class Gate {
   constructor(options = {}) {
@@ -44,6 +49,10 @@ export class Gate {
     this.sending = null;
     this.closed = false;
     this.answered = -Infinity; // when headgate answered last
+    this.failing = false; // what was sent last got no answer
+    this.lease = moment(-Infinity); // when the last batch was sent that was answered with a lease
+    this.leasedSince = Infinity; // what was asked from then on, the lease is for
+    this.keptUntil = -Infinity; // the last end of all that was kept
     /** Counts since the start. */
     this.stats = {asked: 0, local: 0, batches: 0, down: 0};
   }
@@ -60,7 +69,9 @@ export class Gate {
     const key = cookies?.length ? this.key(visit, cookies) : '';
     const entry = this.local && key ? this.memory.get(key) : undefined;
     const mayPass = entry && !this.ended.has(entry.claims.sub) && passesLocally(entry.folder, visit);
-    if (mayPass && this.fresh(entry, entry.margin) && this.note(entry, visit)) return this.letIn(entry, visit);
+    const holds = mayPass && (this.failing ? this.fresh(entry, 0) : this.fresh(entry, entry.margin) && this.leased(entry));
+    if (holds && this.note(entry, visit)) return this.letIn(entry, visit);
+    const asked = moment();
     const began = performance.now();
     let answer;
     try {
@@ -70,6 +81,7 @@ export class Gate {
       if (visit.signal?.aborted) throw error;
       if (UNSENDABLE.has(error.code)) return {status: 400, text: 'This request is not well formed.\n'};
       this.stats.down++;
+      this.failing = this.answered < began;
       if (mayPass && this.fresh(entry, 0) && this.note(entry, visit)) return this.letIn(entry, visit);
       // A flood makes questions wait for a connection. Those that nobody answers in time open nothing then.
       const flooded = error === LATE && this.answered > began;
@@ -83,7 +95,7 @@ export class Gate {
     const pass = admitted[0] === 'session' ? valuesOf(lines, 'headgate-pass').join() : '';
     const claims = pass ? await this.open(pass) : null;
     if (claims && cookies) {
-      const kept = this.keep({}, visit, cookies, {claims, pass, setCookie, began,
+      const kept = this.keep({}, visit, cookies, {claims, pass, setCookie, asked,
         folder: valuesOf(lines, 'headgate-local').join(), date: valuesOf(lines, 'date').join()});
       if (kept && visit.upgrade) kept.setCookie = setCookie; // no cookie is sent with an upgrade
     }
@@ -106,6 +118,26 @@ export class Gate {
     return performance.now() < entry.until - margin && Date.now() < entry.claims.exp * 1000;
   }
 
+  /** Reports whether headgate gives no other visitor the slot of a session, whatever happens. */
+  leased({asked}) {
+    return since(asked) < LEASE || (asked.monotonic >= this.leasedSince && since(this.lease) < LEASE);
+  }
+
+  /** Takes a lease. It is for what is in the memory, but for the sessions that have ended. */
+  renewLease(sent, {lease, gone = []}) {
+    for (const sub of gone) {
+      if (this.ended.has(sub)) continue;
+      this.ended.set(sub, performance.now() + FORGET_ENDED);
+      this.notes.delete(sub);
+      this.forget(sub);
+    }
+    if (!(lease > 0)) this.lease = moment(-Infinity);
+    else if (since(sent) < LEASE) {
+      if (sent.monotonic - this.lease.monotonic > LEASE) this.leasedSince = sent.monotonic - LEASE;
+      this.lease = sent;
+    }
+  }
+
   async open(pass) {
     let claims = this.opened.get(pass);
     if (!claims) {
@@ -121,7 +153,9 @@ export class Gate {
     if (!x.folder.startsWith('/') || !(date > 0) || this.ended.has(x.claims.sub)) return null;
     const left = (x.claims.exp - date) * 1000;
     Object.assign(entry, {folder: x.folder, claims: x.claims, pass: x.pass, setCookie: [],
-      until: x.began + left - 1000, margin: Math.min(3000, left / 4), cookies: cookiesAfter(cookies, x.setCookie)});
+      asked: x.asked, until: x.asked.monotonic + left - 1000, margin: Math.min(3000, left / 4), cookies: cookiesAfter(cookies, x.setCookie)});
+    this.keptUntil = Math.max(this.keptUntil, entry.until);
+    this.schedule();
     if (cookies.length) this.memory.set(this.key(visit, cookies), entry);
     if (entry.cookies.length) this.memory.set(this.key(visit, entry.cookies), entry);
     return entry;
@@ -181,9 +215,14 @@ export class Gate {
       for (const [sub, until] of this.ended) {
         if (until < now) this.ended.delete(sub);
       }
-      if (this.notes.size || this.ends.size) this.schedule();
+      if (this.notes.size || this.ends.size || this.renews()) this.schedule();
     });
     return this.sending;
+  }
+
+  /** Reports whether there is anything to let in by. */
+  renews() {
+    return performance.now() < this.keptUntil;
   }
 
   async send() {
@@ -206,9 +245,9 @@ export class Gate {
       if (ends.length === MOST_ENDS || size > MOST_BATCH) break;
       ends.push([sub, end]);
     }
-    if (!questions.length && !ends.length) return;
-    const began = performance.now();
-    this.lastBatch = began;
+    if (!questions.length && !ends.length && !this.renews()) return;
+    const asked = moment();
+    this.lastBatch = asked.monotonic;
     let told;
     try {
       this.stats.batches++;
@@ -217,18 +256,20 @@ export class Gate {
       if (told.answers.length !== questions.length || told.ends.length !== ends.length) throw new Error('another batch');
     } catch {
       this.stats.down++;
+      this.failing = this.answered < asked.monotonic;
       for (const [sub, note] of notes) { // a newer note of the session counts
         if (!this.notes.has(sub) && !this.ended.has(sub)) this.notes.set(sub, note);
       }
       return;
     }
+    this.renewLease(asked, told);
     for (const [i, [sub, {entry, visit}]] of notes.entries()) {
       const a = told.answers[i];
       const claims = a.status === 204 && a.admitted === 'session' && a.pass ? await this.open(a.pass) : null;
       const unsent = entry.setCookie;
       const setCookie = a.set_cookie ?? [];
       if (claims?.sub === sub && this.keep(entry, visit, entry.cookies,
-        {claims, pass: a.pass, setCookie, began, folder: a.local ?? '', date: told.date})) {
+        {claims, pass: a.pass, setCookie, asked, folder: a.local ?? '', date: told.date})) {
         entry.setCookie = setCookie.length ? setCookie : unsent;
       } else {
         this.forget(sub);
@@ -283,6 +324,7 @@ export class Gate {
     question.on('response', (answer) => {
       clearTimeout(late);
       this.answered = performance.now();
+      this.failing = false;
       resolve(answer);
     });
     question.on('error', (error) => {

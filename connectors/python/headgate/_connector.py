@@ -25,6 +25,7 @@ _EVERY = 1.0  # seconds between batches
 _MOST_NOTES, _MOST_ENDS = 1_000, 100  # of a batch; ten times as many ends may wait
 _MOST_BYTES = 900_000  # of the questions of a batch; headgate takes 1 MB with everything
 _LATE = 60.0  # seconds after which no answer is under way any more
+_LEASE = 2.0  # seconds for which an answer of headgate holds, unless a batch says more
 _MOST_MARGIN = 3.0  # seconds before the end of a pass, in which asking prolongs the session
 
 _FAILURES = (OSError, http.client.HTTPException)
@@ -38,6 +39,16 @@ def short(status: int, text: str, *headers: Header) -> Answer:
 
 def _json(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode()
+
+
+class _Moment:
+    """A moment by both clocks: one stands still while the machine sleeps, the other may be set."""
+
+    def __init__(self) -> None:
+        self.monotonic, self.wall = time.monotonic(), time.time()
+
+    def is_leased(self) -> bool:
+        return max(time.monotonic() - self.monotonic, time.time() - self.wall) < _LEASE
 
 
 class Visit:
@@ -68,6 +79,7 @@ class _Entry:
     fresh: float = 0
     """By the monotonic clock, it lets in until then while headgate is down, and else until margin before."""
     margin: float = 0
+    asked: _Moment = field(default_factory=_Moment)
     set_cookies: list[str] = field(default_factory=list)
     """Lines that no answer has carried yet."""
 
@@ -129,6 +141,10 @@ class Connector:
         self._closed = False
         self._batches: threading.Thread | None = None
         self._hangs, self._probe = False, threading.Lock()
+        self._fails = False  # what was sent last got no answer
+        self._lease: _Moment | None = None  # when the last batch was sent that was answered with a lease
+        self._leased_since = float("inf")  # what was asked from then on, the lease is for
+        self._kept_until = 0.0  # the last end of all that was kept
         atexit.register(self.close)
 
     def local(self, q: Question, at_end: bool = False) -> Admitted | None:
@@ -141,7 +157,10 @@ class Connector:
             entry = self._entries.get(name)
             if entry is None or not q.may_be_local(entry.folder):
                 return None
-            if time.monotonic() >= entry.fresh - (0 if at_end else entry.margin) or time.time() >= entry.expires:
+            down = at_end or self._fails
+            if time.monotonic() >= entry.fresh - (0 if down else entry.margin) or time.time() >= entry.expires:
+                return None
+            if not down and not self._is_leased(entry.asked):
                 return None
             if entry.session not in self._notes and len(self._notes) >= _MOST_NOTES:
                 return None
@@ -155,14 +174,14 @@ class Connector:
         probes = self._hangs
         if probes and not self._probe.acquire(blocking=False):
             return self._unanswered(q)  # one request at a time finds out whether headgate is back
-        sent = time.monotonic()
+        sent = _Moment()
         try:
             answer = self._client.send("GET" if q.body is None else "POST", "/connect", q.wire(), q.body)
-            self._hangs = False
+            self._hangs = self._fails = False
         except ValueError:  # a header that HTTP does not allow
             return short(400, "A header of this request is not valid.")
         except _FAILURES as error:
-            self._hangs = isinstance(error, TimeoutError)
+            self._hangs, self._fails = isinstance(error, TimeoutError), True
             _log.error("headgate does not answer: %s", error)
             return self._unanswered(q)
         finally:
@@ -196,7 +215,7 @@ class Connector:
         return short(503, "The waiting room does not answer. Try again in a few seconds.", ("retry-after", "5"))
 
     def _learn(
-        self, entry: _Entry, folder: str | None, pass_: str, lines: list[str], sent: float, date: str | None
+        self, entry: _Entry, folder: str | None, pass_: str, lines: list[str], sent: _Moment, date: str | None
     ) -> bool:
         """Changes an entry to what an answer states, and reports whether it may let requests in."""
         if not folder or not folder.startswith("/") or not pass_ or not date:
@@ -211,7 +230,7 @@ class Connector:
         with self._lock:
             entry.room, entry.session, entry.folder, entry.pass_ = claims.room, claims.session, folder, pass_
             entry.expires, entry.margin = claims.expires, min(_MOST_MARGIN, rest / 4)
-            entry.fresh = sent + rest - 1  # Date has whole seconds
+            entry.asked, entry.fresh = sent, sent.monotonic + rest - 1  # Date has whole seconds
             entry.cookies = with_cookies(entry.cookies, lines)
         return True
 
@@ -226,6 +245,31 @@ class Connector:
                     self._entries.move_to_end(name)
             while len(self._entries) > self._most:
                 self._entries.popitem(last=False)
+            self._kept_until = max(self._kept_until, entry.fresh)
+            self._tell()
+
+    def _is_leased(self, asked: _Moment) -> bool:
+        """Reports whether headgate gives no other visitor the slot of a session, whatever happens."""
+        by_batch = self._lease is not None and asked.monotonic >= self._leased_since and self._lease.is_leased()
+        return by_batch or asked.is_leased()
+
+    def _renew_lease(self, sent: _Moment, told: dict[str, Any]) -> None:
+        """Takes a lease. It is for what is kept, but for the sessions that have ended."""
+        with self._lock:
+            gone = set(told.get("gone") or ())
+            for session in gone:
+                self._ended.setdefault(session, time.monotonic() + _LATE)
+            if gone:
+                self._forget(gone)
+            if not told.get("lease"):
+                self._lease = None
+            elif sent.is_leased():
+                if self._lease is None or sent.monotonic - self._lease.monotonic > _LEASE:
+                    self._leased_since = sent.monotonic - _LEASE
+                self._lease = sent
+
+    def _works(self) -> bool:
+        return bool(self._notes or self._ends or time.monotonic() < self._kept_until)
 
     def end(self, pass_: str, outcome: str) -> Future[bool]:
         if not pass_:
@@ -258,7 +302,7 @@ class Connector:
     def _send_batches(self) -> None:
         while True:
             with self._told:
-                self._told.wait_for(lambda: self._closed or self._notes or self._ends)
+                self._told.wait_for(lambda: self._closed or self._works())
                 self._told.wait_for(lambda: self._closed, _EVERY)
                 if self._closed:
                     return
@@ -284,11 +328,11 @@ class Connector:
                 break
             notes.append(note)
             questions.append(question)
-        if not notes and not ends:
+        if not notes and not ends and time.monotonic() >= self._kept_until:
             return
         tail = _json([{"room": end.room, "token": end.token, "as": end.outcome} for end in ends])
         body = b'{"questions": [%s], "ends": %s}' % (b",".join(questions), tail)
-        sent = time.monotonic()
+        sent = _Moment()
         try:
             answer = self._client.send("POST", "/batch", [("Content-Type", "application/json")], body)
             text = answer.finish()
@@ -297,9 +341,13 @@ class Connector:
             told = json.loads(text)
             answers = list(zip(notes, told["answers"], strict=True))
             endings = list(zip(ends, told["ends"], strict=True))
+            self._fails = False
         except (*_FAILURES, ValueError, LookupError, TypeError) as error:
-            _log.error("headgate takes no batch: %s", error)
+            if not self._fails:
+                _log.error("headgate takes no batch: %s", error)
+            self._fails = True
             return  # the next one has it all
+        self._renew_lease(sent, told)
         over = {note.entry.session for note, x in answers if not self._renew(note, x, sent, answer.get("date"))}
         with self._lock:
             for note in notes:
@@ -314,7 +362,7 @@ class Connector:
         for end, x in done:
             end.ended.set_result(x.get("ended") is True)
 
-    def _renew(self, note: _Note, x: dict[str, Any], sent: float, date: str | None) -> bool:
+    def _renew(self, note: _Note, x: dict[str, Any], sent: _Moment, date: str | None) -> bool:
         """Takes the answer about a note. False: the session is over, or headgate must be asked again."""
         entry, lines = note.entry, x.get("set_cookie") or []
         old = entry.cookies

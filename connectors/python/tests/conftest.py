@@ -20,6 +20,8 @@ class World:
     headgate: Headgate
     wire: Wire
     shop: Shop
+    another: Callable[..., World]
+    """Starts one more process of the application, with a wire of its own. What it serves is in the same log."""
 
     def visitor(self, name: str = "") -> Visitor:
         return Visitor(self.shop, name)
@@ -38,10 +40,14 @@ def world(binary: str, tmp_path: Path) -> Iterator[Open]:
             rooms = f"  - {{name: shop, host: shop.example, origin: 'http://127.0.0.1:1', {keys}}}\n"
             headgate = Headgate(binary, tmp_path, rooms)
             stack.callback(lambda: headgate.process.stop())
-            wire = Wire(headgate)
-            stack.callback(wire.close)
-            shop = Shop(server, wire.url, tmp_path, **options)
-            stack.callback(shop.stop)
-            return World(headgate, wire, shop)
+
+            def another(server: str, **options: object) -> World:
+                wire = Wire(headgate)
+                stack.callback(wire.close)
+                shop = Shop(server, wire.url, tmp_path, **options)
+                stack.callback(shop.stop)
+                return World(headgate, wire, shop, another)
+
+            return another(server, **options)
 
         yield start

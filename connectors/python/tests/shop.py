@@ -23,7 +23,8 @@ OPTIONS: dict[str, Any] = {name: json.loads(value) for name, _, value in (a.part
 PAGE = {"Cache-Control": "public, max-age=60", "Expires": "Thu, 01 Jan 2099 00:00:00 GMT"}
 
 
-def log(event: str, path: str, headers: Iterable[tuple[str, str]], **more: object) -> None:
+def log(event: str, path: str, headers: Iterable[tuple[str, str]], **more: object) -> str:
+    """Writes a line, and returns the session of the request."""
     lines = [(n.lower(), v) for n, v in headers]
     names = dict(lines)
     session = ""
@@ -32,7 +33,8 @@ def log(event: str, path: str, headers: Iterable[tuple[str, str]], **more: objec
     line = {"event": event, "visitor": names.get("x-visitor", ""), "path": path, "session": session, "headers": lines}
     text = (json.dumps({**line, **more}) + "\n").encode()
     with open(LOG, "ab", buffering=0) as f:
-        f.write(text)  # at once: lines of several threads do not mix
+        f.write(text)  # at once: lines of several threads and processes do not mix
+    return session
 
 
 def released() -> bool:
@@ -48,8 +50,8 @@ def asgi() -> Any:
 
     async def page(request: Request) -> Response:
         body = await request.body()
-        log("page", request.scope["path"], request.headers.items(), method=request.method, body=len(body))
-        return PlainTextResponse("the shop\n", headers=PAGE)
+        session = log("page", request.scope["path"], request.headers.items(), method=request.method, body=len(body))
+        return PlainTextResponse("the shop\n", headers={**PAGE, "X-Session": session})
 
     async def buy(request: Request) -> Response:
         log("leave", request.scope["path"], request.headers.items())
@@ -112,8 +114,8 @@ def wsgi() -> Any:
     @app.route("/<path:path>", methods=["GET", "POST", "OPTIONS"])
     def page(path: str) -> Response:
         sent = request.environ["PATH_INFO"]
-        log("page", sent, request.headers.items(), method=request.method, body=len(request.data))
-        return Response("the shop\n", headers=PAGE, mimetype="text/plain")
+        session = log("page", sent, request.headers.items(), method=request.method, body=len(request.data))
+        return Response("the shop\n", headers={**PAGE, "X-Session": session}, mimetype="text/plain")
 
     app.wsgi_app = headgate.WSGIMiddleware(app.wsgi_app, decide=DECIDE, **OPTIONS)  # type: ignore[method-assign]
     return app

@@ -115,10 +115,12 @@ class Wire:
         self.batches_may_pass = threading.Event()
         self.batches_may_pass.set()
         self.cut = False  # questions get no answer; batches do
+        self.leases = 0  # batches that were answered with a lease
         wire = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
 
             def do_GET(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -145,7 +147,9 @@ class Wire:
                             self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
                         self.wfile.write(b"0\r\n\r\n")
                     else:
-                        self.wfile.write(answer.read())
+                        body = answer.read()
+                        self.wfile.write(body)
+                        wire.leases += self.path == "/batch" and "lease" in json.loads(body)
                     connection.close()
                 except (OSError, http.client.HTTPException):
                     self.close_connection = True
@@ -221,6 +225,11 @@ class Answer:
     @property
     def inside(self) -> bool:
         return self.status == 200 and self.body == b"the shop\n"
+
+    @property
+    def session(self) -> str:
+        """The session by the pass that the application got."""
+        return "".join(self.all("x-session"))
 
     @property
     def waits(self) -> bool:

@@ -48,19 +48,22 @@ function liveRoom(name) {
     chart('New users in a minute', [['minute', 'admitted', 'area'], ['per_minute', 'limit', 'limit']]),
     chart('Origin latency', [['took', 'mean', 'line']], span),
     chart('Responses of the origin per second', [['answers', 'responses', 'area', 'calm'], ['errors', 'errors', 'bars', 'bad']]),
+    chart('The limit that finds itself', [['limit', 'limit', 'area', 'calm'], ['found', 'found', 'limit'], ['knee', 'knee, requests per second', 'line'], ['signal', 'origin, % of its target', 'line', 'warm']]),
   ];
+  const search = h('p.note'), found = charts.at(-1).node;
+  found.append(search);
   const changed = h('div'), lines = h('div');
   const lone = h('p.note', {hidden: true}, 'Nearly all newcomers come from one address. If it is the address of a proxy, set trusted_proxies.');
   const steer = steering(name, refresh);
   const node = h('div', lone, h('div.tiles', tiles.map((t) => t.tile)), changed,
     h('div.split', h('section.charts', {'aria-label': 'Charts'}, charts.map((c) => c.node)), steer.node), lines);
-  const keys = ['at', 'active', 'waiting', 'minute', 'limit', 'per_minute', 'answers', 'errors', 'took'];
+  const keys = ['at', 'active', 'waiting', 'minute', 'limit', 'per_minute', 'answers', 'errors', 'took', 'found', 'knee', 'signal'];
   let past = Object.fromEntries(keys.map((k) => [k, []])), asked = '';
   const add = (r) => {
     if (past.at.at(-1) >= live.at) return;
     if (live.at - past.at.at(-1) > 3) asked = ''; // the page was hidden or disconnected
     past.at.push(live.at);
-    for (const k of keys.slice(1)) past[k].push(k === 'took' && !r.answers ? null : r[k]);
+    for (const k of keys.slice(1)) past[k].push(k === 'took' && !r.answers ? null : r[k] ?? 0);
     if (past.at.length > 700) for (const k of keys) past[k].splice(0, 100);
   };
   async function load() {
@@ -92,6 +95,8 @@ function liveRoom(name) {
       load();
       add(r);
       lone.hidden = !r.one_address;
+      found.hidden = !r.search;
+      put(search, r.search ?? '');
       const [inside, waiting, wait, fresh, origin] = tiles;
       put(inside.value, count(r.active));
       put(inside.rest, ` of ${brief(r.limit)}`);

@@ -94,7 +94,7 @@ func (m *model) replace(i int, after time.Duration) {
 		}
 		m.count.takes++
 		m.after(time.Minute, func() { old.up = false }) // by now it has learned that it is replaced
-		h := &host{process: m.newProcess(i), m: m, disk: &m.sites[i].disk}
+		h := m.newHost(i)
 		m.sites[i].host = h
 		h.begin()
 	})

@@ -90,17 +90,19 @@ const (
 	entering = 20 * time.Millisecond
 )
 
+// newModel starts all processes: Anywhere first, then each counter, then its workers.
 func newModel(s *sim.Scenario, w *sim.World, faultsEnd time.Duration) *model {
 	m := &model{w: w, s: s, faultsEnd: faultsEnd}
 	for range s.Datacenters {
 		m.sites = append(m.sites, &site{stays: map[slot.SessionID]sim.ID{}})
 	}
 	if len(s.Datacenters) > 1 {
-		m.above = &above{process: m.newProcess(-1), m: m}
+		m.above = &above{writer: writer{process: m.newProcess(-1), disk: &m.top}}
+		m.above.host = m.above
 		m.above.begin()
 	}
 	for i, x := range m.sites {
-		x.host = &host{process: m.newProcess(i), m: m, disk: &x.disk}
+		x.host = m.newHost(i)
 		x.host.begin()
 		for k := range s.Datacenters[i].Workers {
 			x.workers = append(x.workers, newWorker(m, i, k))
@@ -490,6 +492,7 @@ func (m *model) browse(v sim.ID) {
 	m.later(v, min(left, m.s.Limits.Session/2), func() { m.visit(v) })
 }
 
+// visit is the next request of a visitor inside, at whichever worker the balancer picks.
 func (m *model) visit(v sim.ID) {
 	g := &m.guests[v]
 	k := m.worker(v, -1)

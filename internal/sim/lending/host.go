@@ -21,27 +21,25 @@ const (
 
 // A host is the counter of one data center: its core, and the requests that wait for a write.
 type host struct {
-	process
-	m       *model
-	desk    *counter.Core
-	disk    *disk
-	rev     uint64
-	writing bool
-	more    bool // another round was requested during the write
-	lastTry time.Duration
-	timer   int // number of the newest wake-up
-	fenced  bool
-	wait    []func() // for a fresh write
-	syncs   map[*slot.Sync]*worker
-	claims  map[slot.SessionID][]func(slot.ClaimReply)
+	writer
+	fenced bool
+	wait   []func() // for a fresh write
+	syncs  map[*slot.Sync]*worker
+	claims map[slot.SessionID][]func(slot.ClaimReply)
 
 	upTimer int // number of the newest wake-up for Anywhere
+}
+
+func (m *model) newHost(site int) *host {
+	h := &host{writer: writer{process: m.newProcess(site), disk: &m.sites[site].disk}}
+	h.host = h
+	return h
 }
 
 // begin takes the record of its data center over.
 func (h *host) begin() {
 	m := h.m
-	h.fenced, h.writing = false, true
+	h.fenced = false
 	h.wait, h.syncs = nil, map[*slot.Sync]*worker{}
 	h.claims = map[slot.SessionID][]func(slot.ClaimReply){}
 	first := h.disk.rec == nil
@@ -57,19 +55,7 @@ func (h *host) begin() {
 		Room: "sim", Host: fmt.Sprint("host-", m.hosts), Params: m.params(false),
 		Settings: m.settings(), Random: m.w.Rand().Float64,
 	}
-	h.desk = counter.NewCore(cfg, h.disk.read(), first, h.again)
-	rev := h.disk.rev
-	desk := h.desk
-	m.write(&h.process, h.disk, rev, h.desk.TakeOver(h.clk()), func(ok bool) {
-		h.writing = false
-		if !ok || desk != h.desk {
-			h.begin()
-			return
-		}
-		h.rev = rev + 1
-		if err := h.desk.Begin(h.clk()); err != nil {
-			panic(err)
-		}
+	h.takeOver(counter.NewCore(cfg, h.disk.read(), first, h.again), h.begin, func() {
 		if m.above != nil {
 			h.upward()
 		}
@@ -84,38 +70,7 @@ func (h *host) serving() bool { return !h.fenced && h.desk != nil && h.desk.Pool
 
 // round builds one write, stores it, sends the answers and calls visitors, like Counter.Run.
 func (h *host) round() {
-	if h.writing || !h.serving() {
-		h.more = h.writing
-		return
-	}
-	h.more = false
-	clk := h.clk()
-	if gap := h.lastTry + groupGap - clk; gap > 0 && h.lastTry > 0 {
-		h.wake(gap)
-		return
-	}
-	h.lastTry = clk
-	now, wr := h.desk.Build(clk, len(h.wait) > 0)
-	h.tell(now)
-	if wr == nil {
-		h.look()
-		return
-	}
-	h.writing = true
-	rev, desk := h.rev, h.desk
-	h.m.write(&h.process, h.disk, rev, wr, func(ok bool) {
-		if desk != h.desk {
-			return
-		}
-		h.writing = false
-		if !ok { // another host has written: this one stops
-			h.desk.Pool().Fail()
-			h.fenced = true
-			h.m.fenced++
-			return
-		}
-		h.rev = rev + 1
-		replies, claims := h.desk.Stored(h.clk())
+	h.write(h.serving(), len(h.wait) > 0, func(replies []slot.Reply, claims []slot.ClaimReply) {
 		h.tell(replies)
 		for _, c := range claims {
 			for _, f := range h.claims[c.ID] {
@@ -128,11 +83,13 @@ func (h *host) round() {
 		for _, f := range wait {
 			f()
 		}
-		h.look()
-		if h.more {
-			h.round()
-		}
 	})
+}
+
+// lost stops the host: another one has written.
+func (h *host) lost() {
+	h.fenced = true
+	h.m.fenced++
 }
 
 func (h *host) look() {
@@ -144,17 +101,6 @@ func (h *host) look() {
 	}
 	h.wake(next)
 	h.upward()
-}
-
-// wake requests a round in d; only the newest request counts.
-func (h *host) wake(d time.Duration) {
-	h.timer++
-	n := h.timer
-	h.after(d, func() {
-		if n == h.timer {
-			h.round()
-		}
-	})
 }
 
 func (h *host) local() sim.Delay { return h.m.s.Datacenters[h.site].Local }

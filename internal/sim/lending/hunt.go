@@ -214,6 +214,8 @@ func (c Case) Try(ctx context.Context) (broken string, err error) {
 	if err != nil {
 		return "", err
 	}
+	// What only a lost message or a dead process can cause is no broken promise while there are
+	// such faults.
 	calm := c.calm()
 	switch {
 	case r.OvershootActive > 0:

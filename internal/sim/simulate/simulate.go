@@ -17,7 +17,6 @@ import (
 	"github.com/headgate/headgate/internal/sim/lending"
 	"github.com/headgate/headgate/internal/sim/plan"
 	"github.com/headgate/headgate/internal/sim/report"
-	"github.com/headgate/headgate/internal/sim/traffic"
 )
 
 // These are the exit codes of [Command.Run].
@@ -82,12 +81,18 @@ func printError(stderr io.Writer, err error) int {
 		return exitFailed
 	}
 	config.Print(stderr, err)
-	_, unknown := errors.AsType[*sim.UnknownError](err)
-	_, file := errors.AsType[*traffic.Error](err)
-	if unknown || file || config.Faults(err) != nil {
+	if config.Faults(err) != nil {
 		return exitUsage
 	}
 	return exitFailed
+}
+
+// asked makes a fault of an error about what the user has asked for.
+func asked(err error) error {
+	if e, ok := errors.AsType[*hint.Error](err); ok {
+		return &config.Fault{Problem: err.Error(), Hint: e.Do}
+	}
+	return err
 }
 
 // scenarios returns all scenarios.
@@ -114,7 +119,7 @@ func (s *simulation) chosen() ([]sim.Strategy, error) {
 	wanted := strings.Split(s.strategy, ",")
 	for _, name := range wanted {
 		if !slices.Contains(names, name) {
-			return nil, &sim.UnknownError{Kind: "strategy", Name: name, Known: names}
+			return nil, sim.Unknown("strategy", name, names)
 		}
 	}
 	return slices.DeleteFunc(all, func(st sim.Strategy) bool {
@@ -134,13 +139,13 @@ func (s *simulation) run(ctx context.Context, tell *teller) error {
 		}
 	}
 	if err != nil {
-		return err
+		return asked(err)
 	}
 	r := &report.Report{Version: s.Version, Command: s.command, Seed: s.seed}
 	defer tell.clear()
 	scenario, file, err := s.world(ctx, s.scenarios(), tell)
 	if err != nil {
-		return err
+		return asked(err)
 	}
 	if file != nil {
 		defer file.Close()

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/internal/hint"
 )
 
 // Whatever a file holds, it is refused with a line that says what to do, or its
@@ -23,7 +25,7 @@ func FuzzRead(f *testing.F) {
 		tr, all, err := parse(t, string(text), Options{Session: time.Duration(session) * time.Second,
 			Space: inMemory})
 		if err != nil {
-			if e, ok := errors.AsType[*Error](err); !ok || e.Hint() == "" || len(e.Error()) > 1000 {
+			if e, ok := errors.AsType[*hint.Error](err); !ok || e.Do == "" || len(e.Error()) > 1000 {
 				t.Fatalf("%v", err)
 			}
 			return

@@ -9,6 +9,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+
+	"github.com/headgate/headgate/internal/hint"
 )
 
 // maxLine is the maximum length of a line. Chosen: servers limit a request line to about 8 KB, and
@@ -85,16 +87,19 @@ func (in *input) err() error {
 	case err == nil:
 		return nil
 	case errors.Is(err, bufio.ErrTooLong):
-		return &Error{File: in.name, Line: in.number + 1, cause: err,
-			Problem: fmt.Sprintf("is longer than %d KB", maxLine>>10),
-			Do:      "name a CSV file or an access log, one request a line"}
+		return &hint.Error{Text: fmt.Sprintf("%s:%d: is longer than %d KB", in.name, in.number+1, maxLine>>10),
+			Do: "name a CSV file or an access log, one request a line", Err: err, Quiet: true}
 	}
 	return unreadable(in.name, err)
 }
 
 // fault returns an error about the line read last.
-func (in *input) fault(do, problem string, args ...any) *Error {
-	return &Error{File: in.name, Line: in.number, Problem: fmt.Sprintf(problem, args...), Do: do}
+func (in *input) fault(do, problem string, args ...any) error {
+	where := in.name
+	if in.number > 0 {
+		where = fmt.Sprintf("%s:%d", in.name, in.number)
+	}
+	return &hint.Error{Text: where + ": " + fmt.Sprintf(problem, args...), Do: do}
 }
 
 // done returns the share of the file that has been read, or 0 if unknown.
@@ -106,21 +111,18 @@ func (in *input) done() float64 {
 }
 
 // unreadable explains why a file could not be read.
-func unreadable(name string, err error) *Error {
-	e := &Error{File: name, cause: err, Do: "name a CSV file or an access log"}
+func unreadable(name string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		e.Problem = "there is no such file"
+		return &hint.Error{Text: name + ": there is no such file", Do: nameFile, Err: err, Quiet: true}
 	case errors.Is(err, fs.ErrPermission):
-		e.Problem, e.Do = "may not be read by this user", "change its permissions, or copy it"
-	default:
-		if p, ok := errors.AsType[*fs.PathError](err); ok {
-			err = p.Err
-		}
-		e.Problem = fmt.Sprintf("cannot be read: %v", err)
+		return &hint.Error{Text: name + ": may not be read by this user",
+			Do: "change its permissions, or copy it", Err: err, Quiet: true}
 	}
-	return e
+	return hint.File(err, name+": cannot be read", nameFile)
 }
+
+const nameFile = "name a CSV file or an access log"
 
 // A counting is a reader that counts bytes.
 type counting struct {

@@ -6,6 +6,8 @@ import (
 	"math"
 	"net/netip"
 	"time"
+
+	"github.com/headgate/headgate/internal/hint"
 )
 
 // late is how far a line of a log may lie behind an earlier one. Servers stamp a line when the
@@ -55,13 +57,14 @@ func (r *reader) request(l *accessLog, line []byte) error {
 	client, text, wrong := logFields(line)
 	if wrong != "" {
 		return r.in.fault("lines begin like 192.0.2.7 - - [11/Sep/2023:11:45:54 +0000]; "+
-			"a table is --format csv", "%s %s", quoted(line), wrong)
+			"a table is --format csv", "%s %s", hint.Quote(string(line)), wrong)
 	}
+	// Most lines of a busy server have the time of the line before: it is parsed once.
 	if !bytes.Equal(text, l.stamp[:]) {
 		at, ok := logStamp(text)
 		if !ok {
 			return r.in.fault("times are written like 11/Sep/2023:11:45:54 +0000",
-				"%s is no time", quoted(text))
+				"%s is no time", hint.Quote(string(text)))
 		}
 		copy(l.stamp[:], text)
 		l.at = at

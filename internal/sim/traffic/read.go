@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/headgate/headgate/internal/hint"
 )
 
 // These constants limit the input. Chosen: a year of traffic, and a spool of 2 GB.
@@ -53,7 +55,7 @@ func read(ctx context.Context, in *input, o Options) (t *Traffic, err error) {
 		err = in.err()
 	}
 	if err == nil && r.t.Visitors == 0 {
-		err = &Error{File: in.name, Problem: "nobody is in it",
+		err = &hint.Error{Text: in.name + ": nobody is in it",
 			Do: "name a file with a line for each visitor or request"}
 	}
 	if err == nil {
@@ -107,7 +109,7 @@ func (r *reader) line(at time.Time) error {
 // visit adds a visitor that arrives at the time of the current line.
 func (r *reader) visit(site int32, dwell time.Duration) (int64, error) {
 	if r.t.Visitors == maxVisitors {
-		return 0, &Error{File: r.in.name, Problem: fmt.Sprintf("has more than %d visitors", maxVisitors),
+		return 0, &hint.Error{Text: fmt.Sprintf("%s: has more than %d visitors", r.in.name, maxVisitors),
 			Do: "cut it, for example to a day"}
 	}
 	r.t.Visitors++
@@ -161,9 +163,8 @@ func (r *reader) pick(columns [][]byte, asked, option string, names ...string) (
 	if asked == "" {
 		return -1, nil
 	}
-	return -1, &Error{File: r.in.name, Option: option,
-		Problem: fmt.Sprintf("%s has no column %s", r.in.name, quoted([]byte(asked))),
-		Do:      "its columns are " + list(columns)}
+	return -1, &hint.Error{Text: fmt.Sprintf("%s: %s has no column %s", option, r.in.name, hint.Quote(asked)),
+		Do: "its columns are " + list(columns)}
 }
 
 // list names the columns of a table, or the first few of many.
@@ -174,7 +175,7 @@ func list(columns [][]byte) string {
 		if i > 0 {
 			b.WriteString(", ")
 		}
-		b.WriteString(quoted(bytes.TrimSpace(c)))
+		b.WriteString(hint.Quote(string(bytes.TrimSpace(c))))
 	}
 	if len(columns) > most {
 		fmt.Fprintf(&b, " and %d more", len(columns)-most)

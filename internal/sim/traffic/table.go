@@ -3,6 +3,8 @@ package traffic
 import (
 	"bytes"
 	"context"
+
+	"github.com/headgate/headgate/internal/hint"
 )
 
 // maxSites is the maximum number of data centers in a file. Chosen: more than any network has.
@@ -40,7 +42,7 @@ func (r *reader) readTable(ctx context.Context, line []byte) error {
 func (r *reader) header(t *table, line []byte) error {
 	columns, ok := t.split(line)
 	if !ok {
-		return r.in.fault(quoteHint, "%s begins with a quote that does not end", quoted(line))
+		return r.in.fault(quoteHint, "%s begins with a quote that does not end", hint.Quote(string(line)))
 	}
 	var err error
 	t.time, err = r.pick(columns, r.o.TimeColumn, "--time-column", "time", "timestamp", "ts", "date", "at")
@@ -59,7 +61,7 @@ func (r *reader) header(t *table, line []byte) error {
 	}
 	if _, ok := stamp(columns[0]); ok {
 		return r.in.fault("write a first line with the names of the columns, such as time,site",
-			"%s is no header", quoted(line))
+			"%s is no header", hint.Quote(string(line)))
 	}
 	return r.in.fault("name the column of times with --time-column; the columns are "+list(columns),
 		"no column is named time, timestamp, ts, date or at")
@@ -73,11 +75,11 @@ func (r *reader) row(t *table, line []byte) error {
 		return r.in.fault(quoteHint, "a quote does not end on its line")
 	case len(fields) <= max(t.time, t.site, t.dwell):
 		return r.in.fault("write as many fields as the first line has",
-			"%s has too few fields: %d", quoted(line), len(fields))
+			"%s has too few fields: %d", hint.Quote(string(line)), len(fields))
 	}
 	at, ok := stamp(fields[t.time])
 	if !ok {
-		return r.in.fault(stampHint, "%s is no time", quoted(fields[t.time]))
+		return r.in.fault(stampHint, "%s is no time", hint.Quote(string(fields[t.time])))
 	}
 	if r.t.Lines > 0 && at.Before(r.last) {
 		return r.in.fault("sort the file by time", "%s is before the line above, %s",
@@ -87,7 +89,7 @@ func (r *reader) row(t *table, line []byte) error {
 	if t.dwell >= 0 {
 		if v.dwell, ok = span(fields[t.dwell]); !ok {
 			return r.in.fault("write seconds such as 90, or 1m30s, up to a year",
-				"%s is no length of a visit", quoted(fields[t.dwell]))
+				"%s is no length of a visit", hint.Quote(string(fields[t.dwell])))
 		}
 	}
 	if t.site >= 0 {
@@ -95,7 +97,7 @@ func (r *reader) row(t *table, line []byte) error {
 		if v.site, ok = t.sites[string(name)]; !ok {
 			if len(t.sites) == maxSites {
 				return r.in.fault("name the column of data centers with --datacenter-column",
-					"%s is data center %d, which is too many", quoted(name), maxSites+1)
+					"%s is data center %d, which is too many", hint.Quote(string(name)), maxSites+1)
 			}
 			v.site = int32(len(t.sites))
 			t.sites[string(name)] = v.site

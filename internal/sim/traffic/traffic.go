@@ -60,7 +60,7 @@ type Traffic struct {
 	oneAddress bool
 }
 
-// Open reads a file. Its error is an *Error when the file or an option is wrong. The caller must
+// Open reads a file. Its error is a *hint.Error when the file or an option is wrong. The caller must
 // call Close.
 func Open(ctx context.Context, name string, o Options) (*Traffic, error) {
 	in, err := openInput(name)

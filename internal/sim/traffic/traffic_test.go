@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/sim"
 )
 
@@ -159,13 +160,13 @@ func TestMistakes(t *testing.T) {
 			"file:2: is longer than 256 KB", ""},
 	} {
 		_, _, err := parse(t, test.text, test.o)
-		e, ok := errors.AsType[*Error](err)
-		if !ok || !strings.Contains(e.Error(), test.want) || !strings.Contains(e.Hint(), test.hint) {
+		e, ok := errors.AsType[*hint.Error](err)
+		if !ok || !strings.Contains(e.Error(), test.want) || !strings.Contains(e.Do, test.hint) {
 			t.Errorf("%s: got %v, want %s", test.name, err, test.want)
 			continue
 		}
-		if e.Hint() == "" || len(e.Error()) > 200 || strings.ContainsRune(e.Error(), '\x1b') {
-			t.Errorf("%s: %q with hint %q", test.name, e.Error(), e.Hint())
+		if e.Do == "" || len(e.Error()) > 200 || strings.ContainsRune(e.Error(), '\x1b') {
+			t.Errorf("%s: %q with hint %q", test.name, e.Error(), e.Do)
 		}
 	}
 }
@@ -191,7 +192,7 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 		cut:                            "cannot be read: unexpected EOF",
 	} {
 		_, err := Open(t.Context(), name, Options{})
-		if e, ok := errors.AsType[*Error](err); !ok || e.Error() != name+": "+want || e.Hint() == "" {
+		if e, ok := errors.AsType[*hint.Error](err); !ok || e.Error() != name+": "+want || e.Do == "" {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}

@@ -23,13 +23,13 @@ func Goroutines(t *Tree, waiters map[string]string) []Fault {
 				return true
 			}
 			faults = append(faults, t.fault(f, n.Pos(), "starts a goroutine: say in "+
-				"internal/house/exceptions.go who waits for it"))
+				"internal/house/exceptions_test.go who waits for it"))
 			return true
 		})
 	})
 	for _, path := range slices.Sorted(maps.Keys(waiters)) {
 		if !used[path] {
-			faults = append(faults, Fault{Path: "internal/house/exceptions.go",
+			faults = append(faults, Fault{Path: "internal/house/exceptions_test.go",
 				Text: path + " starts no goroutine anymore: take it out"})
 		}
 	}

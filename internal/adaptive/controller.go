@@ -1,0 +1,384 @@
+package adaptive
+
+import (
+	"math"
+	"time"
+)
+
+// These are the parameters of the controller. Chosen, and tried in the simulator.
+const (
+	aim     = 0.85 // of the target: where the 95th percentile may be
+	full    = 0.96 // of the limit: from here on people inside say something about a higher one
+	usual   = 0.5  // share of the usual routes that a sample must cover
+	crowd   = 20   // people whose requests say what the origin takes without load
+	gain    = 0.12 // how much of the knee a queue says
+	noisy   = 0.08 // of mean latency between samples, until it is known
+	settled = 0.01 // smaller steps are not worth one
+)
+
+// These are how long the controller looks back. The queue of an origin follows people within seconds; a
+// mean of some thousand requests is good to a few percent.
+const (
+	fastOver = 10 * time.Second // to lower, and to raise while the knee is not known
+	slowOver = 30 * time.Second
+	longOver = time.Minute
+)
+
+// A Controller finds the limit of one room.
+type Controller struct {
+	settings Settings
+	state    State
+
+	seen    []interval
+	lessons map[uint64]*lesson
+	length  time.Duration // of the sample at hand
+	inside  float64
+	changed time.Duration // time since the last change
+	reached time.Duration // of it, the time with as many people inside as the limit allows
+	calm    time.Duration // time since the origin was overloaded
+	rate    float64       // requests a second while it was not, over half a minute
+	entered float64       // people a minute, over some minutes
+	slower  float64       // latency of the last sample, as a multiple of what it is without load
+	noise   float64       // its standard deviation between samples
+	tries   int           // times the limit was lowered in a row
+	before  reading       // when it was first lowered
+	queued  reading       // when the queue became longer than it should be
+}
+
+// New returns a controller that continues from what was learned; the zero State has learned nothing.
+func New(s Settings, learned State) *Controller {
+	if s.TargetErrors <= 0 {
+		s.TargetErrors = 0.01
+	}
+	s.Max = max(s.Min, s.Max)
+	if learned.active == 0 {
+		learned.active = s.Start
+	}
+	learned.active = min(max(learned.active, s.Min), s.Max)
+	learned.routes = append([]base(nil), learned.routes...)
+	return &Controller{settings: s, state: learned, lessons: map[uint64]*lesson{}, noise: noisy}
+}
+
+// State returns what must survive a kill and a takeover.
+func (c *Controller) State() State { return c.state }
+
+// Step takes the sample of one interval and returns what is in force from now on.
+func (c *Controller) Step(s Sample) Decision {
+	c.length, c.inside = s.Length, s.Inside
+	c.changed += s.Length
+	c.calm += s.Length
+	if active := float64(c.state.active); s.Inside >= full*active && s.Inside <= 1.03*active+1 {
+		c.reached += s.Length
+	}
+	d := Decision{Signal: SignalNone, P95: math.NaN()}
+	before := c.state.active
+	switch {
+	case s.Length <= 0:
+		d.Reason = ReasonStart
+	case len(s.Routes) == 0 && math.IsNaN(s.Load):
+		c.seen = c.seen[:0] // older ones say nothing about now
+		d.Reason, d.Held = ReasonLost, true
+	default:
+		c.note(&s)
+		c.entered += (float64(s.Entered)/s.Length.Minutes() - c.entered) * min(1, s.Length.Minutes()/2)
+		c.judge(&s, &d)
+	}
+	if s.Frozen {
+		c.state.active, d.Reason, d.Held = before, ReasonFrozen, true
+	}
+	want := c.state.active
+	c.state.active = min(max(want, c.settings.Min), c.settings.Max)
+	switch {
+	case want < c.state.active:
+		d.Reason = ReasonMin
+	case want > c.state.active:
+		d.Reason = ReasonMax
+	}
+	if c.state.active != before {
+		c.changed, c.reached = 0, 0
+	}
+	d.Active, d.Knee = c.state.active, c.state.knee
+	d.PerMinute = c.perMinute()
+	return d
+}
+
+// perMinute returns how many people may enter in a minute. Those who have just come ask more often, so
+// it is the faster of the two limits: a queue at the origin slows it down before it lowers the other.
+func (c *Controller) perMinute() int64 {
+	r := c.read(fastOver)
+	flow := float64(c.state.active) / 4
+	switch knee := c.state.knee; {
+	case r.seconds == 0 && knee > 0: // no signals: as many as usual
+		flow = max(c.entered, flow/2)
+	case knee == 0:
+		flow = 1.2 * float64(c.state.active) * min(max(1.1-r.pressure, 0.1), 1)
+	case r.rate < 0.85*knee:
+		flow *= 2
+	}
+	if r.seconds > 0 {
+		flow = max(flow, 1.3*c.entered) * min(max(1.5-0.5*(r.pressure-c.doubt(&r)), 0.1), 1)
+	}
+	return min(c.settings.MaxPerMinute, max(1, int64(flow)))
+}
+
+// doubt returns how much of the pressure of two samples may be noise.
+func (c *Controller) doubt(r *reading) float64 { return max(0, c.noise-2*noisy) * r.steep * 0.7 }
+
+// judge moves the limit by what the last intervals say.
+func (c *Controller) judge(s *Sample, d *Decision) {
+	r := c.read(fastOver)
+	d.P95 = r.p95
+	if r.counted < fewest {
+		if d.Reason = ReasonFew; !math.IsNaN(s.Load) {
+			c.byLoad(s, d)
+		}
+		return
+	}
+	// Chance alone exceeds two deviations in one window of forty.
+	errs := c.settings.TargetErrors + 2*math.Sqrt(c.settings.TargetErrors/r.counted)
+	slow := 0.05 + 2*math.Sqrt(0.05/r.counted)
+	switch {
+	case r.refused > errs:
+		c.lower(&r, d, SignalRefused, ReasonRefused)
+	case r.failed > errs:
+		c.lower(&r, d, SignalErrors, ReasonErrors)
+	case r.slow > slow && s.Load < 0.5:
+		d.Signal, d.Reason, d.Held = SignalLoad, ReasonContradict, true
+	case r.slow > slow:
+		c.lower(&r, d, SignalLatency, ReasonLatency)
+	case s.Load > 0.95:
+		c.byLoad(s, d)
+	case c.slowIdle():
+		d.Signal, d.Reason, d.Held = SignalLatency, ReasonSlowIdle, true
+	default:
+		c.steer(s, d, &r)
+	}
+}
+
+// slowIdle reports whether most requests miss the target even when the origin is not loaded.
+func (c *Controller) slowIdle() bool {
+	all, slow := 0.0, 0.0
+	for _, b := range c.state.routes {
+		if all += b.share; c.settings.TargetP95 > 0 && b.p95 > c.settings.TargetP95 {
+			slow += b.share
+		}
+	}
+	return slow > all/2
+}
+
+// byLoad follows a load that others report: 1 is full.
+func (c *Controller) byLoad(s *Sample, d *Decision) {
+	d.Signal = SignalLoad
+	switch active := float64(c.state.active); {
+	case c.changed < longOver && !(s.Load > 1 && c.changed >= fastOver):
+		d.Reason = ReasonWaiting
+	case s.Load > 0.95:
+		c.set(min(active, s.Inside) * max(0.5, 0.9/s.Load))
+		d.Reason = ReasonLoad
+	case s.Load >= 0.8:
+		d.Reason = ReasonSettled
+	case s.Inside < full*active:
+		d.Reason = ReasonNotFull
+	default:
+		c.set(active * min(1.15, 1+(0.85-s.Load)/2))
+		d.Reason = ReasonRaised
+	}
+}
+
+// lower lowers the limit of an overloaded origin at once, as far as needed: to what it answers now, by
+// the requests of a person. It does so again only when the origin answers still less.
+func (c *Controller) lower(r *reading, d *Decision, signal Signal, reason Reason) {
+	d.Signal, d.Reason = signal, reason
+	active := float64(c.state.active)
+	if c.tries == 0 {
+		c.before = *r
+		switch {
+		case c.state.knee == 0:
+			c.know(1.1 * r.good)
+		case c.calm > longOver:
+			c.state.broke = c.rate
+			c.know(min(c.state.knee, 0.95*c.rate))
+		}
+	}
+	c.calm, c.queued = 0, reading{}
+	to := 0.97 * min(active, r.inside)
+	if per := c.state.perPerson; per > 0 { // its throughput is its capacity now
+		to = min(to, 0.9*r.good/per)
+		c.know(min(c.state.knee, 1.25*r.good))
+	}
+	to = max(to, 0.4*r.inside, 0.5*active)
+	switch {
+	case c.tries > 0 && c.changed < fastOver:
+		d.Reason, d.Held = ReasonWaiting, true
+	case c.tries >= 6 && r.inside < 0.8*c.before.inside && c.isFutile(r):
+		d.Reason, d.Held = ReasonFutile, true
+	case c.tries > 0 && r.inside > 1.02*active && to > 0.9*active:
+		d.Reason, d.Held = ReasonDraining, true
+	case c.tries > 0 && c.changed < slowOver && to > 0.9*active:
+		d.Reason, d.Held = ReasonWaiting, true
+	default:
+		c.tries++
+		c.set(to)
+	}
+}
+
+// isFutile reports whether the origin is as slow, and fails as often, as before the limit was lowered.
+func (c *Controller) isFutile(r *reading) bool {
+	was := &c.before
+	return r.p95 > 0.9*was.p95 && r.failed >= 0.9*was.failed && r.refused >= 0.9*was.refused
+}
+
+// know sets the knee.
+func (c *Controller) know(rate float64) { c.state.knee = max(0, rate) }
+
+// steer moves the limit of an origin that is not overloaded to the knee.
+func (c *Controller) steer(s *Sample, d *Decision, fast *reading) {
+	d.Signal = SignalLatency
+	over := longOver
+	if c.state.knee == 0 {
+		over = fastOver
+	}
+	slow := c.read(over)
+	d.P95 = slow.p95
+	active := float64(c.state.active)
+	if c.tries > 0 {
+		if fast.pressure > 1 { // the last of the queue
+			d.Reason = ReasonWaiting
+			return
+		}
+		c.tries, c.seen = 0, c.seen[len(c.seen)-1:]
+		if s.Inside > active { // it has taken less than feared
+			c.set(s.Inside * 0.98)
+			d.Reason = ReasonPeople
+			return
+		}
+	}
+	c.learnKnee(&slow)
+	c.rebase(&slow)
+	per := slow.rate / max(1, slow.inside)
+	want, u := active*1.2, slow.pressure
+	if c.state.knee > 0 {
+		want = c.ceiling() / per
+	}
+	switch {
+	case c.state.knee > 0 && want < 0.97*active && slow.rate > 0.5*c.state.knee:
+		c.ease(s, d, want, u)
+	case s.Inside > 1.03*active+1 && s.Limit > c.state.active: // another limit than ours lets people in
+		c.set(min(want, s.Inside))
+		d.Reason = ReasonRaised
+	case s.Inside > 1.03*active+1:
+		d.Reason = ReasonDraining
+	case s.Inside < full*active:
+		d.Reason = ReasonNotFull
+	case slow.covered < usual:
+		d.Reason, d.Held = ReasonOneRoute, true
+	default:
+		c.raise(d, &slow, want)
+	}
+}
+
+// ceiling returns the requests a second that may be: the knee, and less than what was too much.
+func (c *Controller) ceiling() float64 {
+	if c.state.broke > 0 {
+		return min(c.state.knee, 0.95*c.state.broke)
+	}
+	return c.state.knee
+}
+
+// ease lowers the limit a little: the queue is longer than it should be, or people ask more often.
+func (c *Controller) ease(s *Sample, d *Decision, want, u float64) {
+	active := float64(c.state.active)
+	switch {
+	case c.changed < fastOver || s.Inside > 1.02*active && c.changed < slowOver:
+		d.Reason = ReasonWaiting
+	default:
+		c.set(max(want, 0.9*active))
+		if d.Reason = ReasonLatency; u < 1 {
+			d.Signal, d.Reason = SignalPeople, ReasonPeople
+		}
+	}
+}
+
+// raise raises the limit by a step when the origin has answered the last one well.
+func (c *Controller) raise(d *Decision, r *reading, want float64) {
+	active := float64(c.state.active)
+	most, wait := 1.2, fastOver/2
+	switch knee := c.state.knee; {
+	case knee == 0 && r.pressure > 0.2:
+		most, wait = 1.1, fastOver
+	case knee > 0 && r.rate < 0.85*knee:
+		most, wait = 1.12, fastOver
+	case knee > 0:
+		most, wait = 1.05, slowOver
+	}
+	want = min(want, active*most)
+	switch {
+	case want < active*(1+settled):
+		d.Reason = ReasonSettled
+	case c.reached < wait:
+		d.Reason = ReasonWaiting
+	default:
+		c.set(want)
+		d.Reason = ReasonRaised
+	}
+}
+
+// learnKnee learns from an origin that is not overloaded: how many requests a person makes, and at which
+// rate the queue is where it should be.
+func (c *Controller) learnKnee(r *reading) {
+	if r.inside < 1 {
+		return
+	}
+	now, weight := r.rate/r.inside, min(1, c.length.Minutes())
+	if c.state.perPerson == 0 {
+		c.state.perPerson = now
+	}
+	c.state.perPerson += (now - c.state.perPerson) * weight
+	if c.rate == 0 {
+		c.rate = r.rate
+	}
+	c.rate += (r.rate - c.rate) * min(1, 2*weight)
+	knee, u := c.state.knee, r.pressure
+	at := r.rate * (1 + min(max(gain*(1-u), -0.1), gain))
+	switch {
+	case knee == 0 && u > 0.8+c.doubt(r):
+		c.know(at)
+		c.calm = 0
+	case knee == 0:
+	case r.rate > 0.85*knee || u > 1:
+		c.know(knee + (at-knee)*weight)
+	}
+	if broke := c.state.broke; broke > 0 && u < 0.3 && r.rate > 0.9*broke && r.seconds >= longOver.Seconds() {
+		c.state.broke += broke * 0.03 * weight
+	}
+}
+
+// rebase learns that the origin has become slower by nature: fewer requests did not make it faster. Its
+// queue would have become shorter.
+func (c *Controller) rebase(r *reading) {
+	was := &c.queued
+	switch {
+	case r.pressure < 0.7:
+		*was = reading{}
+	case r.pressure < 1 || r.seconds < longOver.Seconds():
+	case was.rate == 0:
+		*was = *r
+	case r.rate < 0.8*was.rate && r.slower > 0.98*was.slower:
+		for i := range c.state.routes {
+			b := &c.state.routes[i]
+			b.mean = time.Duration(float64(b.mean) * r.slower)
+			b.p95 = time.Duration(float64(b.p95) * r.slower)
+		}
+		*was = reading{}
+		c.seen = c.seen[:0] // judged by what was before
+	}
+}
+
+// set sets the limit that is wanted; Step keeps it within its bounds.
+func (c *Controller) set(to float64) {
+	n := int64(to)
+	if to > float64(c.state.active) {
+		n = int64(math.Ceil(to))
+	}
+	c.state.active = n
+}

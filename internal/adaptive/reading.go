@@ -1,0 +1,296 @@
+package adaptive
+
+import (
+	"hash/fnv"
+	"math"
+	"time"
+
+	"github.com/headgate/headgate/internal/histogram"
+)
+
+// These say how samples are read. Chosen.
+const (
+	natural  = 2.5              // times as long as without load may take what is slow by nature
+	clip     = 3                // an answer counts as at most so many times its route's mean
+	enough   = 30               // answers that say what a route takes
+	fewest   = 40               // answers that say something about the origin
+	learning = 30 * time.Second // least length of what a mean is learned from,
+	relearn  = 2 * time.Minute  // and later
+	memory   = 24               // intervals that are kept,
+	least    = 4.0              // seconds of each
+)
+
+// An interval is a sample in short.
+type interval struct {
+	length, inside           float64
+	counted, failed, refused float64
+	known, ratios, perSecond float64          // answers of known routes, sums of latency/mean and 1/mean
+	ratio                    histogram.Counts // latency as a share of its route's target, in seconds
+	covered                  float64          // share of the usual routes that were asked for
+}
+
+// merge adds another interval.
+func (x *interval) merge(o *interval) {
+	if all := x.length + o.length; all > 0 {
+		x.inside = (x.inside*x.length + o.inside*o.length) / all
+	}
+	x.length += o.length
+	x.counted, x.failed, x.refused = x.counted+o.counted, x.failed+o.failed, x.refused+o.refused
+	x.known, x.ratios, x.perSecond = x.known+o.known, x.ratios+o.ratios, x.perSecond+o.perSecond
+	x.ratio.Merge(&o.ratio)
+	x.covered = max(x.covered, o.covered)
+}
+
+// A reading is what the last intervals say together.
+type reading struct {
+	seconds, inside float64
+	rate            float64 // requests a second, of each client network not more than MaxPerNetwork
+	good            float64 // of them not failed
+	failed, refused float64 // shares
+	slow            float64 // share above the target
+	p95             float64 // as a share of the target; NaN: no answers
+	counted         float64
+	covered         float64
+	slower          float64 // mean latency as a multiple of what it is without load
+	steep           float64 // how much of pressure a change of slower is
+	// pressure is how long the queue of the origin is, as a share of how long it should be.
+	//
+	// By Little's law an origin that answers x requests a second in t seconds has x·t of them. Were it
+	// not loaded, it would have x·base: so many it serves at once. What is above that, waits.
+	pressure float64
+}
+
+// read sums up the intervals of the last d.
+func (c *Controller) read(d time.Duration) (r reading) {
+	var sum interval
+	for i := len(c.seen) - 1; i >= 0 && sum.length < d.Seconds(); i-- {
+		sum.merge(&c.seen[i])
+	}
+	r = reading{seconds: sum.length, counted: sum.counted, covered: sum.covered, p95: math.NaN()}
+	if sum.length <= 0 || sum.counted <= 0 {
+		return r
+	}
+	r.inside, r.rate = sum.inside, sum.counted/r.seconds
+	r.failed, r.refused = sum.failed/sum.counted, sum.refused/sum.counted
+	r.good = r.rate * max(0, 1-r.failed-r.refused)
+	if n := float64(sum.ratio.Total()); n > 0 {
+		r.p95 = quantile(&sum.ratio, 0.95)
+		r.slow = above(&sum.ratio) / n
+	}
+	if sum.known > 0 {
+		// The harmonic mean of what routes take leaves out those that are slow by nature.
+		busy := r.rate * sum.known / sum.perSecond
+		r.slower = sum.ratios / sum.known
+		r.steep = busy / goal(busy)
+		r.pressure = (r.slower - 1) * r.steep
+	}
+	// Near its target, an origin has no room for a queue, however many servers it has.
+	if near := 1 + math.Log(r.p95/aim)/0.1; near > r.pressure {
+		r.pressure = near
+	}
+	return r
+}
+
+// goal is how many requests may wait at an origin that serves so many at once. An origin of n servers that
+// are busy for four fifths of the time has about 3.3/(1+0.8n/7) waiting (Erlang's formula for M/M/n): few
+// servers show a queue long before they are full, many hardly at all. Chosen: two thirds of that, as the
+// service times of sites vary less than M/M/n's, and 3 % of what is served, which no mean shows.
+func goal(busy float64) float64 { return 2.6/(1+busy/7) + 0.03*busy }
+
+// note keeps a sample, and learns what routes take when the origin is not loaded.
+func (c *Controller) note(s *Sample) {
+	x := interval{length: s.Length.Seconds(), inside: s.Inside}
+	shares := 0.0
+	for i := range s.Routes {
+		r := &s.Routes[i]
+		n := float64(max(uint64(r.Latency.Total()), r.Failed+r.Refused))
+		x.counted += n
+		x.failed += float64(r.Failed)
+		x.refused += float64(r.Refused)
+		if n > 0 {
+			c.noteRoute(&x, r)
+		}
+	}
+	for i := range c.state.routes {
+		shares += c.state.routes[i].share
+	}
+	if shares > 0 {
+		x.covered /= shares
+	}
+	// What one client network can add on purpose says nothing.
+	x.failed, x.refused = max(0, x.failed-MaxPerNetwork), max(0, x.refused-MaxPerNetwork)
+	if x.known > 0 {
+		now := x.ratios / x.known
+		if c.slower > 0 {
+			c.noise += (math.Abs(now-c.slower)/1.13 - c.noise) * min(1, s.Length.Minutes())
+		}
+		c.slower = now
+	}
+	switch n := len(c.seen); {
+	case n > 0 && c.seen[n-1].length < least:
+		c.seen[n-1].merge(&x)
+	case n == memory:
+		c.seen = append(c.seen[:0], c.seen[1:]...)
+		fallthrough
+	default:
+		c.seen = append(c.seen, x)
+	}
+	c.follow(s, x.counted, x.covered)
+}
+
+// noteRoute adds a route's answers to an interval.
+func (c *Controller) noteRoute(x *interval, r *Route) {
+	h := hash(r.Class)
+	b := c.base(h)
+	if b == nil {
+		c.learn(h, r, nil)
+		return
+	}
+	x.covered += b.share
+	target := c.target(b).Seconds()
+	for bucket, n := range r.Latency {
+		if n > 0 {
+			took := histogram.Value(bucket)
+			x.ratios += min(took.Seconds()/b.mean.Seconds(), clip) * float64(n)
+			x.ratio.Add(time.Duration(took.Seconds()/target*float64(time.Second)), n)
+		}
+	}
+	x.known += float64(r.Latency.Total())
+	x.perSecond += float64(r.Latency.Total()) / b.mean.Seconds()
+	c.learn(h, r, b)
+}
+
+// target returns the target of a route.
+func (c *Controller) target(b *base) time.Duration {
+	return max(c.settings.TargetP95, time.Duration(natural*float64(b.p95)), time.Millisecond)
+}
+
+func (c *Controller) base(class uint64) *base {
+	for i := range c.state.routes {
+		if c.state.routes[i].class == class {
+			return &c.state.routes[i]
+		}
+	}
+	return nil
+}
+
+// hash returns the hash of a class. Two classes with one hash would be compared with each other.
+func hash(class string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(class))
+	return h.Sum64()
+}
+
+// A lesson is what is collected about a route until it is enough.
+type lesson struct {
+	counts  histogram.Counts
+	seconds float64
+}
+
+// learn learns what a route takes when the origin is not loaded: its least mean. While few requests
+// come, the origin is not loaded, and the mean may also rise.
+func (c *Controller) learn(class uint64, r *Route, b *base) {
+	l := c.lessons[class]
+	if l == nil {
+		if len(c.lessons) >= MaxRoutes || b == nil && len(c.state.routes) >= MaxRoutes {
+			return
+		}
+		l = &lesson{}
+		c.lessons[class] = l
+	}
+	l.counts.Merge(&r.Latency)
+	l.seconds += c.length.Seconds()
+	n := l.counts.Total()
+	over := learning
+	if c.state.knee > 0 {
+		over = relearn
+	}
+	if n < enough || b != nil && l.seconds < over.Seconds() {
+		return
+	}
+	delete(c.lessons, class)
+	if c.tries > 0 { // overloaded
+		return
+	}
+	mean, p95 := mean(&l.counts), time.Duration(quantile(&l.counts, 0.95)*float64(time.Second))
+	calm := c.state.knee > 0 && float64(n)/l.seconds < b.shareOf(c.state.knee)/2 && c.inside >= crowd
+	sure := 1 - 1.5*c.noise*math.Sqrt(c.length.Seconds()/l.seconds) // the least of many means is too low
+	switch {
+	case b == nil:
+		c.state.routes = append(c.state.routes, base{class: class, mean: mean, p95: p95})
+	case calm:
+		b.mean, b.p95 = b.mean+(min(mean, clip*b.mean)-b.mean)/8, b.p95+(min(p95, clip*b.p95)-b.p95)/8
+	case float64(mean) < sure*float64(b.mean):
+		b.mean, b.p95 = (b.mean+mean)/2, (b.p95+p95)/2
+	}
+}
+
+// shareOf returns the route's part of a rate. A route that is not known has none.
+func (b *base) shareOf(rate float64) float64 {
+	if b == nil {
+		return 0
+	}
+	return b.share * rate
+}
+
+// follow follows which share of the requests goes to each route: over some minutes, and over an hour when
+// the sample has only few of the usual ones.
+func (c *Controller) follow(s *Sample, all, covered float64) {
+	if all == 0 {
+		return
+	}
+	weight := s.Length.Minutes() / 2
+	if covered < usual {
+		weight /= 30
+	}
+	for i := range c.state.routes {
+		b := &c.state.routes[i]
+		now := 0.0
+		for k := range s.Routes {
+			if hash(s.Routes[k].Class) == b.class {
+				now = float64(s.Routes[k].Latency.Total()) / all
+			}
+		}
+		b.share = min(1, b.share+(now-b.share)*min(1, weight))
+	}
+}
+
+// mean returns the mean of counts.
+func mean(c *histogram.Counts) time.Duration {
+	sum := 0.0
+	for b, n := range c {
+		sum += histogram.Value(b).Seconds() * float64(n)
+	}
+	return time.Duration(sum / float64(max(1, c.Total())) * float64(time.Second))
+}
+
+// quantile returns a quantile in seconds, by interpolation within a bucket.
+func quantile(c *histogram.Counts, q float64) float64 {
+	left := q * float64(c.Total())
+	for b, n := range c {
+		if n > 0 && left <= float64(n) {
+			low, high := edges(b)
+			return low + (high-low)*left/float64(n)
+		}
+		left -= float64(n)
+	}
+	return 0
+}
+
+// above returns how many are above 1 s, by interpolation.
+func above(c *histogram.Counts) (n float64) {
+	at := histogram.BucketOf(time.Second)
+	for b := at + 1; b < histogram.Buckets; b++ {
+		n += float64(c[b])
+	}
+	low, high := edges(at)
+	return n + float64(c[at])*(high-1)/(high-low)
+}
+
+// edges returns the bounds of a bucket in seconds, from the middles of its neighbors.
+func edges(b int) (low, high float64) {
+	mid := histogram.Value(b).Seconds()
+	next := histogram.Value(min(b+1, histogram.Buckets-1)).Seconds()
+	last := histogram.Value(max(b-1, 0)).Seconds()
+	return (last + mid) / 2, (mid + next) / 2
+}

@@ -1,0 +1,89 @@
+package signals
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/adaptive"
+)
+
+// of returns a report of a node over five seconds.
+func of(node string, inFlight float64, failed uint64) *Report {
+	x := &Report{From: node, Length: Every, InFlight: inFlight}
+	r := adaptive.Route{Class: "GET /", Answered: 100, Failed: failed}
+	r.Latency.Add(time.Second, 100)
+	x.Routes = append(x.Routes, r, adaptive.Route{Class: "GET /" + node, Answered: 1})
+	return x
+}
+
+// Nodes add up, and the intervals of one node are averaged.
+func TestNodesAddUp(t *testing.T) {
+	var c Collector
+	if x, n := c.Take(); n != 0 || x.Length != 0 || c.Complete() {
+		t.Errorf("%d senders in an empty collector, %+v", n, x)
+	}
+	c.Put(of("a", 4, 0))
+	c.Put(of("b", 10, 2))
+	c.Put(of("a", 8, 1))
+	x, n := c.Take()
+	if r := route(x, "GET /"); n != 2 || x.InFlight != 6+10 || x.Length != 2*Every || r.Answered != 300 ||
+		r.Failed != 3 || r.Latency.Total() != 300 {
+		t.Errorf("%d senders, %v under way in %v, %+v", n, x.InFlight, x.Length, r)
+	}
+	if c.Complete() {
+		t.Error("all have reported since, although none has")
+	}
+}
+
+// A node that is silent does not count as one without requests, and what failed there long ago does
+// not fail again. At last it is forgotten.
+func TestASilentNodeIsNotZero(t *testing.T) {
+	var c Collector
+	c.Put(of("a", 4, 0))
+	c.Put(of("b", 10, 2))
+	c.Take()
+	for k := range mostMissed + 2 {
+		c.Put(of("a", 4, 0))
+		if all := k > mostMissed; c.Complete() != all {
+			t.Errorf("after %d intervals: complete %v", k, c.Complete())
+		}
+		x, n := c.Take()
+		r := route(x, "GET /")
+		want := [4]int{2, 14, 200, 100} // the times of an interval with failures are left out
+		if k >= mostMissed {
+			want = [4]int{1, 4, 100, 100}
+		}
+		got := [4]int{n, int(x.InFlight), int(r.Answered), int(r.Latency.Total())}
+		if got != want || r.Failed != 0 {
+			t.Errorf("after %d silent intervals: %v, want %v; %d failed", k+1, got, want, r.Failed)
+		}
+		if silent := route(x, "GET /b").Answered > 0; silent != (k < mostMissed) {
+			t.Errorf("after %d silent intervals: the requests of b are there: %v", k+1, silent)
+		}
+	}
+	c.Put(of("b", 10, 2)) // it is back
+	c.Put(of("a", 4, 0))
+	if x, n := c.Take(); n != 2 || route(x, "GET /").Failed != 2 {
+		t.Errorf("%d senders, %+v", n, x)
+	}
+}
+
+// A worker that makes up names fills no memory.
+func TestSendersAreBounded(t *testing.T) {
+	var c Collector
+	for k := range 2 * mostSenders {
+		if ok := c.Put(&Report{From: strconv.Itoa(k), Length: Every}); ok != (k < mostSenders) {
+			t.Fatalf("sender %d: %v", k, ok)
+		}
+	}
+	if !c.Put(&Report{From: "7", Length: Every}) {
+		t.Error("a known sender is refused")
+	}
+	for range mostMissed + 2 {
+		c.Take()
+	}
+	if len(c.of) != 0 {
+		t.Errorf("%d are kept for ever", len(c.of))
+	}
+}
