@@ -264,7 +264,7 @@ FOR   ?= 1m
 .PHONY: explore
 explore: ## random faults in random worlds from SEEDS until something breaks, for FOR (0 is no bound)
 	@mkdir -p bin
-	GOGC=400 $(TEST) -count=1 -v -timeout 0 -tags explore -run '^TestExplore$$' ./tests/cluster \
+	scripts/seeded tests/cluster -test.run '^(TestHistoriesRepeat|TestExplore)$$' -test.v -test.timeout 0 \
 		-seeds $(SEEDS) -for $(FOR) -played $(CURDIR)/bin/explore.played
 
 # Which mutants, as '/no_fence$$'.

@@ -36,11 +36,10 @@ var (
 // TestChaos combines what no other test combines: a crowd, operators who change everything, and
 // failures, in one process, several nodes, or several data centers. The processes, their messages
 // and the clocks of the bubble are real, and an hour takes seconds. The scheduling of goroutines is
-// not part of the seed, so a failing seed may have to be repeated some times. Worlds of several
-// nodes are for long runs (make soak): in one of some hundred, a visitor who was late is called
-// after one behind. Also, in one of some hundred, a pass that was used after its session had ended
-// frees another visitor's slot when the whole room was killed in between; docs/protocol.md excludes
-// this case.
+// part of the seed only when scripts/seeded plays it, alone. Worlds of several nodes are for long runs
+// (make soak): in one of some hundred, a visitor who was late is called after one behind. Also, in one
+// of some hundred, a pass that was used after its session had ended frees another visitor's slot when
+// the whole room was killed in between; docs/protocol.md excludes this case.
 //
 // The judges are outside the room: at the origin, in each browser, and where records are written.
 func TestChaos(t *testing.T) {
@@ -454,6 +453,7 @@ func (c *chaos) await(what string, most time.Duration, ok func() bool) {
 func (c *chaos) log(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	virtual.Note("log", []byte(fmt.Sprintf(format, args...)))
 	c.said = append(c.said, fmt.Sprintf("%8.3f ", time.Since(c.began).Seconds())+fmt.Sprintf(format, args...))
 	if *chaosTalks {
 		c.t.Log(c.said[len(c.said)-1])

@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/ticket"
 	"github.com/headgate/headgate/status"
+	"github.com/headgate/headgate/tests/virtual"
 )
 
 // judges compare what TestChaos sees with the guarantees.
@@ -69,6 +70,7 @@ func (j *judges) init() {
 
 // wrote reads what is in a record: the bounds at the root, and draws.
 func (c *chaos) wrote(site, key string, value []byte) {
+	virtual.Note("write "+site+" "+key, value)
 	root := "counter.shop"
 	if len(c.sites) > 1 {
 		root = "counter.@shop"

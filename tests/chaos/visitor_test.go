@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/ticket"
+	"github.com/headgate/headgate/tests/virtual"
 )
 
 // A person comes with a browser, again and again until peace has come.
@@ -188,6 +189,7 @@ func (p *person) fetch(n *chaosNode, j *jar, q request) (a chaosAnswer, ok bool)
 		return a, false
 	}
 	body := w.Body.String()
+	virtual.Note(p.name+" at "+n.name+" "+q.path, w.Body.Bytes())
 	a.Code, a.Inside = w.Code, isOrigin(body)
 	if !a.Inside && strings.HasPrefix(body, "{") {
 		all := struct{ Headgate *chaosAnswer }{&a}

@@ -56,4 +56,5 @@
 //	go test ./tests/cluster -run TestKillHost -v -seed 7 -logs /tmp
 //	go test ./tests/cluster -run '^TestSeed$' -v -seed 7         random faults
 //	make explore SEEDS=1-500 FOR=10m
+//	scripts/seeded tests/cluster -test.run '^TestSeed$' -test.v -seed 7    the same each time
 package cluster

@@ -17,8 +17,8 @@
 //
 // It does not order goroutines: Go's scheduler may run any that is ready, and headgate makes its
 // own random choices. The same seed gives the same network, the same store and the same faults at
-// the same times, but not always the same history. A frozen node continues to run with a stopped
-// clock, and without traffic in or out. All wall clocks are the same.
+// the same times, but the same history only with the runtime of scripts/seeded. A frozen node
+// continues to run with a stopped clock, and without traffic in or out. All wall clocks are the same.
 package world
 
 import (

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/headgate/headgate/tests/virtual"
 )
 
 func newHalf() *half { return &half{changed: make(chan struct{})} }
@@ -101,6 +103,7 @@ func (c *Conn) Write(b []byte) (int, error) {
 	if n := len(h.chunks); n > 0 && h.chunks[n-1].at.After(at) {
 		at = h.chunks[n-1].at
 	}
+	virtual.Note(c.host+" > "+c.peer, b)
 	h.chunks = append(h.chunks, chunk{slices.Clone(b), at})
 	h.wakeLocked()
 	return len(b), nil

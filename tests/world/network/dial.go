@@ -113,6 +113,8 @@ func (n *Network) pairLocked(a, b string, port int) (near, far *Conn) {
 	near = &Conn{network: n, host: a, peer: b, local: from, remote: at, in: back, out: to}
 	far = &Conn{network: n, host: b, peer: a, local: at, remote: from, in: to, out: back}
 	near.other, far.other = far, near
+	near.number, far.number = n.made, n.made+1
+	n.made += 2
 	n.conns[near], n.conns[far] = true, true
 	n.ports[from.Port] = near
 	return near, far

@@ -1,5 +1,18 @@
 package network
 
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// inOrderLocked returns the connections in the order in which they were made.
+func (n *Network) inOrderLocked() []*Conn {
+	return slices.SortedFunc(maps.Keys(n.conns), func(a, b *Conn) int {
+		return cmp.Compare(a.number, b.number)
+	})
+}
+
 // Hold holds all bytes from one host to another until Heal: the link is silent in one direction.
 func (n *Network) Hold(from, to string) {
 	n.mu.Lock()
@@ -12,7 +25,7 @@ func (n *Network) Cut(a, b string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.refused[link{a, b}], n.refused[link{b, a}] = true, true
-	for c := range n.conns {
+	for _, c := range n.inOrderLocked() {
 		from, to := machine(c.host), machine(c.peer)
 		if from == a && to == b || from == b && to == a {
 			c.resetLocked()
@@ -54,7 +67,7 @@ func (n *Network) Kill(host string) {
 	defer n.mu.Unlock()
 	n.dead[host] = true
 	delete(n.frozen, machine(host))
-	for c := range n.conns {
+	for _, c := range n.inOrderLocked() {
 		if c.host == host || c.peer == host {
 			c.resetLocked()
 		}
@@ -71,7 +84,7 @@ func (n *Network) Kill(host string) {
 func (n *Network) changedLocked() {
 	close(n.healed)
 	n.healed = make(chan struct{})
-	for c := range n.conns {
+	for _, c := range n.inOrderLocked() {
 		c.in.wake()
 	}
 }

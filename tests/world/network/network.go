@@ -43,6 +43,7 @@ type Network struct {
 	dead      map[string]bool
 	healed    chan struct{} // closed and replaced at each change
 	port      int           // the last port used
+	made      int           // ends of connections
 	ports     map[int]*Conn // ports of outgoing connections
 }
 
@@ -63,6 +64,7 @@ type Conn struct {
 	local, remote *net.TCPAddr
 	in, out       *half
 	other         *Conn
+	number        int       // one more for each end
 	opened        time.Time // of Pipe; else long ago
 }
 
