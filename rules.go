@@ -132,8 +132,8 @@ func (r *Room) serveHead(q *visitRequest) {
 	cfg := &q.f.cfg
 	open := r.lets.Get(r.boot(), func() bool {
 		s := r.counter.State(r.worker.opened())
-		limits := s.InForce(cfg.TotalActiveUsers, cfg.NewUsersPerMinute)
-		return cfg.Method == MethodPassthrough || s.Waiting == 0 && s.Active < limits.Active && s.New < limits.New
+		in := s.InForce(cfg.TotalActiveUsers, cfg.NewUsersPerMinute)
+		return cfg.Method == MethodPassthrough || s.Waiting == 0 && s.Active < in.Active && s.New < in.New
 	})
 	cookies := q.way != forwards && q.r.Header["Cookie"] != nil // only headgate removes them
 	if why := r.whyWaiting(); !cfg.Shadow && (!open || why != StateWaiting || cookies) {

@@ -22,7 +22,7 @@ const (
 	swingSums       = 0.3
 )
 
-// judgeSteady holds expected times to these bounds: alone in one data center, and in several, as r has played.
+// judgeSteady holds expected times to these bounds: alone in one data center, and as r has played.
 func judgeSteady(t *testing.T, s *sim.Scenario, r *sim.Result) {
 	t.Helper()
 	one, most := swing(r), mostSwing

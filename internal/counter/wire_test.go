@@ -48,7 +48,8 @@ func scatter(rng *rand.Rand, v reflect.Value) {
 		scatter(rng, v.Elem())
 	case reflect.Struct:
 		for _, field := range v.Fields() {
-			if field.Type() != reflect.TypeFor[status.AutoLimit]() { // each process has it in its own configuration
+			// Each process has AutoLimit in its own configuration.
+			if field.Type() != reflect.TypeFor[status.AutoLimit]() {
 				scatter(rng, field)
 			}
 		}

@@ -453,7 +453,7 @@ func (c *chaos) await(what string, most time.Duration, ok func() bool) {
 func (c *chaos) log(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	virtual.Note("log", []byte(fmt.Sprintf(format, args...)))
+	virtual.Note("log", fmt.Appendf(nil, format, args...))
 	c.said = append(c.said, fmt.Sprintf("%8.3f ", time.Since(c.began).Seconds())+fmt.Sprintf(format, args...))
 	if *chaosTalks {
 		c.t.Log(c.said[len(c.said)-1])

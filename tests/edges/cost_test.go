@@ -178,7 +178,8 @@ func questions(t *testing.T) []comparison {
 		t.Fatal(err)
 	}
 	body := filepath.Join(t.TempDir(), "check")
-	frame := append([]byte{0, 0, 0, byte(len(message) >> 8), byte(len(message))}, message...) // not compressed, and the length
+	// Not compressed, and the length in four bytes.
+	frame := append([]byte{0, 0, 0, byte(len(message) >> 8), byte(len(message))}, message...)
 	if err := os.WriteFile(body, frame, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -154,10 +154,7 @@ func autoCrowd(w *World, visitors int) (stop func()) {
 					r.Header.Set("X-Forwarded-For", fmt.Sprintf("198.%d.%d.1", 18+i%2, k%250))
 					resp, err := client.Do(r)
 					if err != nil {
-						if n = w.Nodes()[(k+1)%3]; !n.Runs() {
-							n = w.Nodes()[(k+2)%3]
-						}
-						break // to another node, without its cookies: its port is another
+						break // the next visitor comes, to another node
 					}
 					b, _ := io.ReadAll(resp.Body)
 					resp.Body.Close()
