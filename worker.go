@@ -66,7 +66,7 @@ func (w *worker) changing(cfg *RoomConfig) (back func()) {
 	return func() { w.mu.Lock(); w.rules.Change(old); w.mu.Unlock() }
 }
 
-// reconfigure sets new rules for new sessions. The counter has written the limits, and expects no longer ones.
+// reconfigure sets new rules for new sessions. The counter has written them, and expects no longer ones.
 func (w *worker) reconfigure(cfg *RoomConfig) {
 	lim := cfg.limits()
 	w.mu.Lock()
