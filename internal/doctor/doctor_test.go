@@ -149,8 +149,8 @@ func TestExamine(t *testing.T) {
 		}, "engine", OK, ""},
 		{"a record too new", func(t *testing.T, dir string) {
 			os.RemoveAll(dir + "/records")
-			store.WriteCopies(dir+"/records", []store.Copy{{Key: "counter.shop", Value: []byte{9, 1}}})
-		}, "records", Fault, fmt.Sprintf("format 9, this program reads %d", slot.Version)},
+			store.WriteCopies(dir+"/records", []store.Copy{{Key: "counter.shop", Value: []byte{slot.Version + 1, 1}}})
+		}, "records", Fault, fmt.Sprintf("format %d, this program reads %d", slot.Version+1, slot.Version)},
 		{"put aside", func(t *testing.T, dir string) { os.Mkdir(dir+"/engine.damaged-1", 0o700) },
 			"left aside", Warning, "rm -r"},
 		{"a certificate", func(t *testing.T, dir string) {

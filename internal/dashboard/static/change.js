@@ -69,7 +69,7 @@ export function inverse({result, what, before, after}) {
   if (after?.version && what.includes('/client/v4/')) return () => undo(after.version);
 }
 
-// sentence converts method and path of an audit log line to words; commands stay unchanged.
+// sentence puts a line of the audit log into words; commands stay unchanged.
 const verbs = {POST: 'created', PUT: 'set', PATCH: 'changed', DELETE: 'deleted', pause: 'paused', resume: 'resumed', redrive: 'retried', undo: 'undone', test: 'tested',
   reload: 'reloaded', rotate: 'rotated', anywhere: 'made the home', off: 'declared off', preview: 'previewed'};
 const parts = {events: 'event of', rules: 'rule of', keys: 'key of', jobs: 'jobs of', dead: 'dead jobs of', redrive: 'dead jobs of'};

@@ -32,7 +32,7 @@ function path(xs, ys, x, y, close, gap) {
   return d;
 }
 
-// chart shows series of one unit. Each is [key, label, kind, tone]; kind is area, line, limit or bars.
+// chart shows series: [key, label, kind, tone]; kind is area, line, limit or bars.
 export function chart(title, lines, format = brief, about = 'the last 10 minutes', gap = 4) {
   const figure = (v) => Number.isFinite(v) ? format(v) : '—';
   const series = lines.map(([key, label, kind, tone = '']) => ({key, label, kind, tone}));

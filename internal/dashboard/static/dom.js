@@ -64,7 +64,7 @@ export const exact = (t) => new Date(t).toLocaleString('en-GB', {dateStyle: 'med
 // button runs a function on click and shows its errors.
 export const button = (text, run, props) => h('button', {type: 'button', onclick: () => (async () => run())().catch(failed), ...props}, text);
 
-// upper capitalizes a sentence, unless it begins with a name: session_duration, headgate reload.
+// upper capitalizes a sentence, unless it begins with a name: session_duration.
 export const upper = (text) => /^(?!headgate )[a-z]+([ ,]|$)/.test(text) ? text[0].toUpperCase() + text.slice(1) : text;
 
 // say shows a message, with an undo button if back is set. It does not move the focus.
@@ -185,8 +185,7 @@ export function different(is, value) {
   return pairs;
 }
 
-// formOf returns a form. Each attempt clears old errors; submit gets a function from name to value;
-// errors are shown at the fields.
+// formOf returns a form. submit gets a function from name to value; errors are shown at the fields.
 export function formOf(kind, submit, ...kids) {
   const e = h(`form${kind}`, {novalidate: true, onsubmit: async (event) => {
     event.preventDefault();
@@ -209,7 +208,7 @@ export function table(caption, heads, rows) {
       h('tbody', rows.map((row) => h('tr', row.map((c, i) => i ? h('td', {'data-label': heads[i]}, c) : h('th', {scope: 'row'}, c)))))));
 }
 
-// keepFocus replaces the content of a place, and keeps focus and scroll positions.
+// keepFocus replaces the content of a place, and keeps focus and scroll.
 export function keepFocus(place, nodes) {
   const was = document.activeElement, had = place.contains(was);
   const scrolls = () => [...place.querySelectorAll('.scroll')], far = scrolls().map((e) => e.scrollLeft);
@@ -218,8 +217,7 @@ export function keepFocus(place, nodes) {
   if (had) refocus(was);
 }
 
-// refocus focuses the control with the same key or name as a removed one,
-// or one next to it.
+// refocus focuses the control with the key or name of a removed one, or its neighbor.
 const keyOf = (e) => e.dataset.key ?? e.getAttribute('aria-label');
 function refocus(was) {
   const main = document.getElementById('main'), all = [...main.querySelectorAll('[data-key]:enabled, [aria-label]:not(:disabled)')];

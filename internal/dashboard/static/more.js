@@ -4,8 +4,8 @@ import {maybe, read, session, write} from './net.js';
 import {auditTable} from './room.js';
 import {past} from './parts.js';
 
-// again returns a view that reloads regularly while the page is visible. load returns the content, and
-// gets a function that reloads now. up is the parent list; rest is shown below.
+// again returns a view that reloads while the page is visible. load returns the content, and gets a
+// function that reloads now. rest is shown below.
 function again(title, load, {every = 3000, up, rest} = {}) {
   const place = h('div'), wrong = h('p.note', {hidden: true});
   const node = h('div', up && h('p.crumb', h('a', {href: `#/${up}`}, upper(up)), ' / '), h('h1', title), wrong, place, rest);

@@ -71,8 +71,7 @@ export const session = {
   },
 };
 
-// live is the stream of rooms. For the list, it receives an overview with changes only;
-// for the watched room, it receives everything.
+// live is the stream of rooms: changes for the list, and everything for the watched room.
 export const live = {
   rooms: new Map(),
   room: '',

@@ -4,7 +4,7 @@ import {Problem, ask, live, maybe, read, session, write} from './net.js';
 import {chart} from './charts.js';
 import {undo} from './change.js';
 
-// made finds a room of the management API by name; file: it is from the configuration file.
+// made finds a room of the management API by name; file: it is from the file.
 export async function made(name) {
   const all = await read('/client/v4/accounts/all/waiting_rooms?per_page=1000');
   const found = all.result.find((r) => r.name === name);

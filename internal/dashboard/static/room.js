@@ -48,16 +48,15 @@ function liveRoom(name) {
     chart('New users in a minute', [['minute', 'admitted', 'area'], ['per_minute', 'limit', 'limit']]),
     chart('Origin latency', [['took', 'mean', 'line']], span),
     chart('Responses of the origin per second', [['answers', 'responses', 'area', 'calm'], ['errors', 'errors', 'bars', 'bad']]),
-    chart('The limit that finds itself', [['limit', 'limit', 'area', 'calm'], ['found', 'found', 'limit'], ['knee', 'knee, requests per second', 'line'], ['signal', 'origin, % of its target', 'line', 'warm']]),
+    chart('Found limit', [['limit', 'limit', 'area', 'calm'], ['found', 'found', 'limit'], ['knee', 'knee, requests/s', 'line'], ['signal', 'origin, % of target', 'line', 'warm']]),
   ];
-  const search = h('p.note'), found = charts.at(-1).node;
-  found.append(search);
+  const found = charts.at(-1).node, search = found.appendChild(h('p.note'));
   const changed = h('div'), lines = h('div');
   const lone = h('p.note', {hidden: true}, 'Nearly all newcomers come from one address. If it is the address of a proxy, set trusted_proxies.');
   const steer = steering(name, refresh);
   const node = h('div', lone, h('div.tiles', tiles.map((t) => t.tile)), changed,
     h('div.split', h('section.charts', {'aria-label': 'Charts'}, charts.map((c) => c.node)), steer.node), lines);
-  const keys = ['at', 'active', 'waiting', 'minute', 'limit', 'per_minute', 'answers', 'errors', 'took', 'found', 'knee', 'signal'];
+  const keys = 'at active waiting minute limit per_minute answers errors took found knee signal'.split(' ');
   let past = Object.fromEntries(keys.map((k) => [k, []])), asked = '';
   const add = (r) => {
     if (past.at.at(-1) >= live.at) return;
