@@ -18,6 +18,9 @@ const (
 	relearn  = 2 * time.Minute  // and later
 	memory   = 24               // intervals that are kept,
 	least    = 4.0              // seconds of each
+
+	// quickest is the shortest time that a route takes: it divides, and shorter ones say nothing of load.
+	quickest = 50 * time.Microsecond
 )
 
 // An interval is a sample in short.
@@ -212,7 +215,8 @@ func (c *Controller) learn(class uint64, r *Route, b *base) {
 	if c.tries > 0 { // overloaded
 		return
 	}
-	mean, p95 := mean(&l.counts), time.Duration(quantile(&l.counts, 0.95)*float64(time.Second))
+	mean := max(mean(&l.counts), quickest)
+	p95 := max(time.Duration(quantile(&l.counts, 0.95)*float64(time.Second)), quickest)
 	calm := c.state.knee > 0 && float64(n)/l.seconds < b.shareOf(c.state.knee)/2 && c.inside >= crowd
 	sure := 1 - 1.5*c.noise*math.Sqrt(c.length.Seconds()/l.seconds) // the least of many means is too low
 	switch {

@@ -57,8 +57,10 @@ const originPath = "/v1/rooms/{name}/origin"
 const (
 	maxReport  = 256 << 10 // bytes. Chosen: the times of some ten thousand answers
 	maxSeconds = 3600
-	maxLoad    = 1000 // times what is full
-	maxClass   = 64   // bytes of the name of a route
+	maxClass   = 64 // bytes of the name of a route
+
+	// MostLoad is how many times what is full a load may be.
+	MostLoad = 1000
 
 	// LeastLoad stands for a load of 0, because 0 is no load that is known.
 	LeastLoad = 1e-9
@@ -120,10 +122,10 @@ func (a *API) reportLoad(c *call, said *originReport, hint string) (any, error) 
 	x := &signals.Report{}
 	good := said.For == nil && len(said.Answers) <= adaptive.MaxRoutes
 	if said.Load != nil {
-		good = good && *said.Load >= 0 && *said.Load <= maxLoad
+		good = good && *said.Load >= 0 && *said.Load <= MostLoad
 		x.Load = max(*said.Load, LeastLoad)
 	}
-	for i := range said.Answers {
+	for i := range min(len(said.Answers), adaptive.MaxRoutes) {
 		r := &said.Answers[i]
 		n := uint64(len(r.Seconds))
 		good = good && r.Route != "" && len(r.Route) <= maxClass && r.Failed <= n && r.Refused <= n-r.Failed

@@ -74,3 +74,35 @@ func testFoundLimits(t *testing.T) {
 	is("a number", 0) // the configuration has it
 	c.await("nothing is found any more", 3*signals.Every, func() bool { return one().State(0, 0).Auto == nil })
 }
+
+// A node whose file has a lower number, or a lower max, takes over a record with limits that were found.
+func TestFoundLimitsAreNoConfiguration(t *testing.T) {
+	for _, x := range []struct {
+		what                string
+		own                 Settings
+		active, fresh       int64
+		wantActive, wantNew int64
+	}{
+		{"a number", limitsOfN(200, 60), 1730, 90, 200, 60},
+		{"it was lowered live", limitsOfN(200, 60), 150, 30, 150, 30},
+		{"a lower max", limitsOfN(5, 60), 1730, 60, 500, 60},
+		{"shadow", limitsOfN(50, 60), 1730, 60, 50, 60},
+	} {
+		switch x.what {
+		case "a lower max":
+			x.own.Auto = status.AutoLimit{Mode: autoOn, Min: 5, Max: 500}
+		case "shadow":
+			x.own.Auto = status.AutoLimit{Mode: autoShadow, Min: 50, Max: 5000}
+		}
+		s := limitsOfN(x.active, x.fresh)
+		within := s.within(&x.own)
+		if s.Active.N != x.wantActive || s.New.N != x.wantNew || within != (x.active == x.wantActive) {
+			t.Errorf("%s: %d and %d, %v", x.what, s.Active.N, s.New.N, within)
+		}
+	}
+}
+
+func limitsOfN(active, fresh int64) (s Settings) {
+	s.Active.N, s.New.N = active, fresh
+	return s
+}

@@ -54,8 +54,11 @@ func (c *desk) limitsOf(rec *slot.Record, first bool) {
 		return
 	}
 	if !first && c.cfg.After > 0 && rec.LimitRev >= c.cfg.After {
+		own := c.cfg.Settings
 		c.cfg.Active, c.cfg.New = active, fresh
-		return
+		if len(rec.Found) == 0 || c.cfg.within(&own) {
+			return
+		}
 	}
 	c.limitRev++
 	c.pool.SetLimits(c.limitRev, c.cfg.Active, c.cfg.New)

@@ -117,6 +117,21 @@ func (s *Settings) bound(active, fresh int64) {
 	}
 }
 
+// within lowers limits of a record that may have been found to those of own: they are no newer
+// configuration. It reports whether they were within them.
+func (s *Settings) within(own *Settings) bool {
+	active, fresh := own.Active.N, own.New.N
+	if own.sought() && own.Auto.Mode != autoShadow {
+		active = own.Auto.Max
+		fresh = cmp.Or(own.Auto.MaxNew, fresh)
+	}
+	if s.Active.N <= active && s.New.N <= fresh {
+		return true
+	}
+	s.Active.N, s.New.N = min(s.Active.N, active), min(s.New.N, fresh)
+	return false
+}
+
 // A pilot steers the limits of a room.
 type pilot struct {
 	of      adaptive.Settings
@@ -137,6 +152,7 @@ func (c *Counter) steer(ctx context.Context) {
 		case !sought:
 			p = pilot{}
 			c.setAuto(nil)
+			c.TakeSignals() // what was measured until now says nothing later
 		case c.cfg.Datacenters == nil || c.isAnywhere():
 			c.step(ctx, &p)
 		default:
@@ -264,7 +280,11 @@ func (c *Counter) putLimits(ctx context.Context, active, fresh int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.cfg.Settings // they may have changed meanwhile
-	if s.bound(active, fresh); s.Auto.Mode == autoFrozen || s.Active == c.cfg.Active && s.New == c.cfg.New {
+	decides := c.cfg.Datacenters == nil || c.isAnywhere()
+	if s.Auto.Mode == autoFrozen || decides && s.Auto.Mode != autoOn {
+		return
+	}
+	if s.bound(active, fresh); s.Active == c.cfg.Active && s.New == c.cfg.New {
 		return
 	}
 	if err := c.reconfigure(ctx, s); err != nil && ctx.Err() == nil {

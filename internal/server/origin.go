@@ -219,7 +219,7 @@ func (s *Server) query(ctx context.Context, client *promql.Client, g *gate, x *s
 	}
 	load, err := client.Number(ctx, a.Prometheus, a.Query)
 	if err == nil {
-		x.Load = max(x.Load, load, api.LeastLoad)
+		x.Load = min(max(x.Load, load, api.LeastLoad), api.MostLoad)
 	} else if ctx.Err() == nil {
 		x.Trouble = "origin_signal gives no signal: " + err.Error()
 	}
