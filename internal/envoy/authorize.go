@@ -42,8 +42,8 @@ func (s *Service) check(ctx context.Context, req, to []byte) (_ []byte, err erro
 
 func (s *Service) authorize(ctx context.Context, q *question) (*auth.CheckResponse, error) {
 	r, err := q.visitorRequest(ctx)
-	if err != nil {
-		return nil, invalid("%v", err)
+	if err != nil { // no error of gRPC: an Envoy that fails open would let the request in
+		return denied(&recorded{header: http.Header{}, code: http.StatusBadRequest}), nil
 	}
 	a := &recorded{header: http.Header{}}
 	s.decide.ServeHTTP(a, r)
