@@ -15,48 +15,47 @@ import (
 	types "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/headgate/headgate/internal/forwardauth"
 )
 
 // check answers Envoy's external authorization (envoy.service.auth.v3): may a request pass? The
-// rooms decide. Envoy relays any answer to the visitor, also polls of the waiting page.
-func (s *Service) check(ctx context.Context, req, to []byte) (_ []byte, err error) {
-	defer func() { // as net/http does: a request must not end the process, and Envoy lets nobody in
+// rooms decide. Envoy relays any answer to the visitor, also polls of the waiting page. What cannot be
+// answered is denied: by an error of gRPC, an Envoy that fails open would let the request in.
+func (s *Service) check(ctx context.Context, req, to []byte) (answer []byte, err error) {
+	refuse := func(code int) ([]byte, error) {
+		return proto.MarshalOptions{}.MarshalAppend(to, denied(&recorded{header: http.Header{}, code: code}))
+	}
+	defer func() { // as net/http does: a request must not end the process
 		if p := recover(); p != nil {
-			err = status.Errorf(codes.Internal, "the question cannot be answered: %v", p)
+			answer, err = refuse(http.StatusInternalServerError)
 		}
 	}()
 	var q question
-	if err := q.read(req); err != nil {
-		return nil, status.Errorf(codes.Internal, "the message cannot be read: %v", err)
+	if q.read(req) != nil {
+		return refuse(http.StatusBadRequest)
 	}
-	a, err := s.authorize(ctx, &q)
+	r, err := q.visitorRequest(ctx)
 	if err != nil {
-		return nil, err
+		return refuse(http.StatusBadRequest)
 	}
-	return proto.MarshalOptions{}.MarshalAppend(to, a)
+	return proto.MarshalOptions{}.MarshalAppend(to, s.authorize(&q, r))
 }
 
-func (s *Service) authorize(ctx context.Context, q *question) (*auth.CheckResponse, error) {
-	r, err := q.visitorRequest(ctx)
-	if err != nil { // no error of gRPC: an Envoy that fails open would let the request in
-		return denied(&recorded{header: http.Header{}, code: http.StatusBadRequest}), nil
-	}
+func (s *Service) authorize(q *question, r *http.Request) *auth.CheckResponse {
 	a := &recorded{header: http.Header{}}
 	s.decide.ServeHTTP(a, r)
 	if a.code == 0 {
 		a.code = http.StatusOK
 	}
 	if forwardauth.Lets(a.header, r) {
-		return admitted(a.header, q), nil
+		return admitted(a.header, q)
 	}
 	if a.code < 300 && a.header[forwardauth.AdmittedHeader] != nil {
 		a = &recorded{header: http.Header{}, code: http.StatusForbidden}
 	}
-	return denied(a), nil
+	return denied(a)
 }
 
 // visitorRequest makes the visitor's request from what Envoy says of it. The visitor's address is

@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/headgate/headgate/internal/forwardauth"
@@ -53,14 +51,35 @@ func TestAuthorize(t *testing.T) {
 	}
 }
 
-// A request at which a room panics gets an error, and ends no process.
+// A request at which a room panics is denied, and ends no process. By an error, an Envoy that fails open
+// would let it in.
 func TestAuthorizeSurvivesAPanic(t *testing.T) {
 	s := New(Config{Decide: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("no room") })})
 	a, err := check(t, s, &auth.CheckRequest{Attributes: &auth.AttributeContext{
 		Request: &auth.AttributeContext_Request{Http: &auth.AttributeContext_HttpRequest{
 			Method: "GET", Path: "/", Host: "shop.example"}}}})
-	if a != nil || status.Code(err) != codes.Internal {
+	if err != nil || a.GetDeniedResponse().GetStatus().GetCode() != http.StatusInternalServerError {
 		t.Errorf("%v, %v", a, err)
+	}
+}
+
+// What cannot be read is denied, for the same reason.
+func TestAuthorizeDeniesWhatItCannotRead(t *testing.T) {
+	s := New(Config{Decide: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header()[forwardauth.AdmittedHeader] = []string{"session"}
+	})})
+	for _, path := range []string{"/%zz", "/%", "", "shop", "/\x00"} {
+		a, err := check(t, s, &auth.CheckRequest{Attributes: &auth.AttributeContext{
+			Request: &auth.AttributeContext_Request{Http: &auth.AttributeContext_HttpRequest{
+				Method: "GET", Path: path, Host: "shop.example"}}}})
+		if err != nil || a.GetDeniedResponse().GetStatus().GetCode() != http.StatusBadRequest {
+			t.Errorf("%q: %v, %v", path, a, err)
+		}
+	}
+	var a auth.CheckResponse
+	if b, err := s.check(t.Context(), []byte{0xff}, nil); err != nil || proto.Unmarshal(b, &a) != nil ||
+		a.GetDeniedResponse().GetStatus().GetCode() != http.StatusBadRequest {
+		t.Errorf("a damaged message: %v, %v", &a, err)
 	}
 }
 

@@ -63,6 +63,12 @@ func TestEverybodyGetsIn(t *testing.T) {
 			if res, _ := visitor.ask(t, "GET", "/"); res.StatusCode != http.StatusServiceUnavailable || len(o.take()) > 0 {
 				t.Errorf("a closed room: %d", res.StatusCode)
 			}
+			for _, path := range []string{"/%zz", "/a%"} {
+				w.raw(t, "GET "+path+" HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n")
+				if got := o.take(); len(got) > 0 {
+					t.Errorf("%s reached the origin of a closed room", path)
+				}
+			}
 		}
 		open := func(headers ...string) {
 			t.Helper()

@@ -303,12 +303,13 @@ func TestEnvoyAsksByGRPC(t *testing.T) {
 	if no = check("/a/..%2frobots.txt", page).GetDeniedResponse(); no.GetStatus().GetCode() != http.StatusPermanentRedirect {
 		t.Errorf("a path with two readings: %v", no)
 	}
-	for _, path := range []string{"", "robots.txt", "http://shop.example/robots.txt"} {
-		if _, err := auth.NewAuthorizationClient(c).Check(t.Context(), &auth.CheckRequest{
+	for _, path := range []string{"", "/%zz", "robots.txt", "http://shop.example/robots.txt"} {
+		a, err := auth.NewAuthorizationClient(c).Check(t.Context(), &auth.CheckRequest{
 			Attributes: &auth.AttributeContext{Request: &auth.AttributeContext_Request{
 				Http: &auth.AttributeContext_HttpRequest{Method: "GET", Path: path, Host: "shop.example"}}},
-		}); err == nil {
-			t.Errorf("target %q: no error", path)
+		})
+		if err != nil || a.GetDeniedResponse().GetStatus().GetCode() != http.StatusBadRequest {
+			t.Errorf("target %q: %v, %v", path, a, err)
 		}
 	}
 	// Bytes that are no HTTP/2 at all end the connection.
