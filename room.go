@@ -187,7 +187,7 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 		}
 	}
 	r.openAbroad(cfg, ccfg)
-	r.leases = sessions.NewLeases(cfg.Boot)
+	r.leases = sessions.NewLeases(cfg.Boot, r.worker.cutOff)
 	for _, w := range r.workers() {
 		w.visits.Ended = func(id slot.SessionID) {
 			_, _, life, _ := w.clock.Bounds()

@@ -22,6 +22,7 @@ type Session struct {
 	Entered       time.Time     // by the wall clock
 	Remaining     time.Duration // at least; until it ends if no further request comes
 	HardRemaining time.Duration // until its hard end; 0: no hard end
+	Confirmed     time.Duration // its slot is held for so long; less than Remaining until its cookie comes back
 
 	room *Room
 	tok  ticket.Token
@@ -76,7 +77,7 @@ func (r *Room) session(w *worker, tok *ticket.Token) (s Session, ok bool) {
 	}
 	s = Session{
 		Entered: time.Unix(tok.Accepted, 0), Remaining: r.whole(w, tok, end).Sub(hi),
-		room: r, tok: *tok, ID: tok.SessionName(),
+		Confirmed: end.Sub(hi), room: r, tok: *tok, ID: tok.SessionName(),
 	}
 	s.tok.End = int64(end)
 	if hard > 0 {
@@ -96,8 +97,7 @@ func (r *Room) whole(w *worker, tok *ticket.Token, end slot.Time) slot.Time {
 	return end
 }
 
-// Errors of EndSession: the text is no Pass of a session of this room, or a node may go on serving
-// the session.
+// Errors of EndSession: the text is no Pass of this room, or a node may go on serving the session.
 var (
 	ErrNoPass   = errors.New("no pass of a session of this room")
 	ErrNotEnded = errors.New("the session may go on at another node")
@@ -195,7 +195,7 @@ func (r *Room) endElsewhere(ctx context.Context, tok *ticket.Token) (inFlight, l
 	for _, a := range answers {
 		inFlight, leased = inFlight || string(a) == sessionInFlight, leased || string(a) == sessionLeased
 	}
-	return inFlight, leased || r.leases.HasBegun() && members.Heard(2*sessions.Lease) > len(answers), err
+	return inFlight, leased || members.Heard(2*sessions.Lease) > len(answers), err
 }
 
 // answerSession ends a session as far as this node knows it. If requests of it are in flight here, it
@@ -216,10 +216,10 @@ func (r *Room) answerSession(_ context.Context, pass []byte) []byte {
 	return []byte("ended")
 }
 
-// BeginLease holds the slots of sessions that end early for a while: others may let their visitors in.
-func (r *Room) BeginLease() { r.leases.Begin() }
+// BeginLease holds the slots of sessions that end early for a while. Not ok: there is no lease, ask.
+func (r *Room) BeginLease() (ok bool) { return r.leases.Begin() }
 
-// RenewLease is BeginLease for those who forget the sessions ended. Not ok: there is no lease, ask.
+// RenewLease is BeginLease for those who forget the sessions ended.
 func (r *Room) RenewLease() (ended []string, ok bool) { return r.leases.Renew() }
 
 // serveLeave gives up the place of a waiting visitor. A form of the waiting page posts to it. It

@@ -119,9 +119,12 @@ func (d *Handler) Inside(next http.Handler) http.Handler {
 
 // pass returns a signed pass of a session: the last one, unless a new one would end Step later.
 func (d *Handler) pass(s *headgate.Session) (token string, expires time.Time, err error) {
-	end := d.cfg.Keys.now().Add(s.Remaining)
-	if old, ok := d.last(s.ID); ok && end.Sub(old.expires) <= d.cfg.Step {
-		return old.token, old.expires, nil
+	end := d.cfg.Keys.now().Add(s.Confirmed)
+	if old, ok := d.last(s.ID); ok {
+		// The old one ends later after a jump of the wall clock.
+		if more := end.Sub(old.expires); -time.Second <= more && more <= d.cfg.Step {
+			return old.token, old.expires, nil
+		}
 	}
 	token, expires, err = d.cfg.Keys.Sign(d.cfg.Room, s)
 	if err == nil {

@@ -30,7 +30,7 @@ var ErrPass = errors.New("not a signed pass of this room")
 // Sign returns the signed pass of a session in a room. It is valid for as long as the counter has
 // confirmed the session, rounded down to whole seconds.
 func (k *Keys) Sign(room string, s *headgate.Session) (token string, expires time.Time, err error) {
-	expires = k.now().Add(s.Remaining).Truncate(time.Second)
+	expires = k.now().Add(s.Confirmed).Truncate(time.Second)
 	token, err = k.sign(&claims{Issuer: issuer, Audience: room, Subject: s.ID, ID: s.Pass(),
 		Entered: jwt.NewNumericDate(s.Entered)}, expires)
 	return token, expires, err

@@ -158,7 +158,9 @@ func (s *Server) local(g *gate, r *http.Request) string {
 			return ""
 		}
 	}
-	g.room.BeginLease() // the request is in flight: an end of its session comes later
+	if !g.room.BeginLease() { // the request is in flight: an end of its session comes later
+		return ""
+	}
 	return g.now.Path
 }
 

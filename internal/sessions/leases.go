@@ -20,7 +20,8 @@ const (
 // Leases are those of a room's sessions, given by this process. They may be used by many goroutines
 // at once.
 type Leases struct {
-	boot func() time.Duration
+	boot   func() time.Duration
+	cutOff func() bool // whether this process may not learn of ends
 
 	mu    sync.Mutex
 	begun bool
@@ -34,26 +35,32 @@ type earlyEnd struct {
 	at      time.Duration
 }
 
-// NewLeases returns the leases of a room that has given none.
-func NewLeases(boot func() time.Duration) *Leases { return &Leases{boot: boot, since: boot()} }
+// NewLeases returns the leases of a room that has given none. While cutOff says that this process may
+// not learn of ends, it gives none.
+func NewLeases(boot func() time.Duration, cutOff func() bool) *Leases {
+	return &Leases{boot: boot, cutOff: cutOff, since: boot()}
+}
 
-// Begin gives a lease.
-func (l *Leases) Begin() {
+// Begin gives a lease, if ok.
+func (l *Leases) Begin() (ok bool) {
+	cutOff := l.cutOff() // without the lock: ends are noted under locks that it takes
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.begun, l.until = true, l.boot()+Lease
-	l.mu.Unlock()
+	return !cutOff
 }
 
 // Renew gives a lease to those who forget the ended sessions, if this room has ever given one. If ok
 // is false, other sessions may have ended too, and there is no lease.
 func (l *Leases) Renew() (ended []string, ok bool) {
+	cutOff := l.cutOff()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.begun {
 		return nil, true
 	}
 	now := l.prune()
-	if now-l.since < keepEnds {
+	if now-l.since < keepEnds || cutOff {
 		return nil, false
 	}
 	l.until = now + Lease
@@ -79,13 +86,6 @@ func (l *Leases) AreHeld() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.begun && l.boot() <= l.until
-}
-
-// HasBegun reports whether this process has ever given a lease.
-func (l *Leases) HasBegun() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.begun
 }
 
 func (l *Leases) prune() (now time.Duration) {

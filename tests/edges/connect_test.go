@@ -138,19 +138,28 @@ func (c *connector) renews(k *kept) bool {
 // session returns the session that a pass names.
 func (k *kept) session(t *testing.T) string {
 	t.Helper()
+	sub, _ := k.claims(t)
+	return sub
+}
+
+func (k *kept) claims(t *testing.T) (sub string, expires time.Time) {
+	t.Helper()
 	part := strings.Split(k.pass, ".")
 	if len(part) != 3 {
 		t.Fatalf("no pass: %q", k.pass)
 	}
 	text, err := base64.RawURLEncoding.DecodeString(part[1])
-	var claims struct{ Sub string }
+	var claims struct {
+		Sub string
+		Exp int64
+	}
 	if err == nil {
 		err = json.Unmarshal(text, &claims)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return claims.Sub
+	return claims.Sub, time.Unix(claims.Exp, 0)
 }
 
 // inBubble runs a test beside a node of its own, in virtual time.
@@ -354,6 +363,39 @@ func TestALimitHoldsWhileAConnectorLetsIn(t *testing.T) {
 		}
 		if locally < 2*questions { // a third of the rounds ask after two seconds
 			t.Errorf("%d requests were let in without a question, %d needed one", locally, questions)
+		}
+	})
+}
+
+// TestAPassOfAProbationIsShort: a visitor whose cookie does not come back holds its slot for a few
+// seconds. Its connector keeps it in its memory and goes on with its batches, and lets it in without a
+// question as the docs allow. It is never inside beside the visitor who got the slot.
+func TestAPassOfAProbationIsShort(t *testing.T) {
+	inBubble(t, "total_active_users: 1, new_users_per_minute: 600, session_duration: 10m", func(t *testing.T, c *connector) {
+		time.Sleep(12 * time.Second)
+		for round := range 8 {
+			one := &lessee{connector: c}
+			one.tells("", "")
+			if !one.asks() || one.visitor.local == "" {
+				t.Fatalf("round %d: nobody is inside, and a newcomer does not get in", round)
+			}
+			_, expires := one.visitor.claims(t)
+			rest := expires.Sub(one.asked) - time.Second
+			var next kept
+			for step := 0; !c.enters(&next); step++ {
+				if step%10 == 0 {
+					one.tells("", "")
+				}
+				if step > 600 {
+					t.Fatal("the slot of a visitor whose cookie never came back is not free")
+				}
+				time.Sleep(time.Duration(90+round) * time.Millisecond)
+			}
+			if one.tells("", ""); one.letsIn() && time.Since(one.asked) < rest {
+				t.Fatalf("round %d: two are inside: a pass of %v", round, rest)
+			}
+			c.post(fmt.Sprintf(`{"ends": [{"room": "shop", "token": %q, "as": "complete"}]}`, next.pass))
+			time.Sleep(4 * time.Second)
 		}
 	})
 }
