@@ -22,7 +22,7 @@ type Session struct {
 	Entered       time.Time     // by the wall clock
 	Remaining     time.Duration // at least; until it ends if no further request comes
 	HardRemaining time.Duration // until its hard end; 0: no hard end
-	Confirmed     time.Duration // its slot is held for so long; less than Remaining until its cookie comes back
+	Confirmed     time.Duration // its slot is held for so long: less, until its cookie comes back
 
 	room *Room
 	tok  ticket.Token

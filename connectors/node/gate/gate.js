@@ -17,6 +17,9 @@ const FORGET_ENDED = 10_000; // a question that was under way when a session end
 /** Errors of a request that Node.js does not send: no reason to fail open. */
 const UNSENDABLE = new Set(['ERR_INVALID_CHAR', 'ERR_INVALID_HTTP_TOKEN', 'ERR_HTTP_INVALID_HEADER_VALUE']);
 
+/** Errors of this machine: they say nothing of headgate, and a flood of visitors can cause them. */
+const OWN = new Set(['EMFILE', 'ENFILE', 'EADDRNOTAVAIL', 'ENOBUFS', 'ENOMEM']);
+
 const LATE = new Error('headgate does not answer');
 
 const DOWN = 'This site cannot be reached at the moment. Try again in some seconds.\n';
@@ -81,9 +84,10 @@ export class Gate {
       if (visit.signal?.aborted) throw error;
       if (UNSENDABLE.has(error.code)) return {status: 400, text: 'This request is not well formed.\n'};
       this.stats.down++;
-      this.failing = this.answered < began;
-      // A flood makes questions wait for a connection. Those that nobody answers in time open nothing then.
-      const flooded = error === LATE && !this.failing;
+      const own = OWN.has(error.code);
+      if (!own) this.failing = this.answered < began;
+      // A flood makes questions wait for a connection, or takes the last of them. It must open nothing.
+      const flooded = own || !this.failing;
       const passes = mayPass && this.fresh(entry, 0) && (!flooded || this.leased(entry));
       if (passes && this.note(entry, visit)) return this.letIn(entry, visit);
       return this.failOpen && !flooded ? {admitted: 'open', pass: '', setCookie: []} : {status: 503, text: DOWN};
@@ -91,7 +95,7 @@ export class Gate {
     const lines = pairs(answer.rawHeaders);
     const admitted = valuesOf(lines, 'headgate-admitted');
     if (admitted.length !== 1) {
-      if (mayPass) this.forget(entry.claims.sub);
+      if (mayPass) this.forget(new Set([entry.claims.sub]));
       return {answer};
     }
     answer.resume();
@@ -129,12 +133,12 @@ export class Gate {
 
   /** Takes a lease. It is for what is in the memory, but for the sessions that have ended. */
   renewLease(sent, {lease, gone = []}) {
-    for (const sub of gone) {
-      if (this.ended.has(sub)) continue;
+    const over = new Set(gone.filter((sub) => !this.ended.has(sub)));
+    for (const sub of over) {
       this.ended.set(sub, performance.now() + FORGET_ENDED);
       this.notes.delete(sub);
-      this.forget(sub);
     }
+    this.forget(over);
     if (!(lease > 0)) this.lease = moment(-Infinity);
     else if (since(sent) < LEASE) {
       if (sent.monotonic - this.lease.monotonic > LEASE) this.leasedSince = sent.monotonic - LEASE;
@@ -165,9 +169,10 @@ export class Gate {
     return entry;
   }
 
-  forget(sub) {
+  forget(subs) {
+    if (!subs.size) return;
     for (const [key, entry] of this.memory.all) {
-      if (entry.claims.sub === sub) this.memory.delete(key);
+      if (subs.has(entry.claims.sub)) this.memory.delete(key);
     }
   }
 
@@ -197,7 +202,7 @@ export class Gate {
     this.ends.set(claims.sub, end);
     this.ended.set(claims.sub, Infinity);
     this.notes.delete(claims.sub);
-    this.forget(claims.sub);
+    this.forget(new Set([claims.sub]));
     this.schedule(0);
     return end.promise;
   }
@@ -276,7 +281,7 @@ export class Gate {
         {claims, pass: a.pass, setCookie, asked, folder: a.local ?? '', date: told.date})) {
         entry.setCookie = setCookie.length ? setCookie : unsent;
       } else {
-        this.forget(sub);
+        this.forget(new Set([sub]));
       }
     }
     for (const [i, [sub, end]] of ends.entries()) {

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import {spawn} from 'node:child_process';
 import net from 'node:net';
 import {test} from 'node:test';
 
@@ -383,3 +384,38 @@ beside('memory is bounded', 'http', SMALL.replace('users: 1', 'users: 9'), async
   assert.ok(app.gate.memory.all.size <= 3);
   for (const v of visitors) assert.equal((await v.ask()).status, 200);
 }, new Judge(), {memory: 3});
+
+// A flood takes the last file descriptor of the application: that says nothing of headgate.
+test('the last file opens nothing', {timeout: 120_000}, async () => {
+  const script = `
+    import {once} from 'node:events';
+    import {closeSync, openSync} from 'node:fs';
+    import http from 'node:http';
+    import {headgate} from 'headgate';
+    const gate = headgate({decide: 'http://127.0.0.1:9', failOpen: true});
+    const server = http.createServer(gate.listener((req, res) => res.end(req.headgate.admitted)));
+    await once(server.listen(0, '127.0.0.1'), 'listening');
+    const agent = new http.Agent({keepAlive: true, maxSockets: 1});
+    const ask = async () => {
+      const req = http.get({agent, port: server.address().port, headers: {host: 'shop.example'}});
+      const [res] = await once(req, 'response');
+      let body = '';
+      for await (const part of res) body += part;
+      return res.statusCode + ' ' + body;
+    };
+    const said = [await ask()], files = [];
+    for (;;) try { files.push(openSync('/dev/null')); } catch { break; }
+    said.push(await ask());
+    for (const file of files) closeSync(file);
+    said.push(await ask());
+    console.log(JSON.stringify(said));
+    process.exit();`;
+  const child = spawn('bash', ['-c', 'ulimit -n 120; exec "$0" --input-type=module -e "$1"', process.execPath, script],
+    {stdio: ['ignore', 'pipe', 'inherit']});
+  let out = '';
+  for await (const part of child.stdout) out += part;
+  const [down, full, again] = JSON.parse(out);
+  assert.equal(down, '200 open'); // nobody listens
+  assert.match(full, /^503 /);
+  assert.equal(again, '200 open');
+});

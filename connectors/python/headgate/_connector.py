@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import http.client
 import json
 import logging
@@ -29,6 +30,9 @@ _LEASE = 2.0  # seconds for which an answer of headgate holds, unless a batch sa
 _MOST_MARGIN = 3.0  # seconds before the end of a pass, in which asking prolongs the session
 
 _FAILURES = (OSError, http.client.HTTPException)
+
+# Errors of this machine: they say nothing of headgate, and a flood of visitors can cause them.
+_OWN = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM})
 
 
 def short(status: int, text: str, *headers: Header) -> Answer:
@@ -185,7 +189,7 @@ class Connector:
             if self._note_failure(sent, error):
                 self._hangs = isinstance(error, TimeoutError)
             _log.error("headgate does not answer: %s", error)
-            return self._unanswered(q)
+            return self._unanswered(q, own=getattr(error, "errno", None) in _OWN)
         finally:
             if probes:
                 self._probe.release()
@@ -210,10 +214,10 @@ class Connector:
             self._store(entry, q, old)
         return Admitted(kind, Visit(self, pass_), set_cookies)
 
-    def _unanswered(self, q: Question) -> Admitted | Answer:
+    def _unanswered(self, q: Question, own: bool = False) -> Admitted | Answer:
         if known := self.local(q, at_end=True):
             return known
-        if self._fail_open and self._fails:
+        if self._fail_open and self._fails and not own:
             return Admitted("open")
         return short(503, "The waiting room does not answer. Try again in a few seconds.", ("retry-after", "5"))
 
@@ -222,8 +226,10 @@ class Connector:
 
     def _note_failure(self, sent: _Moment, error: Exception) -> bool:
         """Reports whether headgate is down. It is not if it has answered others meanwhile: then one connection
-        is broken, or a flood makes answers late."""
-        self._fails = not isinstance(error, TimeoutError) or self._answered < sent.monotonic
+        is broken, or a flood makes answers late. An error of this machine says nothing of headgate."""
+        if getattr(error, "errno", None) in _OWN:
+            return False
+        self._fails = self._answered < sent.monotonic
         return self._fails
 
     def _drop(self, q: Question) -> None:

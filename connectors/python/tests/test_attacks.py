@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import resource
 
 import pytest
 from conftest import Open
+
+from headgate._client import Answer
+from headgate._connector import Admitted, Connector
+from headgate._question import Question
 
 SERVERS = ("uvicorn", "waitress", "gunicorn", "merging")
 each_server = pytest.mark.parametrize("server", SERVERS)
@@ -116,3 +121,18 @@ def test_two_hosts(world: Open) -> None:
     w = world("uvicorn", SMALL)
     assert b" 400 " in w.shop.raw(request("/robots.txt", "GET", "Host: other.example"))[:20]
     assert not w.shop.served() and not w.wire.asked
+
+
+def test_the_last_file_opens_nothing() -> None:
+    """A flood takes the last file descriptor of the application: that says nothing of headgate."""
+    connector = Connector("http://127.0.0.1:9", (), 1.0, True, 10)
+    q = Question("GET", "http", "shop.example", "/", "203.0.113.7", ())
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        refused = connector.ask(q)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert isinstance(refused, Answer) and refused.status == 503
+    down = connector.ask(q)  # nobody listens
+    assert isinstance(down, Admitted) and down.kind == "open"
