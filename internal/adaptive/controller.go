@@ -29,20 +29,21 @@ type Controller struct {
 	settings Settings
 	state    State
 
-	seen    []interval
-	lessons map[uint64]*lesson
-	length  time.Duration // of the sample at hand
-	inside  float64
-	changed time.Duration // time since the last change
-	reached time.Duration // of it, the time with as many people inside as the limit allows
-	calm    time.Duration // time since the origin was overloaded
-	rate    float64       // requests a second while it was not, over half a minute
-	entered float64       // people a minute, over some minutes
-	slower  float64       // latency of the last sample, as a multiple of what it is without load
-	noise   float64       // its standard deviation between samples
-	tries   int           // times the limit was lowered in a row
-	before  reading       // when it was first lowered
-	queued  reading       // when the queue became longer than it should be
+	seen     []interval
+	lessons  map[uint64]*lesson
+	length   time.Duration // of the sample at hand
+	inside   float64
+	answered float64       // by all routes in it
+	changed  time.Duration // time since the last change
+	reached  time.Duration // of it, the time with as many people inside as the limit allows
+	calm     time.Duration // time since the origin was overloaded
+	rate     float64       // requests a second while it was not, over half a minute
+	entered  float64       // people a minute, over some minutes
+	slower   float64       // latency of the last sample, as a multiple of what it is without load
+	noise    float64       // its standard deviation between samples
+	tries    int           // times the limit was lowered in a row
+	before   reading       // when it was first lowered
+	queued   reading       // when the queue became longer than it should be
 }
 
 // New returns a controller that continues from what was learned; the zero State has learned nothing.

@@ -1,6 +1,7 @@
 package adaptive
 
 import (
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -234,5 +235,48 @@ func TestLengthOfIntervals(t *testing.T) {
 		if long := r.c.read(longOver).seconds; long < 60 {
 			t.Errorf("%v: %.0f s are remembered", each, long)
 		}
+	}
+}
+
+// A site gets other addresses: after as many routes as are kept, new ones are learned in place of old ones.
+// One client that asks for ever new addresses keeps nothing from being learned.
+func TestNewRoutesAreLearned(t *testing.T) {
+	r := newRoom(State{})
+	phase := 0
+	rename := func(s *Sample) {
+		for i := range s.Routes {
+			s.Routes[i].Class += fmt.Sprint(phase)
+		}
+		for k := range MaxRoutes - len(s.Routes) { // three answers in an interval are all that a network has
+			rare := Route{Class: fmt.Sprint("GET /", r.at.Unix(), "/", k), Answered: 1}
+			rare.Latency.Add(r.base, 1)
+			s.Routes = append(s.Routes, rare)
+		}
+	}
+	for phase = range MaxRoutes {
+		r.step(20, rename)
+		if r.c.base(hash(fmt.Sprint("GET /", phase))) == nil {
+			t.Fatalf("phase %d: its routes are not learned", phase)
+		}
+	}
+	if n := len(r.c.state.routes); n > MaxRoutes || len(r.c.lessons) > MaxRoutes {
+		t.Errorf("%d routes and %d lessons are kept", n, len(r.c.lessons))
+	}
+}
+
+// Answers faster than the clock of a report can say divide by nothing.
+func TestAnswersOfNoTime(t *testing.T) {
+	r := newRoom(State{})
+	r.base = 0
+	d := r.step(100, nil)
+	if !(d.Knee >= 0) || d.PerMinute < 10 {
+		t.Errorf("%+v", d)
+	}
+	b, err := r.c.State().MarshalBinary()
+	if err == nil {
+		err = new(State).UnmarshalBinary(b)
+	}
+	if err != nil {
+		t.Error(err)
 	}
 }

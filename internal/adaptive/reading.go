@@ -104,6 +104,10 @@ func goal(busy float64) float64 { return 2.6/(1+busy/7) + 0.03*busy }
 func (c *Controller) note(s *Sample) {
 	x := interval{length: s.Length.Seconds(), inside: s.Inside}
 	shares := 0.0
+	c.answered = 0
+	for i := range s.Routes {
+		c.answered += float64(s.Routes[i].Latency.Total())
+	}
 	for i := range s.Routes {
 		r := &s.Routes[i]
 		n := float64(max(uint64(r.Latency.Total()), r.Failed+r.Refused))
@@ -186,8 +190,21 @@ func hash(class string) uint64 {
 
 // A lesson is what is collected about a route until it is enough.
 type lesson struct {
-	counts  histogram.Counts
-	seconds float64
+	counts   histogram.Counts
+	seconds  float64
+	answered float64 // by all routes meanwhile
+}
+
+// dropLesson makes room for another lesson: the one with the fewest answers goes.
+func (c *Controller) dropLesson() {
+	var rarest uint64
+	least := int64(math.MaxInt64)
+	for class, l := range c.lessons {
+		if n := l.counts.Total(); n < least || n == least && class < rarest {
+			rarest, least = class, n
+		}
+	}
+	delete(c.lessons, rarest)
 }
 
 // learn learns what a route takes when the origin is not loaded: its least mean. While few requests
@@ -195,14 +212,15 @@ type lesson struct {
 func (c *Controller) learn(class uint64, r *Route, b *base) {
 	l := c.lessons[class]
 	if l == nil {
-		if len(c.lessons) >= MaxRoutes || b == nil && len(c.state.routes) >= MaxRoutes {
-			return
+		if len(c.lessons) >= MaxRoutes {
+			c.dropLesson()
 		}
 		l = &lesson{}
 		c.lessons[class] = l
 	}
 	l.counts.Merge(&r.Latency)
 	l.seconds += c.length.Seconds()
+	l.answered += c.answered
 	n := l.counts.Total()
 	over := learning
 	if c.state.knee > 0 {
@@ -220,8 +238,18 @@ func (c *Controller) learn(class uint64, r *Route, b *base) {
 	calm := c.state.knee > 0 && float64(n)/l.seconds < b.shareOf(c.state.knee)/2 && c.inside >= crowd
 	sure := 1 - 1.5*c.noise*math.Sqrt(c.length.Seconds()/l.seconds) // the least of many means is too low
 	switch {
-	case b == nil:
+	case b == nil && len(c.state.routes) < MaxRoutes:
 		c.state.routes = append(c.state.routes, base{class: class, mean: mean, p95: p95})
+	case b == nil: // sites change: it takes the place of the one that is asked for least
+		rarest := &c.state.routes[0]
+		for i := range c.state.routes {
+			if x := &c.state.routes[i]; x.share < rarest.share {
+				rarest = x
+			}
+		}
+		if share := float64(n) / max(1, l.answered); share > rarest.share {
+			*rarest = base{class: class, mean: mean, p95: p95, share: share}
+		}
 	case calm:
 		b.mean, b.p95 = b.mean+(min(mean, clip*b.mean)-b.mean)/8, b.p95+(min(p95, clip*b.p95)-b.p95)/8
 	case float64(mean) < sure*float64(b.mean):

@@ -28,6 +28,9 @@ type base struct {
 // MaxState is the greatest length of a state in bytes.
 const MaxState = 2048
 
+// Active returns the limit; 0: nothing is learned.
+func (s *State) Active() int64 { return s.active }
+
 // version is the first byte of a state. Another one is read as nothing learned.
 const version = 1
 

@@ -73,6 +73,11 @@ func testFoundLimits(t *testing.T) {
 	set(status.AutoLimit{}, 40)
 	is("a number", 0) // the configuration has it
 	c.await("nothing is found any more", 3*signals.Every, func() bool { return one().State(0, 0).Auto == nil })
+
+	// As after an event with numbers of its own: they are not what was found.
+	auto.Mode = autoFrozen
+	set(auto, 30)
+	is("frozen after an event", 15)
 }
 
 // A node whose file has a lower number, or a lower max, takes over a record with limits that were found.

@@ -47,7 +47,7 @@ func (c *desk) begin(rec *slot.Record, first bool, clk time.Duration) error {
 func (c *desk) limitsOf(rec *slot.Record, first bool) {
 	c.limitRev = rec.LimitRev
 	if !first {
-		c.cfg.Settings.fit(rec)
+		c.cfg.Settings.fit(rec, true)
 	}
 	active, fresh := rec.Limits[0].Limit, rec.Limits[1].Limit
 	if same := active == c.cfg.Active && fresh == c.cfg.New; c.cfg.After > 0 && same {

@@ -182,7 +182,7 @@ func (c *Counter) Reconfigure(ctx context.Context, s Settings) error {
 	defer c.setting.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s.fit(c.pool.Record())
+	s.fit(c.pool.Record(), c.cfg.sought())
 	return c.reconfigure(ctx, s)
 }
 

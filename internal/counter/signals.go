@@ -53,8 +53,10 @@ func (c *Counter) putSignals(x *signals.Report) {
 // answerSignals accepts the report of another process.
 func (c *Counter) answerSignals(ctx context.Context, msg []byte) []byte {
 	x, err := signals.ReadReport(msg)
-	if err == nil && c.isAnywhere() && x.From != c.cfg.Datacenters.origin(ctx) {
-		err = fmt.Errorf("%w: it says that it is of %q", slot.ErrMessage, x.From)
+	if d := c.cfg.Datacenters; err == nil && d != nil {
+		if of := d.origin(ctx); c.isAnywhere() && x.From != of || !c.isAnywhere() && of != d.Own() {
+			err = fmt.Errorf("%w: of %q, it says that it is of %q", slot.ErrMessage, of, x.From)
+		}
 	}
 	if err != nil {
 		c.refused(err)
@@ -99,10 +101,19 @@ func (s *Settings) adaptive() adaptive.Settings {
 		Start: a.Start, TargetP95: a.TargetP95, TargetErrors: a.TargetErrors, SessionLength: s.Active.Per}
 }
 
-// fit keeps the limits of a record that were found, within the bounds of s.
-func (s *Settings) fit(r *slot.Record) {
-	if s.Auto.Mode != autoShadow && len(r.Found) > 0 {
+// fit keeps the limits that were found, within the bounds of s. While they were sought, those are the
+// limits of the record. Otherwise an event or an operator has set these, and what was learned counts.
+func (s *Settings) fit(r *slot.Record, sought bool) {
+	if s.Auto.Mode == autoShadow || len(r.Found) == 0 {
+		return
+	}
+	if sought {
 		s.bound(r.Limits[0].N, r.Limits[1].N)
+		return
+	}
+	var learned adaptive.State
+	if learned.UnmarshalBinary(r.Found) == nil && learned.Active() > 0 {
+		s.bound(learned.Active(), s.New.N)
 	}
 }
 

@@ -33,8 +33,15 @@ type sender struct {
 	missed int    // Takes in a row that found nothing
 }
 
-// Put adds a report, and reports whether there was room for its sender.
+// longest is the longest report that counts. Chosen: what a node saw that stood still is not of now, and
+// it would be spread over the time of the others.
+const longest = 3 * Every
+
+// Put adds a report, and reports whether it counts and there was room for its sender.
 func (c *Collector) Put(x *Report) bool {
+	if x.Length > longest {
+		return false
+	}
 	s := c.of[x.From]
 	if s == nil {
 		if len(c.of) >= mostSenders {
