@@ -112,21 +112,16 @@ all: setup ## make test, the linters, and what needs the real thing; installs wh
 	@echo
 	@echo 'make all: everything passed'
 
-# Real processes and browsers: they wait more than they work, so that two rows of them run side by side.
-.PHONY: waits waits-kills waits-fronts
+# Real processes and browsers: they wait more than they work.
+.PHONY: waits
 waits:
-	$(MAKE) -j2 -Otarget waits-kills waits-fronts
-
-waits-kills:
 	$(MAKE) real
 	$(MAKE) -j4 -Otarget crowd kills alerts
 	$(MAKE) siege SIEGE=TestSiegeShort
-	$(MAKE) three
-
-waits-fronts:
+	$(MAKE) three # alone: nodes that stand still answer nobody
 	$(MAKE) -j2 -Otarget cloudflare browser
-	$(MAKE) -j2 -Otarget connectors
 	$(MAKE) edges
+	$(MAKE) -j2 -Otarget connectors
 
 # Judged by counts and in virtual time: they take what waits leaves of the processors, and no more.
 .PHONY: computes
