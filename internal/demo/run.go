@@ -95,11 +95,12 @@ func (d *demo) run(ctx context.Context, p play) error {
 		return nil
 	})
 	if d.cfg.Plain {
-		show := func(s *scene) { io.WriteString(d.cfg.Out, s.line(d.begun)) }
-		err := d.loop(ctx, p, time.Second, nil, show)
+		err := d.loop(ctx, p, time.Second, nil, func(s *scene) {
+			io.WriteString(d.cfg.Out, s.line(d.begun))
+		})
 		stop()
 		d.wg.Wait()
-		show(d.scene(p, 0)) // what has happened since the last line
+		writeNews(d.cfg.Out, d.news, d.begun) // of the time since the last line
 		return err
 	}
 	t, err := openTerminal(d.cfg.In, d.cfg.Out)

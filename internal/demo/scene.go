@@ -3,6 +3,7 @@ package demo
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 )
@@ -213,11 +214,15 @@ func (s *scene) drawFoot(c *canvas, keys ...[2]string) {
 // newsLines begins a log line with what happened since the last one.
 func (s *scene) newsLines(begun time.Time) *strings.Builder {
 	var b strings.Builder
-	for _, n := range s.News {
-		fmt.Fprintf(&b, "%3.0f s  %s\n", n.at.Sub(begun).Seconds(), n.text)
-	}
+	writeNews(&b, s.News, begun)
 	fmt.Fprintf(&b, "%3.0f s  ", s.Since.Seconds())
 	return &b
+}
+
+func writeNews(w io.Writer, all []news, begun time.Time) {
+	for _, n := range all {
+		fmt.Fprintf(w, "%3.0f s  %s\n", n.at.Sub(begun).Seconds(), n.text)
+	}
 }
 
 // flowLine returns the state of a room in one place as the end of a log line.
