@@ -117,7 +117,6 @@ describe("the operator's session", {concurrency: 4}, () => {
     const asked = [];
     board.page.on('request', (request) => request.url().includes('by=attack') && asked.push(request.url()));
     await board.go('rooms/tenant/page');
-    await board.page.locator('iframe').scrollIntoViewIfNeeded(); // it is loaded when it is seen
     const frame = board.page.frameLocator('iframe');
     await frame.getByText('Wait here').waitFor();
     for (const view of ['', 'rooms/tenant', 'rooms/tenant/events', 'audit']) await board.go(view);

@@ -15,7 +15,7 @@ export async function made(name) {
 export const ofFile = (key) => h('p.note', `This room is defined in the configuration file. Change its ${key} there, then reload.`);
 
 export function page(name) {
-  const frame = h('iframe', {title: 'Preview of the waiting page', sandbox: '', loading: 'lazy'});
+  const frame = h('iframe', {title: 'Preview of the waiting page', sandbox: ''});
   const look = formOf('.row', show,
     field('state', 'State', {kind: 'select', options: ['waiting', 'full', 'queue_all', 'closed', 'opens_at', 'down', 'called', 'limited', 'left'].map((s) => [s, s.replaceAll('_', ' ')])}),
     field('language', 'Language', {value: 'en-US'}, 'such as de, ja, ar'), field('position', 'Position', {value: '1205', inputmode: 'numeric'}));
