@@ -34,6 +34,7 @@ type Controller struct {
 	length   time.Duration // of the sample at hand
 	inside   float64
 	answered float64       // by all routes in it
+	typical  float64       // seconds that a request takes without load
 	changed  time.Duration // time since the last change
 	reached  time.Duration // of it, the time with as many people inside as the limit allows
 	calm     time.Duration // time since the origin was overloaded
