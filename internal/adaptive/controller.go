@@ -84,8 +84,8 @@ func (c *Controller) Step(s Sample) Decision {
 		c.entered += (float64(s.Entered)/s.Length.Minutes() - c.entered) * min(1, s.Length.Minutes()/2)
 		c.judge(&s, &d)
 	}
-	if s.Frozen {
-		c.state.active, d.Reason, d.Held = before, ReasonFrozen, true
+	if s.Frozen { // at what is in force, such as a number from before
+		c.state.active, d.Reason, d.Held = s.Limit, ReasonFrozen, true
 	}
 	want := c.state.active
 	c.state.active = min(max(want, c.settings.Min), c.settings.Max)
@@ -99,7 +99,10 @@ func (c *Controller) Step(s Sample) Decision {
 		c.changed, c.reached = 0, 0
 	}
 	d.Active, d.Knee = c.state.active, c.state.knee
-	d.PerMinute = c.perMinute()
+	if d.PerMinute = c.perMinute(); s.Frozen {
+		d.PerMinute = min(s.New, c.settings.MaxPerMinute)
+	}
+	c.state.perMinute = d.PerMinute
 	return d
 }
 
