@@ -28,6 +28,7 @@ type Sample struct {
 	Waiting int64   // people that wait, at the end
 	Entered int64   // people admitted in the interval
 	Limit   int64   // total_active_users in force at the end; in shadow mode not the controller's own
+	New     int64   // new_users_per_minute in force
 
 	InFlight float64 // requests at the origin, mean over the interval
 	Routes   []Route // at most MaxRoutes
