@@ -56,6 +56,10 @@ type Settings struct {
 	TargetP95     time.Duration // 0: learned from the origin when it is not loaded
 	TargetErrors  float64       // share of failed requests; 0: 1 %
 	SessionLength time.Duration // session_duration: how long a visitor without requests stays inside
+
+	// Calls says that the limit is one of calls under way: each takes a slot until it is answered, and
+	// those that find none are refused. Inside is then the slots in use, and Waiting the refused calls.
+	Calls bool
 }
 
 // A Decision is what is in force until the next one.
