@@ -105,7 +105,8 @@ func (c *Controller) read(d time.Duration) (r reading) {
 // servers show a queue long before they are full, many hardly at all. Chosen: two thirds of that, as the
 // service times of sites vary less than M/M/n's, and 3 % of what is served, which no mean shows.
 //
-// A limit of calls keeps the queue short by itself: half as many again may wait, which keeps all servers busy.
+// A limit of calls keeps the queue short by itself: half as many again may wait, which keeps all servers
+// busy.
 func (c *Controller) goal(busy float64) float64 {
 	n := 2.6/(1+busy/7) + 0.03*busy
 	if c.settings.Calls {

@@ -19,7 +19,7 @@ import (
 // ask measures one request that ends at once.
 func ask(m *Meter, method, path string, network uint64, o Outcome) {
 	var f Flight
-	f.Begin(m, network)
+	f.Begin(m, nil, network)
 	f.End(request(method, path), o)
 }
 
@@ -44,10 +44,10 @@ func TestInFlightIsTheMeanOverTime(t *testing.T) {
 				m.Read()
 			}
 			var long, short, gone Flight
-			long.Begin(m, 1)
+			long.Begin(m, nil, 1)
 			time.Sleep(time.Second)
-			short.Begin(m, 2)
-			gone.Begin(m, 3)
+			short.Begin(m, nil, 2)
+			gone.Begin(m, nil, 3)
 			time.Sleep(time.Second)
 			short.End(request("GET", "/"), Answered)
 			short.End(request("GET", "/"), Failed) // nothing more
@@ -86,7 +86,7 @@ func TestWhatARequestSays(t *testing.T) {
 			900: {0, second, func(f *Flight, _ *http.Request) { f.Cancel() }},
 		} {
 			var f Flight
-			f.Begin(m, network)
+			f.Begin(m, nil, network)
 			time.Sleep(x.upload)
 			f.Sent()
 			time.Sleep(x.origin)
@@ -198,7 +198,7 @@ func TestMeasuringDoesNotAllocate(t *testing.T) {
 	var f Flight
 	if n := testing.AllocsPerRun(100, func() {
 		f.over = false
-		f.Begin(m, 5)
+		f.Begin(m, nil, 5)
 		f.End(r, Answered)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)

@@ -17,7 +17,7 @@ const kindCall int32 = kindTick + 1
 type Calls struct {
 	Name   string
 	Length time.Duration
-	Rate   float64                            // calls a second
+	Rate   float64                           // calls a second
 	Change func(p *Plant, now time.Duration) // each second; may be nil
 }
 
