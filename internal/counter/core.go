@@ -67,7 +67,7 @@ func (c *desk) limitsOf(rec *slot.Record, first bool) {
 // spread sets the spacing of calls and, at Anywhere, of the slots that are lent to waiting
 // visitors.
 func (c *desk) spread() {
-	c.pace = newPace(c.cfg.Settings)
+	c.pace = c.pace.follow(c.cfg.Settings)
 	if c.cfg.Params.Counters {
 		c.pool.Space(c.pace.step)
 	}

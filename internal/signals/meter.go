@@ -163,6 +163,11 @@ func (m *Meter) note(r *http.Request, network uint64, o Outcome, took time.Durat
 	m.class(r.Method, r.URL.Path, network).note(o, took, m.all || m.networks.take(network))
 }
 
+// Note counts a request of a log: its end has been some time ago.
+func (m *Meter) Note(method, path string, network uint64, o Outcome, took time.Duration) {
+	m.class(method, path, network).note(o, took, m.networks.take(network))
+}
+
 // leftLate is after how long a client that does not wait any more says something about the origin.
 // Chosen: nobody leaves a page earlier because it is slow.
 const leftLate = time.Second
