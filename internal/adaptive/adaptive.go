@@ -112,3 +112,20 @@ const (
 	ReasonMax        Reason = "the limit is at max"
 	ReasonFrozen     Reason = "frozen by an operator"
 )
+
+// ofCalls returns the reason in the words of a limit of calls.
+func (r Reason) ofCalls() Reason {
+	switch r {
+	case ReasonPeople:
+		return "calls take more or less time than before: adjusted"
+	case ReasonDraining:
+		return "above the limit: waiting for calls to end"
+	case ReasonNotFull:
+		return "fewer calls under way than the limit: nothing to learn about a higher one"
+	case ReasonFutile:
+		return "fewer calls did not make the origin faster: the limit holds still"
+	case ReasonSlowIdle:
+		return "the origin misses its target when almost no calls are under way: change the target"
+	}
+	return r
+}

@@ -103,7 +103,9 @@ func (c *Controller) Step(s Sample) Decision {
 		c.changed, c.reached = 0, 0
 	}
 	d.Active, d.Knee = c.state.active, c.state.knee
-	d.PerMinute = c.perMinute()
+	if d.PerMinute = c.perMinute(); c.settings.Calls {
+		d.Reason = d.Reason.ofCalls()
+	}
 	return d
 }
 

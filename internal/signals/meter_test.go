@@ -319,3 +319,37 @@ func FuzzReport(f *testing.F) {
 		}
 	})
 }
+
+// A meter of calls counts the slots that are held, and all requests of a network; so does the meter of the
+// visitors, by its own rule, for the same request.
+func TestCallsOfALimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		visitors, calls := NewMeter(), NewCallMeter()
+		for range 10 {
+			calls.Enter()
+			var f Flight
+			f.Begin(visitors, []*Meter{calls}, 7)
+			time.Sleep(100 * time.Millisecond) // until the answer begins
+			f.End(request("GET", "/"), Failed)
+			time.Sleep(100 * time.Millisecond) // the client reads
+			calls.Leave()
+		}
+		var only Flight
+		only.Begin(nil, []*Meter{calls}, 7)
+		only.End(request("GET", "/"), Answered)
+		all := func(x *Report) (n int64, failed uint64) {
+			for i := range x.Routes {
+				n, failed = n+x.Routes[i].Latency.Total(), failed+x.Routes[i].Failed
+			}
+			return n, failed
+		}
+		x, y := calls.Read(), visitors.Read()
+		if n, failed := all(x); n != 11 || failed != 10 || x.InFlight != 1 {
+			t.Errorf("%d calls, %d failed, %v slots; want 11, 10 and 1", n, failed, x.InFlight)
+		}
+		if n, failed := all(y); n != adaptive.MaxPerNetwork || failed != uint64(n) || y.InFlight != 0.5 {
+			t.Errorf("%d requests, %d failed, %v under way; want %d and half of the time", n, failed, y.InFlight,
+				adaptive.MaxPerNetwork)
+		}
+	})
+}

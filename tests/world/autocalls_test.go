@@ -22,6 +22,7 @@ type foundLimit struct {
 		Found *struct {
 			Amount  int64   `json:"amount"`
 			Knee    float64 `json:"knee_requests_per_second"`
+			InUse   float64 `json:"in_use"`
 			Reason  string  `json:"reason"`
 			Senders int     `json:"senders"`
 		} `json:"found"`
@@ -212,8 +213,9 @@ func TestTheFoundAmountObeysItsOperator(t *testing.T) {
 			t.Errorf("in shadow: %+v, %+v", x, x.Auto.Found)
 		}
 		x = set("auto", 60*time.Second)
-		if x.Amount < 7 || x.Auto.Mode != "on" || x.Auto.Found.Amount != x.Amount {
-			t.Errorf("found: %+v", x)
+		if x.Amount < 7 || x.Auto.Mode != "on" || x.Auto.Found.Amount != x.Amount ||
+			x.Auto.Found.InUse < float64(x.Amount)/2 || x.Auto.Found.InUse > float64(x.Amount)+1 {
+			t.Errorf("found: %+v, %+v", x, x.Auto.Found)
 		}
 		if frozen := set("frozen", 20*time.Second); frozen.Amount != x.Amount {
 			t.Errorf("the amount was %d, and is %d although it is frozen", x.Amount, frozen.Amount)
