@@ -1,6 +1,7 @@
 package adaptive
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/headgate/headgate/internal/histogram"
@@ -27,6 +28,7 @@ type Sample struct {
 	Waiting int64   // people that wait, at the end
 	Entered int64   // people admitted in the interval
 	Limit   int64   // total_active_users in force at the end; in shadow mode not the controller's own
+	New     int64   // new_users_per_minute in force
 
 	InFlight float64 // requests at the origin, mean over the interval
 	Routes   []Route // at most MaxRoutes
@@ -86,6 +88,12 @@ const (
 	SignalPeople  Signal = "people" // requests per person changed
 )
 
+// reasonSlowIdle is the reason why nothing can be found: the target cannot be kept.
+func reasonSlowIdle(took, target time.Duration) Reason {
+	return Reason(fmt.Sprintf("the origin takes %v when almost nobody is inside, more than its target of %v: "+
+		"change the target", took, target))
+}
+
 // A Reason says in plain English why the limit changed, or why it did not.
 type Reason string
 
@@ -107,7 +115,6 @@ const (
 	ReasonLost       Reason = "no signals of the origin: the limit holds still"
 	ReasonContradict Reason = "signals contradict each other: the limit holds still"
 	ReasonFutile     Reason = "fewer visitors did not make the origin faster: the limit holds still"
-	ReasonSlowIdle   Reason = "the origin misses its target when almost nobody is inside: change the target"
 	ReasonMin        Reason = "the limit is at min"
 	ReasonMax        Reason = "the limit is at max"
 	ReasonFrozen     Reason = "frozen by an operator"
@@ -124,8 +131,6 @@ func (r Reason) ofCalls() Reason {
 		return "fewer calls under way than the limit: nothing to learn about a higher one"
 	case ReasonFutile:
 		return "fewer calls did not make the origin faster: the limit holds still"
-	case ReasonSlowIdle:
-		return "the origin misses its target when almost no calls are under way: change the target"
 	}
 	return r
 }

@@ -11,6 +11,7 @@ import (
 // These say how samples are read. Chosen.
 const (
 	natural  = 2.5              // times as long as without load may take what is slow by nature
+	quick    = 0.1              // of the mean of all routes: what is quicker does none of the work
 	clip     = 3                // an answer counts as at most so many times its route's mean
 	enough   = 30               // answers that say what a route takes
 	fewest   = 40               // answers that say something about the origin
@@ -27,8 +28,9 @@ const (
 type interval struct {
 	length, inside           float64
 	counted, failed, refused float64
-	known, ratios, perSecond float64          // answers of known routes, sums of latency/mean and 1/mean
-	took, lean               float64          // of them: sums of latency, and of the means
+	known, ratios, perSecond float64          // answers of known routes, sums of latency/mean and 1/mean,
+	quick                    float64          // without those of quick ones
+	took, lean               float64          // of all of them: sums of latency, and of the means
 	ratio                    histogram.Counts // latency as a share of its route's target, in seconds
 	covered                  float64          // share of the usual routes that were asked for
 }
@@ -41,6 +43,7 @@ func (x *interval) merge(o *interval) {
 	x.length += o.length
 	x.counted, x.failed, x.refused = x.counted+o.counted, x.failed+o.failed, x.refused+o.refused
 	x.known, x.ratios, x.perSecond = x.known+o.known, x.ratios+o.ratios, x.perSecond+o.perSecond
+	x.quick += o.quick
 	x.took, x.lean = x.took+o.took, x.lean+o.lean
 	x.ratio.Merge(&o.ratio)
 	x.covered = max(x.covered, o.covered)
@@ -86,8 +89,9 @@ func (c *Controller) read(d time.Duration) (r reading) {
 	}
 	if sum.known > 0 {
 		// The harmonic mean of what routes take leaves out those that are slow by nature.
-		r.base = sum.known / sum.perSecond
-		r.took, r.lean = sum.took/sum.known, sum.lean/sum.known
+		all := sum.known + sum.quick
+		r.base = sum.known / all * sum.known / sum.perSecond
+		r.took, r.lean = sum.took/all, sum.lean/all
 		busy := r.rate * r.base
 		r.slower = sum.ratios / sum.known
 		r.steep = busy / c.goal(busy)
@@ -123,6 +127,7 @@ func (c *Controller) note(s *Sample) {
 	for i := range s.Routes {
 		c.answered += float64(s.Routes[i].Latency.Total())
 	}
+	c.typical = c.typicalMean()
 	for i := range s.Routes {
 		r := &s.Routes[i]
 		n := float64(max(uint64(r.Latency.Total()), r.Failed+r.Refused))
@@ -170,18 +175,35 @@ func (c *Controller) noteRoute(x *interval, r *Route) {
 	}
 	x.covered += b.share
 	target := c.target(b).Seconds()
+	ratios, n := 0.0, float64(r.Latency.Total())
 	for bucket, n := range r.Latency {
 		if n > 0 {
 			took := histogram.Value(bucket)
-			x.ratios += min(took.Seconds()/b.mean.Seconds(), clip) * float64(n)
+			ratios += min(took.Seconds()/b.mean.Seconds(), clip) * float64(n)
 			x.took += took.Seconds() * float64(n)
 			x.lean += b.mean.Seconds() * float64(n)
 			x.ratio.Add(time.Duration(took.Seconds()/target*float64(time.Second)), n)
 		}
 	}
-	x.known += float64(r.Latency.Total())
-	x.perSecond += float64(r.Latency.Total()) / b.mean.Seconds()
+	if b.mean.Seconds() < quick*c.typical {
+		x.quick += n
+	} else {
+		x.known, x.ratios, x.perSecond = x.known+n, x.ratios+ratios, x.perSecond+n/b.mean.Seconds()
+	}
 	c.learn(h, r, b)
+}
+
+// typicalMean returns what a request takes without load, in seconds.
+func (c *Controller) typicalMean() float64 {
+	shares, sum := 0.0, 0.0
+	for _, b := range c.state.routes {
+		shares += b.share
+		sum += b.share * b.mean.Seconds()
+	}
+	if shares == 0 {
+		return 0
+	}
+	return sum / shares
 }
 
 // target returns the target of a route.

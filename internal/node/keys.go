@@ -364,7 +364,7 @@ func (k *Node) rotate(keys []datadir.SealingKey, now time.Time) ([]datadir.Seali
 
 // rotateEvery is the maximum age of the sealing key. Chosen: AES-GCM with random nonces is safe for
 // 2^32 cookies a key (NIST SP 800-38D, section 8.3). A room that seals 5,000 a second reaches that
-// after ten days.
+// after ten days. Less than a day would be too short: a ring holds 64 keys of the last 62 days.
 const rotateEvery = 7 * 24 * time.Hour
 
 // newest returns the key that was made last: it seals, or will when all nodes know it.
