@@ -300,7 +300,9 @@ func (c *Controller) learn(class uint64, r *Route, b *base) {
 	mean := max(mean(&l.counts), quickest)
 	p95 := max(time.Duration(quantile(&l.counts, 0.95)*float64(time.Second)), quickest)
 	calm := c.state.knee > 0 && float64(n)/l.seconds < b.shareOf(c.state.knee)/2 && c.inside >= crowd
-	sure := 1 - 1.5*c.noise*math.Sqrt(c.length.Seconds()/l.seconds) // the least of many means is too low
+	chance := spread(&l.counts, mean) / math.Sqrt(float64(n))
+	// The least of many means is too low.
+	sure := 1 - 1.5*c.noise*math.Sqrt(c.length.Seconds()/l.seconds) - chance
 	switch {
 	case b == nil && len(c.state.routes) < MaxRoutes:
 		c.state.routes = append(c.state.routes, base{class: class, mean: mean, p95: p95})
@@ -358,6 +360,16 @@ func mean(c *histogram.Counts) time.Duration {
 		sum += histogram.Value(b).Seconds() * float64(n)
 	}
 	return time.Duration(sum / float64(max(1, c.Total())) * float64(time.Second))
+}
+
+// spread returns the standard deviation of counts, as a share of their mean.
+func spread(c *histogram.Counts, mean time.Duration) float64 {
+	sum := 0.0
+	for b, n := range c {
+		d := histogram.Value(b).Seconds()/mean.Seconds() - 1
+		sum += d * d * float64(n)
+	}
+	return math.Sqrt(sum / float64(max(1, c.Total())))
 }
 
 // quantile returns a quantile in seconds, by interpolation within a bucket.
