@@ -87,8 +87,8 @@ func (c *Controller) Step(s Sample) Decision {
 		c.flow(&s, was)
 		c.judge(&s, &d)
 	}
-	if s.Frozen {
-		c.state.active, d.Reason, d.Held = before, ReasonFrozen, true
+	if s.Frozen { // at what is in force, such as a number from before
+		c.state.active, d.Reason, d.Held = s.Limit, ReasonFrozen, true
 	}
 	want := c.state.active
 	c.state.active = min(max(want, c.settings.Min), c.settings.Max)
@@ -102,7 +102,10 @@ func (c *Controller) Step(s Sample) Decision {
 		c.changed, c.reached = 0, 0
 	}
 	d.Active, d.Knee = c.state.active, c.state.knee
-	d.PerMinute = c.perMinute()
+	if d.PerMinute = c.perMinute(); s.Frozen {
+		d.PerMinute = min(s.New, c.settings.MaxPerMinute)
+	}
+	c.state.perMinute = d.PerMinute
 	return d
 }
 

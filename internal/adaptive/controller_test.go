@@ -159,6 +159,34 @@ func TestOneNetworkDoesNotLower(t *testing.T) {
 	}
 }
 
+// What one network has more than any other is no throughput: it would make visitors look busier.
+func TestOneNetworkIsNoThroughput(t *testing.T) {
+	r, quiet := newRoom(State{}), newRoom(State{})
+	quiet.step(2, nil)
+	r.step(2, func(s *Sample) {
+		s.Routes[0].Latency.Add(100*time.Millisecond, 30)
+		s.Excess.Counted = 30
+	})
+	if got, want := r.c.read(fastOver).rate, quiet.c.read(fastOver).rate; got != want {
+		t.Errorf("%v requests a second with a busy network, %v without it", got, want)
+	}
+}
+
+// A number that is frozen, and what an event has left, is where the limit goes on.
+func TestFrozenHoldsWhatIsInForce(t *testing.T) {
+	r := newRoom(State{})
+	learned := r.step(20, nil).Active
+	r.step(3, func(s *Sample) { s.Limit, s.New, s.Frozen = 150, 70, true })
+	state := r.c.State()
+	active, fresh := state.Limits()
+	if learned < 300 || r.d.Active != 150 || active != 150 || r.d.PerMinute != 70 || fresh != 70 {
+		t.Errorf("after %d it is frozen at 150 and 70: %+v, and %d and %d are kept", learned, r.d, active, fresh)
+	}
+	if d := r.step(1, nil); d.Active < 150 || d.Active > 200 {
+		t.Errorf("it goes on with %d", d.Active)
+	}
+}
+
 // A target that the origin misses when almost nobody is inside is told, and nothing is raised.
 func TestSlowWhenIdle(t *testing.T) {
 	r := newRoom(State{})

@@ -34,6 +34,19 @@ func newPace(cfg Settings) pace {
 	}
 }
 
+// follow returns the pace of new settings after p: the admissions of the last second still count, and the
+// next call follows the last one in the new step. When limits are found, they change every few seconds.
+func (p *pace) follow(cfg Settings) pace {
+	next := newPace(cfg)
+	if p.step > 0 && next.step > 0 {
+		next.at = p.at + next.step - p.step
+	}
+	for k := range min(len(p.ring), len(next.ring)) { // the latest ones
+		*next.token(len(next.ring) - 1 - k) = *p.token(len(p.ring) - 1 - k)
+	}
+	return next
+}
+
 // called notes a call. A pace that is less than a second late catches up; a pace that was idle
 // restarts.
 func (p *pace) called(clk time.Duration) {

@@ -128,6 +128,64 @@ func TestTheDoorKeepsUpWithTheCalls(t *testing.T) {
 	}
 }
 
+// While the limit is found, it changes every few seconds. No second admits more than the share that is in
+// force then, whatever was admitted before the change, and calls go on in the new step.
+func TestAChangedLimitRemembersItsSecond(t *testing.T) {
+	r := rand.New(rand.NewPCG(24, 4))
+	set := Settings{Spread: true, New: slot.Limit{N: 600, Per: time.Minute}}
+	p := newPace(set)
+	var in []time.Duration
+	last := time.Duration(0)
+	for clk := time.Hour; clk < time.Hour+5*time.Minute; {
+		clk += time.Duration(r.Int64N(int64(50 * time.Millisecond)))
+		if r.IntN(10) == 0 {
+			set.New.N = 30 + r.Int64N(1200)
+			if p = p.follow(set); last > 0 && p.at != last+p.step {
+				t.Fatalf("at %v: the next call is due %v after the last, want %v", clk, p.at-last, p.step)
+			}
+		}
+		share := len(p.ring)
+		if at := p.admit(clk, 0); at == clk {
+			in = append(in, at)
+			if n := len(in) - 1 - share; n >= 0 && in[len(in)-1]-in[n] < time.Second {
+				t.Fatalf("at %v: more than %d within a second", clk, share)
+			}
+			p.called(clk)
+			last = p.at - p.step
+		} else {
+			clk = at
+			in = append(in, at)
+		}
+	}
+	if len(in) < 1000 {
+		t.Errorf("only %d came in", len(in))
+	}
+}
+
+// The settings of a running room keep the second too, also when nothing of them is about the pace.
+func TestSettingsRememberTheSecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := laned(t, "a", &store.Memory{}, func(c *Config) { c.New.N = 60 })
+		c.mu.Lock()
+		for range len(c.pace.ring) {
+			c.pace.admit(c.cfg.Boot(), 0)
+		}
+		s := c.cfg.Settings
+		c.mu.Unlock()
+		for _, n := range []int64{60, 59, 70, 30} {
+			s.New.N = n
+			if err := c.Reconfigure(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if now := c.cfg.Boot(); c.pace.admit(now, 0) <= now {
+			t.Error("more than the share of a second are admitted after a change")
+		}
+	})
+}
+
 // A called visitor that has to wait for its second comes when it was told to. Its slot is reserved
 // until then, and it was not told to come in earlier.
 func TestWhoWaitsBeforeTheDoorKeepsTheCall(t *testing.T) {
