@@ -10,8 +10,9 @@ import (
 	"github.com/headgate/headgate/internal/crowd"
 )
 
-// near is how near to the knee the limit shall be.
-const near = 0.15
+// near is how near to the knee the limit comes. It is held where the queue begins, before answers are slower
+// than the target: with 16 connections that is at four to five sixths of the knee (ADR 60).
+const near, held = 0.15, 0.25
 
 // TestKneeShort: the knee is found from two thirds of it, and goes on after a kill.
 func TestKneeShort(t *testing.T) {
@@ -22,7 +23,7 @@ func TestKneeShort(t *testing.T) {
 		knee*2/3, 3*knee))
 	s.come(knee/25, 20*time.Second, 40*time.Second)
 	s.until("found", (1-near)*knee, (1+near)*knee, 3, 72)
-	s.kill(knee)
+	s.kill()
 	s.judge(s.leave())
 }
 
@@ -37,7 +38,7 @@ func TestKnee(t *testing.T) {
 	s.come(knee/80, time.Minute, 2*time.Minute)
 	s.until("found", (1-near)*knee, (1+near)*knee, 3, 72)
 	s.near("held", s.hold("held", 12), knee)
-	s.kill(knee)
+	s.kill()
 	s.near("held after the kill", s.hold("held after the kill", 6), knee)
 	o.setCapacity(connections / 2)
 	s.until("half is away", 0, (1+near)*knee/2, 3, 36)
@@ -52,16 +53,16 @@ func TestKnee(t *testing.T) {
 	s.judge(s.leave())
 }
 
-// near judges how near a limit is to the knee.
+// near judges whether a limit that was held is near the knee.
 func (s *stage) near(what string, limit, knee float64) {
 	s.t.Helper()
-	if share := limit / knee; share < 1-near || share > 1+near {
+	if share := limit / knee; share < 1-held || share > 1+near {
 		s.t.Errorf("%s: the limit is %.0f, the knee %.0f", what, limit, knee)
 	}
 }
 
 // kill kills headgate, and starts it again with what it has on disk.
-func (s *stage) kill(knee float64) {
+func (s *stage) kill() {
 	before := s.see()
 	s.gate.Kill()
 	s.start()
@@ -73,7 +74,8 @@ func (s *stage) kill(knee float64) {
 	for range 3 {
 		s.look()
 	}
-	if r := s.look(); float64(r.Limit) < (1-2*near)*float64(before.Limit) || r.Auto.Knee == 0 {
+	if r := s.look(); float64(r.Limit) < (1-2*near)*float64(before.Limit) ||
+		before.Auto.Knee > 0 && r.Auto.Knee == 0 {
 		s.t.Errorf("after the kill the limit is %d, it was %d; %+v", r.Limit, before.Limit, r.Auto)
 	}
 }
