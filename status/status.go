@@ -126,9 +126,11 @@ type Bound struct {
 	New    int64 `json:"new_users_per_minute"`
 }
 
-// An AutoLimit finds the limits of a room by what its origin answers. The zero AutoLimit does not.
+// An AutoLimit finds the limits of a room by what its origin answers. The zero AutoLimit does not, and
+// forgets what was learned. While an operator has set a number (mode number), or an event has numbers of
+// its own (mode event), what was learned is kept: after an event, the limits are those from before.
 type AutoLimit struct {
-	Mode     string // on, shadow or frozen; "" is off
+	Mode     string // on, shadow, frozen; number or event: not now, see below; "" is off
 	Min, Max int64  // of users at once
 	Start    int64  // of users at once while nothing is learned, and in shadow
 	MaxNew   int64  // of new users per minute, which is found too; 0: it is not

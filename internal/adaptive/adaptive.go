@@ -1,6 +1,7 @@
 package adaptive
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/headgate/headgate/internal/histogram"
@@ -13,7 +14,7 @@ const (
 	// MaxPerNetwork is how many requests of one client network (a /24 or a /48) count in one
 	// interval, over all routes. A visitor makes about one; an attacker that makes slow or failing
 	// requests on purpose makes hundreds, and must not lower the limit. Chosen: what one network can
-	// add is 1 % of 60 requests a second.
+	// add is 1 % of 60 requests a second. With several nodes it is as many at each: see Excess.
 	MaxPerNetwork = 3
 )
 
@@ -27,12 +28,23 @@ type Sample struct {
 	Waiting int64   // people that wait, at the end
 	Entered int64   // people admitted in the interval
 	Limit   int64   // total_active_users in force at the end; in shadow mode not the controller's own
+	New     int64   // new_users_per_minute in force
 
 	InFlight float64 // requests at the origin, mean over the interval
 	Routes   []Route // at most MaxRoutes
 	Load     float64 // of the origin, pushed or queried: 1 is full. NaN: none
+	Excess   Excess  // what one network may have made on purpose: it does not count
 
 	Frozen bool // an operator holds the limit: the controller learns, and changes nothing
+}
+
+// An Excess is what the network with the most requests has more than the one with the second most, over all
+// nodes. One client may have made these, so that it would lower the limit of a quiet site, or of one with
+// many nodes.
+type Excess struct {
+	Counted int64 // of all requests that count,
+	Failed  int64 // of those that failed or were refused,
+	Slow    int64 // and of those that took long
 }
 
 // A Route is one class of requests. What is slow by nature is compared with itself.
@@ -82,6 +94,12 @@ const (
 	SignalPeople  Signal = "people" // requests per person changed
 )
 
+// reasonSlowIdle is the reason why nothing can be found: the target cannot be kept.
+func reasonSlowIdle(took, target time.Duration) Reason {
+	return Reason(fmt.Sprintf("the origin takes %v when almost nobody is inside, more than its target of %v: "+
+		"change the target", took, target))
+}
+
 // A Reason says in plain English why the limit changed, or why it did not.
 type Reason string
 
@@ -103,7 +121,6 @@ const (
 	ReasonLost       Reason = "no signals of the origin: the limit holds still"
 	ReasonContradict Reason = "signals contradict each other: the limit holds still"
 	ReasonFutile     Reason = "fewer visitors did not make the origin faster: the limit holds still"
-	ReasonSlowIdle   Reason = "the origin misses its target when almost nobody is inside: change the target"
 	ReasonMin        Reason = "the limit is at min"
 	ReasonMax        Reason = "the limit is at max"
 	ReasonFrozen     Reason = "frozen by an operator"

@@ -159,11 +159,41 @@ func TestOneNetworkDoesNotLower(t *testing.T) {
 	}
 }
 
+// What one network has more than any other is no throughput: it would make visitors look busier.
+func TestOneNetworkIsNoThroughput(t *testing.T) {
+	r, quiet := newRoom(State{}), newRoom(State{})
+	quiet.step(2, nil)
+	r.step(2, func(s *Sample) {
+		s.Routes[0].Latency.Add(100*time.Millisecond, 30)
+		s.Excess.Counted = 30
+	})
+	if got, want := r.c.read(fastOver).rate, quiet.c.read(fastOver).rate; got != want {
+		t.Errorf("%v requests a second with a busy network, %v without it", got, want)
+	}
+}
+
+// A number that is frozen, and what an event has left, is where the limit goes on.
+func TestFrozenHoldsWhatIsInForce(t *testing.T) {
+	r := newRoom(State{})
+	learned := r.step(20, nil).Active
+	r.step(3, func(s *Sample) { s.Limit, s.New, s.Frozen = 150, 70, true })
+	state := r.c.State()
+	active, fresh := state.Limits()
+	if learned < 300 || r.d.Active != 150 || active != 150 || r.d.PerMinute != 70 || fresh != 70 {
+		t.Errorf("after %d it is frozen at 150 and 70: %+v, and %d and %d are kept", learned, r.d, active, fresh)
+	}
+	if d := r.step(1, nil); d.Active < 150 || d.Active > 200 {
+		t.Errorf("it goes on with %d", d.Active)
+	}
+}
+
 // A target that the origin misses when almost nobody is inside is told, and nothing is raised.
 func TestSlowWhenIdle(t *testing.T) {
 	r := newRoom(State{})
 	r.base = 900 * time.Millisecond
-	if d := r.step(60, nil); d.Reason != ReasonSlowIdle || !d.Held || d.Active != 100 {
+	d := r.step(60, nil)
+	want := "the origin takes 1.4s when almost nobody is inside, more than its target of 400ms: change the target"
+	if string(d.Reason) != want || !d.Held || d.Active != 100 {
 		t.Errorf("%d, held %v: %s", d.Active, d.Held, d.Reason)
 	}
 }
@@ -278,5 +308,29 @@ func TestAnswersOfNoTime(t *testing.T) {
 	}
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// Visitors who stay for half a minute: as many are let in as leave, also
+// when most have left while the limit was lower, and a knee is known.
+func TestShortVisits(t *testing.T) {
+	r := newRoom(State{active: 1000, knee: 100, perPerson: 0.1})
+	r.c.settings.MaxPerMinute = 1 << 20
+	inside := 100.0
+	for range 60 {
+		r.step(1, func(s *Sample) {
+			left := inside / 6 // of half a minute
+			entered := min(float64(r.d.PerMinute)/12, float64(r.d.Active)-inside+left)
+			inside += entered - left
+			s.Inside, s.Entered = inside, int64(entered)
+			for i := range s.Routes {
+				n := int64(s.Routes[i].Latency.Total()) * int64(inside) / r.d.Active
+				s.Routes[i].Answered, s.Routes[i].Latency = uint64(n), [len(s.Routes[i].Latency)]int64{}
+				s.Routes[i].Latency.Add(r.base, n)
+			}
+		})
+	}
+	if inside < 0.95*float64(r.d.Active) {
+		t.Errorf("%.0f of %d are inside, %d enter in a minute: %s", inside, r.d.Active, r.d.PerMinute, r.d.Reason)
 	}
 }

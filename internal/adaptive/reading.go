@@ -1,8 +1,10 @@
 package adaptive
 
 import (
+	"cmp"
 	"hash/fnv"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate/internal/histogram"
@@ -11,6 +13,7 @@ import (
 // These say how samples are read. Chosen.
 const (
 	natural  = 2.5              // times as long as without load may take what is slow by nature
+	quick    = 0.1              // of the mean of all routes: what is quicker does none of the work
 	clip     = 3                // an answer counts as at most so many times its route's mean
 	enough   = 30               // answers that say what a route takes
 	fewest   = 40               // answers that say something about the origin
@@ -27,7 +30,8 @@ const (
 type interval struct {
 	length, inside           float64
 	counted, failed, refused float64
-	known, ratios, perSecond float64          // answers of known routes, sums of latency/mean and 1/mean
+	known, ratios, perSecond float64          // answers of known routes, sums of latency/mean and 1/mean,
+	quick                    float64          // without those of quick ones
 	ratio                    histogram.Counts // latency as a share of its route's target, in seconds
 	covered                  float64          // share of the usual routes that were asked for
 }
@@ -40,6 +44,7 @@ func (x *interval) merge(o *interval) {
 	x.length += o.length
 	x.counted, x.failed, x.refused = x.counted+o.counted, x.failed+o.failed, x.refused+o.refused
 	x.known, x.ratios, x.perSecond = x.known+o.known, x.ratios+o.ratios, x.perSecond+o.perSecond
+	x.quick += o.quick
 	x.ratio.Merge(&o.ratio)
 	x.covered = max(x.covered, o.covered)
 }
@@ -82,7 +87,7 @@ func (c *Controller) read(d time.Duration) (r reading) {
 	}
 	if sum.known > 0 {
 		// The harmonic mean of what routes take leaves out those that are slow by nature.
-		busy := r.rate * sum.known / sum.perSecond
+		busy := r.rate * sum.known / (sum.known + sum.quick) * sum.known / sum.perSecond
 		r.slower = sum.ratios / sum.known
 		r.steep = busy / goal(busy)
 		r.pressure = (r.slower - 1) * r.steep
@@ -104,10 +109,12 @@ func goal(busy float64) float64 { return 2.6/(1+busy/7) + 0.03*busy }
 func (c *Controller) note(s *Sample) {
 	x := interval{length: s.Length.Seconds(), inside: s.Inside}
 	shares := 0.0
+	var slow []answers
 	c.answered = 0
 	for i := range s.Routes {
 		c.answered += float64(s.Routes[i].Latency.Total())
 	}
+	c.typical = c.typicalMean()
 	for i := range s.Routes {
 		r := &s.Routes[i]
 		n := float64(max(uint64(r.Latency.Total()), r.Failed+r.Refused))
@@ -115,9 +122,11 @@ func (c *Controller) note(s *Sample) {
 		x.failed += float64(r.Failed)
 		x.refused += float64(r.Refused)
 		if n > 0 {
-			c.noteRoute(&x, r)
+			slow = c.noteRoute(&x, r, slow)
 		}
 	}
+	x.addAll(slow, s.Excess.Slow, c.typical)
+	x.counted = max(0, x.counted-float64(s.Excess.Counted))
 	for i := range c.state.routes {
 		shares += c.state.routes[i].share
 	}
@@ -125,7 +134,8 @@ func (c *Controller) note(s *Sample) {
 		x.covered /= shares
 	}
 	// What one client network can add on purpose says nothing.
-	x.failed, x.refused = max(0, x.failed-MaxPerNetwork), max(0, x.refused-MaxPerNetwork)
+	one := float64(max(MaxPerNetwork, s.Excess.Failed))
+	x.failed, x.refused = max(0, x.failed-one), max(0, x.refused-one)
 	if x.known > 0 {
 		now := x.ratios / x.known
 		if c.slower > 0 {
@@ -145,26 +155,62 @@ func (c *Controller) note(s *Sample) {
 	c.follow(s, x.counted, x.covered)
 }
 
-// noteRoute adds a route's answers to an interval.
-func (c *Controller) noteRoute(x *interval, r *Route) {
+// answers are those of a route that took about as long.
+type answers struct {
+	n                int64
+	toMean, toTarget float64 // how long they took, as a multiple of the route's mean, and of its target
+	mean             float64 // of the route, in seconds
+}
+
+// addAll adds answers without the slowest, of which one network may have made so many.
+func (x *interval) addAll(all []answers, without int64, typical float64) {
+	slices.SortFunc(all, func(a, b answers) int { return cmp.Compare(b.toMean, a.toMean) })
+	for _, a := range all {
+		out := min(a.n, without)
+		without -= out
+		n := float64(a.n - out)
+		x.ratio.Add(time.Duration(a.toTarget*float64(time.Second)), a.n-out)
+		if a.mean < quick*typical {
+			x.quick += n
+			continue
+		}
+		x.ratios += min(a.toMean, clip) * n
+		x.known += n
+		x.perSecond += n / a.mean
+	}
+}
+
+// noteRoute adds a route's answers to those of an interval.
+func (c *Controller) noteRoute(x *interval, r *Route, all []answers) []answers {
 	h := hash(r.Class)
 	b := c.base(h)
 	if b == nil {
 		c.learn(h, r, nil)
-		return
+		return all
 	}
 	x.covered += b.share
 	target := c.target(b).Seconds()
 	for bucket, n := range r.Latency {
 		if n > 0 {
-			took := histogram.Value(bucket)
-			x.ratios += min(took.Seconds()/b.mean.Seconds(), clip) * float64(n)
-			x.ratio.Add(time.Duration(took.Seconds()/target*float64(time.Second)), n)
+			took, mean := histogram.Value(bucket).Seconds(), b.mean.Seconds()
+			all = append(all, answers{n, took / mean, took / target, mean})
 		}
 	}
-	x.known += float64(r.Latency.Total())
-	x.perSecond += float64(r.Latency.Total()) / b.mean.Seconds()
 	c.learn(h, r, b)
+	return all
+}
+
+// typicalMean returns what a request takes without load, in seconds.
+func (c *Controller) typicalMean() float64 {
+	shares, sum := 0.0, 0.0
+	for _, b := range c.state.routes {
+		shares += b.share
+		sum += b.share * b.mean.Seconds()
+	}
+	if shares == 0 {
+		return 0
+	}
+	return sum / shares
 }
 
 // target returns the target of a route.

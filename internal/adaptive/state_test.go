@@ -8,7 +8,7 @@ import (
 
 // wholeState returns a state with all routes and great numbers.
 func wholeState() State {
-	s := State{active: 1 << 60, knee: 83.5, perPerson: 0.08, broke: 91}
+	s := State{active: 1 << 60, perMinute: 1 << 60, knee: 83.5, perPerson: 0.08, broke: 91}
 	for i := range MaxRoutes {
 		s.routes = append(s.routes, base{uint64(i) << 50, time.Hour, time.Hour - time.Microsecond, 1})
 	}

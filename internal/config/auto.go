@@ -55,6 +55,7 @@ const (
 	AutoOn     = "on"
 	AutoShadow = "shadow"
 	AutoFrozen = "frozen"
+	AutoEvent  = "event" // of Room.At: an event has numbers of its own, and the mode counts after it
 
 	autoWord = "auto" // for AutoOn, where a number may stand
 )

@@ -429,7 +429,9 @@ func (r *Room) At(now time.Time) (Room, events.State) {
 	e := &r.Events[m.Active.Index]
 	if e.TotalActiveUsers > 0 {
 		c.TotalActiveUsers, c.NewUsersPerMinute = e.TotalActiveUsers, e.NewUsersPerMinute
-		c.Auto.Mode = ""
+		if c.Auto.Mode != "" {
+			c.Auto.Mode = AutoEvent
+		}
 	}
 	if e.SessionDuration > 0 {
 		c.SessionDuration = e.SessionDuration

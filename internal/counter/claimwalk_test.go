@@ -125,7 +125,7 @@ func (w *claimWalk) step() {
 			w.stop()
 		case 3:
 			w.cfg.Active.N = 1 + w.rng.Int64N(3)
-			w.desk.setLimits(w.cfg.Active, w.cfg.New)
+			w.desk.setLimits(w.desk.nextRev(), w.cfg.Active, w.cfg.New)
 			w.note("%d at once", w.cfg.Active.N)
 		case 4:
 			w.desk.hold(!w.desk.held, w.clk)

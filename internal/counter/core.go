@@ -42,23 +42,20 @@ func (c *desk) begin(rec *slot.Record, first bool, clk time.Duration) error {
 	return nil
 }
 
-// limitsOf applies the limits of this host, unless another process has changed the limits in the
-// record since this host learned its own: a lowered limit must not rise again.
+// limitsOf applies the limits of this host, unless another process has configured others since this host
+// learned its own: a lowered limit must not rise again. Limits that were found are no configuration.
 func (c *desk) limitsOf(rec *slot.Record, first bool) {
 	c.limitRev = rec.LimitRev
 	if !first {
-		c.cfg.Settings.fit(rec, true)
+		c.cfg.Settings.resume(rec, c.cfg.Datacenters != nil && !c.cfg.Params.Counters)
 	}
 	active, fresh := rec.Limits[0].Limit, rec.Limits[1].Limit
 	if same := active == c.cfg.Active && fresh == c.cfg.New; c.cfg.After > 0 && same {
 		return
 	}
 	if !first && c.cfg.After > 0 && rec.LimitRev >= c.cfg.After {
-		own := c.cfg.Settings
 		c.cfg.Active, c.cfg.New = active, fresh
-		if len(rec.Found) == 0 || c.cfg.within(&own) {
-			return
-		}
+		return
 	}
 	c.limitRev++
 	c.pool.SetLimits(c.limitRev, c.cfg.Active, c.cfg.New)
@@ -373,11 +370,13 @@ func (c *desk) newcomersFirst(clk time.Duration) bool {
 	return n > 0 && clk < c.joinedAt+slot.ProvisionalFor/2 && c.pool.FreeNow(clk) <= n
 }
 
-// setLimits adds limits to the next write and returns their revision.
-func (c *desk) setLimits(active, fresh slot.Limit) uint64 {
-	c.limitRev = max(c.limitRev, c.pool.Record().LimitRev) + 1
-	c.pool.SetLimits(c.limitRev, active, fresh)
-	return c.limitRev
+// nextRev returns the revision of a new configuration of the limits.
+func (c *desk) nextRev() uint64 { return max(c.limitRev, c.pool.Record().LimitRev) + 1 }
+
+// setLimits adds limits to the next write.
+func (c *desk) setLimits(rev uint64, active, fresh slot.Limit) {
+	c.limitRev = rev
+	c.pool.SetLimits(rev, active, fresh)
 }
 
 // mostExtend limits how many places a ticket from beyond the record can create.

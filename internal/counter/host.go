@@ -182,18 +182,23 @@ func (c *Counter) Reconfigure(ctx context.Context, s Settings) error {
 	defer c.setting.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s.fit(c.pool.Record(), c.cfg.sought())
-	return c.reconfigure(ctx, s)
+	s.fit(c.pool.Record(), &c.cfg.Settings)
+	if err := c.reconfigure(ctx, s, c.nextRev()); err != nil {
+		return err
+	}
+	c.freeze(&s)
+	return nil
 }
 
-// reconfigure is Reconfigure with the locks held.
-func (c *Counter) reconfigure(ctx context.Context, s Settings) error {
+// reconfigure is Reconfigure with the locks held. rev is the revision of the limits: limits that were found
+// have that of the configuration.
+func (c *Counter) reconfigure(ctx context.Context, s Settings, rev uint64) error {
 	old := c.cfg.Settings
 	if s.Active != old.Active || s.New != old.New {
-		rev := c.setLimits(s.Active, s.New)
-		for c.pool.Record().LimitRev < rev {
+		c.setLimits(rev, s.Active, s.New)
+		for c.pool.LimitsPending() {
 			if err := c.awaitWrite(ctx); err != nil {
-				c.setLimits(old.Active, old.New)
+				c.setLimits(rev, old.Active, old.New)
 				return err
 			}
 		}

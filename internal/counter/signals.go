@@ -89,10 +89,11 @@ const (
 	autoOn     = "on"
 	autoShadow = "shadow" // what is found is shown, and changes nothing
 	autoFrozen = "frozen" // the limits stay as they are
+	autoEvent  = "event"  // an event has numbers of its own
 )
 
 // sought reports whether limits are found. A room that admits everybody has none.
-func (s *Settings) sought() bool { return s.Auto.Mode != "" && !s.AdmitAll }
+func (s *Settings) sought() bool { return s.Auto.Max > 0 && !s.AdmitAll }
 
 // adaptive returns what a controller needs.
 func (s *Settings) adaptive() adaptive.Settings {
@@ -101,19 +102,51 @@ func (s *Settings) adaptive() adaptive.Settings {
 		Start: a.Start, TargetP95: a.TargetP95, TargetErrors: a.TargetErrors, SessionLength: s.Active.Per}
 }
 
-// fit keeps the limits that were found, within the bounds of s. While they were sought, those are the
-// limits of the record. Otherwise an event or an operator has set these, and what was learned counts.
-func (s *Settings) fit(r *slot.Record, sought bool) {
-	if s.Auto.Mode == autoShadow || len(r.Found) == 0 {
-		return
-	}
-	if sought {
+// fit sets the limits with which s follows was. While the limits are found they stay, and so does a number
+// that is frozen. After a number, and after an event with numbers of its own, what was learned counts.
+func (s *Settings) fit(r *slot.Record, was *Settings) {
+	switch mode := s.Auto.Mode; {
+	case mode == autoOn && was.sought(), mode == autoFrozen && was.Auto.Mode != autoEvent:
 		s.bound(r.Limits[0].N, r.Limits[1].N)
+	case mode == autoOn, mode == autoFrozen:
+		if x := learnedOf(r); x.Known() {
+			s.bound(x.Limits())
+		}
+	}
+}
+
+// resume sets the limits after a takeover: those that were learned, because an event may have set those of
+// the record. Below Anywhere, the record has the limits that Anywhere found.
+func (s *Settings) resume(r *slot.Record, below bool) {
+	if s.Auto.Mode != autoOn && s.Auto.Mode != autoFrozen {
 		return
 	}
-	var learned adaptive.State
-	if learned.UnmarshalBinary(r.Found) == nil && learned.Active() > 0 {
-		s.bound(learned.Active(), s.New.N)
+	if x := learnedOf(r); x.Known() {
+		s.bound(x.Limits())
+	} else if below || s.Auto.Mode == autoFrozen {
+		s.bound(r.Limits[0].N, r.Limits[1].N)
+	}
+}
+
+// learnedOf returns what was learned, as far as it can be read.
+func learnedOf(r *slot.Record) (x adaptive.State) {
+	if x.UnmarshalBinary(r.Found) != nil {
+		return adaptive.State{}
+	}
+	return x
+}
+
+// freeze notes the limits that are frozen in what was learned, so that the next host goes on with them.
+func (c *Counter) freeze(s *Settings) {
+	x := learnedOf(c.pool.Record())
+	if active, fresh := x.Limits(); s.Auto.Mode != autoFrozen || !x.Known() ||
+		active == s.Active.N && fresh == s.New.N {
+		return
+	}
+	x.SetLimits(s.Active.N, s.New.N)
+	if b, err := x.MarshalBinary(); err == nil {
+		c.pool.SetFound(b)
+		c.kickWrite()
 	}
 }
 
@@ -126,21 +159,6 @@ func (s *Settings) bound(active, fresh int64) {
 	if s.Auto.MaxNew > 0 {
 		s.New.N = min(max(fresh, 1), s.Auto.MaxNew)
 	}
-}
-
-// within lowers limits of a record that may have been found to those of own: they are no newer
-// configuration. It reports whether they were within them.
-func (s *Settings) within(own *Settings) bool {
-	active, fresh := own.Active.N, own.New.N
-	if own.sought() && own.Auto.Mode != autoShadow {
-		active = own.Auto.Max
-		fresh = cmp.Or(own.Auto.MaxNew, fresh)
-	}
-	if s.Active.N <= active && s.New.N <= fresh {
-		return true
-	}
-	s.Active.N, s.New.N = min(s.Active.N, active), min(s.New.N, fresh)
-	return false
 }
 
 // A pilot steers the limits of a room.
@@ -162,7 +180,7 @@ func (c *Counter) steer(ctx context.Context) {
 		switch {
 		case !sought:
 			p = pilot{}
-			c.setAuto(nil)
+			c.forget()
 			c.TakeSignals() // what was measured until now says nothing later
 		case c.cfg.Datacenters == nil || c.isAnywhere():
 			c.step(ctx, &p)
@@ -172,10 +190,16 @@ func (c *Counter) steer(ctx context.Context) {
 	}
 }
 
-func (c *Counter) setAuto(a *status.Auto) {
+// forget clears what was found when the limits are numbers again, so that earlier versions can read the
+// record.
+func (c *Counter) forget() {
 	c.mu.Lock()
-	c.auto = a
-	c.mu.Unlock()
+	defer c.mu.Unlock()
+	c.auto = nil
+	if c.cfg.Auto.Mode == "" && len(c.pool.Record().Found) > 0 {
+		c.pool.SetFound(nil)
+		c.kickWrite()
+	}
 }
 
 // followAnywhere sends what this data center has measured to Anywhere, and takes its limits.
@@ -197,9 +221,9 @@ func (c *Counter) step(ctx context.Context, p *pilot) {
 	set, found := c.cfg.Settings, c.pool.Record().Found
 	s := adaptive.Sample{
 		At: time.Unix(0, int64(c.pool.CounterTime(c.cfg.Boot()))), Length: cmp.Or(x.Length, signals.Every),
-		Inside: x.Inside, Waiting: x.Waiting, Entered: x.Entered, Limit: set.Active.N,
+		Inside: x.Inside, Waiting: x.Waiting, Entered: x.Entered, Limit: set.Active.N, New: set.New.N,
 		InFlight: x.InFlight, Routes: x.Routes, Load: cmp.Or(x.Load, math.NaN()),
-		Frozen: set.Auto.Mode == autoFrozen,
+		Excess: x.Excess(), Frozen: set.Auto.Mode == autoFrozen,
 	}
 	c.mu.Unlock()
 	p.fit(c, &set, found)
@@ -208,9 +232,6 @@ func (c *Counter) step(ctx context.Context, p *pilot) {
 		d.PerMinute = set.New.N
 	}
 	learned, err := p.control.State().MarshalBinary()
-	if err != nil {
-		learned = nil // the record keeps what it has
-	}
 	a := &status.Auto{
 		Mode: set.Auto.Mode, Active: d.Active, New: d.PerMinute, Knee: d.Knee, P95: -1, Load: -1,
 		Signal: string(d.Signal), Reason: string(d.Reason), Held: d.Held, Senders: senders,
@@ -223,7 +244,9 @@ func (c *Counter) step(ctx context.Context, p *pilot) {
 		a.Load = x.Load
 	}
 	c.mu.Lock()
-	c.pool.SetFound(learned)
+	if err == nil { // else the record keeps what it has
+		c.pool.SetFound(learned)
+	}
 	was := c.auto
 	c.auto = a
 	if len(found) == 0 { // else it goes with the next write: while nobody comes, nothing is learned
@@ -291,14 +314,13 @@ func (c *Counter) putLimits(ctx context.Context, active, fresh int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.cfg.Settings // they may have changed meanwhile
-	decides := c.cfg.Datacenters == nil || c.isAnywhere()
-	if s.Auto.Mode == autoFrozen || decides && s.Auto.Mode != autoOn {
+	if decides := c.cfg.Datacenters == nil || c.isAnywhere(); decides && s.Auto.Mode != autoOn {
 		return
 	}
 	if s.bound(active, fresh); s.Active == c.cfg.Active && s.New == c.cfg.New {
 		return
 	}
-	if err := c.reconfigure(ctx, s); err != nil && ctx.Err() == nil {
+	if err := c.reconfigure(ctx, s, c.limitRev); err != nil && ctx.Err() == nil {
 		c.cfg.Log.Warn("limits that were found are not in force yet", "room", c.cfg.Room, "error", err)
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/join"
 	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/internal/yardstick"
+	"github.com/headgate/headgate/status"
 )
 
 func TestALiveChangeSurvivesARestart(t *testing.T) {
@@ -548,4 +550,36 @@ func TestACookieFromBeforeABindingCounts(t *testing.T) {
 	if old.member = "ann"; !old.in() {
 		t.Error("out")
 	}
+}
+
+// A number in place of a limit that is found, and one of an event, are not what was found. A number that is
+// frozen stays.
+func TestNumbersInPlaceOfAFoundLimit(t *testing.T) {
+	const found = "rooms:\n  - name: shop\n    origin: ORIGIN\n    new_users_per_minute: 100\n" +
+		"    total_active_users: {auto: %s, min: 5, max: 500, start: 12}\n"
+	event := fmt.Sprintf("    events:\n      - {name: sale, start: %q, end: %q, total_active_users: 44, "+
+		"new_users_per_minute: 44}\n", time.Now().Add(-time.Hour).Format(time.RFC3339),
+		time.Now().Add(time.Hour).Format(time.RFC3339))
+	p := run(t, fmt.Sprintf(found, "true"))
+	is := func(what string, active int64, also func(*status.Room) bool) {
+		t.Helper()
+		yardstick.Await(t, what, func() bool {
+			st := p.status("shop")
+			return st.TotalActiveUsers == active && (also == nil || also(&st))
+		})
+	}
+	is("it begins at start", 12, func(st *status.Room) bool { return st.Auto != nil }) // it is in the record
+	p.write(fmt.Sprintf(found, "true") + event)
+	p.reload()
+	is("an event", 44, nil)
+	p.write(fmt.Sprintf(found, "frozen"))
+	p.reload()
+	is("frozen after the event", 12, nil)
+	p.change("shop", map[string]string{"total_active_users": "40"})
+	is("a number", 40, nil)
+	p.change("shop", map[string]string{"total_active_users": "frozen"})
+	is("frozen", 40, nil)
+	p.stop()
+	p.start()
+	is("frozen after a restart", 40, nil)
 }

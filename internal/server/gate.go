@@ -257,12 +257,16 @@ func (s *Server) roomConfig(all *config.Config, c *config.Room) (headgate.RoomCo
 // autoOf converts how a room finds its limits to the type that a room takes.
 func autoOf(c *config.Room) status.AutoLimit {
 	a := &c.Auto
-	if a.Mode == "" {
+	switch {
+	case a.Mode == config.AutoEvent:
+		return status.AutoLimit{Mode: a.Mode}
+	case a.Mode == "" && a.Max > 0:
+		return status.AutoLimit{Mode: "number"}
+	case a.Mode == "":
 		return status.AutoLimit{}
 	}
 	x := status.AutoLimit{Mode: a.Mode, Min: a.Min, Max: a.Max, Start: c.TotalActiveUsers,
-		TargetP95:    a.TargetP95,
-		TargetErrors: a.TargetErrors}
+		TargetP95: a.TargetP95, TargetErrors: a.TargetErrors}
 	if a.New {
 		x.MaxNew = c.NewUsersPerMinute
 	}

@@ -8,7 +8,8 @@
 // most 63 classes have measurements of their own; the rest share one. A class gets its own when more
 // client networks use it than one of those that have it. Requests do not count for that, so a client
 // that invents paths replaces nothing. Nor do more than some requests of one network count in what a
-// class says, so a client that makes slow or failing requests on purpose proves little.
+// class says. A report also says how many of them the groups of networks have made, so that the excess
+// of one network over all others can be left out, over all nodes.
 //
 // # Concurrency and cost
 //
@@ -26,6 +27,7 @@
 //	class     classes of requests
 //	collector reports of several nodes, as the host of a room collects them
 //	report    one report: merged and encoded
+//	sketch    how much of a report one network can have made
 package signals
 
 import (
@@ -60,6 +62,7 @@ type Meter struct {
 	found [candidates]atomic.Pointer[candidate]
 
 	networks amounts
+	tally    tally
 
 	mu sync.Mutex // guards the fields below
 	at int64      // of the last reading, in microseconds
@@ -113,7 +116,11 @@ func (f *Flight) End(r *http.Request, o Outcome) {
 }
 
 func (f *Flight) note(r *http.Request, o Outcome, took time.Duration) {
-	f.m.class(r.Method, r.URL.Path, f.network).note(o, took, f.m.networks.take(f.network))
+	c, whole := f.m.class(r.Method, r.URL.Path, f.network), f.m.networks.take(f.network)
+	c.note(o, took, whole)
+	if whole {
+		f.m.tally.add(f.network, o != Answered, o != Unreachable && c.isSlow(took))
+	}
 }
 
 // Note counts a request of a log: its end has been some time ago.
@@ -167,6 +174,7 @@ func (m *Meter) Read() *Report {
 			x.Routes = append(x.Routes, r)
 		}
 	}
+	x.by = m.tally.read()
 	m.networks.reset()
 	m.promote(t)
 	return x

@@ -152,7 +152,7 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 	}
 	r.Left = p.gone.latest(r.Time)
 	if p.found != nil {
-		r.Found, p.found = p.found, nil
+		r.Found, p.found = *p.found, nil
 	}
 	r.Waiting = p.wait || p.lined
 	r.Quiet = clk < p.quiet
@@ -176,7 +176,7 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 }
 
 func (p *Pool) setLimits(r *Record) {
-	if p.limits == nil {
+	if p.setting = p.limits != nil; p.limits == nil {
 		return
 	}
 	for i, l := range p.limits {

@@ -46,7 +46,8 @@ type Pool struct {
 	leftSilent int64              // and that left early without that
 	quiet      time.Duration
 	limits     []Limit // to be in force with the next write
-	found      []byte  // to be in the next write
+	setting    bool    // the write in flight changes the limits
+	found      *[]byte // to be in the next write
 	rev        uint64
 	line       *LinePart // to be in the next write
 
@@ -62,7 +63,7 @@ type Pool struct {
 	known            map[SessionID]Time
 	knownAt          map[Time]*bucket
 	gone             goneLog
-	trials           trials
+	probation        probation
 	up               upper
 	fronts           map[LoanID]*front // visitors that wait at our borrowers
 	sites            map[LoanID]site   // what counters have reported about themselves
@@ -221,19 +222,22 @@ func (p *Pool) Fail() {
 }
 
 // SetLimits changes the limits with the next write. rev is the revision of their configuration; an
-// older one is ignored. A higher limit is in force at once, a lower one when enough slots have come
-// back.
+// older one is ignored. Limits that were found have that of the configuration by which they were. A
+// higher limit is in force at once, a lower one when enough slots have come back.
 func (p *Pool) SetLimits(rev uint64, limits ...Limit) {
-	if rev > max(p.rev, p.rec.LimitRev) && len(limits) == len(p.rec.Limits) {
+	if rev >= max(p.rev, p.rec.LimitRev) && len(limits) == len(p.rec.Limits) {
 		p.limits, p.rev = limits, rev
 	}
 }
 
-// SetFound puts what the search for the limits has learned into the next write. It makes no write
-// necessary. More than MaxFound bytes are dropped: nobody could read the record again.
+// LimitsPending reports whether limits of SetLimits are not in the confirmed record yet.
+func (p *Pool) LimitsPending() bool { return p.limits != nil || p.wr != nil && p.setting }
+
+// SetFound puts what the search for the limits has learned into the next write; nothing clears it. It
+// makes no write necessary. More than MaxFound bytes are dropped: nobody could read the record again.
 func (p *Pool) SetFound(b []byte) {
 	if len(b) <= MaxFound {
-		p.found = b
+		p.found = &b
 	}
 }
 
