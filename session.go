@@ -219,8 +219,8 @@ func (r *Room) answerSession(_ context.Context, pass []byte) []byte {
 // BeginLease holds the slots of sessions that end early for a while. Not ok: there is no lease, ask.
 func (r *Room) BeginLease() (ok bool) { return r.leases.Begin() }
 
-// RenewLease is BeginLease for those who forget the sessions ended.
-func (r *Room) RenewLease() (ended []string, ok bool) { return r.leases.Renew() }
+// RenewLease is BeginLease for those who forget the sessions ended, in a room with signed passes.
+func (r *Room) RenewLease(signed bool) (ended []string, ok bool) { return r.leases.Renew(signed) }
 
 // serveLeave gives up the place of a waiting visitor. A form of the waiting page posts to it. It
 // answers with a page of its own that can be reloaded without harm.

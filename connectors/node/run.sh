@@ -3,14 +3,14 @@
 # headgate (HEADGATE) with the real Express, Fastify and Next.js.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
-npm ci --omit=optional --no-audit --no-fund --silent
+npm ci --no-audit --no-fund --silent
 TMP=$(mktemp -d)
 trap 'rm -rf "$TMP"' EXIT
 npm pack --silent --pack-destination "$TMP" >/dev/null
 cp -r test "$TMP/test"
 echo '{"private": true, "type": "module"}' >"$TMP/package.json"
 (cd "$TMP" && npm install --silent --no-audit --no-fund --offline --legacy-peer-deps ./headgate-*.tgz)
-for package in express fastify next; do ln -s "$PWD/node_modules/$package" "$TMP/node_modules/"; done
+for package in express fastify next react react-dom; do ln -s "$PWD/node_modules/$package" "$TMP/node_modules/"; done
 VECTORS=$PWD/../vectors.json
 export VECTORS
 cd "$TMP" && node --test --test-concurrency=2 --test-reporter=spec test/*.test.js

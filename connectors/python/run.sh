@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the package, installs it from the wheel beside the versions of requirements.txt, checks it, and
-# tests it against the real headgate (HEADGATE) with real Starlette and Flask under real servers.
+# tests it against the real headgate (HEADGATE) with real Starlette, Flask and Django under real servers.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 ENV=$PWD/../../bin/connectors/python

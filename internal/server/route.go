@@ -168,7 +168,7 @@ func (s *Server) local(g *gate, r *http.Request) string {
 // ended ones.
 func (s *Server) renewLeases() (ended []string, ok bool) {
 	for _, g := range s.set.Load().gates {
-		names, ok := g.room.RenewLease()
+		names, ok := g.room.RenewLease(g.now.Checkout.Pass)
 		if !ok {
 			return nil, false
 		}

@@ -50,20 +50,20 @@ func (l *Leases) Begin() (ok bool) {
 	return !cutOff
 }
 
-// Renew gives a lease to those who forget the ended sessions, if this room has ever given one. If ok
-// is false, other sessions may have ended too, and there is no lease.
-func (l *Leases) Renew() (ended []string, ok bool) {
+// Renew gives a lease to those who forget the ended sessions. In a room with signed passes any process
+// may have given the lease that it renews, also one with another file: signed says that this is such a
+// room. If ok is false, other sessions may have ended too, and there is no lease.
+func (l *Leases) Renew(signed bool) (ended []string, ok bool) {
 	cutOff := l.cutOff()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.begun {
-		return nil, true
-	}
 	now := l.prune()
-	if now-l.since < keepEnds || cutOff {
-		return nil, false
+	if l.begun = l.begun || signed; l.begun {
+		if now-l.since < keepEnds || cutOff {
+			return nil, false
+		}
+		l.until = now + Lease
 	}
-	l.until = now + Lease
 	for i := range l.ends {
 		ended = append(ended, l.ends[i].session)
 	}

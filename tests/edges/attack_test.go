@@ -42,6 +42,9 @@ func TestPathsAreNoWayAround(t *testing.T) {
 		"/robots.txt%2f..%2fcheckout", "/robots.txt?/../checkout", "/robots.txt#/../checkout",
 		"http://shop.example/checkout", "http://other.example/robots.txt", "http:http://shop.example/checkout",
 		"/.headgate/../checkout", "/.headgate/..%2fcheckout", "/checkout/.headgate/served",
+		"/checkout;%09x", "/checkout;\t", "/checkout;\tx", "/checkout;%09/../robots.txt", "/robots.txt;%09x",
+		"/robots.txt;\tx", "/robots.txt;\t/../checkout", "/robots.txt;%09/../checkout", "/robots.txt%09",
+		"/robots.txt\t", "/checkout\t/robots.txt", "/robots.txt\tHTTP/1.1",
 		"/headgate-decides", "/original", "/forward", "/ROBOTS.TXT/..%2fcheckout", "/./robots.txt/../checkout",
 	}
 	eachOf(t, append(opened(t), kinds...), func(t *testing.T, e *edge) {

@@ -400,56 +400,6 @@ func TestAPassOfAProbationIsShort(t *testing.T) {
 	})
 }
 
-// TestNodesKnowEachOthersLeases: a session ends at another node than the one that its connector asks,
-// also after that node has died.
-func TestNodesKnowEachOthersLeases(t *testing.T) {
-	virtual.Test(t, func(t *testing.T) {
-		asks := map[string]string{"n1": "127.0.0.1:9101", "n2": "127.0.0.1:9102", "n3": "127.0.0.1:9103"}
-		w := worlds.New(t, worlds.Config{Seed: 1, Servers: []string{"n1", "n2", "n3"}})
-		defer w.Close()
-		for _, name := range []string{"n1", "n2", "n3"} {
-			w.Add(name, "decide: {listen: \""+asks[name]+"\"}\ntrusted_proxies: [127.0.0.1]\nrooms:\n"+
-				"  - {name: shop, host: shop.example, origin: \"http://127.0.0.1:9\", checkout: {pass: true}, "+
-				"total_active_users: 1, new_users_per_minute: 600, session_duration: 10m}\n").Start()
-		}
-		for _, n := range w.Nodes() {
-			n.Ready()
-		}
-		client := outside(w)
-		defer client.CloseIdleConnections()
-		c, other := &connector{t, asks["n3"], client}, &connector{t, asks["n1"], client}
-		w.Rest(12 * time.Second) // the leases that a process before these may have given are over
-		for _, dies := range []bool{false, true} {
-			var a, b kept
-			if !other.settles(&b) {
-				t.Fatal("a newcomer does not get in")
-			}
-			other.post(fmt.Sprintf(`{"ends": [{"room": "shop", "token": %q, "as": "complete"}]}`, b.pass))
-			w.Rest(4 * time.Second)
-			b = kept{}
-			if !c.settles(&a) || other.enters(&b) {
-				t.Fatal("a room for one does not let exactly one in")
-			}
-			began := time.Now()
-			if dies {
-				w.Node("n3").Crash()
-			}
-			if _, got := other.post(fmt.Sprintf(`{"ends": [{"room": "shop", "token": %q, "as": "complete"}]}`,
-				a.pass)); len(got.Ends) != 1 || !got.Ends[0].Ended {
-				t.Fatalf("n3 is dead: %v: the session has not ended: %+v", dies, got)
-			}
-			for !other.enters(&b) && time.Since(began) < time.Minute {
-				time.Sleep(50 * time.Millisecond)
-			}
-			if took := time.Since(began); took < 2*time.Second || took > 10*time.Second && !dies {
-				t.Errorf("n3 is dead: %v: the slot is the next visitor's after %v", dies, took)
-			}
-			other.post(fmt.Sprintf(`{"ends": [{"room": "shop", "token": %q, "as": "complete"}]}`, b.pass))
-			w.Rest(4 * time.Second)
-		}
-	})
-}
-
 // TestASlotIsFreeAtOnceWithoutLeases: where connectors ask about each request, no slot is held.
 func TestASlotIsFreeAtOnceWithoutLeases(t *testing.T) {
 	const room = "total_active_users: 1, new_users_per_minute: 60, session_duration: 10m, exclude: {paths: [/ping]}"

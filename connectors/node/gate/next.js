@@ -6,6 +6,10 @@ import {NextResponse} from 'next/server.js';
 
 import {MOST_FORM, endToEnd, isAlias, isOwnPath, pairs} from './question.js';
 
+// What a page sets cannot be removed here, but these win over it. With no-store, Expires means nothing.
+const CACHES = Object.entries({'Cache-Control': 'no-store', 'CDN-Cache-Control': 'no-store', 'Surrogate-Control': 'no-store',
+  'Cloudflare-CDN-Cache-Control': 'no-store', 'X-Accel-Expires': '0'});
+
 /**
  * Returns a middleware of Next.js: export default nextMiddleware(gate).
  *
@@ -25,16 +29,18 @@ export function nextMiddleware(gate, options = {}) {
       proto: proto ?? (request.headers.get('x-forwarded-proto') === 'https' ? 'https' : 'http'),
       from: options.from?.(request) ?? request.headers.get('x-forwarded-for') ?? '',
       upgrade: request.headers.has('upgrade')};
-    if (isOwnPath(visit.uri) && request.body) {
+    // Next.js gives each request but GET and HEAD a body.
+    const hasBody = request.headers.has('transfer-encoding') || Number(request.headers.get('content-length') ?? 0) !== 0;
+    if (isOwnPath(visit.uri) && hasBody) {
       if (!(Number(request.headers.get('content-length') ?? MOST_FORM + 1) <= MOST_FORM)) {
         return text(413, 'This form is too long.\n');
       }
       visit.body = Buffer.from(await request.arrayBuffer());
     }
     const d = await gate.decide(visit);
-    if (d.answer) return relayed(d.answer, request.method);
+    if (d.answer) return relayed(d.answer, request);
     if (d.status) return text(d.status, d.text);
-    if (d.admitted === 'bare' && request.body) return text(503, 'A preflight has no body.\n');
+    if (d.admitted === 'bare' && hasBody) return text(503, 'A preflight has no body.\n');
     if (visit.upgrade && d.admitted !== 'session' && d.admitted !== 'open') {
       return text(503, 'Only visitors inside open a WebSocket.\n');
     }
@@ -48,7 +54,7 @@ export function nextMiddleware(gate, options = {}) {
     }
     const answer = await (options.app?.(request) ?? NextResponse.next({request: {headers}}));
     for (const cookie of d.setCookie ?? []) answer.headers.append('Set-Cookie', cookie);
-    if (d.setCookie?.length) answer.headers.set('Cache-Control', 'no-store');
+    if (d.setCookie?.length) for (const [name, value] of CACHES) answer.headers.set(name, value);
     return answer;
   };
 }
@@ -60,10 +66,12 @@ function text(status, body) {
 }
 
 /** Returns headgate's answer to a visitor. Its body goes on as it comes. */
-function relayed(answer, method) {
+function relayed(answer, request) {
   const headers = new Headers();
   for (const [name, value] of endToEnd(pairs(answer.rawHeaders))) headers.append(name, value);
-  const empty = method === 'HEAD' || [204, 205, 304].includes(answer.statusCode);
+  const to = headers.get('location'); // Next.js reads absolute ones only, and makes this one relative again
+  if (to) headers.set('location', new URL(to, request.url).href);
+  const empty = request.method === 'HEAD' || [204, 205, 304].includes(answer.statusCode);
   if (empty) answer.resume();
   return new Response(empty ? null : Readable.toWeb(answer), {status: answer.statusCode, headers});
 }

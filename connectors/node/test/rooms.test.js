@@ -4,7 +4,7 @@ import net from 'node:net';
 import {test} from 'node:test';
 
 import {Judge, names, start} from './apps.js';
-import {Headgate, Visitor, get, sleep, until} from './world.js';
+import {CROWDED, Headgate, Visitor, crowd, get, sleep, until} from './world.js';
 
 const SMALL = 'total_active_users: 1, new_users_per_minute: 200, session_duration: 1h, checkout: {pass: true}';
 
@@ -28,30 +28,12 @@ function beside(name, kind, room, body, judge = new Judge(), options = {}) {
 }
 
 for (const kind of names) {
-  beside('a crowd comes in order, and never too many', kind,
-    // However slow the machine is, nobody goes quiet or misses a call.
-    'total_active_users: 20, new_users_per_minute: 200, session_duration: 4s, checkout: {pass: true}, ' +
-      'poll_min: 5m, poll_max: 5m, hold: 1h, call_hold: 1h',
-    async ({port, judge}) => {
-      const visitors = Array.from({length: 60}, (_, i) => new Visitor(port, i + 1));
-      for (const v of visitors) { // one after another
-        const first = await v.ask();
-        // The third answer says that minutes may pass until the next poll.
-        if (first.status !== 200) await v.ask().then(() => v.ask());
-      }
-      assert.ok(judge.order.length >= 20);
-      await Promise.all(visitors.map(async (v) => {
-        await v.settle();
-        for (let i = 0; i < 5; i++) {
-          await sleep(100);
-          const again = await v.ask(`/page/${i}`);
-          if (again.status !== 200) assert.equal(again.status, 503); // it was slower than its session
-        }
-      }));
-      assert.equal(judge.order.length, 60);
-      for (const [i, n] of judge.order.entries()) assert.ok(Math.abs(n - 1 - i) < 20, `${judge.order}`);
-      assert.ok(judge.ends.size >= 60);
-    }, new Judge(20));
+  beside('a crowd comes in order, and never too many', kind, CROWDED, async ({port, judge}) => {
+    await crowd(Array.from({length: 60}, (_, i) => new Visitor(port, i + 1)));
+    assert.equal(judge.order.length, 60);
+    for (const [i, n] of judge.order.entries()) assert.ok(Math.abs(n - 1 - i) < 20, `${judge.order}`);
+    assert.ok(judge.ends.size >= 60);
+  }, new Judge(20));
 
   beside('visitors inside cost no message before their answer', kind, SMALL, async ({hg, app, port, judge}) => {
     const v = new Visitor(port);

@@ -1,5 +1,6 @@
 // A real headgate, a counting relay in front of decide.listen, and visitors. No mocks.
 
+import assert from 'node:assert/strict';
 import {spawn} from 'node:child_process';
 import {once} from 'node:events';
 import {mkdtempSync, rmSync, writeFileSync} from 'node:fs';
@@ -152,10 +153,31 @@ export class Visitor {
   }
 
   /** Gets in, and shows that the cookie comes back. */
-  async settle() {
-    await this.enter();
-    return this.enter();
+  async settle(pause = 200) {
+    await this.enter(pause);
+    return this.enter(pause);
   }
 }
+
+/** Visitors come to a crowded room one after another, get in, and look around. */
+export async function crowd(visitors, pause = 200) {
+  for (const v of visitors) {
+    const first = await v.ask();
+    // The third answer says that minutes may pass until the next poll.
+    if (first.status !== 200) await v.ask().then(() => v.ask());
+  }
+  await Promise.all(visitors.map(async (v) => {
+    await v.settle(pause);
+    for (let i = 0; i < 5; i++) {
+      await sleep(100);
+      const again = await v.ask(`/page/${i}`);
+      if (again.status !== 200) assert.equal(again.status, 503); // it was slower than its session
+    }
+  }));
+}
+
+/** The room for a crowd. However slow the machine is, nobody goes quiet or misses a call. */
+export const CROWDED = 'total_active_users: 20, new_users_per_minute: 200, session_duration: 4s, checkout: {pass: true}, ' +
+  'poll_min: 5m, poll_max: 5m, hold: 1h, call_hold: 1h';
 
 export {sleep};

@@ -10,7 +10,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -121,17 +121,64 @@ def wsgi() -> Any:
     return app
 
 
-def serve_uvicorn(sock: socket.socket) -> None:
+def django() -> None:
+    """Makes the module the settings and the views of a project of Django."""
+    from django.conf import settings
+    from django.core.handlers.asgi import ASGIRequest
+    from django.http import HttpRequest, HttpResponse, JsonResponse
+    from django.urls import re_path
+
+    def visit(request: HttpRequest) -> Any:
+        return request.scope["headgate"] if isinstance(request, ASGIRequest) else request.META["headgate"]
+
+    def buy(request: HttpRequest) -> HttpResponse:
+        log("leave", request.path_info, request.headers.items())
+        ended = visit(request).end()
+        return JsonResponse({"ended": ended.result()} if "wait" in request.GET else {})
+
+    def page(request: HttpRequest) -> HttpResponse:
+        headers = request.headers.items()
+        session = log("page", request.path_info, headers, method=request.method, body=len(request.body))
+        return HttpResponse("the shop\n", headers={**PAGE, "X-Session": session}, content_type="text/plain")
+
+    urls = (re_path("^buy$", buy), re_path("", page))
+    middleware = [f"django.middleware.{name}Middleware" for name in ("security.Security", "common.Common")]
+    settings.configure(ALLOWED_HOSTS=["shop.example"], ROOT_URLCONF=urls, MIDDLEWARE=middleware)
+
+
+def django_asgi() -> Any:
+    from django.core.asgi import get_asgi_application
+
+    django()
+    return headgate.ASGIMiddleware(get_asgi_application(), decide=DECIDE, **OPTIONS)
+
+
+def django_wsgi() -> Any:
+    from django.core.wsgi import get_wsgi_application
+
+    django()
+    return headgate.WSGIMiddleware(get_wsgi_application(), decide=DECIDE, **OPTIONS)
+
+
+def serve_uvicorn(sock: socket.socket, app: Callable[[], Any] = asgi) -> None:
     import uvicorn
 
-    config = uvicorn.Config(asgi(), log_level="warning", proxy_headers=False, timeout_keep_alive=600)
+    config = uvicorn.Config(app(), log_level="warning", proxy_headers=False, timeout_keep_alive=600)
     uvicorn.Server(config).run(sockets=[sock])
 
 
-def serve_waitress(sock: socket.socket) -> None:
+def serve_waitress(sock: socket.socket, app: Callable[[], Any] = wsgi) -> None:
     import waitress
 
-    waitress.serve(wsgi(), sockets=[sock], threads=8, channel_timeout=600)
+    waitress.serve(app(), sockets=[sock], threads=8, channel_timeout=600)
+
+
+def serve_django_uvicorn(sock: socket.socket) -> None:
+    serve_uvicorn(sock, django_asgi)
+
+
+def serve_django_waitress(sock: socket.socket) -> None:
+    serve_waitress(sock, django_wsgi)
 
 
 def serve_gunicorn(sock: socket.socket) -> None:

@@ -19,12 +19,14 @@ from conftest import Open, World
 from world import PATIENCE, Answer, Visitor, wait_for
 
 SERVERS = ("uvicorn", "waitress", "gunicorn")
+DJANGO = ("django_uvicorn", "django_waitress")
 each_server = pytest.mark.parametrize("server", SERVERS)
+each_framework = pytest.mark.parametrize("server", SERVERS + DJANGO)
 one_of_each_kind = pytest.mark.parametrize("server", SERVERS[:2])
 SMALL = "total_active_users: 1, session_duration: 1h"
 
 
-@each_server
+@each_framework
 def test_visitors_inside_cost_no_message(world: Open, server: str) -> None:
     w = world(server, SMALL)
     w.wire.batches_may_pass.clear()
@@ -47,7 +49,7 @@ def test_visitors_inside_cost_no_message(world: Open, server: str) -> None:
     assert w.visitor("b").ask("/").waits
 
 
-@each_server
+@each_framework
 def test_answers_for_waiting_visitors_are_relayed_whole(world: Open, server: str) -> None:
     w = world(server, SMALL)
     assert w.visitor().ask().inside
@@ -82,7 +84,7 @@ def test_streams_of_the_application_stay_streams(world: Open, server: str) -> No
     c.close()
 
 
-@each_server
+@each_framework
 def test_an_end_frees_the_slot(world: Open, server: str) -> None:
     w = world(server, SMALL)
     first, second = w.visitor("a"), w.visitor("b")
@@ -97,7 +99,7 @@ def test_an_end_frees_the_slot(world: Open, server: str) -> None:
     assert served[-3:] == [("page", "a"), ("leave", "a"), ("page", "b")]
 
 
-@one_of_each_kind
+@each_framework
 def test_a_busy_session_is_prolonged_by_batches(world: Open, server: str) -> None:
     w = world(server, "total_active_users: 1, session_duration: 6s")
     visitor = w.visitor()
@@ -202,7 +204,7 @@ def _crowd(w: World, visitors: list[Visitor]) -> None:
         list(threads.map(visit, visitors))
 
 
-@one_of_each_kind
+@each_framework
 def test_a_crowd_is_never_too_many(world: Open, server: str) -> None:
     """The application judges: a visitor is inside from its first page until the application says its end."""
     w = world(server, "total_active_users: 20, session_duration: 1h, poll_min: 1s")

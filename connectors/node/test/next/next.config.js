@@ -1,0 +1,2 @@
+// The packages are links to a folder elsewhere.
+export default {turbopack: {root: '/'}};
