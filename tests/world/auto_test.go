@@ -59,7 +59,7 @@ func TestTheFoundLimitSurvivesItsHost(t *testing.T) {
 		for _, n := range w.Nodes() {
 			n.Ready()
 		}
-		end := autoCrowd(w, 90)
+		end := autoCrowd(w, 90, nil)
 		defer end()
 		host := func() *Node {
 			all := w.Nodes()
@@ -125,14 +125,15 @@ func serveAuto(w *World) (stop func()) {
 	return func() { origin.Close(); <-done }
 }
 
-// autoCrowd lets visitors of many networks come, wait and look at pages, until stop is called.
-func autoCrowd(w *World, visitors int) (stop func()) {
+// autoCrowd lets visitors of many networks come, wait and look at pages, until stop is called. It calls in,
+// if there is one, with the number of a visitor that has got a page.
+func autoCrowd(w *World, visitors int, in func(visitor int)) (stop func()) {
 	over := make(chan struct{})
 	var wg sync.WaitGroup
 	for i := range visitors {
 		wg.Go(func() {
 			for k := i; ; k++ {
-				n := w.Nodes()[k%3]
+				n := w.Nodes()[k%len(w.Nodes())]
 				jar, err := cookiejar.New(nil)
 				if err != nil {
 					w.T.Error(err)
@@ -159,7 +160,9 @@ func autoCrowd(w *World, visitors int) (stop func()) {
 					b, _ := io.ReadAll(resp.Body)
 					resp.Body.Close()
 					if resp.StatusCode == http.StatusOK && strings.HasPrefix(string(b), "page") {
-						pages++
+						if pages++; in != nil {
+							in(k*visitors + i)
+						}
 					}
 				}
 			}
