@@ -31,7 +31,9 @@
 //	host, dispatch             the host's loop and its notes; which job goes when
 //	queue                      the types, and Config
 //	replay, index              what the notes say; jobs in memory
-//	note, chunk, job, headers, capacity  bytes of the two logs; limits
+//	note                       bytes of outcomes
+//	chunk, job, headers        bytes and bounds of a job, such as MaxPriority
+//	capacity                   limits
 //
 // # Limits of the package
 //

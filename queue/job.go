@@ -11,7 +11,7 @@ type Job struct {
 	Queue    string            // set by the queue
 	Key      string            // idempotency key, sent to the target; "" is none
 	Tenant   string            // tenants get fair shares
-	Priority int               // 0 to 9; higher goes first
+	Priority int               // 0 to MaxPriority; higher goes first
 	Cost     int64             // cost in the queue's limits; 0 means 1
 	At       time.Time         // earliest time of delivery; zero means now
 	MaxAge   time.Duration     // the job is dead when older; 0 means the default of the queue

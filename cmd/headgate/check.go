@@ -180,7 +180,7 @@ func printRooms(w io.Writer, file string, cfg *config.Config, secure *tlsSummary
 		if host == "" {
 			host = "any host"
 		}
-		fmt.Fprintf(w, "room %s: %s, path %s -> %s: %s, stay %s%s\n",
+		fmt.Fprintf(w, "room %s: %s, path %s -> %s: %s, session %s%s\n",
 			r.Name, host, r.Path, r.Origin, r.LimitsText(), r.SessionDuration, standing(r))
 	}
 	for _, q := range queuesOf(cfg) {

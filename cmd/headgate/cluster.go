@@ -297,7 +297,7 @@ func moveCommand(ctx context.Context, args []string, stdout io.Writer) error {
 		return err
 	}
 	if words[0] == "datacenter-off" {
-		fmt.Fprintf(stdout, "%s is off: what it holds comes back when its stays have ended\n", words[1])
+		fmt.Fprintf(stdout, "%s is off: what it holds comes back when its sessions have ended\n", words[1])
 	} else {
 		fmt.Fprintf(stdout, "the slots that belong to no data center live at %s\n", got.Home)
 	}

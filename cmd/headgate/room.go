@@ -85,7 +85,7 @@ func roomCommand(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	return nil
 }
 
-// roomChange converts words to the settings to change.
+// roomChange converts words to the settings to change. Package config says which can be changed.
 func roomChange(words []string, said *string) (name string, pairs map[string]string, err error) {
 	verbs := strings.Fields("set queue-all close open message history undo")
 	wrong := func(problem, hint string) (string, map[string]string, error) {

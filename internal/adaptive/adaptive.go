@@ -1,6 +1,7 @@
 package adaptive
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/headgate/headgate/internal/histogram"
@@ -93,6 +94,12 @@ const (
 	SignalPeople  Signal = "people" // requests per person changed
 )
 
+// reasonSlowIdle is the reason why nothing can be found: the target cannot be kept.
+func reasonSlowIdle(took, target time.Duration) Reason {
+	return Reason(fmt.Sprintf("the origin takes %v when almost nobody is inside, more than its target of %v: "+
+		"change the target", took, target))
+}
+
 // A Reason says in plain English why the limit changed, or why it did not.
 type Reason string
 
@@ -114,7 +121,6 @@ const (
 	ReasonLost       Reason = "no signals of the origin: the limit holds still"
 	ReasonContradict Reason = "signals contradict each other: the limit holds still"
 	ReasonFutile     Reason = "fewer visitors did not make the origin faster: the limit holds still"
-	ReasonSlowIdle   Reason = "the origin misses its target when almost nobody is inside: change the target"
 	ReasonMin        Reason = "the limit is at min"
 	ReasonMax        Reason = "the limit is at max"
 	ReasonFrozen     Reason = "frozen by an operator"

@@ -34,11 +34,13 @@ type Controller struct {
 	length   time.Duration // of the sample at hand
 	inside   float64
 	answered float64       // by all routes in it
+	typical  float64       // seconds that a request takes without load
 	changed  time.Duration // time since the last change
 	reached  time.Duration // of it, the time with as many people inside as the limit allows
 	calm     time.Duration // time since the origin was overloaded
 	rate     float64       // requests a second while it was not, over half a minute
 	entered  float64       // people a minute, over some minutes
+	leave    float64       // share of the people inside who leave within a minute, likewise
 	slower   float64       // latency of the last sample, as a multiple of what it is without load
 	noise    float64       // its standard deviation between samples
 	tries    int           // times the limit was lowered in a row
@@ -65,6 +67,7 @@ func (c *Controller) State() State { return c.state }
 
 // Step takes the sample of one interval and returns what is in force from now on.
 func (c *Controller) Step(s Sample) Decision {
+	was := c.inside
 	c.length, c.inside = s.Length, s.Inside
 	c.changed += s.Length
 	c.calm += s.Length
@@ -81,7 +84,7 @@ func (c *Controller) Step(s Sample) Decision {
 		d.Reason, d.Held = ReasonLost, true
 	default:
 		c.note(&s)
-		c.entered += (float64(s.Entered)/s.Length.Minutes() - c.entered) * min(1, s.Length.Minutes()/2)
+		c.flow(&s, was)
 		c.judge(&s, &d)
 	}
 	if s.Frozen { // at what is in force, such as a number from before
@@ -105,16 +108,27 @@ func (c *Controller) Step(s Sample) Decision {
 	return d
 }
 
+// flow follows how many people enter, and which share of them leaves.
+func (c *Controller) flow(s *Sample, was float64) {
+	minutes := s.Length.Minutes()
+	weight := min(1, minutes/2)
+	c.entered += (float64(s.Entered)/minutes - c.entered) * weight
+	if was >= crowd {
+		c.leave += ((float64(s.Entered)-s.Inside+was)/was/minutes - c.leave) * weight
+	}
+}
+
 // perMinute returns how many people may enter in a minute. Those who have just come ask more often, so
 // it is the faster of the two limits: a queue at the origin slows it down before it lowers the other.
 func (c *Controller) perMinute() int64 {
 	r := c.read(fastOver)
-	flow := float64(c.state.active) / 4
+	// As many as leave, and a quarter if that is not known yet: with visits of four minutes it is. Chosen.
+	flow := float64(c.state.active) * max(0.25, c.leave)
 	switch knee := c.state.knee; {
 	case r.seconds == 0 && knee > 0: // no signals: as many as usual
 		flow = max(c.entered, flow/2)
 	case knee == 0:
-		flow = 1.2 * float64(c.state.active) * min(max(1.1-r.pressure, 0.1), 1)
+		flow = max(1.2*float64(c.state.active), 2*flow) * min(max(1.1-r.pressure, 0.1), 1)
 	case r.rate < 0.85*knee:
 		flow *= 2
 	}
@@ -151,22 +165,31 @@ func (c *Controller) judge(s *Sample, d *Decision) {
 		c.lower(&r, d, SignalLatency, ReasonLatency)
 	case s.Load > 0.95:
 		c.byLoad(s, d)
-	case c.slowIdle():
-		d.Signal, d.Reason, d.Held = SignalLatency, ReasonSlowIdle, true
+	case c.slowIdle() > 0:
+		d.Signal, d.Held = SignalLatency, true
+		d.Reason = reasonSlowIdle(c.slowIdle(), c.settings.TargetP95)
 	default:
 		c.steer(s, d, &r)
 	}
 }
 
-// slowIdle reports whether most requests miss the target even when the origin is not loaded.
-func (c *Controller) slowIdle() bool {
-	all, slow := 0.0, 0.0
+// slowIdle returns how long the origin takes without load, by the routes that are slower than the target, if
+// most requests are. It is round: each other one is a new reason.
+func (c *Controller) slowIdle() time.Duration {
+	all, slow, took := 0.0, 0.0, 0.0
 	for _, b := range c.state.routes {
 		if all += b.share; c.settings.TargetP95 > 0 && b.p95 > c.settings.TargetP95 {
 			slow += b.share
+			took += b.share * b.p95.Seconds()
 		}
 	}
-	return slow > all/2
+	if slow <= all/2 {
+		return 0
+	}
+	took /= slow
+	digit := math.Pow(10, math.Floor(math.Log10(took)))
+	round := math.Round(10*took/digit) * digit / 10
+	return time.Duration(round * float64(time.Second)).Round(time.Microsecond)
 }
 
 // byLoad follows a load that others report: 1 is full.

@@ -191,7 +191,9 @@ func TestFrozenHoldsWhatIsInForce(t *testing.T) {
 func TestSlowWhenIdle(t *testing.T) {
 	r := newRoom(State{})
 	r.base = 900 * time.Millisecond
-	if d := r.step(60, nil); d.Reason != ReasonSlowIdle || !d.Held || d.Active != 100 {
+	d := r.step(60, nil)
+	want := "the origin takes 1.4s when almost nobody is inside, more than its target of 400ms: change the target"
+	if string(d.Reason) != want || !d.Held || d.Active != 100 {
 		t.Errorf("%d, held %v: %s", d.Active, d.Held, d.Reason)
 	}
 }
@@ -306,5 +308,29 @@ func TestAnswersOfNoTime(t *testing.T) {
 	}
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// Visitors who stay for half a minute: as many are let in as leave, also
+// when most have left while the limit was lower, and a knee is known.
+func TestShortVisits(t *testing.T) {
+	r := newRoom(State{active: 1000, knee: 100, perPerson: 0.1})
+	r.c.settings.MaxPerMinute = 1 << 20
+	inside := 100.0
+	for range 60 {
+		r.step(1, func(s *Sample) {
+			left := inside / 6 // of half a minute
+			entered := min(float64(r.d.PerMinute)/12, float64(r.d.Active)-inside+left)
+			inside += entered - left
+			s.Inside, s.Entered = inside, int64(entered)
+			for i := range s.Routes {
+				n := int64(s.Routes[i].Latency.Total()) * int64(inside) / r.d.Active
+				s.Routes[i].Answered, s.Routes[i].Latency = uint64(n), [len(s.Routes[i].Latency)]int64{}
+				s.Routes[i].Latency.Add(r.base, n)
+			}
+		})
+	}
+	if inside < 0.95*float64(r.d.Active) {
+		t.Errorf("%.0f of %d are inside, %d enter in a minute: %s", inside, r.d.Active, r.d.PerMinute, r.d.Reason)
 	}
 }

@@ -13,6 +13,7 @@ import (
 // These say how samples are read. Chosen.
 const (
 	natural  = 2.5              // times as long as without load may take what is slow by nature
+	quick    = 0.1              // of the mean of all routes: what is quicker does none of the work
 	clip     = 3                // an answer counts as at most so many times its route's mean
 	enough   = 30               // answers that say what a route takes
 	fewest   = 40               // answers that say something about the origin
@@ -29,7 +30,8 @@ const (
 type interval struct {
 	length, inside           float64
 	counted, failed, refused float64
-	known, ratios, perSecond float64          // answers of known routes, sums of latency/mean and 1/mean
+	known, ratios, perSecond float64          // answers of known routes, sums of latency/mean and 1/mean,
+	quick                    float64          // without those of quick ones
 	ratio                    histogram.Counts // latency as a share of its route's target, in seconds
 	covered                  float64          // share of the usual routes that were asked for
 }
@@ -42,6 +44,7 @@ func (x *interval) merge(o *interval) {
 	x.length += o.length
 	x.counted, x.failed, x.refused = x.counted+o.counted, x.failed+o.failed, x.refused+o.refused
 	x.known, x.ratios, x.perSecond = x.known+o.known, x.ratios+o.ratios, x.perSecond+o.perSecond
+	x.quick += o.quick
 	x.ratio.Merge(&o.ratio)
 	x.covered = max(x.covered, o.covered)
 }
@@ -84,7 +87,7 @@ func (c *Controller) read(d time.Duration) (r reading) {
 	}
 	if sum.known > 0 {
 		// The harmonic mean of what routes take leaves out those that are slow by nature.
-		busy := r.rate * sum.known / sum.perSecond
+		busy := r.rate * sum.known / (sum.known + sum.quick) * sum.known / sum.perSecond
 		r.slower = sum.ratios / sum.known
 		r.steep = busy / goal(busy)
 		r.pressure = (r.slower - 1) * r.steep
@@ -111,6 +114,7 @@ func (c *Controller) note(s *Sample) {
 	for i := range s.Routes {
 		c.answered += float64(s.Routes[i].Latency.Total())
 	}
+	c.typical = c.typicalMean()
 	for i := range s.Routes {
 		r := &s.Routes[i]
 		n := float64(max(uint64(r.Latency.Total()), r.Failed+r.Refused))
@@ -121,7 +125,7 @@ func (c *Controller) note(s *Sample) {
 			slow = c.noteRoute(&x, r, slow)
 		}
 	}
-	x.addAll(slow, s.Excess.Slow)
+	x.addAll(slow, s.Excess.Slow, c.typical)
 	x.counted = max(0, x.counted-float64(s.Excess.Counted))
 	for i := range c.state.routes {
 		shares += c.state.routes[i].share
@@ -159,14 +163,18 @@ type answers struct {
 }
 
 // addAll adds answers without the slowest, of which one network may have made so many.
-func (x *interval) addAll(all []answers, without int64) {
+func (x *interval) addAll(all []answers, without int64, typical float64) {
 	slices.SortFunc(all, func(a, b answers) int { return cmp.Compare(b.toMean, a.toMean) })
 	for _, a := range all {
 		out := min(a.n, without)
 		without -= out
 		n := float64(a.n - out)
-		x.ratios += min(a.toMean, clip) * n
 		x.ratio.Add(time.Duration(a.toTarget*float64(time.Second)), a.n-out)
+		if a.mean < quick*typical {
+			x.quick += n
+			continue
+		}
+		x.ratios += min(a.toMean, clip) * n
 		x.known += n
 		x.perSecond += n / a.mean
 	}
@@ -190,6 +198,19 @@ func (c *Controller) noteRoute(x *interval, r *Route, all []answers) []answers {
 	}
 	c.learn(h, r, b)
 	return all
+}
+
+// typicalMean returns what a request takes without load, in seconds.
+func (c *Controller) typicalMean() float64 {
+	shares, sum := 0.0, 0.0
+	for _, b := range c.state.routes {
+		shares += b.share
+		sum += b.share * b.mean.Seconds()
+	}
+	if shares == 0 {
+		return 0
+	}
+	return sum / shares
 }
 
 // target returns the target of a route.

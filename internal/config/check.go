@@ -168,7 +168,7 @@ func (c *Config) warnRoom(d *decoder, r *Room, k string) {
 	}
 	if r.HardEnd != 0 && !r.SessionRenewal {
 		c.warn(d, wrong("leave hard_end out, or let sessions renew",
-			"has no effect: without session_renewal a stay ends after session_duration"), k+"hard_end")
+			"has no effect: without session_renewal a session ends after session_duration"), k+"hard_end")
 	}
 	if r.HardEnd == r.SessionDuration && r.SessionRenewal {
 		c.warn(d, wrong("write session_renewal: false, or raise hard_end",

@@ -30,7 +30,7 @@
 // From the top down; a file uses only those below it.
 //
 //	load, amend, limitjson    entry: a file, flags, a change of one room, one limit as JSON
-//	check                     values against each other, after all are read
+//	check                     values against each other, after all are read; warnings
 //	fields                    every key and its reader
 //	clusterkeys, engine, ...  sections: how a group of keys is read and checked
 //	decode                    the walk of the nodes; it collects the mistakes

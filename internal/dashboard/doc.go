@@ -16,6 +16,13 @@
 // room, and stores ten minutes by the second and an hour by ten seconds: 50 KB a room. An open page
 // costs one stream. The numbers of streams, sessions and simulations are limited.
 //
+// # The files
+//
+//	dashboard, session, signin   routes; who is signed in
+//	live, glance, ring, whatif   the numbers of the charts; a simulation
+//	files, static                the page: room.js and parts.js choose what a chart shows and its unit,
+//	                             charts.js draws it, dom.js formats numbers
+//
 // # What it does not do
 //
 // The live charts show this process only, from memory since its start. It has no encryption of its

@@ -1,5 +1,5 @@
-// Package deliver sends the jobs of a queue to a target over HTTP, and slows down when the target
-// reports that it is overloaded.
+// Package deliver sends the jobs of a queue, and the messages of webhooks, to a target over HTTP. It
+// signs them (Standard Webhooks), and slows down when the target reports that it is overloaded.
 //
 // # Guarantees
 //

@@ -15,6 +15,13 @@
 // checks a few keys for removal, so that no pause grows with the number of keys. Memory is limited
 // by a number of keys; keys beyond it share the amount of one key. A key is identified by its hash.
 //
+// # The files
+//
+//	table, committed      decisions on all limits of a call; the most that can be in use
+//	lend, waiters, hold   loans to other processes; who waits for one; slots that are held
+//	algorithm, window     the algorithms: buckets, fixed windows, concurrency; sliding windows and logs
+//	snapshot, keys        a table in bytes; its keys
+//
 // # Limits of the package
 //
 // It knows no names, machines or requests.

@@ -24,7 +24,7 @@
 //	short, warning                   pages of a place that moves; the warning before an end
 //	custom, mustache, values         a room's own page and its variables
 //	policy, preview, assets          what a room's own page may do
-//	words, locale                    texts, numbers and dates of a language
+//	words, locale                    texts, numbers and dates of a language (languages/TAG.json)
 //	template, packed, append         render: fixed parts and values; as gzip; escape
 //
 // The package does not know visitors: the room is responsible for status, cookies and caching

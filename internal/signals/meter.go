@@ -123,6 +123,11 @@ func (f *Flight) note(r *http.Request, o Outcome, took time.Duration) {
 	}
 }
 
+// Note counts a request of a log: its end has been some time ago.
+func (m *Meter) Note(method, path string, network uint64, o Outcome, took time.Duration) {
+	m.class(method, path, network).note(o, took, m.networks.take(network))
+}
+
 // leftLate is after how long a client that does not wait any more says something about the origin.
 // Chosen: nobody leaves a page earlier because it is slow.
 const leftLate = time.Second

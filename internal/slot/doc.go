@@ -36,7 +36,8 @@
 //	line_call, line_kept        who is called next, by order or at random; slots kept for silent places
 //	line_record                 what a record keeps of a line
 //	line_provisional, line      tickets whose cookie has not come back; places, polls, positions
-//	draw, message, ends, limit, line_chunk, clock  types that all use
+//	message, limit              Sync and Answer; Limit, and Params: T and other defaults of the protocol
+//	draw, ends, line_chunk, clock  types that all use
 //
 // # Limits of the package
 //

@@ -18,7 +18,8 @@
 //
 // # Limits of the package
 //
-// It does not store or rotate keys, and it does not check the time.
+// It does not store keys (package datadir does) or rotate them (package node does), and it does not
+// check the time.
 package ticket
 
 import (

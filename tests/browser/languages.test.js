@@ -4,6 +4,7 @@ import {mkdtempSync, rmSync, writeFileSync} from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import {after, before, test} from 'node:test';
+import {isDeepStrictEqual} from 'node:util';
 import AxeBuilder from '@axe-core/playwright';
 import {arrive, fill, heading, isInside, openBrowser, startRoom, until} from './room.js';
 
@@ -78,11 +79,12 @@ test('a page of the room\'s own reloads by itself, and lets its visitor in', asy
   const room = await startRoom(t, {page: {html_file, assets}});
   const inside = await fill(t, browser, room);
   const {page, answer, faults} = await arrive(t, browser, room.url);
-  assert.equal(await heading(page), 'Own page');
-  assert.equal(await page.title(), 'waits true');
-  assert.equal(await page.locator('img').evaluate((e) => e.naturalWidth), 9);
-  const color = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
-  assert.equal(color, 'rgb(1, 2, 3)');
+  let shown; // in one step, and more than once: the page reloads meanwhile
+  await until('the page is whole', async () => {
+    shown = await page.evaluate(() => [document.title, document.querySelector('h1').textContent,
+      document.querySelector('img').naturalWidth, getComputedStyle(document.body).backgroundColor]).catch(String);
+    return isDeepStrictEqual(shown, ['waits true', 'Own page', 9, 'rgb(1, 2, 3)']);
+  }).catch((error) => assert.fail(`${error.message}: ${shown}`));
   assert.ok(Number(answer.headers().refresh) > 0);
   assert.deepEqual(faults, []);
   await inside[0].leave();

@@ -190,7 +190,8 @@ test('a turn that comes to nothing is no loop', async (t) => {
   await until('it tried to go in', () => loads >= 1);
   await page.waitForTimeout(12_000);
   assert.ok(loads <= 5, `${loads} loads in 12 s`);
-  assert.match(await page.title(), /It is your turn|You are next/);
+  await until('it shows the page', async () => // also while it loads again
+    /It is your turn|You are next/.test(await page.title().catch(() => '')));
 });
 
 test('an origin that stops answering shows the error page, which asks again', async (t) => {

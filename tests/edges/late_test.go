@@ -47,8 +47,10 @@ func TestHalfLoad(t *testing.T) {
 	}
 }
 
-// clients is how many connections h2load asks over: on HTTP/1.1 each has one question at a time.
-const clients = 64
+// clients is how many connections h2load asks over: on HTTP/1.1 each has one question at a time. It
+// asks over all of them at the same instant, and the last of a burst waits for all others: with 64, 99 %
+// of the answers of either server took 3 to 6 ms, at the same rate.
+const clients = 8
 
 // late asks at a rate, for two seconds, and returns the time within which 99 % are answered, in milliseconds.
 func late(t *testing.T, x *comparison, at string, rate float64) float64 {

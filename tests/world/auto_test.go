@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,6 +31,9 @@ type autoRoom struct {
 	Auto *struct {
 		Active  int64   `json:"total_active_users"`
 		Senders int     `json:"senders"`
+		Held    bool    `json:"held"`
+		Trouble string  `json:"trouble"`
+		Load    float64 `json:"load"`
 		Reason  string  `json:"reason"`
 		Knee    float64 `json:"knee_requests_per_second"`
 	} `json:"auto"`
@@ -110,19 +114,66 @@ func TestTheFoundLimitSurvivesItsHost(t *testing.T) {
 	})
 }
 
-// serveAuto serves an origin that takes 50 ms for each request.
-func serveAuto(w *World) (stop func()) {
-	l, err := w.Net.Listen(Outside, "127.0.0.1:9000")
+// A target that the origin misses when almost nobody is inside is named, with what the origin takes. A
+// query of Prometheus with an empty result is no signal: that is said, and the origin's answers count alone.
+func TestWhatCannotBeFoundIsSaid(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		w := New(t, Config{Seed: 24, Servers: []string{"n1"}, Alone: true})
+		n := w.Add("n1", fmt.Sprintf("trusted_proxies: [127.0.0.0/8]\nrooms:\n  - {name: shop, origin: "+
+			"\"http://127.0.0.1:9000\", total_active_users: {auto: true, min: %d, max: 60}, "+
+			"new_users_per_minute: 600, session_duration: 20s, origin_target: {p95: 20ms}, "+
+			"origin_signal: {prometheus: \"http://127.0.0.1:9090\", query: max(load)}}\n", autoMin))
+		defer w.Close()
+		defer serveAuto(w)()
+		var result atomic.Value
+		result.Store("")
+		defer serve(w, "127.0.0.1:9090", func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprintf(w, `{"status":"success","data":{"resultType":"vector","result":[%s]}}`, result.Load())
+		})()
+		n.Start()
+		n.Ready()
+		defer autoCrowd(w, 30)()
+		w.Rest(3 * time.Minute)
+		x, ok := autoOf(w, n)
+		if !ok || x.Auto == nil {
+			t.Fatalf("%v, %+v", ok, x)
+		}
+		if a := x.Auto; !strings.Contains(a.Reason, "more than its target of 20ms: change the target") ||
+			!strings.HasPrefix(a.Reason, "the origin takes 5") || !a.Held || a.Active != autoMin {
+			t.Errorf("a target that is missed always: %+v", a)
+		}
+		if a := x.Auto; !strings.Contains(a.Trouble, "is empty") || a.Load != -1 {
+			t.Errorf("a query with an empty result: %+v", a)
+		}
+		if n := strings.Count(n.Log(), "origin_signal gives no signal"); n != 1 {
+			t.Errorf("%d lines of the log say that the query has an empty result", n)
+		}
+		result.Store(`{"metric":{},"value":[1,"0.25"]}`)
+		w.Rest(15 * time.Second)
+		if x, ok = autoOf(w, n); !ok || x.Auto.Trouble != "" || x.Auto.Load != 0.25 {
+			t.Errorf("a query with a result again: %+v", x.Auto)
+		}
+	})
+}
+
+// serve serves a handler at an address outside.
+func serve(w *World, addr string, h http.HandlerFunc) (stop func()) {
+	l, err := w.Net.Listen(Outside, addr)
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	origin := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	s := &http.Server{Handler: h}
+	done := make(chan struct{})
+	go func() { defer close(done); s.Serve(l) }()
+	return func() { s.Close(); <-done }
+}
+
+// serveAuto serves an origin that takes 50 ms for each request.
+func serveAuto(w *World) (stop func()) {
+	return serve(w, "127.0.0.1:9000", func(w http.ResponseWriter, _ *http.Request) {
 		time.Sleep(50 * time.Millisecond)
 		io.WriteString(w, "page")
-	})}
-	done := make(chan struct{})
-	go func() { defer close(done); origin.Serve(l) }()
-	return func() { origin.Close(); <-done }
+	})
 }
 
 // autoCrowd lets visitors of many networks come, wait and look at pages, until stop is called. It calls in,

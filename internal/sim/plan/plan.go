@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/sim"
+	"github.com/headgate/headgate/internal/sim/traffic"
 )
 
 // A Goal holds the smallest limits at which nobody waits longer than a given time.
@@ -39,6 +40,8 @@ type Plan struct {
 	OnlyNew    Outcome `json:"only_new"`    // without the limit of active users
 	More       Outcome `json:"ten_percent_more"`
 	Goals      []Goal  `json:"goals"`
+	// Found is nil if the traffic is not from an access log.
+	Found *traffic.Found `json:"found,omitempty"`
 }
 
 // waits returns the goals: nobody waits; and acceptable waits, chosen.

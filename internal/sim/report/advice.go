@@ -7,10 +7,35 @@ import (
 	"unicode/utf8"
 
 	"github.com/headgate/headgate/internal/sim/plan"
+	"github.com/headgate/headgate/internal/sim/traffic"
 )
 
 // advice returns the plan as sentences.
 func (r *Report) advice() []string {
+	all := r.limitsAdvice()
+	if r.Plan.Found != nil {
+		all = append(all, found(r.Plan.Found))
+	}
+	return all
+}
+
+// found returns what the limit that finds itself would have found.
+func found(f *traffic.Found) string {
+	switch {
+	case f.Timed == 0:
+		return "The lines do not say how long the answers took. So nobody knows which number auto would have " +
+			"found: let the server write it at the end of each line ($request_time of nginx)."
+	case f.Knee == 0:
+		return fmt.Sprintf("With auto: true, total_active_users would have been %s in the end: the origin was "+
+			"never full with at most %s visitors inside, so it may take more (%s).", whole(f.Active),
+			whole(f.Most), f.Reason)
+	}
+	return fmt.Sprintf("With auto: true, total_active_users would have been %s in the end: the origin answers "+
+		"%s requests a second within its target (%s).", whole(f.Active), whole(int64(f.Knee+0.5)), f.Reason)
+}
+
+// limitsAdvice returns what limits do to the traffic.
+func (r *Report) limitsAdvice() []string {
 	p := r.Plan
 	g := &p.Given
 	at := fmt.Sprintf("At %s at once and %s new a minute", whole(g.Active), whole(g.New))

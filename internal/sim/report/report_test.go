@@ -22,6 +22,7 @@ import (
 	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/sim"
 	"github.com/headgate/headgate/internal/sim/plan"
+	"github.com/headgate/headgate/internal/sim/traffic"
 )
 
 // played is a report of a short scenario, with everything in it.
@@ -494,6 +495,10 @@ func TestAdvice(t *testing.T) {
 		{give(long, long, short), "nobody longer than 5 min at 1,200 at once"},
 		{give(long, long, short), "cut the longest wait to 1 min"},
 		{give(plan.Outcome{Active: 200, New: 100, Visitors: 1}, short, short), "nobody of 1 visitor waits"},
+		{found(&traffic.Found{Timed: 9, Active: 1215, Knee: 80.4, Reason: "settled"}),
+			"total_active_users would have been 1,215 in the end: the origin answers 80 requests a second"},
+		{found(&traffic.Found{Timed: 9, Active: 120, Most: 100}), "never full with at most 100 visitors"},
+		{found(&traffic.Found{}), "nobody knows which number auto would have found"},
 	} {
 		if !strings.Contains(test.got, test.want) {
 			t.Errorf("no %q in\n%s", test.want, test.got)

@@ -31,7 +31,9 @@ counter for comparison. It sends nothing.
   --seed N           the same seed gives the same visitors; default 1
   --json             for scripts
   --html FILE        write a page with plots
-  --plan             recommend limits for this traffic instead
+  --plan             recommend limits for this traffic instead; with an access
+                     log that has response times, also the number that auto
+                     would have found
 
 The limits are those of the scenario, unless you set them:
 
@@ -80,6 +82,7 @@ type simLimits struct {
 	config, room  string
 	active, fresh int64
 	session       time.Duration
+	auto          config.Auto // of the room; zero: none
 	// which part of a visit renews the session; nil: all
 	renewed func(dwell time.Duration) time.Duration
 }

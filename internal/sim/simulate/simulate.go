@@ -154,6 +154,9 @@ func (s *simulation) run(ctx context.Context, tell *teller) error {
 	r.Scenario = *scenario
 	if s.plan {
 		r.Plan, err = plan.Make(ctx, scenario, s.seed, tell.of("the smallest limits"))
+		if err == nil && file != nil {
+			r.Plan.Found = file.Found
+		}
 	}
 	if err == nil && len(strategies) > 0 {
 		r.Rows, err = s.play(ctx, scenario, strategies, tell)

@@ -1,12 +1,15 @@
 package simulate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
+	"math"
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/adaptive"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/sim"
 	"github.com/headgate/headgate/internal/sim/plan"
@@ -40,7 +43,7 @@ func (s *simFlags) room() error {
 			Hint: known}
 	}
 	l.active, l.fresh = room.TotalActiveUsers, room.NewUsersPerMinute
-	l.session = room.SessionDuration
+	l.session, l.auto = room.SessionDuration, room.Auto
 	switch {
 	case !room.SessionRenewal:
 		l.renewed = func(time.Duration) time.Duration { return 0 }
@@ -69,6 +72,9 @@ func (s *simFlags) world(
 		l.session = sessionDefault
 	}
 	s.read.Session, s.read.Progress = l.session, tell.of("reading "+s.arrivals)
+	if s.plan {
+		s.read.Auto = l.sought()
+	}
 	file, err := traffic.Open(ctx, s.arrivals, s.read)
 	if err != nil {
 		return nil, nil, err
@@ -89,6 +95,14 @@ func (s *simFlags) world(
 	drained := max(scenario.Length, o.Last+scenario.Limits.Window)
 	scenario.Length = min(drained, 2*scenario.Length+time.Hour)
 	return &scenario, file, nil
+}
+
+// sought returns how the room would find its limit. Without a configuration everything is learned.
+func (l *simLimits) sought() *adaptive.Settings {
+	a := &l.auto
+	return &adaptive.Settings{Min: max(a.Min, 1), Max: cmp.Or(a.Max, math.MaxInt32),
+		MaxPerMinute: math.MaxInt32, TargetP95: a.TargetP95, TargetErrors: a.TargetErrors,
+		SessionLength: l.session}
 }
 
 // apply sets the limits of the flags in a scenario.

@@ -40,6 +40,9 @@ func (r *reader) readLog(ctx context.Context, line []byte) error {
 	const few = 1 << 16 // chosen: below this, cleaning up is not worthwhile
 	l := &accessLog{open: map[uint64]session{}, sweep: few}
 	r.t.Dwells = true
+	if r.o.Auto != nil {
+		r.find = newFinder(r.o.Auto)
+	}
 	for ok := true; ok; line, ok = r.in.next() {
 		if err := r.request(l, line); err != nil {
 			return err
@@ -49,6 +52,9 @@ func (r *reader) readLog(ctx context.Context, line []byte) error {
 		}
 	}
 	r.t.oneAddress = !l.many
+	if r.find != nil {
+		r.t.Found = r.find.result()
+	}
 	return r.ended(l, math.MaxInt64)
 }
 
@@ -81,11 +87,16 @@ func (r *reader) request(l *accessLog, line []byte) error {
 		return err
 	}
 	key, now := hash(client), at.Sub(r.t.First)
-	if s, ok := l.open[key]; ok && now-s.last <= r.o.Session {
+	s, known := l.open[key]
+	again := known && now-s.last <= r.o.Session
+	if r.find != nil {
+		r.find.see(line, client, now, s.last, !again)
+	}
+	if again {
 		s.last = now
 		l.open[key] = s
 		return nil
-	} else if ok {
+	} else if known {
 		if err := r.stayed(s); err != nil {
 			return err
 		}

@@ -22,6 +22,7 @@ type reader struct {
 	o  Options
 	t  *Traffic
 
+	find  *finder   // nil: nothing is sought
 	last  time.Time // time of the line before
 	group int64     // the first visit of that second
 	whole bool      // its time has no fraction

@@ -21,6 +21,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/headgate/headgate/internal/adaptive"
 	"github.com/headgate/headgate/internal/sim"
 )
 
@@ -40,6 +41,7 @@ type Options struct {
 	TimeColumn       string                // of CSV; "": the first of time, timestamp, ts, date, at
 	DatacenterColumn string                // of CSV; "": the first of site, colo, datacenter, if any
 	Session          time.Duration         // a longer gap between lines starts a new visit
+	Auto             *adaptive.Settings    // of the limit that a log would have shown; nil: none
 	Progress         func(done float64)    // called at intervals, may be nil
 	Space            func() (space, error) // for tests; nil: a temporary file
 }
@@ -54,6 +56,7 @@ type Traffic struct {
 	Last        time.Duration // the last arrival, relative to the first
 	Datacenters []string      // empty: not in the file
 	Dwells      bool          // the file contains the length of visits
+	Found       *Found        // of a log, if it was asked for
 
 	spool      *spool
 	err        error
