@@ -132,14 +132,15 @@ func TestWhatCannotBeFoundIsSaid(t *testing.T) {
 		})()
 		n.Start()
 		n.Ready()
-		defer autoCrowd(w, 30)()
+		defer autoCrowd(w, 30, nil)()
 		w.Rest(3 * time.Minute)
 		x, ok := autoOf(w, n)
 		if !ok || x.Auto == nil {
 			t.Fatalf("%v, %+v", ok, x)
 		}
 		if a := x.Auto; !strings.Contains(a.Reason, "more than its target of 20ms: change the target") ||
-			!strings.HasPrefix(a.Reason, "the origin takes 5") || !a.Held || a.Active != autoMin {
+			!strings.HasPrefix(a.Reason, "the origin takes 5") && // 50 ms, in steps of a histogram
+				!strings.HasPrefix(a.Reason, "the origin takes 60ms") || !a.Held || a.Active != autoMin {
 			t.Errorf("a target that is missed always: %+v", a)
 		}
 		if a := x.Auto; !strings.Contains(a.Trouble, "is empty") || a.Load != -1 {

@@ -32,20 +32,13 @@ func (f *far) set(h http.HandlerFunc) {
 
 // serveFar serves HTTP at an address outside, until stop is called.
 func serveFar(w *World, addr string) (f *far, stop func()) {
-	l, err := w.Net.Listen(Outside, addr)
-	if err != nil {
-		w.T.Fatal(err)
-	}
 	f = &far{}
-	s := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	return f, serve(w, addr, func(rw http.ResponseWriter, r *http.Request) {
 		f.mu.Lock()
 		answer := f.answer
 		f.mu.Unlock()
 		answer(rw, r)
-	})}
-	done := make(chan struct{})
-	go func() { defer close(done); s.Serve(l) }()
-	return f, func() { s.Close(); <-done }
+	})
 }
 
 // vector returns the answer of Prometheus with these values.
@@ -63,10 +56,60 @@ func vector(values ...string) http.HandlerFunc {
 	}
 }
 
+// A noLoad is what a server may answer in place of a load, and what status says then. A server without an
+// answer is down.
+type noLoad struct {
+	answer  http.HandlerFunc
+	trouble string
+}
+
+func noLoads() []noLoad {
+	return []noLoad{
+		{vector(), "the result is empty"}, // also what is older than five minutes
+		{vector("NaN"), "the result is NaN"},
+		{vector("-1"), "not a number from 0 on"},
+		{vector("0.9", "0.9"), "the result has 2 series"},
+		{func(http.ResponseWriter, *http.Request) { time.Sleep(4 * time.Second) },
+			"the server does not answer"},
+		{http.NotFound, "of status 404"},
+		{func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusBadRequest)
+			io.WriteString(w, `{"status":"error","errorType":"bad_data","error":"secret"}`)
+		}, "the server cannot read the query"},
+		{nil, "the server does not answer"}, // it is down
+	}
+}
+
 // A change is one message about limits.
 type change struct {
 	By      string
 	Changes []webhook.Change
+}
+
+// serveChanges serves a webhook outside, and returns what says which changes of limits it has got.
+func serveChanges(w *World, addr string) (got func() []change, stop func()) {
+	var mu sync.Mutex
+	var changes []change
+	stop = serve(w, addr, func(_ http.ResponseWriter, r *http.Request) {
+		var x struct {
+			Type string
+			Data change
+		}
+		b, _ := io.ReadAll(r.Body)
+		if err := json.Unmarshal(b, &x); err != nil {
+			w.T.Error(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if x.Type == webhook.LimitChanged {
+			changes = append(changes, x.Data)
+		}
+	})
+	return func() []change {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(changes)
+	}, stop
 }
 
 // The load that Prometheus knows lowers the limit, and the webhook says why. What is no load is no signal:
@@ -86,25 +129,8 @@ func testPrometheus(t *testing.T) {
 		"webhooks:\n  - {name: ops, url: \"http://127.0.0.1:9100/in\", secret_files: ["+secret+"]}\n")
 	defer w.Close()
 	defer serveAuto(w)()
-	var mu sync.Mutex
-	var changes []change
-	hook, stop := serveFar(w, "127.0.0.1:9100")
+	changed, stop := serveChanges(w, "127.0.0.1:9100")
 	defer stop()
-	hook.set(func(_ http.ResponseWriter, r *http.Request) {
-		var x struct {
-			Type string
-			Data change
-		}
-		b, _ := io.ReadAll(r.Body)
-		if err := json.Unmarshal(b, &x); err != nil {
-			t.Error(err)
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		if x.Type == webhook.LimitChanged {
-			changes = append(changes, x.Data)
-		}
-	})
 	server, down := serveFar(w, "127.0.0.1:9090")
 	defer func() { down() }()
 	server.set(vector("0.5"))
@@ -134,33 +160,18 @@ func testPrometheus(t *testing.T) {
 		return func(x *room) bool { return x.Auto.Load == v && x.Auto.Trouble == "" }
 	}
 	is("a load", load(0.5))
-	for _, x := range []struct {
-		answer  http.HandlerFunc
-		trouble string
-	}{
-		{vector(), "the result is empty"}, // also what is older than five minutes
-		{vector("NaN"), "the result is NaN"},
-		{vector("-1"), "not a number from 0 on"},
-		{vector("0.9", "0.9"), "the result has 2 series"},
-		{func(http.ResponseWriter, *http.Request) { time.Sleep(4 * time.Second) }, "the server does not answer"},
-		{http.NotFound, "of status 404"},
-		{func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(http.StatusBadRequest)
-			io.WriteString(w, `{"status":"error","errorType":"bad_data","error":"secret"}`)
-		}, "the server cannot read the query"},
-		{nil, "the server does not answer"}, // it is down
-	} {
+	for _, x := range noLoads() {
 		if x.answer == nil {
 			down()
 		} else {
 			server.set(x.answer)
 		}
-		got := is(x.trouble, func(y *room) bool {
+		is(x.trouble, func(y *room) bool {
 			return strings.Contains(y.Auto.Trouble, "origin_signal gives no signal: ") &&
 				strings.Contains(y.Auto.Trouble, x.trouble) && y.Auto.Load == -1
 		})
 		w.Rest(15 * time.Second)
-		if got = is(x.trouble, func(*room) bool { return true }); got.Limit != 40 || got.Auto.Load != -1 ||
+		if got := is(x.trouble, func(*room) bool { return true }); got.Limit != 40 || got.Auto.Load != -1 ||
 			got.Auto.Reason != "no signals of the origin: the limit holds still" {
 			t.Errorf("%s: %+v", x.trouble, got)
 		}
@@ -186,8 +197,7 @@ func testPrometheus(t *testing.T) {
 	}
 	is("a number", func(x *room) bool { return x.Limit == 25 })
 	w.Rest(15 * time.Second)
-	mu.Lock()
-	defer mu.Unlock()
+	changes := changed()
 	at := func(from, to, by string) bool {
 		return slices.ContainsFunc(changes, func(c change) bool {
 			return strings.Contains(c.By, by) && slices.Contains(c.Changes,
