@@ -29,6 +29,8 @@ const (
 type Limit struct {
 	Name string // 1 to 64 of A-Z a-z 0-9 _ - and /; unique
 	limit.Rule
+	// Auto says that something outside this package finds Amount, and calls SetLimit or Update with it.
+	Auto      limit.Auto
 	Unit      Unit             // default Requests
 	Overrides map[string]int64 // other amounts for some keys
 	Shadow    bool             // counts but rejects nothing; what it would have rejected is no debt

@@ -126,6 +126,20 @@ type Bound struct {
 	New    int64 `json:"new_users_per_minute"`
 }
 
+// An AutoAmount is what headgate has found about the amount of a limit, or the rate of a queue, with `auto`.
+// The process that finds it knows it as of now, others as of when it was written last.
+type AutoAmount struct {
+	Amount int64 `json:"amount"` // in force in the mode on
+	// Knee is how many calls a second the origin answers within its target; 0: not known yet.
+	Knee    float64 `json:"knee_requests_per_second"`
+	P95     float64 `json:"p95_of_target"` // latency as a share of its target; -1: no signal
+	InUse   float64 `json:"in_use"`        // mean, over the last seconds
+	Signal  string  `json:"signal"`        // what decided
+	Reason  string  `json:"reason"`
+	Held    bool    `json:"held"`    // the amount does not follow the signals, for that reason
+	Senders int     `json:"senders"` // processes whose signals arrive
+}
+
 // An AutoLimit finds the limits of a room by what its origin answers. The zero AutoLimit does not, and
 // forgets what was learned. While an operator has set a number (mode number), or an event has numbers of
 // its own (mode event), what was learned is kept: after an event, the limits are those from before.

@@ -235,10 +235,14 @@ type webhookSummary struct {
 func limitsOf(cfg *config.Config) (all []shownLimit) {
 	for i := range cfg.Limits {
 		l := &cfg.Limits[i]
+		var auto *shownAuto
+		if a := &l.Auto; a.Mode != "" {
+			auto = &shownAuto{Mode: a.Mode, Min: a.Min, Max: a.Max}
+		}
 		all = append(all, shownLimit{
 			Name: l.Name, Algorithm: l.Algorithm.String(), Amount: l.Amount, Unit: l.Unit,
 			Window: windowOf(&l.Rule), Align: l.Align.String(), Burst: l.Burst, Shadow: l.Shadow,
-			Source: "file",
+			Source: "file", Auto: auto,
 		})
 	}
 	return all

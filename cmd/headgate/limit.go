@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/limit"
+	"github.com/headgate/headgate/status"
 )
 
 const limitHelp = `usage: headgate limit list
@@ -35,7 +36,8 @@ reset deletes what a key has used.
 
 set changes amount, burst, window, lease, shadow, or the amount of one key, at
 all nodes of the data center, until the limit is changed in the file. The usage
-so far stays.
+so far stays. An amount that is found in the file takes auto, shadow and frozen
+too.
 
 create makes a limit for clients of the API, or replaces one that create made.
 It takes the keys that a limit has in the file. The limit is stored, and is
@@ -63,6 +65,28 @@ type shownLimit struct {
 	Burst     int64  `json:"burst"`
 	Shadow    bool   `json:"shadow"`
 	Source    string `json:"source"`
+
+	Auto *shownAuto `json:"auto,omitempty"`
+}
+
+// A shownAuto is how the amount of a limit is found.
+type shownAuto struct {
+	Mode  string             `json:"mode"`
+	Min   int64              `json:"min"`
+	Max   int64              `json:"max"`
+	Found *status.AutoAmount `json:"found,omitempty"`
+}
+
+// String returns it as a part of a line.
+func (a *shownAuto) String() string {
+	s := fmt.Sprintf(", found from %d to %d", a.Min, a.Max)
+	if a.Mode != limit.AutoOn {
+		s += ", " + a.Mode
+	}
+	if f := a.Found; f != nil && a.Mode == limit.AutoShadow {
+		s += fmt.Sprintf(", it would be %d", f.Amount)
+	}
+	return s
 }
 
 // String returns the limit as one line.
@@ -75,6 +99,9 @@ func (l *shownLimit) String() string {
 		s += " in a calendar " + l.Align
 	default:
 		s += " at once"
+	}
+	if l.Auto != nil {
+		s += l.Auto.String()
 	}
 	if l.Burst > 0 {
 		s += fmt.Sprintf(", bursts of %d", l.Burst)
@@ -171,7 +198,11 @@ func (o *operator) listLimits(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	for i := range got.Limits {
-		fmt.Fprintf(w, "%-16s  %-5s  %v\n", got.Limits[i].Name, got.Limits[i].Source, &got.Limits[i])
+		l := &got.Limits[i]
+		fmt.Fprintf(w, "%-16s  %-5s  %v\n", l.Name, l.Source, l)
+		if l.Auto != nil && l.Auto.Found != nil {
+			fmt.Fprintf(w, "%-16s  %-5s  %s\n", "", "", l.Auto.Found.Reason)
+		}
 	}
 	if len(got.Limits) == 0 {
 		fmt.Fprintln(w, "no limits: see Limits in docs/operations.md")

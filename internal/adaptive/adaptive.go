@@ -68,6 +68,10 @@ type Settings struct {
 	TargetP95     time.Duration // 0: learned from the origin when it is not loaded
 	TargetErrors  float64       // share of failed requests; 0: 1 %
 	SessionLength time.Duration // session_duration: how long a visitor without requests stays inside
+
+	// Calls says that the limit is one of calls under way: each takes a slot until it is answered, and
+	// those that find none are refused. Inside is then the slots in use, and Waiting the refused calls.
+	Calls bool
 }
 
 // A Decision is what is in force until the next one.
@@ -125,3 +129,18 @@ const (
 	ReasonMax        Reason = "the limit is at max"
 	ReasonFrozen     Reason = "frozen by an operator"
 )
+
+// ofCalls returns the reason in the words of a limit of calls.
+func (r Reason) ofCalls() Reason {
+	switch r {
+	case ReasonPeople:
+		return "calls take more or less time than before: adjusted"
+	case ReasonDraining:
+		return "above the limit: waiting for calls to end"
+	case ReasonNotFull:
+		return "fewer calls under way than the limit: nothing to learn about a higher one"
+	case ReasonFutile:
+		return "fewer calls did not make the origin faster: the limit holds still"
+	}
+	return r
+}

@@ -14,6 +14,8 @@ const (
 	gain    = 0.12 // how much of the knee a queue says
 	noisy   = 0.08 // of mean latency between samples, until it is known
 	settled = 0.01 // smaller steps are not worth one
+
+	turnedAway = 0.05 // share of the calls that found no slot, from which on a limit of calls is full
 )
 
 // These are how long the controller looks back. The queue of an origin follows people within seconds; a
@@ -22,6 +24,8 @@ const (
 	fastOver = 10 * time.Second // to lower, and to raise while the knee is not known
 	slowOver = 30 * time.Second
 	longOver = time.Minute
+
+	callsOver = 20 * time.Second // what is known of calls follows within it
 )
 
 // A Controller finds the limit of one room.
@@ -71,7 +75,7 @@ func (c *Controller) Step(s Sample) Decision {
 	c.length, c.inside = s.Length, s.Inside
 	c.changed += s.Length
 	c.calm += s.Length
-	if active := float64(c.state.active); s.Inside >= full*active && s.Inside <= 1.03*active+1 {
+	if active := float64(c.state.active); c.isFull(&s) && s.Inside <= 1.03*active+1 {
 		c.reached += s.Length
 	}
 	d := Decision{Signal: SignalNone, P95: math.NaN()}
@@ -105,6 +109,9 @@ func (c *Controller) Step(s Sample) Decision {
 		d.PerMinute = min(s.New, c.settings.MaxPerMinute)
 	}
 	c.state.perMinute = d.PerMinute
+	if c.settings.Calls {
+		d.Reason = d.Reason.ofCalls()
+	}
 	return d
 }
 
@@ -257,14 +264,35 @@ func (c *Controller) isFutile(r *reading) bool {
 // know sets the knee.
 func (c *Controller) know(rate float64) { c.state.knee = max(0, rate) }
 
+// isFull reports whether a sample says something about a higher limit. Calls that find no slot are
+// refused and gone, so as many as the limit allows are rarely under way on average.
+func (c *Controller) isFull(s *Sample) bool {
+	if c.settings.Calls && float64(s.Waiting) > turnedAway*float64(uint64(s.Waiting)+answeredIn(s)) {
+		return true
+	}
+	return s.Inside >= full*float64(c.state.active)
+}
+
+func answeredIn(s *Sample) (n uint64) {
+	for i := range s.Routes {
+		n += s.Routes[i].Answered
+	}
+	return n
+}
+
+// memoryOf returns how long the controller looks back while it steers. People stay for minutes, and ask
+// more often in the beginning; calls are over within a second.
+func (c *Controller) memoryOf() time.Duration {
+	if c.state.knee == 0 || c.settings.Calls {
+		return fastOver
+	}
+	return longOver
+}
+
 // steer moves the limit of an origin that is not overloaded to the knee.
 func (c *Controller) steer(s *Sample, d *Decision, fast *reading) {
 	d.Signal = SignalLatency
-	over := longOver
-	if c.state.knee == 0 {
-		over = fastOver
-	}
-	slow := c.read(over)
+	slow := c.read(c.memoryOf())
 	d.P95 = slow.p95
 	active := float64(c.state.active)
 	if c.tries > 0 {
@@ -281,10 +309,9 @@ func (c *Controller) steer(s *Sample, d *Decision, fast *reading) {
 	}
 	c.learnKnee(&slow)
 	c.rebase(&slow)
-	per := slow.rate / max(1, slow.inside)
 	want, u := active*1.2, slow.pressure
 	if c.state.knee > 0 {
-		want = c.ceiling() / per
+		want = c.wanted(&slow)
 	}
 	switch {
 	case c.state.knee > 0 && want < 0.97*active && slow.rate > 0.5*c.state.knee:
@@ -294,13 +321,22 @@ func (c *Controller) steer(s *Sample, d *Decision, fast *reading) {
 		d.Reason = ReasonRaised
 	case s.Inside > 1.03*active+1:
 		d.Reason = ReasonDraining
-	case s.Inside < full*active:
+	case !c.isFull(s):
 		d.Reason = ReasonNotFull
 	case slow.covered < usual:
 		d.Reason, d.Held = ReasonOneRoute, true
 	default:
 		c.raise(d, &slow, want)
 	}
+}
+
+// wanted returns the limit by what is known: the knee, by the requests of a person or a call.
+func (c *Controller) wanted(r *reading) float64 {
+	if !c.settings.Calls {
+		return c.ceiling() / (r.rate / max(1, r.inside))
+	}
+	// By Little's law: the slots that so many requests take without a queue, and the queue that may be.
+	return c.ceiling()/c.state.perPerson + c.goal(c.ceiling()*r.base)
 }
 
 // ceiling returns the requests a second that may be: the knee, and less than what was too much.
@@ -334,6 +370,8 @@ func (c *Controller) raise(d *Decision, r *reading, want float64) {
 		most, wait = 1.1, fastOver
 	case knee > 0 && r.rate < 0.85*knee:
 		most, wait = 1.12, fastOver
+	case c.settings.Calls && knee > 0: // a slot more is a queue within a second
+		most, wait = 1.05, fastOver
 	case knee > 0:
 		most, wait = 1.05, slowOver
 	}
@@ -356,6 +394,10 @@ func (c *Controller) learnKnee(r *reading) {
 		return
 	}
 	now, weight := r.rate/r.inside, min(1, c.length.Minutes())
+	if c.settings.Calls { // a slot's requests without the queue: with it, a queue would ask for more slots
+		now = r.rate / max(r.inside-r.rate*max(0, r.took-r.lean), r.rate*r.lean)
+		weight = min(1, c.length.Seconds()/callsOver.Seconds())
+	}
 	if c.state.perPerson == 0 {
 		c.state.perPerson = now
 	}

@@ -32,6 +32,7 @@ type interval struct {
 	counted, failed, refused float64
 	known, ratios, perSecond float64          // answers of known routes, sums of latency/mean and 1/mean,
 	quick                    float64          // without those of quick ones
+	took, lean               float64          // of all of them: sums of latency, and of the means
 	ratio                    histogram.Counts // latency as a share of its route's target, in seconds
 	covered                  float64          // share of the usual routes that were asked for
 }
@@ -45,6 +46,7 @@ func (x *interval) merge(o *interval) {
 	x.counted, x.failed, x.refused = x.counted+o.counted, x.failed+o.failed, x.refused+o.refused
 	x.known, x.ratios, x.perSecond = x.known+o.known, x.ratios+o.ratios, x.perSecond+o.perSecond
 	x.quick += o.quick
+	x.took, x.lean = x.took+o.took, x.lean+o.lean
 	x.ratio.Merge(&o.ratio)
 	x.covered = max(x.covered, o.covered)
 }
@@ -61,6 +63,8 @@ type reading struct {
 	covered         float64
 	slower          float64 // mean latency as a multiple of what it is without load
 	steep           float64 // how much of pressure a change of slower is
+	base            float64 // seconds of an answer without load, of what is not slow by nature
+	took, lean      float64 // seconds of an answer of any known route, now and without load
 	// pressure is how long the queue of the origin is, as a share of how long it should be.
 	//
 	// By Little's law an origin that answers x requests a second in t seconds has x·t of them. Were it
@@ -87,9 +91,12 @@ func (c *Controller) read(d time.Duration) (r reading) {
 	}
 	if sum.known > 0 {
 		// The harmonic mean of what routes take leaves out those that are slow by nature.
-		busy := r.rate * sum.known / (sum.known + sum.quick) * sum.known / sum.perSecond
+		all := sum.known + sum.quick
+		r.base = sum.known / all * sum.known / sum.perSecond
+		r.took, r.lean = sum.took/all, sum.lean/all
+		busy := r.rate * r.base
 		r.slower = sum.ratios / sum.known
-		r.steep = busy / goal(busy)
+		r.steep = busy / c.goal(busy)
 		r.pressure = (r.slower - 1) * r.steep
 	}
 	// Near its target, an origin has no room for a queue, however many servers it has.
@@ -103,7 +110,16 @@ func (c *Controller) read(d time.Duration) (r reading) {
 // are busy for four fifths of the time has about 3.3/(1+0.8n/7) waiting (Erlang's formula for M/M/n): few
 // servers show a queue long before they are full, many hardly at all. Chosen: two thirds of that, as the
 // service times of sites vary less than M/M/n's, and 3 % of what is served, which no mean shows.
-func goal(busy float64) float64 { return 2.6/(1+busy/7) + 0.03*busy }
+//
+// A limit of calls keeps the queue short by itself: half as many again may wait, which keeps all servers
+// busy.
+func (c *Controller) goal(busy float64) float64 {
+	n := 2.6/(1+busy/7) + 0.03*busy
+	if c.settings.Calls {
+		n *= 1.5
+	}
+	return n
+}
 
 // note keeps a sample, and learns what routes take when the origin is not loaded.
 func (c *Controller) note(s *Sample) {
@@ -170,6 +186,8 @@ func (x *interval) addAll(all []answers, without int64, typical float64) {
 		without -= out
 		n := float64(a.n - out)
 		x.ratio.Add(time.Duration(a.toTarget*float64(time.Second)), a.n-out)
+		x.took += a.toMean * a.mean * n
+		x.lean += a.mean * n
 		if a.mean < quick*typical {
 			x.quick += n
 			continue
@@ -282,7 +300,9 @@ func (c *Controller) learn(class uint64, r *Route, b *base) {
 	mean := max(mean(&l.counts), quickest)
 	p95 := max(time.Duration(quantile(&l.counts, 0.95)*float64(time.Second)), quickest)
 	calm := c.state.knee > 0 && float64(n)/l.seconds < b.shareOf(c.state.knee)/2 && c.inside >= crowd
-	sure := 1 - 1.5*c.noise*math.Sqrt(c.length.Seconds()/l.seconds) // the least of many means is too low
+	chance := spread(&l.counts, mean) / math.Sqrt(float64(n))
+	// The least of many means is too low.
+	sure := 1 - 1.5*c.noise*math.Sqrt(c.length.Seconds()/l.seconds) - chance
 	switch {
 	case b == nil && len(c.state.routes) < MaxRoutes:
 		c.state.routes = append(c.state.routes, base{class: class, mean: mean, p95: p95})
@@ -340,6 +360,16 @@ func mean(c *histogram.Counts) time.Duration {
 		sum += histogram.Value(b).Seconds() * float64(n)
 	}
 	return time.Duration(sum / float64(max(1, c.Total())) * float64(time.Second))
+}
+
+// spread returns the standard deviation of counts, as a share of their mean.
+func spread(c *histogram.Counts, mean time.Duration) float64 {
+	sum := 0.0
+	for b, n := range c {
+		d := histogram.Value(b).Seconds()/mean.Seconds() - 1
+		sum += d * d * float64(n)
+	}
+	return math.Sqrt(sum / float64(max(1, c.Total())))
 }
 
 // quantile returns a quantile in seconds, by interpolation within a bucket.

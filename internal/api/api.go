@@ -286,6 +286,8 @@ type Limits struct {
 	// Source returns the source of a limit: FromFile, FromAPI or FromEnvoy. Nil: the source is not
 	// shown.
 	Source func(limit string) string
+	// Found returns what was found about the amount of a limit, or nil. Nil: no amount is found.
+	Found func(limit string) *status.AutoAmount
 }
 
 // LimitKeys gives access to limits and to the usage of their keys. Its methods may be called by

@@ -167,6 +167,41 @@ type limitKey struct {
 	take func(string) bool
 }
 
+// autoWord is the value of an amount that is found.
+const autoWord = "auto"
+
+// amountOf returns the accessors of the amount, which may be one that is found: then it is auto, shadow or
+// frozen, or a number until it is found again.
+func amountOf(l *ratelimit.Limit, number limitKey) limitKey {
+	if l.Auto.Max == 0 {
+		return number
+	}
+	return limitKey{
+		func() string {
+			switch l.Auto.Mode {
+			case "":
+				return number.text()
+			case limit.AutoOn:
+				return autoWord
+			}
+			return l.Auto.Mode
+		},
+		func(s string) bool {
+			switch s {
+			case autoWord:
+				l.Auto.Mode = limit.AutoOn
+			case limit.AutoShadow, limit.AutoFrozen:
+				l.Auto.Mode = s
+			default:
+				l.Auto.Mode = ""
+				return number.take(s)
+			}
+			l.Amount = l.Auto.Start
+			return true
+		},
+	}
+}
+
 // limitKeysOf returns the keys of a limit that can change while it is in use, with how to read and
 // write each.
 func limitKeysOf(l *ratelimit.Limit) map[string]limitKey {
@@ -192,7 +227,7 @@ func limitKeysOf(l *ratelimit.Limit) map[string]limitKey {
 		window.take = func(string) bool { return false }
 	}
 	return map[string]limitKey{
-		"amount": count(&l.Amount), "burst": count(&l.Burst),
+		"amount": amountOf(l, count(&l.Amount)), "burst": count(&l.Burst),
 		"window": window, "lease": span(&l.Lease),
 		"shadow": {
 			func() string { return strconv.FormatBool(l.Shadow) },

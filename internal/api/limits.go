@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate/limit"
 	"github.com/headgate/headgate/ratelimit"
+	"github.com/headgate/headgate/status"
 )
 
 // Bounds of one request. Chosen.
@@ -44,6 +45,17 @@ type limitShown struct {
 	MaxKeys   int              `json:"max_keys"`
 	Overrides map[string]int64 `json:"overrides,omitempty"`
 	Source    string           `json:"source,omitempty"`
+
+	// Auto is how the amount is found; Found is what the process that finds it knows, or what it wrote last.
+	Auto *autoShown `json:"auto,omitempty"`
+}
+
+// An autoShown is how an amount is found.
+type autoShown struct {
+	Mode  string             `json:"mode"` // on, shadow or frozen
+	Min   int64              `json:"min"`
+	Max   int64              `json:"max"`
+	Found *status.AutoAmount `json:"found,omitempty"`
 }
 
 // shown returns a limit in the form of the file, with its source.
@@ -51,6 +63,9 @@ func (a *API) shown(l *ratelimit.Limit) limitShown {
 	s := shown(l)
 	if a.cfg.Limits.Source != nil {
 		s.Source = a.cfg.Limits.Source(l.Name)
+	}
+	if s.Auto != nil && a.cfg.Limits.Found != nil {
+		s.Auto.Found = a.cfg.Limits.Found(l.Name)
 	}
 	return s
 }
@@ -60,6 +75,9 @@ func shown(l *ratelimit.Limit) limitShown {
 		Name: l.Name, Algorithm: l.Algorithm.String(), Amount: l.Amount, Unit: string(l.Unit),
 		Parts: l.Parts, Burst: l.Burst, Paced: l.Paced, Shadow: l.Shadow, MaxKeys: l.MaxKeys,
 		Overrides: l.Overrides, Scope: string(l.Scope), Without: string(l.OnUnreachable),
+	}
+	if x := &l.Auto; x.Mode != "" {
+		s.Auto = &autoShown{Mode: x.Mode, Min: x.Min, Max: x.Max}
 	}
 	if l.Window > 0 && l.Align < limit.Minute {
 		s.Window = l.Window.String()

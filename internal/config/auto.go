@@ -10,7 +10,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// An Auto configures how a room finds its limits by what its origin answers.
+// An Auto configures how a room finds its limits by what its origin answers. A limit of calls finds its
+// amount in the same way, between Min and Max, and a queue its rate.
 type Auto struct {
 	// Mode is on, shadow (what is found changes nothing) or frozen (the limits stay as they are). "" is
 	// none of them: the limits are numbers.
@@ -75,18 +76,7 @@ func readActive(r *Room) func(*decoder, string, *yaml.Node) {
 		a := &r.Auto
 		switch {
 		case n.Kind == yaml.MappingNode:
-			start := int64(0)
-			d.mapping(key, n, autoFields(a, &start))
-			r.TotalActiveUsers = max(start, a.Min)
-			if !d.good(key, key+".auto", key+".min", key+".max", key+".start") {
-				return
-			}
-			if a.Min > a.Max {
-				d.clash(wrong("make min the smaller one", "%d is more than max (%d)", a.Min, a.Max), key+".min")
-			} else if start != 0 && (start < a.Min || start > a.Max) {
-				d.clash(wrong("choose a number from min to max, or leave it out",
-					"%d is not from min (%d) to max (%d)", start, a.Min, a.Max), key+".start")
-			}
+			r.TotalActiveUsers = a.read(d, key, n, maxUsers)
 		case slices.Contains([]string{autoWord, AutoShadow, AutoFrozen}, n.Value):
 			if a.Max == 0 {
 				d.fault(key, n, wrong("write its bounds into the file: total_active_users: {auto: true, min: 50, "+
@@ -104,13 +94,27 @@ func readActive(r *Room) func(*decoder, string, *yaml.Node) {
 	}
 }
 
-func autoFields(a *Auto, start *int64) []field {
+func autoFields(a *Auto, start *int64, most int64) []field {
 	return []field{
 		required("auto", "true", raw(&a.Mode, cleanAuto)),
-		required("min", "50", whole(&a.Min, 1, maxUsers)),
-		required("max", "5000", whole(&a.Max, 1, maxUsers)),
-		one("start", whole(start, 1, maxUsers)),
+		required("min", "50", whole(&a.Min, 1, most)),
+		required("max", "5000", whole(&a.Max, 1, most)),
+		one("start", whole(start, 1, most)),
 	}
+}
+
+// read reads the group of a number that is found, and returns where it starts.
+func (a *Auto) read(d *decoder, key string, n *yaml.Node, most int64) (start int64) {
+	d.mapping(key, n, autoFields(a, &start, most))
+	switch {
+	case !d.good(key, key+".auto", key+".min", key+".max", key+".start"):
+	case a.Min > a.Max:
+		d.clash(wrong("make min the smaller one", "%d is more than max (%d)", a.Min, a.Max), key+".min")
+	case start != 0 && (start < a.Min || start > a.Max):
+		d.clash(wrong("choose a number from min to max, or leave it out",
+			"%d is not from min (%d) to max (%d)", start, a.Min, a.Max), key+".start")
+	}
+	return max(start, a.Min)
 }
 
 func cleanAuto(s string) (string, *mistake) {
@@ -120,7 +124,7 @@ func cleanAuto(s string) (string, *mistake) {
 	case AutoShadow, AutoFrozen:
 		return s, nil
 	case "false":
-		return "", wrong("write a number in place of the group: total_active_users: 200", "false finds no limit")
+		return "", wrong("write a number in place of the group, such as 200", "false finds no limit")
 	}
 	return "", wrong("write true, shadow or frozen", "%s is none of them", quote(s))
 }

@@ -339,6 +339,10 @@ type Limit struct {
 	// the amount.
 	limit.Rule
 
+	// Auto finds the amount of a concurrency limit by what the origin answers to its calls. Amount is
+	// then the one to start with.
+	Auto Auto
+
 	// Unit is the unit of the amount: requests, units, request_bytes or response_bytes. Default
 	// requests.
 	Unit string

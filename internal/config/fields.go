@@ -197,7 +197,7 @@ func homeOf(name string) string {
 		{"under target in a queue", targetFields(new(QueueTarget))},
 		{"under traces", traceFields(new(Traces))},
 		{"in a webhook, under webhooks", webhookFields(new(Webhook))},
-		{"under total_active_users in a room", autoFields(new(Auto), new(int64))},
+		{"under total_active_users in a room", autoFields(new(Auto), new(int64), 1)},
 		{"under origin_target in a room", targetOfOriginFields(new(Auto))},
 		{"under origin_signal in a room", signalFields(new(Auto))},
 	}

@@ -59,7 +59,7 @@ func TestParseLimitTellsWhatIsWrong(t *testing.T) {
 		{"api", `{}`, "algorithm: is missing; add algorithm: sliding_log\n1:1 amount"},
 		{"api", `{` + good + `,"amuont":2}`, "amuont: there is no such key; did you mean amount?"},
 		{"api", `{` + good + `,` + "\n  " + `"origin":"x"}`,
-			"2:3 origin: there is no such key; origin belongs in a room"},
+			"2:3 origin: there is no such key; did you mean origin_target? origin belongs in a room"},
 		{"api", `{` + good + `,"amount":2}`, "amount: is already set on line 1; keep one of the two"},
 		{"api", `{"algorithm":"sliding_log","amount":"1","window":"1s"}`,
 			`1:37 amount: "1" is text, not a number; take the quotes off: 1`},

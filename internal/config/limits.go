@@ -32,7 +32,8 @@ func limitFields(l *Limit) []field {
 	return []field{
 		required("name", "api", text(&l.Name, cleanLimitName)),
 		required("algorithm", "sliding_log", raw(&l.Algorithm, cleanAlgorithm)),
-		required("amount", "100", whole(&l.Amount, 0, limit.MaxAmount)),
+		{name: "amount", read: readAmount(l), example: "100"},
+		group("origin_target", targetOfOriginFields(&l.Auto)),
 		one("window", stretch(&l.Window)),
 		{name: "key", read: readKey(&l.Key)},
 		one("unit", word(&l.Unit, "requests", "units", "request_bytes", "response_bytes")),
@@ -50,6 +51,17 @@ func limitFields(l *Limit) []field {
 		one("on_unreachable", word(&l.OnUnreachable, "local", "deny", "allow")),
 		one("max_keys", whole(&l.MaxKeys, 1, maxKeys)),
 		one("headers", word(&l.Headers, "ietf", "draft06", "draft03", "legacy", "none")),
+	}
+}
+
+// readAmount reads a number, or the bounds of an amount that is found.
+func readAmount(l *Limit) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		if n.Kind == yaml.MappingNode {
+			l.Amount = l.Auto.read(d, key, n, limit.MaxConcurrent)
+		} else {
+			d.scalar(key, n, whole(&l.Amount, 0, limit.MaxAmount))
+		}
 	}
 }
 
@@ -90,6 +102,7 @@ func (l *Limit) cross(d *decoder, k string) {
 		l.crossAlgorithm(d, k)
 		l.crossWindow(d, k)
 		l.crossAmount(d, k)
+		l.crossAuto(d, k)
 	}
 	least := time.Duration(max(1, l.Parts)) * limit.MinWindow
 	if d.good(k+"window", k+"parts") && l.Parts > 1 && l.Window > 0 && l.Window < least {
@@ -183,6 +196,38 @@ func (l *Limit) crossAmount(d *decoder, k string) {
 			"%d is too large for calls at once", l.Amount), k+"amount")
 	case l.Algorithm == limit.LeakyBucket && l.Paced && l.Amount == 0:
 		d.clash(wrong("raise it, or take paced out", "0 would let a paced call wait for ever"), k+"amount")
+	}
+}
+
+// crossAuto rejects what does not go with an amount that is found: one number, for all calls that rooms
+// carry, at all nodes.
+func (l *Limit) crossAuto(d *decoder, k string) {
+	_, target := d.spots[k+"origin_target"]
+	switch {
+	case l.Auto.Mode == "" && target && d.good(k+"amount", k+"amount.auto", k+"origin_target"):
+		d.clash(wrong("write amount: {auto: true, min: 10, max: 500}, or take it out",
+			"needs an amount that is found"), k+"origin_target")
+	case l.Auto.Mode == "" || !d.good(k+"amount", k+"amount.auto"):
+	case l.Algorithm != limit.Concurrency:
+		d.clash(wrong("write a number, or algorithm: concurrency",
+			"only an amount of concurrency is found, not one of %s", l.Algorithm), k+"amount")
+	case d.amends:
+		d.clash(wrong("write a number, or put the limit into the file and into limits of a room",
+			"is found only for limits of the file: rooms measure their calls"), k+"amount")
+	case l.Scope == "worker" && d.good(k+"scope"):
+		d.clash(wrong("take it out: one process finds the amount, and it holds at all nodes",
+			"stands beside an amount that is found"), k+"scope")
+	case l.Shadow && d.good(k+"shadow"):
+		d.clash(wrong("take it out; amount: {auto: shadow, ...} finds an amount and changes nothing",
+			"stands beside an amount that is found"), k+"shadow")
+	}
+	for _, key := range []string{"key", "overrides", "unit", "cost", "cost_header"} {
+		_, written := d.spots[k+key]
+		if written && l.Auto.Mode != "" && d.good(k+key) && (key != "unit" || l.Unit != "requests") {
+			d.clash(wrong("take it out, or write a number as the amount",
+				"stands beside an amount that is found: that is one number for all calls, and each counts as 1"),
+				k+key)
+		}
 	}
 }
 

@@ -98,8 +98,13 @@ func checkQueues(d *decoder, c *Config) {
 		for key, names := range map[string][]string{"limits": q.Limits, "tenant_limits": q.TenantLimits} {
 			for j, name := range names {
 				k := k + key + "[" + strconv.Itoa(j) + "]"
-				if shared && known[name] == nil && d.good(k) {
+				switch l := known[name]; {
+				case !shared || !d.good(k):
+				case l == nil:
 					d.clash(wrong(limitHint(d, name, all), "there is no limit %s", quote(name)), k)
+				case l.Auto.Mode != "":
+					d.clash(wrong("use another limit", "the amount of %s is found by what rooms measure; "+
+						"nothing measures a queue's calls", quote(name)), k)
 				}
 			}
 		}

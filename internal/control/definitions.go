@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/limit"
 	"github.com/headgate/headgate/ratelimit"
 )
 
@@ -26,6 +27,9 @@ func define(c ratelimit.Limit) Definition {
 		rule, zone, c.Unit, c.Shadow, c.Overrides, c.Scope, c.OnUnreachable, c.MaxKeys)
 	if len(c.Reserved) > 0 {
 		b = fmt.Appendf(b, " %v", c.Reserved)
+	}
+	if c.Auto.Mode != "" {
+		b = fmt.Appendf(b, " %v", c.Auto)
 	}
 	sum := sha256.Sum256(b)
 	return Definition{c, hex.EncodeToString(sum[:])}
@@ -53,9 +57,14 @@ func LimitConfigs(cfg *config.Config) (all []ratelimit.Limit) {
 }
 
 func limitConfig(c *config.Limit) ratelimit.Limit {
+	var auto limit.Auto
+	if a := &c.Auto; a.Mode != "" {
+		auto = limit.Auto{Mode: a.Mode, Min: a.Min, Max: a.Max, Start: c.Amount, TargetP95: a.TargetP95,
+			TargetErrors: a.TargetErrors}
+	}
 	return ratelimit.Limit{
-		Name: c.Name, Rule: c.Rule, Unit: ratelimit.Unit(c.Unit), Overrides: c.Overrides, Shadow: c.Shadow,
-		MaxKeys: c.MaxKeys, Scope: ratelimit.Scope(c.Scope),
+		Name: c.Name, Rule: c.Rule, Auto: auto, Unit: ratelimit.Unit(c.Unit), Overrides: c.Overrides,
+		Shadow: c.Shadow, MaxKeys: c.MaxKeys, Scope: ratelimit.Scope(c.Scope),
 		OnUnreachable: ratelimit.Unreachable(c.OnUnreachable),
 	}
 }

@@ -47,6 +47,9 @@ type Limits struct {
 	defined atomic.Pointer[map[string]Definition]
 	taken   taken // guarded by turn
 
+	seekers atomic.Pointer[map[string]*seeker]
+	found   atomic.Pointer[map[string]foundAmount] // changes are guarded by turn
+
 	dynamic      atomic.Pointer[map[string]inForce] // in addition to the limits of files
 	takenDynamic taken                              // guarded by turn
 	dynamicUpTo  [2]uint64                          // versions in takenDynamic: own, all
@@ -69,6 +72,8 @@ func NewLimits(
 		defined[c.Name] = define(c)
 	}
 	s.defined.Store(&defined)
+	s.found.Store(&map[string]foundAmount{})
+	s.seekers.Store(seekersOf(defined, nil))
 	return s
 }
 
@@ -173,11 +178,13 @@ func (s *Limits) SetFile(cfg *config.Config, before func()) {
 		if kept[c.Name] = define(c); kept[c.Name].hash == was[c.Name].hash {
 			continue
 		}
+		s.fit(&c)
 		if err := s.Rules.SetLimit(c); err != nil {
 			panic(fmt.Sprintf("limit %q was checked: %v", c.Name, err))
 		}
 	}
 	s.defined.Store(&kept)
+	s.seekers.Store(seekersOf(kept, *s.seekers.Load()))
 	before() // requests would otherwise use removed limits
 	dynamic := *s.dynamic.Load()
 	for _, c := range s.Rules.Limits() {

@@ -29,6 +29,9 @@ func (s *Limits) Take(ctx context.Context) error {
 	if err := s.takeDynamic(ctx); err != nil {
 		return err
 	}
+	if err := s.takeFound(ctx); err != nil {
+		return err
+	}
 	defined := s.defined.Load()
 	if s.taken.defined != defined {
 		if err := s.dropLimits(ctx, *defined); err != nil {
@@ -47,7 +50,9 @@ func (s *Limits) Take(ctx context.Context) error {
 		}
 		if err := s.Rules.Update(name, func(l *ratelimit.Limit) error {
 			*l = f.Limit
-			return api.SetLimit(l, x.Pairs)
+			err := api.SetLimit(l, x.Pairs)
+			s.fit(l)
+			return err
 		}); err != nil {
 			s.log.Warn("change of a limit not taken", "limit", name, "error", err)
 		}

@@ -28,6 +28,7 @@ func waiters() map[string]string {
 		"internal/server/server.go":           "Server.Run waits for all tasks before it returns",
 		"internal/control/datacenters.go":     "Run waits for all that ask other data centers",
 		"internal/server/open.go":             "Run waits for all parts before it returns",
+		"internal/control/limitsauto.go":      "Seek waits for all limits before it goes on",
 		"internal/server/origin.go":           "measure waits for all rooms before it returns",
 		"internal/server/tls.go":              "Run and drainAll wait for both listeners before they return",
 		"engine.go":                           "Run waits for the membership and the data centers",

@@ -125,9 +125,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Body != nil && r.Body != http.NoBody {
 		r.Body = &upload{r.Body, &a.flight}
 	}
-	if p.meter != nil && wire.InSession(w) {
-		a.flight.Begin(p.meter, networkOf(ClientAddr(r, p.trusted)))
-	}
+	p.measure(a)
 	if p.keepCommands && wire.OpensWebSocket(r) {
 		r = r.WithContext(context.WithValue(r.Context(), answerKey{}, a))
 	}
@@ -140,6 +138,18 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// modify has removed their announcement, so ReverseProxy has added them to the header with
 	// net/http's prefix, which the server reads when the handler returns.
 	wire.DropHeads(a.Header(), http.TrailerPrefix)
+}
+
+// measure begins to measure a request of a session, and one that holds slots of limits whose amount is
+// found.
+func (p *Proxy) measure(a *answer) {
+	m, calls := p.meter, signals.CallsOf(a.r.Context())
+	if m != nil && !wire.InSession(a.ResponseWriter) {
+		m = nil
+	}
+	if m != nil || calls != nil {
+		a.flight.Begin(m, calls, networkOf(ClientAddr(a.r, p.trusted)))
+	}
 }
 
 // rewrite makes the origin's request from the client's. ReverseProxy has already removed the

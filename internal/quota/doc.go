@@ -28,6 +28,7 @@
 //	shardmap, lease                 which process hosts which shard
 //	block, kept                     usage in the store, for when no copy of a shard is left
 //	keys, usage, sums, wire         results; what was used; messages
+//	signals                         what processes measure of calls, for the host of a limit
 //
 // # Limits of the package
 //

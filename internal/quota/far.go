@@ -122,9 +122,10 @@ func (n *Node) serveFar() (stop func(), err error) {
 	}
 	name := nameOf(n.host.self)
 	for what, answer := range map[string]func(context.Context, []byte) []byte{
-		"at." + name:   n.host.ledger.answer,
-		"uses." + name: n.host.tellUses,
-		"chart":        n.tellChart,
+		"at." + name:      n.host.ledger.answer,
+		"uses." + name:    n.host.tellUses,
+		"signals." + name: n.host.putSignals,
+		"chart":           n.tellChart,
 	} {
 		one, err := s.Serve(n.cfg.Prefix+what, answer)
 		if err != nil {

@@ -80,6 +80,7 @@ type Host struct {
 	looked  map[string]bool // see gone
 	unsure  bool            // a write of the shard map may still take effect
 	deposed atomic.Bool     // another process has written this one's record
+	signals callSignals
 	wg      sync.WaitGroup
 }
 
@@ -113,21 +114,20 @@ func NewHost(cfg HostConfig) *Host {
 // Run hosts the shards of this process until ctx ends, and then hands them over.
 func (h *Host) Run(ctx context.Context) error {
 	name := nameOf(h.self)
-	stop1, err := h.cfg.Bus.Serve(h.cfg.Prefix+"at."+name, h.ledger.answer)
+	for what, answer := range map[string]func(context.Context, []byte) []byte{
+		"at.": h.ledger.answer, "copy.": h.ledger.repeat, "signals.": h.putSignals,
+	} {
+		unserve, err := h.cfg.Bus.Serve(h.cfg.Prefix+what+name, answer)
+		if err != nil {
+			return err
+		}
+		defer unserve()
+	}
+	unsubscribe, err := h.cfg.Bus.Subscribe(h.cfg.Prefix+"chart", func([]byte) { h.wake() })
 	if err != nil {
 		return err
 	}
-	defer stop1()
-	stop2, err := h.cfg.Bus.Serve(h.cfg.Prefix+"copy."+name, h.ledger.repeat)
-	if err != nil {
-		return err
-	}
-	defer stop2()
-	stop3, err := h.cfg.Bus.Subscribe(h.cfg.Prefix+"chart", func([]byte) { h.wake() })
-	if err != nil {
-		return err
-	}
-	defer stop3()
+	defer unsubscribe()
 	// The lease and the copies go on while the shards are handed over, so the end of ctx must not
 	// stop them.
 	work, end := context.WithCancel(context.WithoutCancel(ctx))

@@ -57,13 +57,10 @@ func (s *Shared) definition(name string) *Definition {
 // Limit returns the client of a limit, of all data centers if global, or nil if this process shares
 // nothing.
 func (s *Shared) Limit(name string, global bool) *LimitClient {
-	switch {
-	case s == nil:
+	if s == nil {
 		return nil
-	case global && s.far != nil:
-		return s.far.Limit(name)
 	}
-	return s.near.Limit(name)
+	return s.node(global).Limit(name)
 }
 
 // Run sends requests and hosts shards until ctx ends.

@@ -73,8 +73,8 @@ func Of(node, secret string) Subjects {
 		// The inboxes of others are drawn at random.
 		Publish: slices.Concat([]string{"_INBOX.>"}, all(ask, own...), all(ask,
 			"asks.>", "sync.>", "settings.>", "signals.>", "time.>", "clock.>", "via.>", // of a room's counter
-			"limits.at.*", "limits.chart.*", "limits.uses.*", // of the shared limits
-			"global.at.*", "global.chart.*", "global.uses.*", "global.pass.*", "limit-at-home",
+			"limits.at.*", "limits.chart.*", "limits.uses.*", "limits.signals.*", // of the shared limits
+			"global.at.*", "global.chart.*", "global.uses.*", "global.signals.*", "global.pass.*", "limit-at-home",
 			"limits-known.*", "analytics.*", "session.>", "queue.>",
 			"records", "logs", "sealing"), // of the store nodes, which check each question
 			all(tell, append(own, "workers", "live", "limit", "rooms", "made", "origin", "queue.>")...)),
@@ -101,7 +101,8 @@ func Named(node string, labels []string) bool {
 // sealing keys, which it asks for instead, and the records of counters, which hold the
 // numbers by which each worker proves what it was lent.
 func Reads(key string) bool {
-	return Writes(key) || slices.Contains([]string{"home", "limits.chart", "global.chart"}, key)
+	return Writes(key) || slices.Contains([]string{"home", "limits.chart", "global.chart"}, key) ||
+		strings.HasPrefix(key, "limit-found.")
 }
 
 // Writes reports whether a worker may write the record of a key: what the management API

@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/control"
 	"github.com/headgate/headgate/internal/envoy"
+	"github.com/headgate/headgate/internal/signals"
 	"github.com/headgate/headgate/ratelimit"
 )
 
@@ -131,8 +132,12 @@ func (h *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	met, b := h.limits.met.Load(), h.built.Load()
 	if b == nil || b.met != met {
 		var all []ratelimit.RequestLimit
+		var meters []*signals.Meter
 		for _, name := range h.names {
 			if x, ok := met.known[name]; ok {
+				if m := h.limits.Meter(name); m != nil {
+					meters = append(meters, m)
+				}
 				x.Key = slices.Clone(x.Key)
 				for i := range x.Key {
 					x.Key[i].AnyCase = h.anyCase
@@ -140,8 +145,22 @@ func (h *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				all = append(all, x)
 			}
 		}
-		b = &builtLimits{met, ratelimit.Middleware(h.limits.asked(), all, h.next)}
+		b = &builtLimits{met, ratelimit.Middleware(h.limits.asked(), all, measured(meters, h.next))}
 		h.built.Store(b)
 	}
 	b.ServeHTTP(w, r)
+}
+
+// measured returns a handler that measures the calls that hold slots of limits whose amount is found.
+func measured(meters []*signals.Meter, next http.Handler) http.Handler {
+	if len(meters) == 0 {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for _, m := range meters {
+			m.Enter()
+			defer m.Leave()
+		}
+		next.ServeHTTP(w, r.WithContext(signals.WithCalls(r.Context(), meters)))
+	})
 }

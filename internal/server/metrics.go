@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headgate/headgate/internal/platform"
+	"github.com/headgate/headgate/ratelimit"
 	"github.com/headgate/headgate/status"
 )
 
@@ -359,7 +360,32 @@ func (c *collector) limits(ch chan<- prometheus.Metric) {
 			"Calls decided while the host of their key was out of reach.", float64(t.Unreachable))
 		send(prometheus.GaugeValue, "headgate_limit_keys", "Keys that a limit holds in this process.",
 			float64(t.Keys))
+		c.amount(ch, cfg)
 	}
+}
+
+// amount collects what this process has found about the amount of a limit. What is not known is left out.
+func (c *collector) amount(ch chan<- prometheus.Metric, cfg *ratelimit.Limit) {
+	a := c.s.limits.FoundHere(cfg.Name)
+	if a == nil {
+		return
+	}
+	send := func(name, help string, v float64) {
+		if v >= 0 {
+			ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, []string{"limit"}, nil),
+				prometheus.GaugeValue, v, cfg.Name)
+		}
+	}
+	send("headgate_found_amount", "Amount of a limit that was found.", float64(a.Amount))
+	send("headgate_limit_in_use", "Calls that hold a slot of a limit, on average.", a.InUse)
+	send("headgate_limit_knee_requests_per_second", "Calls that the origin answers within its target.", a.Knee)
+	send("headgate_limit_p95_of_target",
+		"95th percentile of the latency of calls, as a share of its target.", a.P95)
+	send("headgate_limit_signal_senders", "Processes whose signals of the calls arrive.", float64(a.Senders))
+	why := prometheus.NewDesc("headgate_amount_decision", "Why the amount is as it is; always 1.",
+		[]string{"limit", "mode", "signal", "reason"}, nil)
+	ch <- prometheus.MustNewConstMetric(why, prometheus.GaugeValue, 1, cfg.Name, cfg.Auto.Mode,
+		a.Signal, a.Reason)
 }
 
 // rules collects the decisions of the rules of a room.

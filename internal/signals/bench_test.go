@@ -14,7 +14,7 @@ func BenchmarkFlight(b *testing.B) {
 	b.RunParallel(func(pb *testing.PB) {
 		for network := uint64(0); pb.Next(); network++ {
 			var f Flight
-			f.Begin(m, network)
+			f.Begin(m, nil, network)
 			f.End(r, Answered)
 		}
 	})

@@ -31,6 +31,7 @@
 package signals
 
 import (
+	"context"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -63,6 +64,7 @@ type Meter struct {
 
 	networks amounts
 	tally    tally
+	all      bool // requests of a network count, however many there are
 
 	mu sync.Mutex // guards the fields below
 	at int64      // of the last reading, in microseconds
@@ -80,31 +82,67 @@ func NewMeter() *Meter {
 	return m
 }
 
+// NewCallMeter returns a Meter of the calls that hold a slot of a limit. An API has few clients, and each
+// makes many calls: all of them count.
+func NewCallMeter() *Meter {
+	m := NewMeter()
+	m.all = true
+	return m
+}
+
+// Enter notes that a call has taken a slot, and Leave that it has returned it. For a meter of calls these,
+// and not the flights, are under way.
+func (m *Meter) Enter() { m.flow.Add(1 - m.now()<<flowBits) }
+
+// Leave notes that a call has returned its slot.
+func (m *Meter) Leave() { m.flow.Add(m.now()<<flowBits - 1) }
+
+type callsKey struct{}
+
+// WithCalls returns a context for a request that holds a slot of limits, which these meters belong to.
+func WithCalls(ctx context.Context, meters []*Meter) context.Context {
+	return context.WithValue(ctx, callsKey{}, meters)
+}
+
+// CallsOf returns the meters of WithCalls.
+func CallsOf(ctx context.Context) []*Meter {
+	meters, _ := ctx.Value(callsKey{}).([]*Meter)
+	return meters
+}
+
 func (m *Meter) now() int64 { return time.Since(m.base).Microseconds() }
 
 // A Flight is one request on its way to the origin. The zero Flight is not measured.
 type Flight struct {
-	m       *Meter // never changes: the transport's goroutine may still send the body
+	m       *Meter   // of the visitors' requests; nil: it is none
+	calls   []*Meter // of the limits of which it holds a slot
+	clock   *Meter   // one of them. It never changes: the transport's goroutine may still send the body
 	network uint64
 	began   int64
 	sent    atomic.Int64 // when a part of the body was last read
 	over    bool
 }
 
-// Begin starts to measure a request from a client network. It does nothing without a meter.
-func (f *Flight) Begin(m *Meter, network uint64) {
-	if m == nil {
-		return
+// Begin starts to measure a request from a client network, for a visitor, for limits of calls, or both. It
+// does nothing without a meter.
+func (f *Flight) Begin(m *Meter, calls []*Meter, network uint64) {
+	if f.clock = m; m == nil {
+		if len(calls) == 0 {
+			return
+		}
+		f.clock = calls[0]
 	}
-	f.m, f.network, f.began = m, network, m.now()
-	m.flow.Add(1 - f.began<<flowBits)
+	f.m, f.calls, f.network, f.began = m, calls, network, f.clock.now()
+	if m != nil {
+		m.flow.Add(1 - f.began<<flowBits)
+	}
 }
 
 // Sent notes that a part of the client's body was read. A slow client is no slow origin: the time
 // runs from the last part on.
 func (f *Flight) Sent() {
-	if f.m != nil {
-		f.sent.Store(f.m.now())
+	if f.clock != nil {
+		f.sent.Store(f.clock.now())
 	}
 }
 
@@ -116,10 +154,19 @@ func (f *Flight) End(r *http.Request, o Outcome) {
 }
 
 func (f *Flight) note(r *http.Request, o Outcome, took time.Duration) {
-	c, whole := f.m.class(r.Method, r.URL.Path, f.network), f.m.networks.take(f.network)
+	if f.m != nil {
+		f.m.note(r, f.network, o, took)
+	}
+	for _, m := range f.calls {
+		m.note(r, f.network, o, took)
+	}
+}
+
+func (m *Meter) note(r *http.Request, network uint64, o Outcome, took time.Duration) {
+	c, whole := m.class(r.Method, r.URL.Path, network), m.all || m.networks.take(network)
 	c.note(o, took, whole)
-	if whole {
-		f.m.tally.add(f.network, o != Answered, o != Unreachable && c.isSlow(took))
+	if whole && !m.all {
+		m.tally.add(network, o != Answered, o != Unreachable && c.isSlow(took))
 	}
 }
 
@@ -145,12 +192,14 @@ func (f *Flight) Cancel() { f.land() }
 
 // land takes the request out of those under way and returns how long it took, if it was under way.
 func (f *Flight) land() (took time.Duration, ok bool) {
-	if f.m == nil || f.over {
+	if f.clock == nil || f.over {
 		return 0, false
 	}
 	f.over = true
-	now := f.m.now()
-	f.m.flow.Add(now<<flowBits - 1)
+	now := f.clock.now()
+	if f.m != nil {
+		f.m.flow.Add(now<<flowBits - 1)
+	}
 	return time.Duration(now-max(f.began, f.sent.Load())) * time.Microsecond, true
 }
 

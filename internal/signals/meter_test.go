@@ -19,7 +19,7 @@ import (
 // ask measures one request that ends at once.
 func ask(m *Meter, method, path string, network uint64, o Outcome) {
 	var f Flight
-	f.Begin(m, network)
+	f.Begin(m, nil, network)
 	f.End(request(method, path), o)
 }
 
@@ -44,10 +44,10 @@ func TestInFlightIsTheMeanOverTime(t *testing.T) {
 				m.Read()
 			}
 			var long, short, gone Flight
-			long.Begin(m, 1)
+			long.Begin(m, nil, 1)
 			time.Sleep(time.Second)
-			short.Begin(m, 2)
-			gone.Begin(m, 3)
+			short.Begin(m, nil, 2)
+			gone.Begin(m, nil, 3)
 			time.Sleep(time.Second)
 			short.End(request("GET", "/"), Answered)
 			short.End(request("GET", "/"), Failed) // nothing more
@@ -86,7 +86,7 @@ func TestWhatARequestSays(t *testing.T) {
 			900: {0, second, func(f *Flight, _ *http.Request) { f.Cancel() }},
 		} {
 			var f Flight
-			f.Begin(m, network)
+			f.Begin(m, nil, network)
 			time.Sleep(x.upload)
 			f.Sent()
 			time.Sleep(x.origin)
@@ -198,7 +198,7 @@ func TestMeasuringDoesNotAllocate(t *testing.T) {
 	var f Flight
 	if n := testing.AllocsPerRun(100, func() {
 		f.over = false
-		f.Begin(m, 5)
+		f.Begin(m, nil, 5)
 		f.End(r, Answered)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
@@ -322,6 +322,40 @@ func FuzzReport(f *testing.F) {
 		again, err := ReadReport(x.Append(nil))
 		if err != nil || !bytes.Equal(again.Append(nil), x.Append(nil)) {
 			t.Errorf("%v: %v", x, err)
+		}
+	})
+}
+
+// A meter of calls counts the slots that are held, and all requests of a network; so does the meter of the
+// visitors, by its own rule, for the same request.
+func TestCallsOfALimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		visitors, calls := NewMeter(), NewCallMeter()
+		for range 10 {
+			calls.Enter()
+			var f Flight
+			f.Begin(visitors, []*Meter{calls}, 7)
+			time.Sleep(100 * time.Millisecond) // until the answer begins
+			f.End(request("GET", "/"), Failed)
+			time.Sleep(100 * time.Millisecond) // the client reads
+			calls.Leave()
+		}
+		var only Flight
+		only.Begin(nil, []*Meter{calls}, 7)
+		only.End(request("GET", "/"), Answered)
+		all := func(x *Report) (n int64, failed uint64) {
+			for i := range x.Routes {
+				n, failed = n+x.Routes[i].Latency.Total(), failed+x.Routes[i].Failed
+			}
+			return n, failed
+		}
+		x, y := calls.Read(), visitors.Read()
+		if n, failed := all(x); n != 11 || failed != 10 || x.InFlight != 1 {
+			t.Errorf("%d calls, %d failed, %v slots; want 11, 10 and 1", n, failed, x.InFlight)
+		}
+		if n, failed := all(y); n != adaptive.MaxPerNetwork || failed != uint64(n) || y.InFlight != 0.5 {
+			t.Errorf("%d requests, %d failed, %v under way; want %d and half of the time", n, failed, y.InFlight,
+				adaptive.MaxPerNetwork)
 		}
 	})
 }

@@ -34,7 +34,7 @@ func oneClient(t *testing.T, nodes, visitors int, o Outcome) {
 		TargetP95: 400 * time.Millisecond}, adaptive.State{})
 	request := func(node int, network uint64, took time.Duration, o Outcome) {
 		var f Flight
-		f.Begin(meters[node], network)
+		f.Begin(meters[node], nil, network)
 		f.began -= took.Microseconds() // as if it had begun then
 		f.End(request("GET", "/page"), o)
 	}

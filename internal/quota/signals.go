@@ -1,0 +1,85 @@
+package quota
+
+import (
+	"context"
+	"strconv"
+	"sync"
+
+	"github.com/headgate/headgate/internal/codec"
+	"github.com/headgate/headgate/internal/signals"
+)
+
+// A callSignals holds what processes report about the calls of limits, until it is taken.
+type callSignals struct {
+	mu sync.Mutex
+	of map[string]*signals.Collector // by limit
+}
+
+// put collects a report of a limit that exists.
+func (h *Host) putSignals(_ context.Context, msg []byte) []byte {
+	d := codec.NewReader(msg)
+	name := d.Text(mostName)
+	x, err := signals.ReadReport(d.Rest())
+	if err != nil || h.cfg.Rules(name) == nil {
+		return []byte{}
+	}
+	c := &h.signals
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of == nil {
+		c.of = map[string]*signals.Collector{}
+	}
+	if c.of[name] == nil {
+		c.of[name] = &signals.Collector{}
+	}
+	c.of[name].Put(x)
+	return []byte{1}
+}
+
+// takeSignals returns what all have reported about a limit since the last call, if this process decides
+// about its calls. Otherwise it forgets what was reported here.
+func (h *Host) takeSignals(name string) (x *signals.Report, senders int, hosted bool) {
+	role := h.ledger.roleOf(int(shardOf(name, "")))
+	hosted = (role == hosts || role == paused) && h.may()
+	c := &h.signals
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !hosted || c.of[name] == nil {
+		delete(c.of, name)
+		return &signals.Report{}, 0, hosted
+	}
+	x, senders = c.of[name].Take()
+	return x, senders, true
+}
+
+// SendSignals gives what this process has measured of the calls of a limit to the process that decides
+// about them: the host of the key "". A report that is lost is not sent again.
+func (s *Shared) SendSignals(ctx context.Context, name string, global bool, x *signals.Report) error {
+	n := s.node(global)
+	x.From = strconv.FormatUint(public(n.Client.who), 36)
+	host := n.Client.way.Host(shardOf(name, ""))
+	if host == "" {
+		return ErrUnreachable
+	}
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	_, err := n.Client.way.Request(ctx, "signals."+host, x.Append(codec.AppendText(nil, name)))
+	return err
+}
+
+// TakeSignals returns what all processes have measured of the calls of a limit since the last call, and how
+// many they are, if this process decides about them.
+func (s *Shared) TakeSignals(name string, global bool) (x *signals.Report, senders int, hosted bool) {
+	if n := s.node(global); n.host != nil {
+		return n.host.takeSignals(name)
+	}
+	return &signals.Report{}, 0, false
+}
+
+// node returns the part that shares a limit of all data centers, or of this one.
+func (s *Shared) node(global bool) *Node {
+	if global && s.far != nil {
+		return s.far
+	}
+	return s.near
+}
