@@ -97,13 +97,12 @@ func (c *Controller) Step(s Sample) Decision {
 	want := c.state.active
 	c.state.active = min(max(want, c.settings.Min), c.settings.Max)
 	switch {
+	case c.state.active != before: // for the reason that made it want more or less
+		c.changed, c.reached = 0, 0
 	case want < c.state.active:
 		d.Reason = ReasonMin
 	case want > c.state.active:
 		d.Reason = ReasonMax
-	}
-	if c.state.active != before {
-		c.changed, c.reached = 0, 0
 	}
 	d.Active, d.Knee = c.state.active, c.state.knee
 	if d.PerMinute = c.perMinute(); s.Frozen {
