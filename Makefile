@@ -103,7 +103,7 @@ house: ## the house rules that no linter knows
 	$(TEST) -count=1 ./internal/house
 
 .PHONY: all
-all: setup ## make test, the linters, and what needs the real thing; installs what it needs: 41 min
+all: setup ## make test, the linters, and what needs the real thing; installs what it needs: 38 min
 	$(MAKE) format lint house systems
 	$(MAKE) test
 	$(MAKE) -j2 -Otarget waits computes
@@ -119,7 +119,6 @@ waits:
 	$(MAKE) -j4 -Otarget crowd kills alerts
 	$(MAKE) siege SIEGE=TestSiegeShort
 	$(MAKE) three # alone: nodes that stand still answer nobody
-	$(MAKE) knee KNEE=TestKneeShort # alone, as far as that goes: it measures
 	$(MAKE) -j2 -Otarget cloudflare browser
 	$(MAKE) edges
 	$(MAKE) -j2 -Otarget connectors
@@ -353,7 +352,6 @@ hunt: build ## look for a world in which a promise breaks: HUNT cases (default 3
 soak: setup ## the long rest: 10,000 visitors, 100 kills, an hour with kills, 10 million keys, long walks
 	$(MAKE) all
 	$(MAKE) siege
-	$(MAKE) knee
 	$(MAKE) acme
 	$(MAKE) origins
 	$(MAKE) terraform

@@ -47,7 +47,7 @@ func TestKnee(t *testing.T) {
 	}
 	s.near("held by half", s.hold("held by half", 12), knee/2)
 	o.setCapacity(connections)
-	s.until("given back", (1-near)*knee, (1+near)*knee, 3, 72)
+	s.until("given back", (1-held)*knee, (1+near)*knee, 3, 120)
 	s.near("held again", s.hold("held again", 12), knee)
 	s.draw(knee)
 	s.judge(s.leave())
