@@ -145,7 +145,9 @@ func (c *Controller) note(s *Sample) {
 		x.covered /= shares
 	}
 	// What one client network can add on purpose says nothing.
-	x.failed, x.refused = max(0, x.failed-MaxPerNetwork), max(0, x.refused-MaxPerNetwork)
+	if !c.settings.Own {
+		x.failed, x.refused = max(0, x.failed-MaxPerNetwork), max(0, x.refused-MaxPerNetwork)
+	}
 	if x.known > 0 {
 		now := x.ratios / x.known
 		if c.slower > 0 {

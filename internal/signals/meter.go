@@ -152,20 +152,16 @@ func (f *Flight) End(r *http.Request, o Outcome) {
 
 func (f *Flight) note(r *http.Request, o Outcome, took time.Duration) {
 	if f.m != nil {
-		f.m.note(r, f.network, o, took)
+		f.m.Note(r.Method, r.URL.Path, f.network, o, took)
 	}
 	for _, m := range f.calls {
-		m.note(r, f.network, o, took)
+		m.Note(r.Method, r.URL.Path, f.network, o, took)
 	}
 }
 
-func (m *Meter) note(r *http.Request, network uint64, o Outcome, took time.Duration) {
-	m.class(r.Method, r.URL.Path, network).note(o, took, m.all || m.networks.take(network))
-}
-
-// Note counts a request of a log: its end has been some time ago.
+// Note counts a request that has ended, such as one of a log.
 func (m *Meter) Note(method, path string, network uint64, o Outcome, took time.Duration) {
-	m.class(method, path, network).note(o, took, m.networks.take(network))
+	m.class(method, path, network).note(o, took, m.all || m.networks.take(network))
 }
 
 // leftLate is after how long a client that does not wait any more says something about the origin.
