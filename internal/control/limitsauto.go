@@ -189,7 +189,8 @@ func (s *Limits) seek(ctx context.Context, name string, k *seeker) {
 		of: adaptive.Settings{Min: a.Min, Max: a.Max, Start: a.Start, TargetP95: a.TargetP95,
 			TargetErrors: a.TargetErrors, Calls: true},
 		inForce: l.Amount, senders: senders}, x)
-	k.keep(ctx, s.foundDoc(name), (*s.found.Load())[name], next, l.Amount, func(x foundAmount) { s.adopt(name, x) })
+	adopt := func(x foundAmount) { s.adopt(name, x) }
+	k.keep(ctx, s.foundDoc(name), (*s.found.Load())[name], next, l.Amount, adopt)
 }
 
 // report sends what this process has measured, and returns what all have, if this one finds the amount.
@@ -262,7 +263,8 @@ func (k *seeker) step(s *seeking, x *signals.Report) (next foundAmount) {
 // keep puts what was found into force and writes it: a lower amount first into force, because the origin is
 // overloaded now, and a higher one first into the record, because the next host has to know it.
 func (k *seeker) keep(
-	ctx context.Context, doc *store.Doc[foundAmount], was, x foundAmount, inForce int64, adopt func(foundAmount),
+	ctx context.Context, doc *store.Doc[foundAmount], was, x foundAmount, inForce int64,
+	adopt func(foundAmount),
 ) {
 	changed := was.Shown.Amount != x.Shown.Amount || k.written != was.Version
 	if !changed && time.Since(k.wrote) < learnedEach {

@@ -82,9 +82,10 @@ func (s *Server) describe(cfg *config.Config, c *config.Queue) (*openQueue, erro
 	k := s.node
 	handler, pace := s.rateOf(q)
 	q.config = queue.Config{
-		Name: c.Name, Handler: s.traces.Deliveries(handler), Pace: pace, Capacity: s.jobs.capacity, Throttle: slow,
-		Weight: c.Weight,
-		Burst:  !c.Spread, Rate: float64(c.Rate), Concurrency: c.Concurrency, MaxAttempts: c.MaxAttempts,
+		Name: c.Name, Handler: s.traces.Deliveries(handler), Pace: pace, Capacity: s.jobs.capacity,
+		Throttle: slow,
+		Weight:   c.Weight,
+		Burst:    !c.Spread, Rate: float64(c.Rate), Concurrency: c.Concurrency, MaxAttempts: c.MaxAttempts,
 		MinBackoff: c.MinBackoff, MaxBackoff: c.MaxBackoff, MaxAge: c.MaxAge,
 		KeyWindow:  cmp.Or(c.KeyWindow, -1), // a zero KeyWindow would select the queue's default
 		MaxWaiting: int(c.MaxWaiting), MaxBytes: c.MaxBytes, Weights: map[string]int{},
