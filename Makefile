@@ -103,7 +103,7 @@ house: ## the house rules that no linter knows
 	$(TEST) -count=1 ./internal/house
 
 .PHONY: all
-all: setup ## make test, the linters, and what needs the real thing; installs what it needs: 38 min
+all: setup ## make test, the linters, and what needs the real thing; installs what it needs: 41 min
 	$(MAKE) format lint house systems
 	$(MAKE) test
 	$(MAKE) -j2 -Otarget waits computes
@@ -119,6 +119,7 @@ waits:
 	$(MAKE) -j4 -Otarget crowd kills alerts
 	$(MAKE) siege SIEGE=TestSiegeShort
 	$(MAKE) three # alone: nodes that stand still answer nobody
+	$(MAKE) knee KNEE=TestKneeShort # alone, as far as that goes: it measures
 	$(MAKE) -j2 -Otarget cloudflare browser
 	$(MAKE) edges
 	$(MAKE) -j2 -Otarget connectors
@@ -227,6 +228,14 @@ cloudflare: ## the unmodified client of Cloudflare's API against the real binary
 .PHONY: crowd
 crowd: ## the real binary under 400 visitors, judged by the origin: 75 s
 	$(TEST) -count=1 -v -timeout 5m -tags crowd ./tests/crowd
+
+# TestKneeShort is a part of it. With PICTURE=1 what was seen is drawn again.
+KNEE ?= TestKnee$$
+DRAW = $(if $(PICTURE),-picture $(CURDIR)/docs/pictures/knee.svg)
+
+.PHONY: knee
+knee: ## the limit that finds itself, before a real origin whose knee is measured: 20 min
+	$(TEST) -count=1 -v -timeout 40m -tags crowd -run '$(KNEE)' ./tests/knee $(DRAW) 2>&1 | $(SOME)
 
 .PHONY: siege
 siege: ## attackers before the real binary, and a scoreboard: 20 min
@@ -344,6 +353,7 @@ hunt: build ## look for a world in which a promise breaks: HUNT cases (default 3
 soak: setup ## the long rest: 10,000 visitors, 100 kills, an hour with kills, 10 million keys, long walks
 	$(MAKE) all
 	$(MAKE) siege
+	$(MAKE) knee
 	$(MAKE) acme
 	$(MAKE) origins
 	$(MAKE) terraform

@@ -238,7 +238,7 @@ func (w *worker) failAll() {
 
 // admit gives a newcomer a slot for at most last, on probation first, if a slot is due anywhere and
 // nobody waits. It blocks only if the share is empty: for one round trip, or for at most
-// borrower.RecallWait while the counter recalls slots from others.
+// borrower.SlotWait while the counter recalls slots from others.
 func (w *worker) admit(
 	ctx context.Context, id slot.SessionID, last, hard time.Duration,
 ) (o slot.Session, ok bool) {
@@ -272,7 +272,7 @@ func (w *worker) admit(
 		w.short.Add(1)
 		w.shortTook.Add(int64(w.boot() - clk))
 	}()
-	timer := time.NewTimer(borrower.RecallWait)
+	timer := time.NewTimer(borrower.SlotWait)
 	defer timer.Stop()
 	select {
 	case o, ok = <-q.done:

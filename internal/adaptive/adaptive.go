@@ -14,7 +14,7 @@ const (
 	// MaxPerNetwork is how many requests of one client network (a /24 or a /48) count in one
 	// interval, over all routes. A visitor makes about one; an attacker that makes slow or failing
 	// requests on purpose makes hundreds, and must not lower the limit. Chosen: what one network can
-	// add is 1 % of 60 requests a second.
+	// add is 1 % of 60 requests a second. With several nodes it is as many at each: see Excess.
 	MaxPerNetwork = 3
 )
 
@@ -33,8 +33,18 @@ type Sample struct {
 	InFlight float64 // requests at the origin, mean over the interval
 	Routes   []Route // at most MaxRoutes
 	Load     float64 // of the origin, pushed or queried: 1 is full. NaN: none
+	Excess   Excess  // what one network may have made on purpose: it does not count
 
 	Frozen bool // an operator holds the limit: the controller learns, and changes nothing
+}
+
+// An Excess is what the network with the most requests has more than the one with the second most, over all
+// nodes. One client may have made these, so that it would lower the limit of a quiet site, or of one with
+// many nodes.
+type Excess struct {
+	Counted int64 // of all requests that count,
+	Failed  int64 // of those that failed or were refused,
+	Slow    int64 // and of those that took long
 }
 
 // A Route is one class of requests. What is slow by nature is compared with itself.

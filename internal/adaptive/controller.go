@@ -121,9 +121,14 @@ func (c *Controller) flow(s *Sample, was float64) {
 	minutes := s.Length.Minutes()
 	weight := min(1, minutes/2)
 	c.entered += (float64(s.Entered)/minutes - c.entered) * weight
-	if was >= crowd {
-		c.leave += ((float64(s.Entered)-s.Inside+was)/was/minutes - c.leave) * weight
+	if was < crowd {
+		return
 	}
+	leave := (float64(s.Entered) - s.Inside + was) / was / minutes
+	if c.leave <= 0 { // a new host fills the room as the one before did
+		c.leave = max(0, leave)
+	}
+	c.leave += (leave - c.leave) * weight
 }
 
 // perMinute returns how many people may enter in a minute. Those who have just come ask more often, so

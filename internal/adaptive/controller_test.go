@@ -159,6 +159,19 @@ func TestOneNetworkDoesNotLower(t *testing.T) {
 	}
 }
 
+// What one network has more than any other is no throughput: it would make visitors look busier.
+func TestOneNetworkIsNoThroughput(t *testing.T) {
+	r, quiet := newRoom(State{}), newRoom(State{})
+	quiet.step(2, nil)
+	r.step(2, func(s *Sample) {
+		s.Routes[0].Latency.Add(100*time.Millisecond, 30)
+		s.Excess.Counted = 30
+	})
+	if got, want := r.c.read(fastOver).rate, quiet.c.read(fastOver).rate; got != want {
+		t.Errorf("%v requests a second with a busy network, %v without it", got, want)
+	}
+}
+
 // A number that is frozen, and what an event has left, is where the limit goes on.
 func TestFrozenHoldsWhatIsInForce(t *testing.T) {
 	r := newRoom(State{})

@@ -1,8 +1,10 @@
 package adaptive
 
 import (
+	"cmp"
 	"hash/fnv"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate/internal/histogram"
@@ -123,6 +125,7 @@ func (c *Controller) goal(busy float64) float64 {
 func (c *Controller) note(s *Sample) {
 	x := interval{length: s.Length.Seconds(), inside: s.Inside}
 	shares := 0.0
+	var slow []answers
 	c.answered = 0
 	for i := range s.Routes {
 		c.answered += float64(s.Routes[i].Latency.Total())
@@ -135,9 +138,11 @@ func (c *Controller) note(s *Sample) {
 		x.failed += float64(r.Failed)
 		x.refused += float64(r.Refused)
 		if n > 0 {
-			c.noteRoute(&x, r)
+			slow = c.noteRoute(&x, r, slow)
 		}
 	}
+	x.addAll(slow, s.Excess.Slow, c.typical)
+	x.counted = max(0, x.counted-float64(s.Excess.Counted))
 	for i := range c.state.routes {
 		shares += c.state.routes[i].share
 	}
@@ -146,7 +151,8 @@ func (c *Controller) note(s *Sample) {
 	}
 	// What one client network can add on purpose says nothing.
 	if !c.settings.Own {
-		x.failed, x.refused = max(0, x.failed-MaxPerNetwork), max(0, x.refused-MaxPerNetwork)
+		one := float64(max(MaxPerNetwork, s.Excess.Failed))
+		x.failed, x.refused = max(0, x.failed-one), max(0, x.refused-one)
 	}
 	if x.known > 0 {
 		now := x.ratios / x.known
@@ -167,32 +173,51 @@ func (c *Controller) note(s *Sample) {
 	c.follow(s, x.counted, x.covered)
 }
 
-// noteRoute adds a route's answers to an interval.
-func (c *Controller) noteRoute(x *interval, r *Route) {
+// answers are those of a route that took about as long.
+type answers struct {
+	n                int64
+	toMean, toTarget float64 // how long they took, as a multiple of the route's mean, and of its target
+	mean             float64 // of the route, in seconds
+}
+
+// addAll adds answers without the slowest, of which one network may have made so many.
+func (x *interval) addAll(all []answers, without int64, typical float64) {
+	slices.SortFunc(all, func(a, b answers) int { return cmp.Compare(b.toMean, a.toMean) })
+	for _, a := range all {
+		out := min(a.n, without)
+		without -= out
+		n := float64(a.n - out)
+		x.ratio.Add(time.Duration(a.toTarget*float64(time.Second)), a.n-out)
+		x.took += a.toMean * a.mean * n
+		x.lean += a.mean * n
+		if a.mean < quick*typical {
+			x.quick += n
+			continue
+		}
+		x.ratios += min(a.toMean, clip) * n
+		x.known += n
+		x.perSecond += n / a.mean
+	}
+}
+
+// noteRoute adds a route's answers to those of an interval.
+func (c *Controller) noteRoute(x *interval, r *Route, all []answers) []answers {
 	h := hash(r.Class)
 	b := c.base(h)
 	if b == nil {
 		c.learn(h, r, nil)
-		return
+		return all
 	}
 	x.covered += b.share
 	target := c.target(b).Seconds()
-	ratios, n := 0.0, float64(r.Latency.Total())
 	for bucket, n := range r.Latency {
 		if n > 0 {
-			took := histogram.Value(bucket)
-			ratios += min(took.Seconds()/b.mean.Seconds(), clip) * float64(n)
-			x.took += took.Seconds() * float64(n)
-			x.lean += b.mean.Seconds() * float64(n)
-			x.ratio.Add(time.Duration(took.Seconds()/target*float64(time.Second)), n)
+			took, mean := histogram.Value(bucket).Seconds(), b.mean.Seconds()
+			all = append(all, answers{n, took / mean, took / target, mean})
 		}
 	}
-	if b.mean.Seconds() < quick*c.typical {
-		x.quick += n
-	} else {
-		x.known, x.ratios, x.perSecond = x.known+n, x.ratios+ratios, x.perSecond+n/b.mean.Seconds()
-	}
 	c.learn(h, r, b)
+	return all
 }
 
 // typicalMean returns what a request takes without load, in seconds.
@@ -277,7 +302,9 @@ func (c *Controller) learn(class uint64, r *Route, b *base) {
 	mean := max(mean(&l.counts), quickest)
 	p95 := max(time.Duration(quantile(&l.counts, 0.95)*float64(time.Second)), quickest)
 	calm := c.state.knee > 0 && float64(n)/l.seconds < b.shareOf(c.state.knee)/2 && c.inside >= crowd
-	sure := 1 - 1.5*c.noise*math.Sqrt(c.length.Seconds()/l.seconds) // the least of many means is too low
+	chance := spread(&l.counts, mean) / math.Sqrt(float64(n))
+	// The least of many means is too low.
+	sure := 1 - 1.5*c.noise*math.Sqrt(c.length.Seconds()/l.seconds) - chance
 	switch {
 	case b == nil && len(c.state.routes) < MaxRoutes:
 		c.state.routes = append(c.state.routes, base{class: class, mean: mean, p95: p95})
@@ -335,6 +362,16 @@ func mean(c *histogram.Counts) time.Duration {
 		sum += histogram.Value(b).Seconds() * float64(n)
 	}
 	return time.Duration(sum / float64(max(1, c.Total())) * float64(time.Second))
+}
+
+// spread returns the standard deviation of counts, as a share of their mean.
+func spread(c *histogram.Counts, mean time.Duration) float64 {
+	sum := 0.0
+	for b, n := range c {
+		d := histogram.Value(b).Seconds()/mean.Seconds() - 1
+		sum += d * d * float64(n)
+	}
+	return math.Sqrt(sum / float64(max(1, c.Total())))
 }
 
 // quantile returns a quantile in seconds, by interpolation within a bucket.

@@ -27,7 +27,7 @@ import (
 // Parameters of a borrower (docs/protocol.md §12).
 const (
 	FlushEvery = time.Second      // between renewals, and between heartbeats
-	RecallWait = 2 * time.Second  // the longest that a newcomer waits for a slot
+	SlotWait   = 2 * time.Second  // the longest that a newcomer waits for a slot
 	idleReturn = 10 * time.Second // unused slots go back
 	wantFor    = 2                // seconds of arrivals to hold ahead
 	maxItems   = 20_000           // in one Sync; the rest goes with the next

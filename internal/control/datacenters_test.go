@@ -360,7 +360,7 @@ func FuzzShare(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if x.Datacenter != "lhr" || len(x.Keys) == 0 || len(x.Keys) > node.MostKeys || len(b) > mostShare {
+		if x.Datacenter != "lhr" || len(x.Keys) == 0 || len(x.Keys) > datadir.MaxKeys || len(b) > mostShare {
 			t.Errorf("%q: taken as %+v", b, x)
 		}
 		for _, k := range x.Keys {

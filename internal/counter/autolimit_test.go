@@ -173,8 +173,8 @@ func TestLimitsBelowAnywhereAreThoseOfAnywhere(t *testing.T) {
 			c.mu.Lock()
 			x, _ := c.upSync(c.cfg.Boot())
 			name := slot.WriteName{Life: 1, Epoch: 1, Writes: uint64(i + 1)}
-			c.upHeard(slot.Answer{Name: name, Loan: x.Loan, Seq: x.Seq, Term: time.Minute, Time: slot.Time(i + 1)},
-				c.cfg.Boot())
+			c.upHeard(slot.Answer{Name: name, Loan: x.Loan, Seq: x.Seq, Term: time.Minute,
+				Time: slot.Time(i + 1)}, c.cfg.Boot())
 			c.mu.Unlock()
 			ctx, stop := context.WithCancel(t.Context())
 			done := make(chan error)

@@ -223,7 +223,7 @@ func (c *Counter) step(ctx context.Context, p *pilot) {
 		At: time.Unix(0, int64(c.pool.CounterTime(c.cfg.Boot()))), Length: cmp.Or(x.Length, signals.Every),
 		Inside: x.Inside, Waiting: x.Waiting, Entered: x.Entered, Limit: set.Active.N, New: set.New.N,
 		InFlight: x.InFlight, Routes: x.Routes, Load: cmp.Or(x.Load, math.NaN()),
-		Frozen: set.Auto.Mode == autoFrozen,
+		Excess: x.Excess(), Frozen: set.Auto.Mode == autoFrozen,
 	}
 	c.mu.Unlock()
 	p.fit(c, &set, found)

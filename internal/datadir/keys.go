@@ -21,8 +21,8 @@ import (
 // session plus the longest hold, 30 days each. Chosen.
 const KeepKeys = 62 * 24 * time.Hour
 
-// maxKeys limits the ring; the oldest keys are removed.
-const maxKeys = 64
+// MaxKeys limits the ring; the oldest keys are removed.
+const MaxKeys = 64
 
 // A SealingKey is one key of the ring.
 type SealingKey struct {
@@ -64,7 +64,7 @@ func (f *Folder) readKeys(dir string) ([]SealingKey, error) {
 	if len(faults) > 0 {
 		return nil, faults[0]
 	}
-	return keys[:min(len(keys), maxKeys)], nil
+	return keys[:min(len(keys), MaxKeys)], nil
 }
 
 // readAllKeys reads the sealing keys, the newest first, and returns the faults of each file.
@@ -148,7 +148,7 @@ func (f *Folder) rotateLocked(now time.Time) ([]SealingKey, error) {
 	}
 	used := map[byte]bool{}
 	for i, k := range keys {
-		if i > 0 && now.Sub(keys[i-1].Made) > KeepKeys || i >= maxKeys-1 {
+		if i > 0 && now.Sub(keys[i-1].Made) > KeepKeys || i >= MaxKeys-1 {
 			err := os.Remove(filepath.Join(dir, keyName(k.ID)))
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return nil, wrong(err, f.dir, "an old key cannot be removed", writeHint(err))

@@ -25,7 +25,6 @@ const (
 	keysWait   = 5 * time.Second
 	keysEvery  = 5 * time.Second
 	sealsAfter = 30 * time.Second
-	MostKeys   = 64
 )
 
 // sharedKeys keeps the keys in the store. All nodes read them every few seconds; a new key seals
@@ -93,8 +92,8 @@ func CheckKeys(keys []KeyRecord) error {
 		}
 		seen[x.ID] = true
 	}
-	if len(keys) > MostKeys {
-		return fmt.Errorf("%d sealing keys, and %d are the most", len(keys), MostKeys)
+	if len(keys) > datadir.MaxKeys {
+		return fmt.Errorf("%d sealing keys, and %d are the most", len(keys), datadir.MaxKeys)
 	}
 	return nil
 }
@@ -113,7 +112,7 @@ func addKey(keys []KeyRecord, now time.Time) []KeyRecord {
 			used = slices.ContainsFunc(keys, func(x KeyRecord) bool { return x.ID == next.ID })
 		}
 	}
-	for len(keys) >= MostKeys || len(keys) > 1 && now.Sub(keys[1].Made) > datadir.KeepKeys {
+	for len(keys) >= datadir.MaxKeys || len(keys) > 1 && now.Sub(keys[1].Made) > datadir.KeepKeys {
 		keys = keys[1:]
 	}
 	return append(slices.Clone(keys), next)

@@ -36,6 +36,7 @@ type class struct {
 	failed, refused atomic.Uint64
 
 	networks networks
+	usual    atomic.Int64 // the least mean of an interval, as a duration; it rises slowly; 0: not known
 
 	// Used by Read only.
 	weight                             int // networks; it decays: a class outlives a quiet moment
@@ -62,6 +63,13 @@ func (c *class) note(o Outcome, took time.Duration, whole bool) {
 	}
 }
 
+// isSlow reports whether an answer took much longer than those of the class usually do. Chosen: twice as
+// long as their mean. When the origin is slow for all, the networks of slow answers are many.
+func (c *class) isSlow(took time.Duration) bool {
+	usual := c.usual.Load()
+	return usual > 0 && int64(took) > 2*usual
+}
+
 // read returns what was measured since the last read, and whether that is anything.
 func (c *class) read() (r adaptive.Route, some bool) {
 	since := func(n *atomic.Uint64, old *uint64) uint64 {
@@ -76,6 +84,17 @@ func (c *class) read() (r adaptive.Route, some bool) {
 		r.Latency[i] = now[i] - c.tookOld[i]
 	}
 	c.tookOld = now
+	if n := r.Latency.Total(); n > 0 {
+		mean := int64(0)
+		for i, k := range r.Latency {
+			mean += k * int64(histogram.Value(i)) / n
+		}
+		was := c.usual.Load()
+		if was += was / 500; was == 0 || mean < was {
+			was = mean
+		}
+		c.usual.Store(max(was, 1))
+	}
 	c.weight = max(c.networks.count(), c.weight-1-c.weight/8)
 	c.networks.bits.Store(0)
 	return r, r.Answered+r.Failed > 0

@@ -110,5 +110,5 @@ func (x *Report) withoutFailures() {
 		}
 		r.Failed, r.Refused = 0, 0
 	}
-	x.Load = 0
+	x.Load, x.by.failed, x.by.slow = 0, groups{}, groups{}
 }

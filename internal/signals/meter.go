@@ -8,7 +8,8 @@
 // most 63 classes have measurements of their own; the rest share one. A class gets its own when more
 // client networks use it than one of those that have it. Requests do not count for that, so a client
 // that invents paths replaces nothing. Nor do more than some requests of one network count in what a
-// class says, so a client that makes slow or failing requests on purpose proves little.
+// class says. A report also says how many of them the groups of networks have made, so that the excess
+// of one network over all others can be left out, over all nodes.
 //
 // # Concurrency and cost
 //
@@ -26,6 +27,7 @@
 //	class     classes of requests
 //	collector reports of several nodes, as the host of a room collects them
 //	report    one report: merged and encoded
+//	sketch    how much of a report one network can have made
 package signals
 
 import (
@@ -61,6 +63,7 @@ type Meter struct {
 	found [candidates]atomic.Pointer[candidate]
 
 	networks amounts
+	tally    tally
 	all      bool // requests of a network count, however many there are
 
 	mu sync.Mutex // guards the fields below
@@ -159,9 +162,13 @@ func (f *Flight) note(r *http.Request, o Outcome, took time.Duration) {
 	}
 }
 
-// Note counts a request that has ended, such as one of a log.
+// Note counts a request that has ended: now, or in a log.
 func (m *Meter) Note(method, path string, network uint64, o Outcome, took time.Duration) {
-	m.class(method, path, network).note(o, took, m.all || m.networks.take(network))
+	c, whole := m.class(method, path, network), m.all || m.networks.take(network)
+	c.note(o, took, whole)
+	if whole && !m.all {
+		m.tally.add(network, o != Answered, o != Unreachable && c.isSlow(took))
+	}
 }
 
 // leftLate is after how long a client that does not wait any more says something about the origin.
@@ -212,6 +219,7 @@ func (m *Meter) Read() *Report {
 			x.Routes = append(x.Routes, r)
 		}
 	}
+	x.by = m.tally.read()
 	m.networks.reset()
 	m.promote(t)
 	return x

@@ -254,6 +254,7 @@ func sample() *Report {
 		x.Routes = append(x.Routes, r)
 	}
 	x.Routes[adaptive.MaxRoutes-1].Class = Rest
+	x.by.counted[0], x.by.counted[63], x.by.failed[7], x.by.slow[63] = 5, 700, 3, 9
 	return x
 }
 
@@ -272,6 +273,11 @@ func TestAReportIsReadAsItWasWritten(t *testing.T) {
 	for i := range x.Routes {
 		r := &x.Routes[i]
 		r.Answered, r.Failed, r.Refused = most-1, most-1, most-1
+	}
+	for _, g := range x.by.all() {
+		for k := range g {
+			g[k] = most
+		}
 	}
 	b := x.Append([]byte("head"))
 	if got, err = ReadReport(b[4:]); err != nil || fmt.Sprint(*got) != fmt.Sprint(*x) {

@@ -19,6 +19,7 @@ type Report struct {
 	InFlight float64          // requests at the origin, mean over the interval
 	Routes   []adaptive.Route // at most adaptive.MaxRoutes, in any order
 	Load     float64          // of the origin, as it was reported: 1 is full; 0: no report
+	by       sketch           // how much of it one network can have made
 	Trouble  string           // why a load that was asked for is not known; "": none
 
 	// Of a data center: who was there. Nodes leave it to the host of the room.
@@ -28,9 +29,9 @@ type Report struct {
 
 // Bounds of a report as it is sent. A route takes some 60 bytes, and at most 1,013.
 const (
-	format    = 1
+	format    = 2
 	maxFrom   = 128 // bytes, also of a trouble
-	MaxReport = 64 << 10
+	MaxReport = 68 << 10
 )
 
 // ErrReport is returned for bytes that are no report.
@@ -44,6 +45,7 @@ func (x *Report) Append(b []byte) []byte {
 	b = codec.AppendFixed(b, math.Float64bits(x.InFlight), math.Float64bits(x.Inside),
 		math.Float64bits(x.Load))
 	b = codec.AppendText(b, x.Trouble[:min(len(x.Trouble), maxFrom)])
+	b = x.by.append(b)
 	b = codec.AppendUint(b, uint64(len(x.Routes)))
 	for i := range x.Routes {
 		r := &x.Routes[i]
@@ -78,6 +80,7 @@ func ReadReport(b []byte) (*Report, error) {
 	x := &Report{From: d.Text(maxFrom), Length: time.Duration(d.Int()), Waiting: d.Int(), Entered: d.Int()}
 	x.InFlight, x.Inside = math.Float64frombits(d.Fixed()), math.Float64frombits(d.Fixed())
 	x.Load, x.Trouble = math.Float64frombits(d.Fixed()), d.Text(maxFrom)
+	x.by.read(&d)
 	for range d.Count(adaptive.MaxRoutes) {
 		r := adaptive.Route{Class: d.Text(mostName)}
 		r.Answered, r.Failed, r.Refused = d.UpTo(most), d.UpTo(most), d.UpTo(most)
@@ -112,6 +115,7 @@ func (x *Report) add(o *Report) {
 		mergeRoute(&x.Routes[k], r)
 	}
 	x.Routes = bound(x.Routes, adaptive.MaxRoutes)
+	x.by.add(&o.by)
 	x.Load, x.Trouble = max(x.Load, o.Load), cmp.Or(x.Trouble, o.Trouble)
 }
 

@@ -63,7 +63,7 @@ func (p *Pool) opened(r *Record, s *LimitState, it *Item) {
 	}
 	p.know(it.ID, end)
 	if full := min(it.Hard, p.par.CeilEnd(s.Limit, r.Time.Add(s.Longest))); full > end {
-		p.trials.add(trial{id: it.ID, end: end, full: p.par.CeilEnd(s.Limit, full)})
+		p.probation.add(onProbation{id: it.ID, end: end, full: p.par.CeilEnd(s.Limit, full)})
 	}
 }
 
@@ -78,7 +78,7 @@ func (p *Pool) renew(r *Record, it *Item) {
 	if s.Kind != AtOnce || p.gone.has(it.ID) {
 		return
 	}
-	p.trials.over(it.ID) // its cookie has come back
+	p.probation.over(it.ID) // its cookie has come back
 	end := p.par.CeilEnd(s.Limit, it.At.Add(s.Per))
 	if it.Hard > 0 {
 		end = min(end, p.par.FloorEnd(s.Limit, it.Hard))
@@ -165,7 +165,7 @@ func (p *Pool) leave(r *Record, it *Item) {
 	if s.Kind != AtOnce || p.gone.has(it.ID) {
 		return
 	}
-	p.trials.over(it.ID)
+	p.probation.over(it.ID)
 	end, ok := p.known[it.ID]
 	if ok {
 		p.unknow(it.ID, end)

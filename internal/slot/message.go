@@ -45,7 +45,7 @@ type Item struct {
 	At   Time // Renew: when the visitor was seen, by Lo
 	End  Time // Open: end of the session
 	Use  Time // Open, Answered: time of use, by Hi; the window starts here. Renew: see Returned. Leave: Held
-	Hard Time // Renew: latest possible end, 0: none; Open, Leave: see trials
+	Hard Time // Renew: latest possible end, 0: none; Open, Leave: see probation
 }
 
 // Returned reports whether a Renew means that the pass of a ticket has come back, so that the

@@ -63,7 +63,7 @@ type Pool struct {
 	known            map[SessionID]Time
 	knownAt          map[Time]*bucket
 	gone             goneLog
-	trials           trials
+	probation        probation
 	up               upper
 	fronts           map[LoanID]*front // visitors that wait at our borrowers
 	sites            map[LoanID]site   // what counters have reported about themselves

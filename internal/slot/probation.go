@@ -14,33 +14,33 @@ import (
 // Ending it breaks no pass: a pass is valid up to its end and needs confirmation after that. So the
 // entry may be freed at any time from then on.
 
-// trials holds the sessions on probation that this host knows of and that may continue after it.
-type trials struct {
+// probation holds the sessions on probation that this host knows of and that may continue after it.
+type probation struct {
 	of    map[SessionID]bool
-	begun []trial // sorted by the end in their pass
-	past  []trial // past that end: they continue while nobody waits
+	begun []onProbation // sorted by the end in their pass
+	past  []onProbation // past that end: they continue while nobody waits
 }
 
-type trial struct {
+type onProbation struct {
 	id        SessionID
 	end, full Time
 }
 
-func (t *trials) add(x trial) {
+func (t *probation) add(x onProbation) {
 	if t.of == nil {
 		t.of = map[SessionID]bool{}
 	}
 	t.of[x.id] = true
-	i, _ := slices.BinarySearchFunc(t.begun, x, func(a, b trial) int { return cmp.Compare(a.end, b.end) })
+	i, _ := slices.BinarySearchFunc(t.begun, x, func(a, b onProbation) int { return cmp.Compare(a.end, b.end) })
 	t.begun = slices.Insert(t.begun, i, x)
 }
 
 // over records that a session is no longer on probation.
-func (t *trials) over(id SessionID) { delete(t.of, id) }
+func (t *probation) over(id SessionID) { delete(t.of, id) }
 
 // goOn lets sessions whose probation has ended by until continue while nobody waits.
 func (p *Pool) goOn(clk time.Duration, r *Record, until Time) {
-	t, s := &p.trials, &r.Limits[0]
+	t, s := &p.probation, &r.Limits[0]
 	for len(t.begun) > 0 && t.begun[0].end <= until {
 		x := t.begun[0]
 		t.begun = t.begun[1:]
@@ -65,7 +65,7 @@ func (p *Pool) goOn(clk time.Duration, r *Record, until Time) {
 // evict ends sessions past their probation to free slots for waiting visitors: all of them while a
 // line stands here or Anywhere recalls slots, else as many as are short.
 func (p *Pool) evict(clk time.Duration, r *Record, syncs []*Sync) {
-	t, s, n := &p.trials, &r.Limits[0], int64(len(p.trials.past))
+	t, s, n := &p.probation, &r.Limits[0], int64(len(p.probation.past))
 	if n == 0 {
 		return
 	}
@@ -93,7 +93,7 @@ func (p *Pool) evicts(clk time.Duration) bool { return p.wait || p.RecalledByPar
 
 // Evictable reports whether a write would free slots of sessions past their probation.
 func (p *Pool) Evictable(clk time.Duration) bool {
-	return len(p.trials.past) > 0 && p.evicts(clk)
+	return len(p.probation.past) > 0 && p.evicts(clk)
 }
 
 // unprovenPart: unproven requests may use one part in unprovenPart of a limit per window, just as

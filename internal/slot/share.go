@@ -106,10 +106,10 @@ func (s *Share) Open(clk time.Duration, id SessionID, last, hard time.Duration) 
 	return s.OpenProbation(clk, id, 0, last, hard)
 }
 
-// OpenProbation is Open for a session that begins on probation if trial is not 0: its pass then
-// ends after trial.
+// OpenProbation is Open for a session that begins on probation if probation is not 0: its pass then
+// ends after probation.
 func (s *Share) OpenProbation(
-	clk time.Duration, id SessionID, trial, last, hard time.Duration,
+	clk time.Duration, id SessionID, probation, last, hard time.Duration,
 ) (o Session, ok bool) {
 	if s.Left(clk) <= 0 {
 		return o, false
@@ -125,7 +125,7 @@ func (s *Share) OpenProbation(
 			if hard > 0 {
 				o.End = min(o.End, s.par.FloorEnd(l, lo.Add(hard)))
 			}
-			if end := s.par.CeilEnd(l, lo.Add(trial)); trial > 0 && end <= o.End {
+			if end := s.par.CeilEnd(l, lo.Add(probation)); probation > 0 && end <= o.End {
 				o.End, o.Full = end, o.End
 			}
 		case PerWindow:

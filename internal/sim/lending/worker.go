@@ -151,7 +151,7 @@ func (k *worker) newcomer(q wish) {
 		return
 	}
 	k.borrower.Wait(q)
-	k.after(borrower.RecallWait, func() {
+	k.after(borrower.SlotWait, func() {
 		if k.borrower.Withdraw(q) {
 			k.m.join(k, q)
 		}

@@ -166,6 +166,8 @@ func attack() *Scenario {
 			r.Answered += 200
 			r.Latency.Add(8*time.Second, adaptive.MaxPerNetwork)
 			r.Failed += adaptive.MaxPerNetwork
+			x.Excess = adaptive.Excess{Counted: adaptive.MaxPerNetwork, Failed: adaptive.MaxPerNetwork,
+				Slow: adaptive.MaxPerNetwork}
 		}
 	}
 	return s

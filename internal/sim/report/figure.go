@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"io"
 	"math"
 	"slices"
 )
@@ -96,6 +97,30 @@ func figurePlot(f *Figure) *plot {
 	p.x, p.y = newAxis(lowX, highX, 8), newAxis(lowY, highY, 5)
 	p.x.low, p.x.high = lowX, max(highX, lowX+1e-9)
 	return p
+}
+
+// SVG writes figures one below the other as an SVG file that needs nothing else. It is light or dark, as
+// its reader's screen is.
+func SVG(w io.Writer, figures ...Figure) error {
+	m := &markup{}
+	width, height := 0.0, 0.0
+	for i := range figures {
+		p := figurePlot(&figures[i])
+		labels := p.labels()
+		width = max(width, p.total(labels))
+		m.put(`<g transform="translate(0 %s)">`, number(height))
+		p.content(m, labels)
+		m.put("</g>\n")
+		height += p.height
+	}
+	all := &markup{}
+	all.put(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %s %s" width="%[1]s" height="%[2]s" role="img">
+<style>`, number(width), number(height))
+	all.out.WriteString(pageCSS)
+	all.put("</style>\n<rect width=\"100%%\" height=\"100%%\" fill=\"var(--card)\"/>\n")
+	all.out.WriteString(m.out.String() + "</svg>\n")
+	_, err := io.WriteString(w, all.out.String())
+	return err
 }
 
 // colors is the number of curve colors on the page.

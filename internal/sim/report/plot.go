@@ -46,18 +46,28 @@ const maxPoints = 2000
 // svg draws the plot.
 func (p *plot) svg(m *markup) {
 	labels := p.labels()
+	m.put(`<svg viewBox="0 0 %s %s" role="img" aria-labelledby="%s-t %[3]s-d">`,
+		number(p.total(labels)), number(p.height), p.id)
+	p.content(m, labels)
+	m.put("</svg>")
+}
+
+// total returns the width with the names of the curves.
+func (p *plot) total(labels []label) float64 {
 	right := float64(rightRoom)
 	for _, l := range labels {
 		right = max(right, 10+letterWidth*float64(l.width()))
 	}
-	total := p.width + right
+	return p.width + right
+}
+
+// content draws what is within the picture.
+func (p *plot) content(m *markup, labels []label) {
 	p.x.from, p.x.to = leftRoom, p.width
 	p.y.from, p.y.to = p.height-bottomRoom, topRoom
 	if p.xName == "" {
 		p.y.from += lineHeight - 2
 	}
-	m.put(`<svg viewBox="0 0 %s %s" role="img" aria-labelledby="%s-t %[3]s-d">`,
-		number(total), number(p.height), p.id)
 	m.put(`<title id="%s-t">%s</title><desc id="%[1]s-d">%[3]s</desc>`, p.id, p.title, p.about)
 	p.axes(m)
 	for i := range p.lines {
@@ -65,7 +75,6 @@ func (p *plot) svg(m *markup) {
 	}
 	p.level(m)
 	p.name(m, labels)
-	m.put("</svg>")
 }
 
 // text writes words at a position.

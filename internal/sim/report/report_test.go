@@ -506,6 +506,34 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
+// An SVG file stands alone, with each figure below the one before.
+func TestSVG(t *testing.T) {
+	f := Figure{ID: "a", Title: "A <b>", XLabel: "minutes", YLabel: "people", Note: "What to see."}
+	f.Series = []Series{{Name: "limit", X: []float64{0, 1}, Y: []float64{50, 100}}}
+	g := f
+	g.ID = "b"
+	var b strings.Builder
+	if err := SVG(&b, f, g); err != nil {
+		t.Fatal(err)
+	}
+	var moved []string
+	for d := xml.NewDecoder(strings.NewReader(b.String())); ; {
+		token, err := d.Token()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, ok := token.(xml.StartElement); ok && e.Name.Local == "g" {
+			moved = append(moved, e.Attr[0].Value)
+		}
+	}
+	if want := []string{"translate(0 0)", "translate(0 300)"}; !slices.Equal(moved, want) {
+		t.Errorf("%v, want %v", moved, want)
+	}
+}
+
 // A plot's description says more than its title: a screen reader reads both.
 func TestPlotsAreDescribed(t *testing.T) {
 	var b strings.Builder

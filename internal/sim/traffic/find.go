@@ -70,7 +70,7 @@ func (f *finder) step() {
 	s := adaptive.Sample{At: time.Unix(0, int64(f.end)), Length: signals.Every, Inside: float64(f.inside),
 		Entered: f.entered, Limit: math.MaxInt64, Load: math.NaN()}
 	if f.some {
-		s.Routes = x.Routes
+		s.Routes, s.Excess = x.Routes, x.Excess()
 	}
 	d := f.control.Step(s)
 	f.found.Active, f.found.Knee = d.Active, d.Knee
