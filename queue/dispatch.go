@@ -67,12 +67,21 @@ func (d *dispatcher) run(ctx context.Context, begun bool) error {
 	return nil
 }
 
+// rate returns the maximum jobs per second beside the limits; 0 is no bound. The caller holds mu.
+func (h *host) rate(set *Config) float64 {
+	rate := h.asked.inForce(set.Rate)
+	if isAsked := h.asked.is && h.asked.of == set.Rate && rate > 0; set.Pace != nil && !isAsked {
+		return set.Pace()
+	}
+	return rate
+}
+
 // resumeRate continues the rate of the host before: it may have sent a job right before it was quiet.
 // A rate of less than one in longestWin is not waited for in full, as with limits.
 func (d *dispatcher) resumeRate() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if rate := d.asked.inForce(d.set.Rate); rate > 0 {
+	if rate := d.rate(d.set); rate > 0 {
 		d.nextAt = d.quiet.Add(min(time.Duration(float64(time.Second)/rate), longestWin))
 	}
 }
@@ -189,7 +198,7 @@ func (d *dispatcher) look(ctx context.Context) (f *flight, until time.Time, why 
 	soon := now.Add(longWait)
 	d.mu.Lock()
 	next := d.index.ripen(now)
-	paused, rate, dead := d.paused, d.asked.inForce(d.set.Rate), len(d.index.dead)
+	paused, rate, dead := d.paused, d.rate(d.set), len(d.index.dead)
 	more := min(d.index.left, len(d.free))
 	r, tenant, ok := d.index.peek()
 	d.mu.Unlock()

@@ -26,9 +26,12 @@ type Config struct {
 	// limit; Uses must then be empty.
 	Capacity *Capacity
 	Uses     []LimitUse
-	Weight   int      // relative to queues that share a limit, default 1
-	Burst    bool     // send as fast as limits allow; do not spread the jobs
-	Rate     float64  // maximum jobs per second, in addition to limits; 0 is no bound
+	Weight   int     // relative to queues that share a limit, default 1
+	Burst    bool    // send as fast as limits allow; do not spread the jobs
+	Rate     float64 // maximum jobs per second, in addition to limits; 0 is no bound
+	// Pace, if not nil, returns the rate in force in place of Rate: one that is found while the queue
+	// runs. A rate set with SetRate goes before it, until that is 0.
+	Pace     func() float64
 	Throttle Throttle // slows all queues of an overloaded target; nil: none
 
 	Concurrency int            // maximum deliveries in flight, default DefaultConcurrency

@@ -111,7 +111,7 @@ func (h *host) status(ctx context.Context) Status {
 		s.NextIn = max(0, time.UnixMilli(x.later[0].at).Sub(now).Seconds())
 	}
 	set := h.q.set.Load()
-	s.Rate, s.AtOnce = h.asked.inForce(set.Rate), set.Concurrency
+	s.Rate, s.AtOnce = h.rate(set), set.Concurrency
 	s.Keys, s.KeysCut, s.Totals.Duplicates = x.keys.count, x.keys.cut, x.duplicates
 	if at := x.oldest(); !at.IsZero() && s.Depth > 0 {
 		s.OldestAge = now.Sub(at).Seconds()

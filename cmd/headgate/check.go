@@ -215,13 +215,14 @@ func standing(r *config.Room) string {
 
 // A queueSummary is what check prints about a queue.
 type queueSummary struct {
-	Name         string   `json:"name"`
-	Method       string   `json:"method"`
-	Address      string   `json:"address"`
-	Limits       []string `json:"limits"`
-	TenantLimits []string `json:"tenant_limits"`
-	Rate         int64    `json:"rate"` // jobs a second; 0: no limit
-	Concurrency  int      `json:"concurrency"`
+	Name         string     `json:"name"`
+	Method       string     `json:"method"`
+	Address      string     `json:"address"`
+	Limits       []string   `json:"limits"`
+	TenantLimits []string   `json:"tenant_limits"`
+	Rate         int64      `json:"rate"` // jobs a second; 0: no limit
+	Auto         *shownAuto `json:"auto,omitempty"`
+	Concurrency  int        `json:"concurrency"`
 }
 
 // A webhookSummary is what check prints about a webhook.
@@ -235,17 +236,21 @@ type webhookSummary struct {
 func limitsOf(cfg *config.Config) (all []shownLimit) {
 	for i := range cfg.Limits {
 		l := &cfg.Limits[i]
-		var auto *shownAuto
-		if a := &l.Auto; a.Mode != "" {
-			auto = &shownAuto{Mode: a.Mode, Min: a.Min, Max: a.Max}
-		}
 		all = append(all, shownLimit{
 			Name: l.Name, Algorithm: l.Algorithm.String(), Amount: l.Amount, Unit: l.Unit,
 			Window: windowOf(&l.Rule), Align: l.Align.String(), Burst: l.Burst, Shadow: l.Shadow,
-			Source: "file", Auto: auto,
+			Source: "file", Auto: foundOf(&l.Auto),
 		})
 	}
 	return all
+}
+
+// foundOf returns how a number is found, or nil.
+func foundOf(a *config.Auto) *shownAuto {
+	if a.Mode == "" {
+		return nil
+	}
+	return &shownAuto{Mode: a.Mode, Min: a.Min, Max: a.Max}
 }
 
 func windowOf(r *limit.Rule) string {
@@ -261,7 +266,7 @@ func queuesOf(cfg *config.Config) (all []queueSummary) {
 		all = append(all, queueSummary{
 			Name: q.Name, Method: q.Target.Method, Address: addressOf(q.Target.URL),
 			Limits: append([]string{}, q.Limits...), TenantLimits: append([]string{}, q.TenantLimits...),
-			Rate: q.Rate, Concurrency: q.Concurrency,
+			Rate: q.Rate, Concurrency: q.Concurrency, Auto: foundOf(&q.Auto),
 		})
 	}
 	return all
@@ -296,6 +301,9 @@ func (q *queueSummary) String() string {
 	}
 	if q.Rate > 0 {
 		s += fmt.Sprintf(", %d jobs a second", q.Rate)
+	}
+	if q.Auto != nil {
+		s += q.Auto.String()
 	}
 	return s + fmt.Sprintf(", %d at once", q.Concurrency)
 }

@@ -72,6 +72,11 @@ type Settings struct {
 	// Calls says that the limit is one of calls under way: each takes a slot until it is answered, and
 	// those that find none are refused. Inside is then the slots in use, and Waiting the refused calls.
 	Calls bool
+
+	// Own says that the limit is a rate of headgate's own requests: Inside is how many a second are made.
+	// Each refusal counts, as nobody makes requests that fail on purpose, and each is followed by a pause:
+	// what is answered meanwhile says nothing about the rate.
+	Own bool
 }
 
 // A Decision is what is in force until the next one.

@@ -109,7 +109,7 @@ func (c *Controller) Step(s Sample) Decision {
 		d.PerMinute = min(s.New, c.settings.MaxPerMinute)
 	}
 	c.state.perMinute = d.PerMinute
-	if c.settings.Calls {
+	if c.settings.Calls || c.settings.Own {
 		d.Reason = d.Reason.ofCalls()
 	}
 	return d
@@ -167,7 +167,7 @@ func (c *Controller) judge(s *Sample, d *Decision) {
 	errs := c.settings.TargetErrors + 2*math.Sqrt(c.settings.TargetErrors/r.counted)
 	slow := 0.05 + 2*math.Sqrt(0.05/r.counted)
 	switch {
-	case r.refused > errs:
+	case r.refused > errs, c.settings.Own && r.refused > c.settings.TargetErrors:
 		c.lower(&r, d, SignalRefused, ReasonRefused)
 	case r.failed > errs:
 		c.lower(&r, d, SignalErrors, ReasonErrors)
@@ -231,6 +231,7 @@ func (c *Controller) lower(r *reading, d *Decision, signal Signal, reason Reason
 	if c.tries == 0 {
 		c.before = *r
 		switch {
+		case c.settings.Own:
 		case c.state.knee == 0:
 			c.know(1.1 * r.good)
 		case c.calm > longOver:
@@ -245,6 +246,12 @@ func (c *Controller) lower(r *reading, d *Decision, signal Signal, reason Reason
 		c.know(min(c.state.knee, 1.25*r.good))
 	}
 	to = max(to, 0.4*r.inside, 0.5*active)
+	if c.settings.Own {
+		to = 0.85 * active
+		if r.refused > 0.05 { // far too much
+			to = 0.7 * active
+		}
+	}
 	switch {
 	case c.tries > 0 && c.changed < fastOver:
 		d.Reason, d.Held = ReasonWaiting, true
@@ -255,7 +262,9 @@ func (c *Controller) lower(r *reading, d *Decision, signal Signal, reason Reason
 	case c.tries > 0 && c.changed < slowOver && to > 0.9*active:
 		d.Reason, d.Held = ReasonWaiting, true
 	default:
-		c.tries++
+		if c.tries++; c.settings.Own {
+			c.know(to)
+		}
 		c.set(to)
 	}
 }

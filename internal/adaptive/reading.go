@@ -150,8 +150,10 @@ func (c *Controller) note(s *Sample) {
 		x.covered /= shares
 	}
 	// What one client network can add on purpose says nothing.
-	one := float64(max(MaxPerNetwork, s.Excess.Failed))
-	x.failed, x.refused = max(0, x.failed-one), max(0, x.refused-one)
+	if !c.settings.Own {
+		one := float64(max(MaxPerNetwork, s.Excess.Failed))
+		x.failed, x.refused = max(0, x.failed-one), max(0, x.refused-one)
+	}
 	if x.known > 0 {
 		now := x.ratios / x.known
 		if c.slower > 0 {

@@ -445,6 +445,9 @@ type Queue struct {
 	// Spread sends jobs evenly over the window of a limit, not all at its beginning. Default true.
 	Spread bool
 
+	// Auto finds the rate by what the target answers. Rate is then the one to start with.
+	Auto Auto
+
 	// Rate is the maximum number of jobs per second, in addition to the limits. 0, the default, is
 	// no bound.
 	Rate int64

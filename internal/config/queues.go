@@ -38,7 +38,7 @@ func queueFields(q *Queue) []field {
 		one("reserved", whole(&q.Reserved, 0, limit.MaxAmount)),
 		{name: "tenants", read: readOverrides(&q.Tenants)},
 		one("spread", truth(&q.Spread)),
-		one("rate", whole(&q.Rate, 0, 1_000_000)),
+		{name: "rate", read: readRate(q)},
 		one("concurrency", whole(&q.Concurrency, 1, 10_000)),
 		one("max_attempts", whole(&q.MaxAttempts, 1, 10_000)),
 		one("min_backoff", span(&q.MinBackoff, time.Millisecond, year, false)),
@@ -49,6 +49,27 @@ func queueFields(q *Queue) []field {
 		one("max_bytes", whole(&q.MaxBytes, 1<<20, 1<<40)),
 	}
 }
+
+// leastRate is the lowest rate that is found. Chosen: fewer answers say too little about a target.
+const leastRate = 5
+
+// readRate reads a number, or the bounds of a rate that is found.
+func readRate(q *Queue) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		if n.Kind != yaml.MappingNode {
+			d.scalar(key, n, whole(&q.Rate, 0, mostRate))
+			return
+		}
+		q.Rate = q.Auto.read(d, key, n, mostRate)
+		if q.Auto.Min < leastRate && d.good(key, key+".min", key+".max") {
+			d.clash(wrong("write at least "+strconv.Itoa(leastRate)+", or a number in place of the group",
+				"%d jobs a second say too little about a target", q.Auto.Min), key+".min")
+		}
+	}
+}
+
+// mostRate is the highest rate of a queue.
+const mostRate = 1_000_000
 
 func targetFields(t *QueueTarget) []field {
 	return []field{
@@ -121,7 +142,10 @@ func checkQueues(d *decoder, c *Config) {
 			}
 		}
 		q.Target.cross(d, k+"target.")
-		if q.Target.Shared && shared && q.paced(known) == nil {
+		if q.Target.Shared && q.Auto.Mode != "" && d.good(k+"rate", k+"target.shared") {
+			d.clash(wrong("keep one of the two", "stands beside a rate that is found: both look for the rate"),
+				k+"target.shared")
+		} else if q.Target.Shared && shared && q.paced(known) == nil {
 			d.clash(wrong("name a limit with a window in requests under limits",
 				"stands beside no rate: how much the target takes in all is not known"), k+"target.shared")
 		}

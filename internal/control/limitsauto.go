@@ -3,6 +3,7 @@ package control
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -46,7 +47,7 @@ type seeker struct {
 	mode    string
 	said    adaptive.Reason // why the amount was held when that was logged last
 	wrote   time.Time
-	written foundAmount
+	written uint64 // version
 }
 
 // seekersOf returns the seekers of the limits of a file; those of before go on.
@@ -183,15 +184,13 @@ func (s *Limits) seek(ctx context.Context, name string, k *seeker) {
 		k.shown.Store(nil)
 		return
 	}
-	d, state := k.step(s, l, x)
-	shown := &status.AutoAmount{Amount: d.Active, Knee: d.Knee, P95: d.P95, InUse: x.Inside,
-		Signal: string(d.Signal), Reason: string(d.Reason), Held: d.Held, Senders: senders}
-	if math.IsNaN(d.P95) {
-		shown.P95 = -1
-	}
-	k.log(s, name, l, shown)
-	k.shown.Store(shown)
-	s.keep(ctx, name, k, l, foundAmount{State: state, Shown: *shown})
+	a := &l.Auto
+	next := k.step(&seeking{log: s.log.With("limit", name), found: (*s.found.Load())[name], mode: a.Mode,
+		of: adaptive.Settings{Min: a.Min, Max: a.Max, Start: a.Start, TargetP95: a.TargetP95,
+			TargetErrors: a.TargetErrors, Calls: true},
+		inForce: l.Amount, senders: senders}, x)
+	adopt := func(x foundAmount) { s.adopt(name, x) }
+	k.keep(ctx, s.foundDoc(name), (*s.found.Load())[name], next, l.Amount, adopt)
 }
 
 // report sends what this process has measured, and returns what all have, if this one finds the amount.
@@ -219,68 +218,83 @@ func (s *Limits) report(
 	return shared.TakeSignals(l.Name, global)
 }
 
-// step finds the next amount, and returns what was learned.
-func (k *seeker) step(s *Limits, l *ratelimit.Limit, x *signals.Report) (d adaptive.Decision, state []byte) {
-	a := &l.Auto
-	of := adaptive.Settings{Min: a.Min, Max: a.Max, Start: a.Start, TargetP95: a.TargetP95,
-		TargetErrors: a.TargetErrors, Calls: true}
-	if k.control == nil || k.of != of {
+// A seeking is what a step needs to know.
+type seeking struct {
+	log     *slog.Logger
+	mode    string
+	of      adaptive.Settings
+	found   foundAmount // until now
+	inForce int64
+	senders int
+}
+
+// step finds the next amount, and shows and logs it.
+func (k *seeker) step(s *seeking, x *signals.Report) (next foundAmount) {
+	if k.control == nil || k.of != s.of {
 		var learned adaptive.State
 		if k.control != nil {
 			learned = k.control.State()
-		} else if b := (*s.found.Load())[l.Name].State; len(b) > 0 {
+		} else if b := s.found.State; len(b) > 0 {
 			if err := learned.UnmarshalBinary(b); err != nil {
-				s.log.Warn("what was learned about a limit cannot be read: it is learned anew",
-					"limit", l.Name, "error", err)
+				s.log.Warn("what was learned cannot be read: it is learned anew", "error", err)
 			}
 		}
-		k.of, k.control = of, adaptive.New(of, learned)
+		k.of, k.control = s.of, adaptive.New(s.of, learned)
 	}
-	d = k.control.Step(adaptive.Sample{
+	d := k.control.Step(adaptive.Sample{
 		At: time.Now(), Length: cmp.Or(x.Length, signals.Every), Inside: x.Inside, Waiting: x.Entered,
-		Limit: l.Amount, InFlight: x.InFlight, Routes: x.Routes, Load: cmp.Or(x.Load, math.NaN()),
-		Frozen: a.Mode == limit.AutoFrozen,
+		Limit: s.inForce, InFlight: x.InFlight, Routes: x.Routes, Load: cmp.Or(x.Load, math.NaN()),
+		Frozen: s.mode == limit.AutoFrozen,
 	})
 	state, err := k.control.State().MarshalBinary()
 	if err != nil {
 		state = nil
 	}
-	return d, state
+	shown := &status.AutoAmount{Amount: d.Active, Knee: d.Knee, P95: d.P95, InUse: x.Inside,
+		Signal: string(d.Signal), Reason: string(d.Reason), Held: d.Held, Senders: s.senders}
+	if math.IsNaN(d.P95) {
+		shown.P95 = -1
+	}
+	k.tell(s, shown)
+	k.shown.Store(shown)
+	return foundAmount{State: state, Shown: *shown}
 }
 
 // keep puts what was found into force and writes it: a lower amount first into force, because the origin is
 // overloaded now, and a higher one first into the record, because the next host has to know it.
-func (s *Limits) keep(ctx context.Context, name string, k *seeker, l *ratelimit.Limit, x foundAmount) {
-	was := (*s.found.Load())[name]
-	changed := was.Shown.Amount != x.Shown.Amount || k.written.Version != was.Version
+func (k *seeker) keep(
+	ctx context.Context, doc *store.Doc[foundAmount], was, x foundAmount, inForce int64,
+	adopt func(foundAmount),
+) {
+	changed := was.Shown.Amount != x.Shown.Amount || k.written != was.Version
 	if !changed && time.Since(k.wrote) < learnedEach {
 		return
 	}
 	x.Version = max(uint64(time.Now().UnixMilli()), was.Version+1)
-	if x.Shown.Amount < l.Amount && l.Auto.Mode == limit.AutoOn {
-		s.adopt(name, x)
+	if x.Shown.Amount < inForce {
+		adopt(x)
 	}
 	ctx, stop := context.WithTimeout(ctx, signals.Every)
 	defer stop()
-	_, err := s.foundDoc(name).Edit(ctx, func(v *foundAmount) (bool, error) {
+	_, err := doc.Edit(ctx, func(v *foundAmount) (bool, error) {
 		x.Version = max(x.Version, v.Version+1)
 		*v = x
 		return true, nil
 	})
 	if err != nil {
 		if ctx.Err() == nil {
-			s.log.Warn("an amount that was found is not written yet", "limit", name, "error", err)
+			doc.Log.Warn("an amount that was found is not written yet", "record", doc.Key, "error", err)
 		}
 		return
 	}
-	k.written, k.wrote = x, time.Now()
-	s.adopt(name, x)
+	k.written, k.wrote = x.Version, time.Now()
+	adopt(x)
 }
 
-// log logs an amount that has changed, and why another stays although the signals say otherwise.
-func (k *seeker) log(s *Limits, name string, l *ratelimit.Limit, a *status.AutoAmount) {
+// tell logs an amount that has changed, and why another stays although the signals say otherwise.
+func (k *seeker) tell(s *seeking, a *status.AutoAmount) {
 	was := k.shown.Load()
-	changed := was == nil || was.Amount != a.Amount || k.mode != l.Auto.Mode
+	changed := was == nil || was.Amount != a.Amount || k.mode != s.mode
 	reason := adaptive.Reason("")
 	if a.Held {
 		reason = adaptive.Reason(a.Reason)
@@ -288,7 +302,7 @@ func (k *seeker) log(s *Limits, name string, l *ratelimit.Limit, a *status.AutoA
 	if !changed && k.said == reason {
 		return
 	}
-	k.said, k.mode = reason, l.Auto.Mode
-	s.log.Info("amount found", "limit", name, "mode", l.Auto.Mode, "amount", a.Amount, "knee", a.Knee,
-		"p95_of_target", a.P95, "in_use", a.InUse, "signal", a.Signal, "reason", a.Reason, "held", a.Held)
+	k.said, k.mode = reason, s.mode
+	s.log.Info("amount found", "mode", s.mode, "amount", a.Amount, "knee", a.Knee, "p95_of_target", a.P95,
+		"in_use", a.InUse, "signal", a.Signal, "reason", a.Reason, "held", a.Held)
 }

@@ -302,6 +302,7 @@ func (c *collector) queues(ch chan<- prometheus.Metric) {
 			ch <- prometheus.MustNewConstMetric(d, kind, v, st.Name)
 		}
 		gauge, counter, t := prometheus.GaugeValue, prometheus.CounterValue, &st.Totals
+		send(gauge, "headgate_queue_rate", "Jobs a second at most, beside the limits; 0 is no bound.", st.Rate)
 		paused := 0.0
 		if st.Paused {
 			paused = 1

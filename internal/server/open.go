@@ -179,6 +179,7 @@ func (s *Server) Run(ctx context.Context) error {
 	wg.Go(func() { fail(s.hearReports(work)) })
 	wg.Go(func() { s.measure(work) })
 	wg.Go(func() { s.limits.Seek(work) })
+	wg.Go(func() { s.seekRates(work) })
 	sharing := control.NewSharing(s.node, s.changes, s.limits.Limits, s.fileRooms, s.log)
 	wg.Go(func() { fail(sharing.Run(work)) })
 	wg.Go(func() { fail(s.followRooms(follow)) })

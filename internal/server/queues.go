@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/http"
 	"net/url"
 	"reflect"
 	"runtime/debug"
@@ -16,6 +17,7 @@ import (
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/control"
 	"github.com/headgate/headgate/internal/deliver"
+	"github.com/headgate/headgate/internal/signals"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/queue"
 )
@@ -23,7 +25,8 @@ import (
 // openQueues finds or creates the queues of the configuration.
 func (s *Server) openQueues(ctx context.Context) error {
 	s.jobs = &jobQueues{capacity: queue.NewCapacity(s.limits.Rules), room: newDiskRoom(s.cfg.Data),
-		throttles: map[string]*deliver.Throttle{}, leaving: map[string]*task{}}
+		throttles: map[string]*deliver.Throttle{}, rates: map[string]*control.QueueRate{},
+		leaving: map[string]*task{}}
 	set := []*openQueue{}
 	for i := range s.cfg.Queues {
 		q, err := s.describe(s.cfg, &s.cfg.Queues[i])
@@ -77,10 +80,12 @@ func (s *Server) describe(cfg *config.Config, c *config.Queue) (*openQueue, erro
 		return nil, fmt.Errorf("target: %w", err)
 	}
 	k := s.node
+	handler, pace := s.rateOf(q)
 	q.config = queue.Config{
-		Name: c.Name, Handler: s.traces.Deliveries(q.target), Capacity: s.jobs.capacity, Throttle: slow,
-		Weight: c.Weight,
-		Burst:  !c.Spread, Rate: float64(c.Rate), Concurrency: c.Concurrency, MaxAttempts: c.MaxAttempts,
+		Name: c.Name, Handler: s.traces.Deliveries(handler), Pace: pace, Capacity: s.jobs.capacity,
+		Throttle: slow,
+		Weight:   c.Weight,
+		Burst:    !c.Spread, Rate: float64(c.Rate), Concurrency: c.Concurrency, MaxAttempts: c.MaxAttempts,
 		MinBackoff: c.MinBackoff, MaxBackoff: c.MaxBackoff, MaxAge: c.MaxAge,
 		KeyWindow:  cmp.Or(c.KeyWindow, -1), // a zero KeyWindow would select the queue's default
 		MaxWaiting: int(c.MaxWaiting), MaxBytes: c.MaxBytes, Weights: map[string]int{},
@@ -108,6 +113,65 @@ func (s *Server) describe(cfg *config.Config, c *config.Queue) (*openQueue, erro
 		q.config.Uses = append(q.config.Uses, queue.LimitUse{Limit: name, PerTenant: true})
 	}
 	return q, nil
+}
+
+// rateOf returns the handler and the rate of a queue, which may be one that is found. What a queue of that
+// name has learned goes on.
+func (s *Server) rateOf(q *openQueue) (h queue.Handler, pace func() float64) {
+	if q.file.Auto.Mode == "" {
+		return q.target, nil
+	}
+	if q.rate = s.jobs.rates[q.file.Name]; q.rate == nil {
+		q.rate = control.NewQueueRate(s.node, q.file.Name, s.log)
+		q.rate.SetBounds(&q.file) // later with the reload
+		s.jobs.rates[q.file.Name] = q.rate
+	}
+	return &measuredTarget{q.target, q.rate.Meter}, q.rate.Rate
+}
+
+// A measuredTarget measures deliveries.
+type measuredTarget struct {
+	next  queue.Handler
+	meter *signals.Meter
+}
+
+// Deliver implements queue.Handler.
+func (t *measuredTarget) Deliver(ctx context.Context, j *queue.Job) queue.Outcome {
+	t.meter.Enter()
+	defer t.meter.Leave()
+	began := time.Now()
+	o := t.next.Deliver(ctx, j)
+	what := signals.Answered // what is dead at once was answered too
+	switch {
+	case ctx.Err() != nil:
+		return o
+	case o.Busy:
+		what = signals.Refused
+	case o.Retry:
+		what = signals.Failed
+	}
+	t.meter.Note(http.MethodPost, "", 0, what, time.Since(began))
+	return o
+}
+
+// seekRates finds the rates of queues, until ctx ends.
+func (s *Server) seekRates(ctx context.Context) {
+	tick := time.NewTicker(signals.Every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for _, q := range *s.jobs.set.Load() {
+			if q.rate != nil {
+				try, stop := context.WithTimeout(ctx, signals.Every)
+				q.rate.Seek(try, q.Hosted())
+				stop()
+			}
+		}
+	}
 }
 
 // paceOf returns the name of the limit that is the full rate of a target with other users.
@@ -153,6 +217,9 @@ func siteOf(u *url.URL) string {
 func (j *jobQueues) settle(now time.Time) {
 	used := map[*deliver.Throttle]*throttle{}
 	for _, q := range *j.set.Load() {
+		if q.rate != nil {
+			q.rate.SetBounds(&q.file)
+		}
 		switch t := q.config.Throttle.(type) {
 		case *throttle:
 			used[t.Throttle] = t

@@ -360,8 +360,9 @@ type jobQueues struct {
 	room     *diskRoom
 	set      atomic.Pointer[[]*openQueue]
 
-	throttles map[string]*deliver.Throttle // by scheme and host of the target; guarded by turn
-	leaving   map[string]*task             // removed, but not ended yet, by name; guarded by turn
+	rates     map[string]*control.QueueRate // that are found, by queue; guarded by turn
+	throttles map[string]*deliver.Throttle  // by scheme and host of the target; guarded by turn
+	leaving   map[string]*task              // removed, but not ended yet, by name; guarded by turn
 }
 
 // all returns the current queues.
@@ -388,7 +389,8 @@ type openQueue struct {
 	pace   string // the limit that is the full rate of a target with other users
 	target *target
 	config queue.Config
-	runs   *task // guarded by turn
+	rate   *control.QueueRate // nil: it is a number
+	runs   *task              // guarded by turn
 }
 
 // callLimits holds the rate limits of the process, and which of them apply to the requests of each
