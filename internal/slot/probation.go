@@ -31,8 +31,9 @@ func (t *probation) add(x onProbation) {
 		t.of = map[SessionID]bool{}
 	}
 	t.of[x.id] = true
-	i, _ := slices.BinarySearchFunc(t.begun, x, func(a, b onProbation) int { return cmp.Compare(a.end, b.end) })
-	t.begun = slices.Insert(t.begun, i, x)
+	at, _ := slices.BinarySearchFunc(t.begun, x.end,
+		func(a onProbation, end Time) int { return cmp.Compare(a.end, end) })
+	t.begun = slices.Insert(t.begun, at, x)
 }
 
 // over records that a session is no longer on probation.

@@ -16,6 +16,6 @@
 //
 // # Limits of the package
 //
-// It stores and sends nothing: package server does, and package deliver signs. A change that begins and ends between two observations is not
-// reported.
+// It stores and sends nothing: package server does, and package deliver signs. A change that begins
+// and ends between two observations is not reported.
 package webhook
