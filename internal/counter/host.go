@@ -183,11 +183,14 @@ func (c *Counter) Reconfigure(ctx context.Context, s Settings) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s.fit(c.pool.Record(), &c.cfg.Settings)
-	if err := c.reconfigure(ctx, s, c.nextRev()); err != nil {
-		return err
+	if c.freeze(&s) { // before its number is in force: the next host goes on with what is in the record
+		for c.pool.FoundPending() {
+			if err := c.awaitWrite(ctx); err != nil {
+				return err
+			}
+		}
 	}
-	c.freeze(&s)
-	return nil
+	return c.reconfigure(ctx, s, c.nextRev())
 }
 
 // reconfigure is Reconfigure with the locks held. rev is the revision of the limits: limits that were found

@@ -136,18 +136,20 @@ func learnedOf(r *slot.Record) (x adaptive.State) {
 	return x
 }
 
-// freeze notes the limits that are frozen in what was learned, so that the next host goes on with them.
-func (c *Counter) freeze(s *Settings) {
+// freeze notes the limits that are frozen in what was learned, so that the next host goes on with them. It
+// reports whether that must be written.
+func (c *Counter) freeze(s *Settings) bool {
 	x := learnedOf(c.pool.Record())
 	if active, fresh := x.Limits(); s.Auto.Mode != autoFrozen || !x.Known() ||
 		active == s.Active.N && fresh == s.New.N {
-		return
+		return false
 	}
 	x.SetLimits(s.Active.N, s.New.N)
-	if b, err := x.MarshalBinary(); err == nil {
+	b, err := x.MarshalBinary()
+	if err == nil {
 		c.pool.SetFound(b)
-		c.kickWrite()
 	}
+	return err == nil
 }
 
 // bound sets the limits that are found, within their bounds.

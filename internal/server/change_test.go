@@ -578,7 +578,7 @@ func TestNumbersInPlaceOfAFoundLimit(t *testing.T) {
 	p.change("shop", map[string]string{"total_active_users": "40"})
 	is("a number", 40, nil)
 	p.change("shop", map[string]string{"total_active_users": "frozen"})
-	is("frozen", 40, nil)
+	is("frozen", 40, func(st *status.Room) bool { return st.Auto != nil && st.Auto.Mode == "frozen" })
 	p.stop()
 	p.start()
 	is("frozen after a restart", 40, nil)

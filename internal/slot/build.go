@@ -151,7 +151,7 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 		}
 	}
 	r.Left = p.gone.latest(r.Time)
-	if p.found != nil {
+	if p.finding = p.found != nil; p.finding {
 		r.Found, p.found = *p.found, nil
 	}
 	r.Waiting = p.wait || p.lined

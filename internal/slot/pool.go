@@ -47,6 +47,7 @@ type Pool struct {
 	quiet      time.Duration
 	limits     []Limit // to be in force with the next write
 	setting    bool    // the write in flight changes the limits
+	finding    bool    // the write in flight changes what was learned
 	found      *[]byte // to be in the next write
 	rev        uint64
 	line       *LinePart // to be in the next write
@@ -240,6 +241,9 @@ func (p *Pool) SetFound(b []byte) {
 		p.found = &b
 	}
 }
+
+// FoundPending reports whether what was learned is not yet written.
+func (p *Pool) FoundPending() bool { return p.found != nil || p.wr != nil && p.finding }
 
 // Confirm records that the write of Begin or Takeover is stored, and returns the replies that may
 // now be sent.
