@@ -2,6 +2,7 @@ package adaptive
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate/internal/histogram"
@@ -105,8 +106,27 @@ const (
 
 // reasonSlowIdle is the reason why nothing can be found: the target cannot be kept.
 func reasonSlowIdle(took, target time.Duration) Reason {
-	return Reason(fmt.Sprintf("the origin takes %v when almost nobody is inside, more than its target of %v: "+
-		"change the target", took, target))
+	return Reason(fmt.Sprintf("%s%v when %s, more than its target of %v: change the target",
+		slowIdleBegins, took, idle, target))
+}
+
+// These are parts of the only reason that has figures in it.
+const (
+	slowIdleBegins = "the origin takes "
+	idle           = "almost nobody is inside"
+	idleOfCalls    = "almost no call is under way"
+)
+
+// Label returns the reason without figures, for metrics: each other label would be a new series.
+func Label(reason string) string {
+	if !strings.HasPrefix(reason, slowIdleBegins) {
+		return reason
+	}
+	when := idle
+	if strings.Contains(reason, idleOfCalls) {
+		when = idleOfCalls
+	}
+	return slowIdleBegins + "longer than its target when " + when + ": change the target"
 }
 
 // A Reason says in plain English why the limit changed, or why it did not.
@@ -145,7 +165,7 @@ func (r Reason) ofCalls() Reason {
 	case ReasonNotFull:
 		return "fewer calls under way than the limit: nothing to learn about a higher one"
 	case ReasonFutile:
-		return "fewer calls did not make the origin faster: the limit holds still"
+		return "fewer calls made the origin neither faster nor fail less: the limit holds still"
 	}
-	return r
+	return Reason(strings.Replace(string(r), idle, idleOfCalls, 1))
 }

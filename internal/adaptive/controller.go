@@ -15,6 +15,11 @@ const (
 	noisy   = 0.08 // of mean latency between samples, until it is known
 	settled = 0.01 // smaller steps are not worth one
 
+	inVain   = 3   // times that a limit of calls is lowered before it shows that this does not help
+	down     = 0.5 // share of failed calls, from which on the origin may be down: fewer calls help it come up
+	abreast  = 3   // times what is right without slow readers: a limit of calls is not raised further
+	tolerate = 1.5 // times what fails however many calls there are: more says that there are too many
+
 	turnedAway = 0.05 // share of the calls that found no slot, from which on a limit of calls is full
 )
 
@@ -49,6 +54,9 @@ type Controller struct {
 	noise    float64       // its standard deviation between samples
 	tries    int           // times the limit was lowered in a row
 	before   reading       // when it was first lowered
+	from     int64         // the limit before that
+	worst    float64       // share of failed and refused requests then, and until it was lowered again
+	always   float64       // share that fails or is refused however many calls there are
 	queued   reading       // when the queue became longer than it should be
 }
 
@@ -164,7 +172,8 @@ func (c *Controller) judge(s *Sample, d *Decision) {
 		return
 	}
 	// Chance alone exceeds two deviations in one window of forty.
-	errs := c.settings.TargetErrors + 2*math.Sqrt(c.settings.TargetErrors/r.counted)
+	share := max(c.settings.TargetErrors, c.forget(&r))
+	errs := share + 2*math.Sqrt(share/r.counted)
 	slow := 0.05 + 2*math.Sqrt(0.05/r.counted)
 	switch {
 	case r.refused > errs, c.settings.Own && r.refused > c.settings.TargetErrors:
@@ -229,7 +238,7 @@ func (c *Controller) lower(r *reading, d *Decision, signal Signal, reason Reason
 	d.Signal, d.Reason = signal, reason
 	active := float64(c.state.active)
 	if c.tries == 0 {
-		c.before = *r
+		c.before, c.from, c.worst = *r, c.state.active, 0
 		switch {
 		case c.settings.Own:
 		case c.state.knee == 0:
@@ -252,9 +261,21 @@ func (c *Controller) lower(r *reading, d *Decision, signal Signal, reason Reason
 			to = 0.7 * active
 		}
 	}
+	if c.settings.Calls && r.p95 > 1 && r.inside > 2*r.rate*r.lean {
+		// Its queue is long, or slow readers have raised the limit: what a slot takes says nothing.
+		to = max(0.5*active, min(to, c.right(r, r.rate)))
+	}
+	if c.tries <= 1 {
+		c.worst = max(c.worst, r.failed+r.refused)
+	}
 	switch {
 	case c.tries > 0 && c.changed < fastOver:
 		d.Reason, d.Held = ReasonWaiting, true
+	case signal != SignalLatency && c.isInVain(r):
+		c.always = r.failed + r.refused
+		c.tries, c.seen = 0, c.seen[len(c.seen)-1:]
+		c.set(float64(c.from))
+		d.Reason, d.Held = ReasonFutile, true
 	case c.tries >= 6 && r.inside < 0.8*c.before.inside && c.isFutile(r):
 		d.Reason, d.Held = ReasonFutile, true
 	case c.tries > 0 && r.inside > 1.02*active && to > 0.9*active:
@@ -273,6 +294,31 @@ func (c *Controller) lower(r *reading, d *Decision, signal Signal, reason Reason
 func (c *Controller) isFutile(r *reading) bool {
 	was := &c.before
 	return r.p95 > 0.9*was.p95 && r.failed >= 0.9*was.failed && r.refused >= 0.9*was.refused
+}
+
+// isInVain reports whether as large a share of the calls fails or is refused as before the limit was lowered
+// some times, while the others are answered in time: it does not depend on how many there are.
+func (c *Controller) isInVain(r *reading) bool {
+	share := r.failed + r.refused
+	return c.settings.Calls && c.tries >= inVain && share < down && share >= 0.8*c.worst && !(r.p95 > 1)
+}
+
+// forget returns the share of the calls that may fail or be refused, as fewer calls did not change it. It is
+// forgotten when less fails.
+func (c *Controller) forget(r *reading) float64 {
+	if share := r.failed + r.refused; share < c.always/2 {
+		c.always += (share - c.always) * min(1, c.length.Minutes())
+	}
+	if c.always < c.settings.TargetErrors {
+		c.always = 0
+	}
+	return tolerate * c.always
+}
+
+// right returns how many calls are under way at so many a second, with the queue that may be, if nobody
+// reads an answer slowly.
+func (c *Controller) right(r *reading, rate float64) float64 {
+	return rate*r.lean + c.goal(rate*r.base)
 }
 
 // know sets the knee.
@@ -310,7 +356,7 @@ func (c *Controller) steer(s *Sample, d *Decision, fast *reading) {
 	d.P95 = slow.p95
 	active := float64(c.state.active)
 	if c.tries > 0 {
-		if fast.pressure > 1 { // the last of the queue
+		if fast.pressure > 1 && !(c.settings.Calls && c.changed >= fastOver) { // the last of the queue
 			d.Reason = ReasonWaiting
 			return
 		}
@@ -327,6 +373,9 @@ func (c *Controller) steer(s *Sample, d *Decision, fast *reading) {
 	if c.state.knee > 0 {
 		want = c.wanted(&slow)
 	}
+	if c.settings.Calls && want > active { // slots of those who read slowly show no queue until they leave
+		want = min(want, max(active, abreast*c.right(&slow, max(slow.rate, c.ceiling()))))
+	}
 	switch {
 	case c.state.knee > 0 && want < 0.97*active && slow.rate > 0.5*c.state.knee:
 		c.ease(s, d, want, u)
@@ -337,7 +386,7 @@ func (c *Controller) steer(s *Sample, d *Decision, fast *reading) {
 		d.Reason = ReasonDraining
 	case !c.isFull(s):
 		d.Reason = ReasonNotFull
-	case slow.covered < usual:
+	case slow.covered < usual && (!c.settings.Calls || slow.covered == 0): // a step of calls shows at once
 		d.Reason, d.Held = ReasonOneRoute, true
 	default:
 		c.raise(d, &slow, want)
@@ -348,6 +397,9 @@ func (c *Controller) steer(s *Sample, d *Decision, fast *reading) {
 func (c *Controller) wanted(r *reading) float64 {
 	if !c.settings.Calls {
 		return c.ceiling() / (r.rate / max(1, r.inside))
+	}
+	if c.state.perPerson == 0 {
+		return float64(c.state.active)
 	}
 	// By Little's law: the slots that so many requests take without a queue, and the queue that may be.
 	return c.ceiling()/c.state.perPerson + c.goal(c.ceiling()*r.base)
@@ -404,12 +456,16 @@ func (c *Controller) raise(d *Decision, r *reading, want float64) {
 // learnKnee learns from an origin that is not overloaded: how many requests a person makes, and at which
 // rate the queue is where it should be.
 func (c *Controller) learnKnee(r *reading) {
-	if r.inside < 1 {
+	if r.inside < 1 && !c.settings.Calls {
 		return
 	}
 	now, weight := r.rate/r.inside, min(1, c.length.Minutes())
 	if c.settings.Calls { // a slot's requests without the queue: with it, a queue would ask for more slots
-		now = r.rate / max(r.inside-r.rate*max(0, r.took-r.lean), r.rate*r.lean)
+		slots := max(r.inside-r.rate*max(0, r.took-r.lean), r.rate*r.lean)
+		if r.rate <= 0 || slots <= 0 {
+			return
+		}
+		now = r.rate / slots
 		weight = min(1, c.length.Seconds()/callsOver.Seconds())
 	}
 	if c.state.perPerson == 0 {

@@ -149,8 +149,8 @@ func (c *Controller) note(s *Sample) {
 	if shares > 0 {
 		x.covered /= shares
 	}
-	// What one client network can add on purpose says nothing.
-	if !c.settings.Own {
+	// What one client network can add on purpose says nothing. An API may have one client: all calls count.
+	if !c.settings.Own && !c.settings.Calls {
 		one := float64(max(MaxPerNetwork, s.Excess.Failed))
 		x.failed, x.refused = max(0, x.failed-one), max(0, x.refused-one)
 	}
@@ -334,13 +334,13 @@ func (b *base) shareOf(rate float64) float64 {
 }
 
 // follow follows which share of the requests goes to each route: over some minutes, and over an hour when
-// the sample has only few of the usual ones.
+// the sample has only few of the usual ones. Of calls, what is usual may change at any time.
 func (c *Controller) follow(s *Sample, all, covered float64) {
 	if all == 0 {
 		return
 	}
 	weight := s.Length.Minutes() / 2
-	if covered < usual {
+	if covered < usual && !c.settings.Calls {
 		weight /= 30
 	}
 	for i := range c.state.routes {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/headgate/headgate/internal/adaptive"
 	"github.com/headgate/headgate/internal/platform"
 	"github.com/headgate/headgate/ratelimit"
 	"github.com/headgate/headgate/status"
@@ -127,7 +128,8 @@ func (c *collector) auto(ch chan<- prometheus.Metric, st *status.Room) {
 		"Nodes or data centers whose signals of the origin arrive.", float64(a.Senders))
 	why := prometheus.NewDesc("headgate_limit_decision", "Why the limits are as they are; always 1.",
 		[]string{"room", "mode", "signal", "reason"}, nil)
-	ch <- prometheus.MustNewConstMetric(why, prometheus.GaugeValue, 1, st.Name, a.Mode, a.Signal, a.Reason)
+	ch <- prometheus.MustNewConstMetric(why, prometheus.GaugeValue, 1, st.Name, a.Mode,
+		a.Signal, adaptive.Label(a.Reason))
 }
 
 // process collects the metrics of the process itself.
@@ -386,7 +388,7 @@ func (c *collector) amount(ch chan<- prometheus.Metric, cfg *ratelimit.Limit) {
 	why := prometheus.NewDesc("headgate_amount_decision", "Why the amount is as it is; always 1.",
 		[]string{"limit", "mode", "signal", "reason"}, nil)
 	ch <- prometheus.MustNewConstMetric(why, prometheus.GaugeValue, 1, cfg.Name, cfg.Auto.Mode,
-		a.Signal, a.Reason)
+		a.Signal, adaptive.Label(a.Reason))
 }
 
 // rules collects the decisions of the rules of a room.
