@@ -87,8 +87,8 @@ func refuse(share float64) func(*Sample) {
 
 // What fails or is refused however many calls there are keeps the amount for a minute or two only.
 func TestFailuresThatDoNotDependOnTheAmount(t *testing.T) {
-	for _, servers := range []float64{8, 100} {
-		for _, share := range []float64{0.03, 0.05, 0.3} {
+	for _, servers := range []float64{2, 8, 100} {
+		for _, share := range []float64{0.05, 0.3} {
 			for name, change := range map[string]func(*Sample){
 				"refused": refuse(share),
 				"failed": func(s *Sample) {
@@ -131,19 +131,40 @@ func TestFailuresHideNoOverload(t *testing.T) {
 		t.Errorf("an origin of an eighth: from %d to %d: %s", found, d.Active, d.Reason)
 	}
 
-	a = newAPI(8)
-	for range 200 {
-		d := a.step(1, func(s *Sample) {
-			if s.Inside > 6 {
-				refuse((s.Inside - 6) / s.Inside)(s)
+	for servers, x := range map[float64]struct{ most, share float64 }{8: {6, 1}, 100: {8, 0.45}} {
+		a = newAPI(servers)
+		for range 200 {
+			d := a.step(1, func(s *Sample) { refuse(x.share * max(0, s.Inside-x.most) / s.Inside)(s) })
+			if d.Reason == ReasonFutile.ofCalls() {
+				t.Fatalf("it refuses what is above %v, and %d is in force: %s", x.most, d.Active, d.Reason)
 			}
-		})
-		if d.Reason == ReasonFutile.ofCalls() {
-			t.Fatalf("it refuses what is above 6, and %d is in force: %s", d.Active, d.Reason)
+		}
+		if float64(a.d.Active) > x.most+1 {
+			t.Errorf("it refuses what is above %v, and %d is in force: %s", x.most, a.d.Active, a.d.Reason)
 		}
 	}
-	if a.d.Active > 7 {
-		t.Errorf("it refuses what is above 6, and %d is in force: %s", a.d.Active, a.d.Reason)
+
+	a = newAPI(8)
+	found = a.d.Active
+	for k := range 60 {
+		d := a.step(1, func(s *Sample) {
+			s.Routes[0] = takes("GET /", int64(s.Routes[0].Answered), 2*time.Second)
+			refuse(0.05)(s)
+		})
+		if k > 3 && d.Active > found*2/3 {
+			t.Fatalf("%d answers that take too long are let in again, of %d: %s", d.Active, found, d.Reason)
+		}
+	}
+}
+
+// What failed long ago says nothing about what may fail now.
+func TestFailuresAreForgotten(t *testing.T) {
+	a := newAPI(8)
+	found := a.d.Active
+	a.step(60, refuse(0.3))
+	a.step(120, nil)
+	if d := a.step(4, refuse(0.3)); d.Active > found*9/10 {
+		t.Errorf("ten minutes after such failures, others keep %d of %d: %s", d.Active, found, d.Reason)
 	}
 }
 

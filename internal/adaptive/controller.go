@@ -386,7 +386,7 @@ func (c *Controller) steer(s *Sample, d *Decision, fast *reading) {
 		d.Reason = ReasonDraining
 	case !c.isFull(s):
 		d.Reason = ReasonNotFull
-	case slow.covered < usual && (!c.settings.Calls || slow.covered == 0): // a step of calls shows at once
+	case slow.covered < usual:
 		d.Reason, d.Held = ReasonOneRoute, true
 	default:
 		c.raise(d, &slow, want)
@@ -397,9 +397,6 @@ func (c *Controller) steer(s *Sample, d *Decision, fast *reading) {
 func (c *Controller) wanted(r *reading) float64 {
 	if !c.settings.Calls {
 		return c.ceiling() / (r.rate / max(1, r.inside))
-	}
-	if c.state.perPerson == 0 {
-		return float64(c.state.active)
 	}
 	// By Little's law: the slots that so many requests take without a queue, and the queue that may be.
 	return c.ceiling()/c.state.perPerson + c.goal(c.ceiling()*r.base)
