@@ -107,6 +107,10 @@ func setLimit(l *ratelimit.Limit, pairs map[string]string) (before, after map[st
 		}
 		after[told] = set.text()
 	}
+	if l.Auto.Mode != "" && (l.Shadow || len(l.Overrides) > 0) { // as in the file
+		return nil, nil, badChange("overrides and shadow: true do not stand beside an amount that is found: " +
+			"set them to none and false, or set a number as the amount")
+	}
 	return before, after, nil
 }
 

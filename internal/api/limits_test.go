@@ -493,6 +493,24 @@ func TestChangeALimit(t *testing.T) {
 	}
 }
 
+// What the file refuses beside an amount that is found, the API refuses too, in whatever order it is said.
+func TestAnAmountThatIsFoundHasNoOverrides(t *testing.T) {
+	const no = "Unprocessable Entity"
+	const why = "do not stand beside an amount that is found"
+	s := limited(t, ratelimit.Limit{Name: "api", Rule: limit.Rule{Algorithm: limit.Concurrency, Amount: 3,
+		Lease: time.Minute}, Auto: limit.Auto{Mode: limit.AutoOn, Min: 2, Max: 100, Start: 3}})
+	s.steps([][4]string{
+		{"PATCH /v1/limits/api", `{"overrides.bob":90}`, no, why},
+		{"PATCH /v1/limits/api", `{"shadow":true}`, no, why},
+		{"PATCH /v1/limits/api", `{"shadow":true,"amount":"frozen"}`, no, why},
+		{"PATCH /v1/limits/api", `{"shadow":false,"overrides.bob":"none","lease":"20s"}`, "OK", `"shadow":false`},
+		{"PATCH /v1/limits/api", `{"amount":7,"shadow":true,"overrides.bob":90}`, "OK", `"bob":90`},
+		{"PATCH /v1/limits/api", `{"amount":"auto"}`, no, why},
+		{"PATCH /v1/limits/api", `{"amount":"auto","shadow":false}`, no, why},
+		{"PATCH /v1/limits/api", `{"amount":"auto","shadow":false,"overrides.bob":"none"}`, "OK", `"shadow":false`},
+	})
+}
+
 // meanwhile is a Limiter that runs a function just before each change.
 type meanwhile struct {
 	*ratelimit.Limiter
