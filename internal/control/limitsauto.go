@@ -164,8 +164,12 @@ func (s *Limits) Seek(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
+		all := *s.seekers.Load()
+		if shared := s.node.Rooms.SharedLimits(); shared != nil {
+			shared.KeepSignals(func(name string) bool { return all[name] != nil })
+		}
 		var wg sync.WaitGroup
-		for name, k := range *s.seekers.Load() {
+		for name, k := range all {
 			wg.Go(func() { s.seek(ctx, name, k) })
 		}
 		wg.Wait()

@@ -2,6 +2,7 @@ package quota
 
 import (
 	"context"
+	"maps"
 	"strconv"
 	"sync"
 
@@ -9,28 +10,23 @@ import (
 	"github.com/headgate/headgate/internal/signals"
 )
 
-// A callSignals holds what processes report about the calls of limits, until it is taken.
+// A callSignals holds what processes report about the calls of limits, until it is taken. Only takeSignals
+// adds a limit: a report may name any.
 type callSignals struct {
 	mu sync.Mutex
 	of map[string]*signals.Collector // by limit
 }
 
-// put collects a report of a limit that exists.
+// putSignals collects a report of a limit whose reports are taken here.
 func (h *Host) putSignals(_ context.Context, msg []byte) []byte {
 	d := codec.NewReader(msg)
 	name := d.Text(mostName)
 	x, err := signals.ReadReport(d.Rest())
-	if err != nil || h.cfg.Rules(name) == nil {
-		return []byte{}
-	}
 	c := &h.signals
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.of == nil {
-		c.of = map[string]*signals.Collector{}
-	}
-	if c.of[name] == nil {
-		c.of[name] = &signals.Collector{}
+	if err != nil || c.of[name] == nil {
+		return []byte{}
 	}
 	c.of[name].Put(x)
 	return []byte{1}
@@ -45,11 +41,22 @@ func (h *Host) takeSignals(name string) (x *signals.Report, senders int, hosted 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !hosted || c.of[name] == nil {
-		delete(c.of, name)
+		if c.of == nil {
+			c.of = map[string]*signals.Collector{}
+		}
+		c.of[name] = &signals.Collector{}
 		return &signals.Report{}, 0, hosted
 	}
 	x, senders = c.of[name].Take()
 	return x, senders, true
+}
+
+// keepSignals forgets the limits whose reports are not taken any more.
+func (h *Host) keepSignals(taken func(name string) bool) {
+	c := &h.signals
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.of, func(name string, _ *signals.Collector) bool { return !taken(name) })
 }
 
 // SendSignals gives what this process has measured of the calls of a limit to the process that decides
@@ -74,6 +81,15 @@ func (s *Shared) TakeSignals(name string, global bool) (x *signals.Report, sende
 		return n.host.takeSignals(name)
 	}
 	return &signals.Report{}, 0, false
+}
+
+// KeepSignals forgets what was reported about limits that are not taken any more.
+func (s *Shared) KeepSignals(taken func(name string) bool) {
+	for _, n := range []*Node{s.near, s.far} {
+		if n != nil && n.host != nil {
+			n.host.keepSignals(taken)
+		}
+	}
 }
 
 // node returns the part that shares a limit of all data centers, or of this one.
