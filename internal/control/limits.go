@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -48,7 +49,10 @@ type Limits struct {
 	taken   taken // guarded by turn
 
 	seekers atomic.Pointer[map[string]*seeker]
-	found   atomic.Pointer[map[string]foundAmount] // changes are guarded by turn
+	// finding guards changes of found, and what puts them into force. It is not the turn, which waits for
+	// the store: a lower amount is in force at once.
+	finding sync.Mutex
+	found   atomic.Pointer[map[string]foundAmount]
 
 	dynamic      atomic.Pointer[map[string]inForce] // in addition to the limits of files
 	takenDynamic taken                              // guarded by turn
@@ -178,8 +182,11 @@ func (s *Limits) SetFile(cfg *config.Config, before func()) {
 		if kept[c.Name] = define(c); kept[c.Name].hash == was[c.Name].hash {
 			continue
 		}
+		s.finding.Lock() // an amount found between the two would not be in force
 		s.fit(&c)
-		if err := s.Rules.SetLimit(c); err != nil {
+		err := s.Rules.SetLimit(c)
+		s.finding.Unlock()
+		if err != nil {
 			panic(fmt.Sprintf("limit %q was checked: %v", c.Name, err))
 		}
 	}

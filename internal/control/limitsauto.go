@@ -101,12 +101,8 @@ func (s *Limits) fit(l *ratelimit.Limit) {
 
 // adopt puts an amount that was found into force here, unless a newer one is.
 func (s *Limits) adopt(name string, x foundAmount) {
-	s.turn.Lock()
-	defer s.turn.Unlock()
-	s.adoptInTurn(name, x)
-}
-
-func (s *Limits) adoptInTurn(name string, x foundAmount) {
+	s.finding.Lock()
+	defer s.finding.Unlock()
 	was := *s.found.Load()
 	if x.Version <= was[name].Version {
 		return
@@ -141,15 +137,14 @@ func (s *Limits) foundDoc(name string) *store.Doc[foundAmount] {
 	}
 }
 
-// takeFound puts the amounts of the records into force here. The caller holds the turn or is the only
-// goroutine.
+// takeFound puts the amounts of the records into force here.
 func (s *Limits) takeFound(ctx context.Context) error {
 	for name := range *s.seekers.Load() {
 		x, _, err := s.foundDoc(name).Load(ctx)
 		if err != nil {
 			return err
 		}
-		s.adoptInTurn(name, x)
+		s.adopt(name, x)
 	}
 	return nil
 }
