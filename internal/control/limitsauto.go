@@ -183,6 +183,17 @@ func (s *Limits) seek(ctx context.Context, name string, k *seeker) {
 		k.shown.Store(nil)
 		return
 	}
+	if k.control == nil {
+		if err := s.resume(ctx, name); err != nil {
+			if ctx.Err() == nil {
+				s.log.Warn("the amount that was found is not read yet", "limit", name, "error", err)
+			}
+			return
+		}
+		if l, err = s.Rules.Limit(name); err != nil {
+			return
+		}
+	}
 	a := &l.Auto
 	next := k.step(&seeking{log: s.log.With("limit", name), found: (*s.found.Load())[name], mode: a.Mode,
 		of: adaptive.Settings{Min: a.Min, Max: a.Max, Start: a.Start, TargetP95: a.TargetP95,
@@ -190,6 +201,18 @@ func (s *Limits) seek(ctx context.Context, name string, k *seeker) {
 		inForce: l.Amount, senders: senders}, x)
 	adopt := func(x foundAmount) { s.adopt(name, x) }
 	k.keep(ctx, s.foundDoc(name), (*s.found.Load())[name], next, l.Amount, adopt)
+}
+
+// resume takes the record of the process that found the amount before this one. It may be newer than what
+// this one knows.
+func (s *Limits) resume(ctx context.Context, name string) error {
+	ctx, stop := context.WithTimeout(ctx, signals.Every)
+	defer stop()
+	x, _, err := s.foundDoc(name).Load(ctx)
+	if err == nil {
+		s.adopt(name, x)
+	}
+	return err
 }
 
 // report sends what this process has measured, and returns what all have, if this one finds the amount.
@@ -275,8 +298,12 @@ func (k *seeker) keep(
 	}
 	ctx, stop := context.WithTimeout(ctx, signals.Every)
 	defer stop()
+	others := false
 	_, err := doc.Edit(ctx, func(v *foundAmount) (bool, error) {
-		x.Version = max(x.Version, v.Version+1)
+		if others = v.Version > was.Version; others {
+			x = *v
+			return false, nil
+		}
 		*v = x
 		return true, nil
 	})
@@ -286,7 +313,11 @@ func (k *seeker) keep(
 		}
 		return
 	}
-	k.written, k.wrote = x.Version, time.Now()
+	if others { // another process has decided meanwhile: this one goes on with that
+		k.control = nil
+	} else {
+		k.written, k.wrote = x.Version, time.Now()
+	}
 	adopt(x)
 }
 

@@ -2,9 +2,11 @@ package control
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/chanmutex"
@@ -18,7 +20,8 @@ import (
 // finder returns the limits of a process that finds the amount of the limit api.
 func finder(t *testing.T, s store.Store, amount string) *Limits {
 	t.Helper()
-	cfg, err := config.Parse("t", []byte("limits:\n  - {name: api, algorithm: concurrency, amount: {"+amount+"}}\n"+
+	cfg, err := config.Parse("t", []byte("limits:\n  - {name: api, algorithm: concurrency, amount: {"+amount+
+		"}}\n"+
 		"rooms:\n  - {name: shop, origin: 'http://127.0.0.1:1', suspended: true, total_active_users: 9, "+
 		"new_users_per_minute: 9, limits: [api]}"))
 	if err != nil {
@@ -29,8 +32,8 @@ func finder(t *testing.T, s store.Store, amount string) *Limits {
 		t.Fatal(err)
 	}
 	n := &node.Node{Records: s, Rooms: &headgate.Engine{}}
-	return NewLimits(rules, cfg, n, &chanmutex.Mutex{}, func(ctx context.Context, _, _ string, _ []string, _ string) {},
-		slog.New(slog.DiscardHandler))
+	note := func(context.Context, string, string, []string, string) {}
+	return NewLimits(rules, cfg, n, &chanmutex.Mutex{}, note, slog.New(slog.DiscardHandler))
 }
 
 func (s *Limits) amount(t *testing.T) int64 {
@@ -66,4 +69,55 @@ func TestALowerAmountDoesNotWaitForTheStore(t *testing.T) {
 			t.Errorf("%d at once are allowed, 5 were found", got)
 		}
 	})
+}
+
+// The process that decides next goes on with the record, and not with what it knows itself: news may not
+// have reached it.
+func TestTheNextHostGoesOnWithTheRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		records := &store.Memory{}
+		one := finder(t, records, "auto: frozen, min: 2, max: 100")
+		two := finder(t, records, "auto: frozen, min: 2, max: 100")
+		find := func(s *Limits, amount int64) {
+			t.Helper()
+			_, err := s.foundDoc("api").Edit(t.Context(), func(v *foundAmount) (bool, error) {
+				v.Version++
+				v.Shown.Amount = amount
+				return true, nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		find(one, 60)
+		one.seekOnce(t)
+		two.seekOnce(t)
+		if a, b := one.amount(t), two.amount(t); a != 60 || b != 60 {
+			t.Errorf("60 were found: %d and %d are in force", a, b)
+		}
+		// two decides, and writes; one has not heard of it, and decides again.
+		time.Sleep(time.Minute)
+		find(two, 40)
+		two.seekOnce(t)
+		one.seekOnce(t)
+		record, _, err := one.foundDoc("api").Load(t.Context())
+		if a := one.amount(t); a != 40 || record.Shown.Amount != 40 || err != nil {
+			t.Errorf("40 were found last: %d are in force, and %d in the record (%v)", a, record.Shown.Amount, err)
+		}
+	})
+}
+
+// An unread store does not answer.
+type unread struct{ store.Store }
+
+func (s *unread) Load(context.Context, string) ([]byte, uint64, error) {
+	return nil, 0, errors.New("no answer")
+}
+
+// While the record cannot be read, the next host finds nothing: it would begin again.
+func TestTheNextHostWaitsForTheRecord(t *testing.T) {
+	s := finder(t, &unread{&store.Memory{}}, "auto: true, min: 2, max: 100")
+	if s.seekOnce(t); s.Found("api") != nil {
+		t.Errorf("found %+v without the record", s.Found("api"))
+	}
 }
