@@ -32,6 +32,19 @@ type foundAmount struct {
 	Version uint64            `json:"version"` // as of a limitChange
 	State   []byte            `json:"state"`   // an adaptive.State
 	Shown   status.AutoAmount `json:"shown"`
+	// InForce differs from Shown.Amount in limit.AutoShadow.
+	InForce int64 `json:"in_force"`
+}
+
+// in returns the amount of a mode that puts one into force, or 0.
+func (x *foundAmount) in(mode string) int64 {
+	switch mode {
+	case limit.AutoOn:
+		return x.Shown.Amount
+	case limit.AutoFrozen:
+		return cmp.Or(x.InForce, x.Shown.Amount)
+	}
+	return 0
 }
 
 // A seeker finds the amount of one limit of a file.
@@ -94,8 +107,8 @@ func (s *Limits) FoundHere(limit string) *status.AutoAmount {
 // fit sets the amount that was found, within its bounds.
 func (s *Limits) fit(l *ratelimit.Limit) {
 	x := (*s.found.Load())[l.Name]
-	if a := &l.Auto; a.IsFound() && x.Shown.Amount > 0 {
-		l.Amount = min(max(x.Shown.Amount, a.Min), a.Max)
+	if n := x.in(l.Auto.Mode); n > 0 {
+		l.Amount = min(max(n, l.Auto.Min), l.Auto.Max)
 	}
 }
 
@@ -279,7 +292,11 @@ func (k *seeker) step(s *seeking, x *signals.Report) (next foundAmount) {
 	}
 	k.tell(s, shown)
 	k.shown.Store(shown)
-	return foundAmount{State: state, Shown: *shown}
+	next = foundAmount{State: state, Shown: *shown, InForce: shown.Amount}
+	if s.mode == limit.AutoShadow {
+		next.InForce = s.inForce
+	}
+	return next
 }
 
 // keep puts what was found into force and writes it: a lower amount first into force, because the origin is
@@ -288,12 +305,12 @@ func (k *seeker) keep(
 	ctx context.Context, doc *store.Doc[foundAmount], was, x foundAmount, inForce int64,
 	adopt func(foundAmount),
 ) {
-	changed := was.Shown.Amount != x.Shown.Amount || k.written != was.Version
+	changed := was.Shown.Amount != x.Shown.Amount || was.InForce != x.InForce || k.written != was.Version
 	if !changed && time.Since(k.wrote) < learnedEach {
 		return
 	}
 	x.Version = max(uint64(time.Now().UnixMilli()), was.Version+1)
-	if x.Shown.Amount < inForce {
+	if x.InForce < inForce {
 		adopt(x)
 	}
 	ctx, stop := context.WithTimeout(ctx, signals.Every)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/adaptive"
 	"github.com/headgate/headgate/internal/chanmutex"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/node"
@@ -60,7 +61,7 @@ func TestALowerAmountDoesNotWaitForTheStore(t *testing.T) {
 		k := (*s.seekers.Load())["api"]
 		done := false
 		go func() {
-			k.keep(t.Context(), s.foundDoc("api"), foundAmount{}, foundAmount{Shown: status.AutoAmount{Amount: 5}}, 60,
+			k.keep(t.Context(), s.foundDoc("api"), foundAmount{}, foundAmount{Shown: status.AutoAmount{Amount: 5}, InForce: 5}, 60,
 				func(x foundAmount) { s.adopt("api", x) })
 			done = true
 		}()
@@ -82,7 +83,7 @@ func TestTheNextHostGoesOnWithTheRecord(t *testing.T) {
 			t.Helper()
 			_, err := s.foundDoc("api").Edit(t.Context(), func(v *foundAmount) (bool, error) {
 				v.Version++
-				v.Shown.Amount = amount
+				v.Shown.Amount, v.InForce = amount, amount
 				return true, nil
 			})
 			if err != nil {
@@ -119,5 +120,36 @@ func TestTheNextHostWaitsForTheRecord(t *testing.T) {
 	s := finder(t, &unread{&store.Memory{}}, "auto: true, min: 2, max: 100")
 	if s.seekOnce(t); s.Found("api") != nil {
 		t.Errorf("found %+v without the record", s.Found("api"))
+	}
+}
+
+// Frozen holds what is in force: after shadow that is not what was found, here and after a restart.
+func TestFrozenAfterShadowHoldsWhatIsInForce(t *testing.T) {
+	for _, c := range []struct {
+		mode string
+		want int64
+	}{{"shadow", 3}, {"true", 60}} {
+		records := &store.Memory{}
+		s := finder(t, records, "auto: "+c.mode+", min: 2, max: 100, start: 3")
+		learned := adaptive.New(adaptive.Settings{Min: 2, Max: 100, Start: 60, Calls: true}, adaptive.State{}).State()
+		b, err := learned.MarshalBinary()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.adopt("api", foundAmount{Version: 1, State: b, Shown: status.AutoAmount{Amount: 60}})
+		if s.seekOnce(t); s.Found("api").Amount != 60 {
+			t.Fatalf("60 were learned, %+v", s.Found("api"))
+		}
+		if err := s.Change(t.Context(), "api", map[string]string{"amount": "frozen"}); err != nil {
+			t.Fatal(err)
+		}
+		s.seekOnce(t)
+		again := finder(t, records, "auto: "+c.mode+", min: 2, max: 100, start: 3")
+		if err := again.Take(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if a, b := s.amount(t), again.amount(t); a != c.want || b != c.want {
+			t.Errorf("frozen after auto: %s: %d in force, %d after a restart; want %d", c.mode, a, b, c.want)
+		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/headgate/headgate/internal/node"
 	"github.com/headgate/headgate/internal/signals"
 	"github.com/headgate/headgate/internal/store"
-	"github.com/headgate/headgate/limit"
 	"github.com/headgate/headgate/status"
 )
 
@@ -39,8 +38,9 @@ func (q *QueueRate) SetBounds(c *config.Queue) { q.bounds.Store(c) }
 
 // Rate returns the rate in force, in jobs per second.
 func (q *QueueRate) Rate() float64 {
-	c, n := q.bounds.Load(), q.found.Load().Shown.Amount
-	if n == 0 || c.Auto.Mode == limit.AutoShadow {
+	c := q.bounds.Load()
+	n := q.found.Load().in(c.Auto.Mode)
+	if n == 0 {
 		return float64(c.Rate)
 	}
 	return float64(min(max(n, c.Auto.Min), c.Auto.Max))
