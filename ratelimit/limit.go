@@ -108,12 +108,15 @@ func (c Limit) define() (*definition, error) {
 		return nil, fmt.Errorf("limit %q: %w", c.Name, errors.Join(all...))
 	}
 	c.Overrides, c.Reserved = maps.Clone(c.Overrides), maps.Clone(c.Reserved)
-	calls := c.Algorithm == limit.Concurrency
+	calls, alone := c.Algorithm == limit.Concurrency, c.Rule
+	if c.Auto.IsFound() { // a higher one may not hold any more: who finds it is out of reach
+		alone.Amount = min(c.Amount, c.Auto.Min)
+	}
 	return &definition{c, quota.Definition{
 		Name: c.Name, Unit: string(c.Unit), Rules: rules, MaxKeys: c.MaxKeys, Shadow: c.Shadow,
 		Policy: quota.Policy(policy),
 		Wall:   c.Algorithm == limit.FixedWindow && c.Align != limit.FirstHit,
 		Calls:  calls, Lends: !calls && !c.Paced,
-		Divide: func(among int) (*limittable.Rules, error) { return limittable.Divide(c.Rule, own, among) },
+		Divide: func(among int) (*limittable.Rules, error) { return limittable.Divide(alone, own, among) },
 	}}, nil
 }
