@@ -14,8 +14,10 @@ func TestAFoundAmountOutOfReachIsTheLeast(t *testing.T) {
 		mode   string
 		amount int64
 		want   int64
-	}{{limit.AutoOn, 300, 20}, {limit.AutoFrozen, 300, 20}, {limit.AutoOn, 30, 10}, {limit.AutoShadow, 300, 100},
-		{"", 300, 100}} {
+	}{
+		{limit.AutoOn, 300, 20}, {limit.AutoFrozen, 300, 20}, {limit.AutoOn, 30, 10},
+		{limit.AutoShadow, 300, 100}, {"", 300, 100},
+	} {
 		d, err := Limit{Name: "api", Auto: limit.Auto{Mode: c.mode, Min: 60, Max: 500},
 			Rule: limit.Rule{Algorithm: limit.Concurrency, Amount: c.amount, Lease: time.Minute}}.define()
 		if err != nil {

@@ -131,7 +131,8 @@ func TestFrozenAfterShadowHoldsWhatIsInForce(t *testing.T) {
 	}{{"shadow", 3}, {"true", 60}} {
 		records := &store.Memory{}
 		s := finder(t, records, "auto: "+c.mode+", min: 2, max: 100, start: 3")
-		learned := adaptive.New(adaptive.Settings{Min: 2, Max: 100, Start: 60, Calls: true}, adaptive.State{}).State()
+		of := adaptive.Settings{Min: 2, Max: 100, Start: 60, Calls: true}
+		learned := adaptive.New(of, adaptive.State{}).State()
 		b, err := learned.MarshalBinary()
 		if err != nil {
 			t.Fatal(err)
