@@ -3,6 +3,7 @@ package control
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"log/slog"
 	"math"
 	"sync"
@@ -140,11 +141,20 @@ func (s *Limits) adopt(name string, x foundAmount) {
 	}
 }
 
-// foundDoc returns the record of an amount.
+// foundDoc returns the record of an amount. One that cannot be read counts as none: changes of all limits
+// would wait for it.
 func (s *Limits) foundDoc(name string) *store.Doc[foundAmount] {
+	lost := func(err error) {
+		s.log.Error("the amount that was found is lost: it is found anew", "limit", name, "error", err)
+	}
 	return &store.Doc[foundAmount]{Store: s.node.Records, Key: foundKey + name, Try: editTry,
-		Lost: func(err error) {
-			s.log.Error("the amount that was found is lost: it is found anew", "limit", name, "error", err)
+		Lost: lost,
+		Decode: func(b []byte) (x foundAmount, _ error) {
+			if err := json.Unmarshal(b, &x); err != nil {
+				lost(err)
+				return foundAmount{}, nil
+			}
+			return x, nil
 		},
 		Bus: s.node.Bus, Topic: LimitsTopic, Log: s.log,
 	}

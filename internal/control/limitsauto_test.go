@@ -154,3 +154,23 @@ func TestFrozenAfterShadowHoldsWhatIsInForce(t *testing.T) {
 		}
 	}
 }
+
+// A record of an amount that nobody can read does not keep the changes of limits from being taken.
+func TestChangesDoNotWaitForAnUnreadableAmount(t *testing.T) {
+	records := &store.Memory{}
+	one := finder(t, records, "auto: true, min: 2, max: 100")
+	if err := one.Change(t.Context(), "api", map[string]string{"amount": "7"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := records.CompareAndSwap(t.Context(), foundKey+"api", 0, []byte("{")); err != nil {
+		t.Fatal(err)
+	}
+	two := finder(t, records, "auto: true, min: 2, max: 100")
+	if err := two.Take(t.Context()); err != nil || two.amount(t) != 7 {
+		t.Errorf("%v: %d in force, want 7", err, two.amount(t))
+	}
+	three := finder(t, records, "auto: true, min: 2, max: 100")
+	if three.seekOnce(t); three.Found("api") == nil {
+		t.Error("nothing is found any more")
+	}
+}
