@@ -77,12 +77,19 @@ func (w *counted) Write(b []byte) (int, error) {
 	return w.Writer.Write(b)
 }
 
+// A patient connection fails when the other end takes nothing for long, however much it has taken.
+type patient struct{ net.Conn }
+
+func (c patient) Write(b []byte) (int, error) {
+	c.SetWriteDeadline(time.Now().Add(patience))
+	return c.Conn.Write(b)
+}
+
 // writer opens a connection that buffers in out what it sends.
 func writer(t *testing.T, url string) (f *framer, out *counted) {
 	t.Helper()
 	c, in := dial(t, url)
-	c.SetWriteDeadline(time.Now().Add(patience))
-	out = &counted{Writer: bufio.NewWriterSize(c, 64<<10)}
+	out = &counted{Writer: bufio.NewWriterSize(patient{c}, 64<<10)}
 	f = &framer{Framer: http2.NewFramer(out, in), c: c, ended: make(chan struct{})}
 	f.enc = hpack.NewEncoder(&f.head)
 	io.WriteString(out, http2.ClientPreface)
