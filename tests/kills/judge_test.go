@@ -247,17 +247,25 @@ func (r *run) doubled() (f finding) {
 	return f
 }
 
-// leaveWritten is how long it may take until a leave is in the record. Chosen: a
-// worker tells it at once, and a write takes milliseconds.
-const leaveWritten = time.Second
+// leaveWritten is how long it may take until a leave is in the record: a worker tells it at once, and
+// the write of before, its own and the engine's take a sync each. Chosen: a second, where syncs take
+// milliseconds.
+func (r *run) leaveWritten() time.Duration {
+	longest := time.Duration(0)
+	for _, took := range r.fsyncs {
+		longest = max(longest, took)
+	}
+	return max(time.Second, 3*longest)
+}
 
 // revived does the same for tickets whose claim is still remembered, but whose
 // stay was ended by the origin. One that ended just before a kill may not have
 // been written yet: then it still holds its slot.
 func (r *run) revived() (f finding) {
+	written := r.leaveWritten()
 	for _, x := range r.replays {
 		unwritten := slices.ContainsFunc(r.kills, func(k kill) bool {
-			return k.at > x.revoked && k.at-x.revoked < leaveWritten
+			return k.at > x.revoked && k.at-x.revoked < written
 		})
 		if x.age <= claimMemory && x.revoked != never && !unwritten {
 			f.judge(x, r.stood(x))
@@ -267,9 +275,10 @@ func (r *run) revived() (f finding) {
 }
 
 // stood reports whether the record stood still when a ticket came again: it was asked in vain
-// for a second, or a look soon after tells that no write of the second before is confirmed.
+// for as long as a write takes, or a look soon after tells that no write of before is confirmed.
 func (r *run) stood(x replay) bool {
-	if x.took >= leaveWritten {
+	patience := r.leaveWritten()
+	if x.took >= patience {
 		return true
 	}
 	i := slices.IndexFunc(r.gauges, func(g gauge) bool { return g.at >= x.at })
@@ -278,7 +287,7 @@ func (r *run) stood(x replay) bool {
 	}
 	g := &r.gauges[i]
 	written := g.at - time.Duration(g.age*float64(time.Second))
-	return written <= x.at-leaveWritten
+	return written <= x.at-patience
 }
 
 // judge finds a used ticket that was good once more. A room whose record stands still shows
