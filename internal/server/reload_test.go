@@ -21,6 +21,8 @@ import (
 
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/counter"
+	"github.com/headgate/headgate/internal/yardstick"
 	"github.com/headgate/headgate/status"
 )
 
@@ -122,20 +124,33 @@ func (p *process) await() {
 	})
 }
 
-func (p *process) reload() api.ReloadResult {
+func (p *process) reload() (got api.ReloadResult) {
 	p.t.Helper()
-	got, err := p.s.Reload(p.t.Context())
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	p.written(func() (err error) {
+		got, err = p.s.Reload(p.t.Context())
+		return err
+	})
 	return got
 }
 
 func (p *process) change(room string, pairs map[string]string) {
 	p.t.Helper()
-	if _, err := p.s.Change(p.t.Context(), room, pairs, "a test"); err != nil {
-		p.t.Fatal(err)
-	}
+	p.written(func() error {
+		_, err := p.s.Change(p.t.Context(), room, pairs, "a test")
+		return err
+	})
+}
+
+// written makes a change. A disk that is busy with other tests is no fault of it: it is tried again.
+func (p *process) written(change func() error) {
+	p.t.Helper()
+	yardstick.Await(p.t, "a change", func() bool {
+		err := change()
+		if err != nil && !errors.Is(err, counter.ErrSlow) {
+			p.t.Fatal(err)
+		}
+		return err == nil
+	})
 }
 
 func (p *process) status(room string) status.Room {
