@@ -35,6 +35,8 @@ type framer struct {
 	head  bytes.Buffer
 	enc   *hpack.Encoder
 	ended chan struct{} // closed when the server closes the connection
+	steps chan struct{} // an answer to the PING of a step
+	flush func() error
 }
 
 // frames opens a connection, and reads what the server sends until the end.
@@ -49,8 +51,8 @@ func frames(t *testing.T, url string) *framer {
 	return f
 }
 
-// last is the data of the PING that the client sends last.
-var last = [8]byte{1}
+// last is the data of the PING that the client sends last, and step of those before.
+var last, step = [8]byte{1}, [8]byte{2}
 
 // listen reads what the server sends until the end, or until its answer to the last PING.
 func (f *framer) listen() {
@@ -62,6 +64,8 @@ func (f *framer) listen() {
 		}
 		if p, ok := fr.(*http2.PingFrame); ok && p.IsAck() && p.Data == last {
 			return
+		} else if ok && p.IsAck() && p.Data == step {
+			f.steps <- struct{}{}
 		}
 	}
 }
@@ -90,7 +94,8 @@ func writer(t *testing.T, url string) (f *framer, out *counted) {
 	t.Helper()
 	c, in := dial(t, url)
 	out = &counted{Writer: bufio.NewWriterSize(patient{c}, 64<<10)}
-	f = &framer{Framer: http2.NewFramer(out, in), c: c, ended: make(chan struct{})}
+	f = &framer{Framer: http2.NewFramer(out, in), c: c, ended: make(chan struct{}),
+		steps: make(chan struct{}, 1), flush: out.Flush}
 	f.enc = hpack.NewEncoder(&f.head)
 	io.WriteString(out, http2.ClientPreface)
 	f.WriteSettings()
@@ -119,6 +124,23 @@ func (f *framer) fields(path string, more ...string) []byte {
 func (f *framer) ask(id uint32, block []byte) error {
 	return f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndStream: true,
 		EndHeaders: true})
+}
+
+// inStep waits until this client has read the answers to what it has sent. A server ends the connection of
+// a client that reads more slowly than it sends.
+func (f *framer) inStep() error {
+	f.WritePing(false, step)
+	if err := f.flush(); err != nil {
+		return err
+	}
+	select {
+	case <-f.steps:
+		return nil
+	case <-f.ended:
+		return io.EOF
+	case <-time.After(patience):
+		return os.ErrDeadlineExceeded
+	}
 }
 
 // wholly waits until the server has closed the connection.
@@ -184,6 +206,14 @@ func floods() map[string]flood {
 	set := func(f *framer, id http2.SettingID, to uint32) error {
 		return f.WriteSettings(http2.Setting{ID: id, Val: to})
 	}
+	answered := func(again func(f *framer, i uint32) error) func(f *framer, i uint32) error {
+		return func(f *framer, i uint32) error {
+			if err := again(f, i); err != nil || i%1000 != 999 {
+				return err
+			}
+			return f.inStep()
+		}
+	}
 	zeros, ping := make([]byte, 1<<14), [8]byte{}
 	secret := hpack.HeaderField{Name: "x-b", Value: strings.Repeat("b", 12<<10), Sensitive: true}
 	return map[string]flood{
@@ -196,11 +226,11 @@ func floods() map[string]flood {
 			return f.WriteContinuation(1, false, nil)
 		}, false},
 		"PING":       {ask, func(f *framer, _ uint32) error { return f.WritePing(false, ping) }, true},
-		"PING, read": {ask, func(f *framer, _ uint32) error { return f.WritePing(false, ping) }, false},
-		"SETTINGS":   {ask, func(f *framer, _ uint32) error { return f.WriteSettings() }, false},
-		"windows": {ask, func(f *framer, i uint32) error {
+		"PING, read": {ask, answered(func(f *framer, _ uint32) error { return f.WritePing(false, ping) }), false},
+		"SETTINGS":   {ask, answered(func(f *framer, _ uint32) error { return f.WriteSettings() }), false},
+		"windows": {ask, answered(func(f *framer, i uint32) error {
 			return set(f, http2.SettingInitialWindowSize, i)
-		}, false},
+		}), false},
 		"WINDOW_UPDATE": {ask, func(f *framer, _ uint32) error { return f.WriteWindowUpdate(0, 1) }, false},
 		"WINDOW_UPDATE when closed": {ask, func(f *framer, _ uint32) error {
 			return f.WriteWindowUpdate(1, 1)
@@ -215,9 +245,9 @@ func floods() map[string]flood {
 			return f.WriteDataPadded(1, false, nil, zeros[:9])
 		}, false},
 		"DATA when closed": {ask, func(f *framer, _ uint32) error { return f.WriteData(1, false, nil) }, true},
-		"DATA when closed, read": {ask, func(f *framer, i uint32) error {
+		"DATA when closed, read": {ask, answered(func(f *framer, i uint32) error {
 			return f.WriteData(1, false, zeros[:i%9*1000+1000])
-		}, false},
+		}), false},
 	}
 }
 
