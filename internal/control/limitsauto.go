@@ -174,24 +174,15 @@ func (s *Limits) takeFound(ctx context.Context) error {
 
 // Seek finds the amounts of the limits, until ctx ends.
 func (s *Limits) Seek(ctx context.Context) {
-	tick := time.NewTicker(signals.Every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	signals.Each(ctx, func(wg *sync.WaitGroup) {
 		all := *s.seekers.Load()
 		if shared := s.node.Rooms.SharedLimits(); shared != nil {
 			shared.KeepSignals(func(name string) bool { return all[name] != nil })
 		}
-		var wg sync.WaitGroup
 		for name, k := range all {
 			wg.Go(func() { s.seek(ctx, name, k) })
 		}
-		wg.Wait()
-	}
+	})
 }
 
 // seek sends what this process has measured, and finds the amount if it decides about the calls.

@@ -185,16 +185,8 @@ func (m *measures) read(now time.Time) *signals.Report {
 // measure sends what is known of the origins to the hosts of the rooms that find their limits, until ctx
 // ends.
 func (s *Server) measure(ctx context.Context) {
-	tick := time.NewTicker(signals.Every)
-	defer tick.Stop()
 	client := promql.New(s.machine.Dial)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		var wg sync.WaitGroup
+	signals.Each(ctx, func(wg *sync.WaitGroup) {
 		for _, g := range s.set.Load().gates {
 			if g.meter() == nil {
 				continue
@@ -207,8 +199,7 @@ func (s *Server) measure(ctx context.Context) {
 				}
 			})
 		}
-		wg.Wait()
-	}
+	})
 }
 
 // query adds the load that Prometheus knows, at the host of the room.

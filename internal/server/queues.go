@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/headgate/headgate/internal/config"
@@ -156,22 +157,17 @@ func (t *measuredTarget) Deliver(ctx context.Context, j *queue.Job) queue.Outcom
 
 // seekRates finds the rates of queues, until ctx ends.
 func (s *Server) seekRates(ctx context.Context) {
-	tick := time.NewTicker(signals.Every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	signals.Each(ctx, func(wg *sync.WaitGroup) {
 		for _, q := range *s.jobs.set.Load() {
 			if q.rate != nil {
-				try, stop := context.WithTimeout(ctx, signals.Every)
-				q.rate.Seek(try, q.Hosted())
-				stop()
+				wg.Go(func() {
+					ctx, stop := context.WithTimeout(ctx, signals.Every)
+					defer stop()
+					q.rate.Seek(ctx, q.Hosted())
+				})
 			}
 		}
-	}
+	})
 }
 
 // paceOf returns the name of the limit that is the full rate of a target with other users.

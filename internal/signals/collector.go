@@ -2,6 +2,7 @@ package signals
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
@@ -14,6 +15,22 @@ type Sender interface {
 // Every is how often a node sends a report. Chosen: a limit follows the origin within some of them,
 // and a thousand nodes send 200 messages a second.
 const Every = 5 * time.Second
+
+// Each calls begin every Every, until ctx ends, and waits for what begin has started.
+func Each(ctx context.Context, begin func(wg *sync.WaitGroup)) {
+	tick := time.NewTicker(Every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		var wg sync.WaitGroup
+		begin(&wg)
+		wg.Wait()
+	}
+}
 
 // Bounds of a collector. Chosen: a node that has missed three reports is down, and its visitors ask other
 // nodes.
