@@ -76,6 +76,7 @@ type RoomConfig struct {
 	CORS        *CORS       // answers to preflights; nil: the handler behind the room answers them
 	PassSharing PassSharing // what happens to a pass that is used in many networks
 	BindHeader  string      // request header: a cookie is valid only with the value with which it was set
+	Identity    Identity    // how the room knows people; with one data center only
 
 	Page       Page                             // default: plain text
 	ClientAddr func(r *http.Request) netip.Addr // default: RemoteAddr

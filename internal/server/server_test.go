@@ -3,6 +3,9 @@ package server
 import (
 	"bufio"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,6 +24,10 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/go-jose/go-jose/v4"
+
+	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/config"
@@ -558,4 +565,102 @@ func TestAnEventOfTheFile(t *testing.T) {
 	if r := get(t, p.visitors+"/", ""); r.StatusCode != 200 || p.status("shop").Method != "passthrough" {
 		t.Errorf("after: %d %q", r.StatusCode, r.body)
 	}
+}
+
+// A visitor may say anything: only a trusted proxy says who it is, to headgate and to the origin.
+func TestTheHeaderOfAnIdentityStopsHere(t *testing.T) {
+	const room = "  - {name: shop, origin: ORIGIN, total_active_users: 1, new_users_per_minute: 100, " +
+		"identity: {header: x-member, required: true, sign_in: /login}}\n"
+	for trusted, want := range map[string][]string{
+		"10.0.0.0/8":  {""},
+		"127.0.0.0/8": {"ada"},
+	} {
+		heads := make(chan http.Header, 10)
+		origin := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			heads <- r.Header
+		}))
+		defer origin.Close()
+		visitors, _, _ := start(t, origin.URL, room+"trusted_proxies: ["+trusted+"]\n")
+		ask := func(path string) reply {
+			r, err := http.NewRequestWithContext(t.Context(), "GET", visitors+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header["X-Member"] = []string{"ada"}
+			r.Header["x_member"], r.Header["X.MEMBER"] = []string{"eve"}, []string{"eve"}
+			r.Header.Set("Accept", "text/html")
+			return fetch(t, http.DefaultTransport.RoundTrip, r)
+		}
+		for _, path := range []string{"/robots.txt", "/login", "/"} { // excluded twice, and the room
+			res := ask(path)
+			if path == "/" && trusted == "10.0.0.0/8" {
+				if res.StatusCode != 303 || res.Header.Get("Location") != "/login" {
+					t.Errorf("an untrusted peer is told %s %v", res.Status, res.Header)
+				}
+				continue
+			}
+			eventually(t, path+" is served", func() bool { return len(heads) > 0 || ask(path).StatusCode == 200 })
+			h := <-heads
+			for name, values := range h {
+				if strings.EqualFold(strings.NewReplacer("_", "-", ".", "-").Replace(name), "x-member") &&
+					(name != "X-Member" || values[0] != want[0]) {
+					t.Errorf("trusted %s, %s: the origin reads %s: %q", trusted, path, name, values)
+				}
+			}
+			if h.Get("X-Member") != want[0] {
+				t.Errorf("trusted %s, %s: the origin reads %q", trusted, path, h.Get("X-Member"))
+			}
+		}
+	}
+}
+
+// The whole way of a token: from a sign-in with keys in a file to one session on two devices.
+func TestTokensOfASignInGiveOneSession(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "jwks.json")
+	if err := os.WriteFile(file, set, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	token := func(who string) string {
+		x := jwt.NewWithClaims(jwt.SigningMethodES256, jwt.MapClaims{"iss": "login", "aud": "shop", "sub": who,
+			"exp": time.Now().Add(time.Hour).Unix()})
+		x.Header["kid"] = "k"
+		text, err := x.SignedString(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return "session=" + text
+	}
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, "origin")
+	}))
+	defer origin.Close()
+	visitors, operators, _ := start(t, origin.URL, "  - name: shop\n    origin: ORIGIN\n    total_active_users: 1\n"+
+		"    new_users_per_minute: 100\n    identity:\n      jwt: {jwks: "+file+
+		", issuer: login, audience: shop, cookie: session}\n      required: true\n      sign_in: /login?to={url}\n")
+	if res := get(t, visitors+"/a?b", ""); res.StatusCode != 303 ||
+		res.Header.Get("Location") != "/login?to=%2Fa%3Fb" {
+		t.Errorf("without a token: %s %v", res.Status, res.Header)
+	}
+	if res := get(t, visitors+"/login?to=%2F", ""); res.body != "origin" {
+		t.Errorf("the sign-in itself: %s", res.Status)
+	}
+	ada, bob := token("ada"), token("bob")
+	for range 2 { // two devices
+		eventually(t, "inside", func() bool { return get(t, visitors+"/", ada).body == "origin" })
+	}
+	if res := get(t, visitors+"/", bob); res.StatusCode != 503 {
+		t.Errorf("a second person in a room for one: %s", res.Status)
+	}
+	eventually(t, "one inside, one waits", func() bool {
+		s := roomStatus(t, operators)
+		return s.ActiveUsers == 1 && s.WaitingUsers == 1 && s.NewUsersLastMinute == 1
+	})
 }
