@@ -592,7 +592,8 @@ func (r *Room) join(q *visitRequest, why State) {
 		return
 	}
 	tries := uint64(0)
-	if q.f.cfg.Challenge != "" && q.lane == 0 && q.hasTicket() && q.tok.Work > 0 { // not solved
+	known := q.person != (persons.ID{})
+	if q.f.cfg.Challenge != "" && !known && q.lane == 0 && q.hasTicket() && q.tok.Work > 0 { // not solved; people need not
 		if tries, q.again = challenge.Again(q.tok.Work, q.busy); q.again == ticket.Unsolved {
 			q.lane = challenge.Lane().ID()
 		}
@@ -617,7 +618,7 @@ func (r *Room) join(q *visitRequest, why State) {
 	}
 	r.counts.joined.Add(1)
 	r.returns(q)
-	if q.person != (persons.ID{}) {
+	if known {
 		r.servePerson(q, &p, s)
 		return
 	}

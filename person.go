@@ -163,7 +163,8 @@ func (r *Room) unproven(q *visitRequest) (done bool) {
 
 // signIn answers a visitor whom the site does not know, in a room that requires it.
 func (r *Room) signIn(q *visitRequest) {
-	to := strings.ReplaceAll(q.f.cfg.Identity.SignIn, "{url}", url.QueryEscape(q.r.URL.RequestURI()))
+	back := "/" + strings.TrimLeft(q.r.URL.RequestURI(), `/\`) // not to another host, if the site redirects to it
+	to := strings.ReplaceAll(q.f.cfg.Identity.SignIn, "{url}", url.QueryEscape(back))
 	switch {
 	case q.unsure:
 		r.wait(q, &counter.PlaceInfo{PollAfter: unreachableRetry}, StateWaiting)

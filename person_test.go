@@ -3,6 +3,7 @@ package headgate
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -185,6 +186,151 @@ func TestAPersonHasOnePlace(t *testing.T) { //nolint:funlen // a list of cases
 	})
 }
 
+// However many devices a person has, a draw has one ticket of it.
+func TestADrawCountsEachPersonOnce(t *testing.T) {
+	const devices, others = 20, 12
+	crowd := func(t *testing.T, g *gate) (ada, all []*visitor) {
+		for range devices {
+			ada = append(ada, g.device("ada"))
+		}
+		all = slices.Clone(ada)
+		for i := range others {
+			all = append(all, g.device(fmt.Sprint("person ", i)))
+		}
+		for _, v := range all {
+			if v.in() {
+				t.Fatal("nobody may come in yet")
+			}
+		}
+		for _, v := range all { // the cookie has come back
+			if p := v.polls(); p.Waiting != others+1 {
+				t.Fatalf("%d wait, want %d people", p.Waiting, others+1)
+			}
+		}
+		return ada, all
+	}
+	enter := func(t *testing.T, g *gate, ada, all []*visitor) {
+		stays := map[string]int{}
+		for i, v := range all {
+			if !v.comesIn(time.Minute) {
+				t.Fatalf("device %d does not come in", i)
+			}
+			stays[v.enters()]++
+		}
+		if len(stays) != others+1 || stays[ada[0].enters()] != devices {
+			t.Errorf("%d sessions of %d people: %v", len(stays), others+1, stays)
+		}
+	}
+	judge := func(t *testing.T, g *gate) {
+		s := g.room.Status()
+		if s.ActiveUsers != others+1 || s.Totals.Claimed != others+1 || s.WaitingUsers != 0 {
+			t.Errorf("%d inside, %d claims, %d wait", s.ActiveUsers, s.Totals.Claimed, s.WaitingUsers)
+		}
+	}
+	bubble(t, "in a shuffle", func(t *testing.T) {
+		cfg := memberRoom(100, true)
+		g := openGate(t, cfg)
+		g.sale(false, false)
+		g.sale(true, false)
+		ada, all := crowd(t, g)
+		g.room.SetQueueAll(true) // to see the order of the draw before anybody is called
+		g.sale(true, true)
+		time.Sleep(time.Second)
+		was := ada[0].polls()
+		for _, v := range ada {
+			if p := v.polls(); p.Ticket != was.Ticket || p.Position != was.Position || p.Position == 0 {
+				t.Errorf("after the draw one device has %+v, another %+v", was, p)
+			}
+		}
+		g.room.SetQueueAll(false)
+		enter(t, g, ada, all)
+		time.Sleep(reported)
+		judge(t, g)
+	})
+	bubble(t, "with method random", func(t *testing.T) {
+		cfg := memberRoom(100, true)
+		cfg.Method = MethodRandom
+		g := openGate(t, cfg)
+		g.room.SetQueueAll(true)
+		ada, all := crowd(t, g)
+		g.room.SetQueueAll(false)
+		enter(t, g, ada, all)
+		time.Sleep(reported)
+		judge(t, g)
+	})
+}
+
+func TestAPersonStartsAnewAfterLeaving(t *testing.T) {
+	bubble(t, "with a place at the end, on all devices", func(t *testing.T) {
+		g := openGate(t, memberRoom(1, true))
+		g.room.SetQueueAll(true)
+		desk, phone := g.device("ada"), g.device("ada")
+		desk.in()
+		phone.in()
+		g.device("bob").in()
+		was := phone.polls()
+		desk.do("POST", "/.headgate/leave")
+		if p := desk.polls(); p.State != StateLeft {
+			t.Errorf("the device that left is told %+v", p)
+		}
+		p := phone.polls()
+		if p.Ticket == was.Ticket || p.Position != 2 || p.Waiting != 2 {
+			t.Errorf("after %+v was given up the phone has %+v", was, p)
+		}
+		if desk.in(); desk.polls().Ticket != p.Ticket {
+			t.Errorf("the device that left has %+v, the phone %+v", desk.polls(), p)
+		}
+	})
+	bubble(t, "and when the place was lost in silence", func(t *testing.T) {
+		cfg := memberRoom(1, true)
+		cfg.Hold = time.Minute
+		g := openGate(t, cfg)
+		g.room.SetQueueAll(true)
+		desk, phone := g.device("ada"), g.device("ada")
+		desk.in()
+		was := desk.polls()
+		time.Sleep(time.Hour)
+		g.device("bob").in()
+		phone.in()
+		p := phone.polls()
+		if q := desk.polls(); p.Ticket == was.Ticket || p.Position != 2 || q.Ticket != p.Ticket {
+			t.Errorf("the phone has %+v, the desktop %+v, an hour ago %+v", p, q, was)
+		}
+	})
+}
+
+// The site vouches for people: they compute nothing, also those whose ticket of before was unproven.
+func TestPeopleSolveNoChallenge(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		cfg := memberRoom(1, false)
+		cfg.Challenge = "work"
+		g := openGate(t, cfg)
+		time.Sleep(5 * time.Second)
+		g.room.SetQueueAll(true)
+		for range 3 {
+			g.visitor().in()
+		}
+		ada := g.device("ada")
+		ada.in()
+		before := ada.polls()
+		if before.Position == 0 || before.Ticket == "" {
+			t.Errorf("a person holds no place: %+v", before)
+		}
+		bob := g.visitor()
+		for range 2 { // its first and its last try lapse without a solution
+			bob.in()
+			time.Sleep(time.Minute)
+		}
+		bob.signIn("bob")
+		bob.in()
+		p := bob.polls()
+		where, err := g.room.FindTicket(t.Context(), p.Ticket)
+		if err != nil || where.Lane != "" || p.Position != before.Position+1 {
+			t.Errorf("%+v in the lane %q: %v", p, where.Lane, err)
+		}
+	})
+}
+
 func TestAVisitorWhoSignsInKeepsThePlace(t *testing.T) {
 	bubble(t, "in the line", func(t *testing.T) {
 		g := openGate(t, memberRoom(1, false))
@@ -242,6 +388,10 @@ func TestARoomForPeopleWhoHaveSignedIn(t *testing.T) {
 		g := openGate(t, cfg)
 		time.Sleep(5 * time.Second)
 		v := g.visitor()
+		if w := v.do("GET", "//evil.example/?a"); w.Code == 303 &&
+			w.Header().Get("Location") != "/login?next=%2Fevil.example%2F%3Fa" {
+			t.Errorf("sent to another host after the sign-in: %v", w.Header())
+		}
 		w := v.do("GET", "/shoes?size=40")
 		if w.Code != 303 || w.Header().Get("Location") != "/login?next=%2Fshoes%3Fsize%3D40" || v.cookie != "" ||
 			w.Header().Get("Cache-Control") != "no-store" {

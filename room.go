@@ -149,7 +149,7 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 	if cfg.Engine == nil {
 		cfg.Engine = memoryEngine()
 	}
-	if _, open := cfg.Engine.rooms.LoadOrStore(cfg.Name, true); open { // it would take over the other's counter
+	if _, open := cfg.Engine.rooms.LoadOrStore(cfg.Name, true); open { // two would host one line
 		return nil, fmt.Errorf("%w: room %q is open already on this engine", ErrConfig, cfg.Name)
 	}
 	r := &Room{boot: cfg.Boot, keys: &cfg.Engine.keys}
@@ -170,8 +170,8 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 	r.worker = newWorker(cfg, host, slot.LoanID(rand.Uint64()|1), false)
 	ccfg := counter.Config{
 		Room: cfg.Name, Host: host, Store: cfg.Engine.store, Params: cfg.params,
-		Settings: cfg.settings(), Plan: cfg.Draw.plan(), Boot: cfg.Boot, Log: cfg.Log,
-		Datacenters: datacenters, Persons: persons.Opener(cfg.Engine.logs, cfg.Name), Known: cfg.Identity.Of != nil,
+		Settings: cfg.settings(), Plan: cfg.Draw.plan(), Boot: cfg.Boot, Log: cfg.Log, Datacenters: datacenters,
+		Persons: persons.Opener(cfg.Engine.logs, cfg.Name), Known: cfg.Identity.Of != nil,
 	}
 	if datacenters != nil {
 		r.above = counter.NewAnywhere(ccfg, cfg.Engine.bus, cfg.Engine.members)

@@ -12,8 +12,8 @@
 //
 // For each person with a place or a session 8 bytes of an HMAC of the person's ID, and the number of
 // the ticket. The key of the HMAC is drawn by the first host of the room and stored in the log.
-// Entries of places and sessions that are over are removed from memory within seconds, and from the
-// log within RewriteAfter or as soon as they are more than half of it.
+// Entries of places and sessions that are over are removed from memory within seconds, of a million within
+// minutes, and from the log within RewriteAfter or as soon as they are more than half of it.
 //
 // # Concurrency and cost
 //
@@ -81,7 +81,8 @@ const (
 	RewriteAfter = time.Hour
 	batchMost    = 50_000
 	smallLog     = 8192
-	sweepMost    = 4096
+	sweepMost    = 4096 // or a sweepPart of them, if that is more: each is looked at about once in a minute
+	sweepPart    = 64
 	sweepEvery   = time.Second
 	tryFor       = 5 * time.Second
 	tryAgain     = 250 * time.Millisecond
@@ -90,7 +91,7 @@ const (
 
 // ErrChanged reports that the log has to be read again: another process has written to it, or a
 // write failed. Look the person up again.
-var ErrChanged = errors.New("the people' tickets are read again")
+var ErrChanged = errors.New("the tickets of people are read again")
 
 // A Registry knows the tickets of the people of one room.
 type Registry struct {
@@ -382,8 +383,9 @@ func (r *Registry) flush(ctx context.Context, force bool) (more bool, err error)
 func (r *Registry) sweep() {
 	var all, numbers []uint64
 	r.mu.Lock()
+	most := max(sweepMost, len(r.of)/sweepPart)
 	for person, h := range r.of {
-		if len(all) == sweepMost {
+		if len(all) == most {
 			break
 		}
 		all, numbers = append(all, person), append(numbers, h.number)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -39,6 +40,7 @@ func (s *Server) decide() *forwardauth.Handler {
 			s.routeBy(w, r, func(g *gate) http.Handler { return g.check }, checks)
 		}),
 		Connect: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s.dropIdentities(r)
 			s.routeBy(w, r, func(g *gate) http.Handler { return g.connect }, relays)
 		}),
 		Renew: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -309,6 +311,21 @@ func (s *Server) identityOf(all *config.Config, c *config.Room) headgate.Identit
 		x.Keys = s.signIns.of(i.JWT.JWKS, s.log)
 	}
 	return headgate.Identity{Of: identity.New(x).Of, Required: i.Required, SignIn: i.SignIn}
+}
+
+// dropIdentities removes the headers with IDs of persons from the question of a connector, which sends on
+// whatever a visitor sends, unless the peer of its application is a trusted proxy.
+func (s *Server) dropIdentities(r *http.Request) {
+	set := s.set.Load()
+	peer, ok := proxy.LastForwarded(r.Header)
+	trusts := func(p netip.Prefix) bool { return p.Contains(peer) }
+	if ok && slices.ContainsFunc(set.cfg.TrustedProxies, trusts) {
+		return
+	}
+	for _, g := range set.gates {
+		own := g.now.Identity.Header
+		maps.DeleteFunc(r.Header, func(name string, _ []string) bool { return own != "" && wire.SameName(name, own) })
+	}
 }
 
 // withSignIn returns the excluded paths of a room, with that of its sign-in: otherwise nobody could

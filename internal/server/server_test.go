@@ -39,6 +39,12 @@ import (
 // start runs a real server in front of origin and returns its two addresses.
 func start(t *testing.T, origin, rooms string) (visitors, operators string, stop func() error) {
 	t.Helper()
+	s, stop := serve(t, origin, rooms)
+	return "http://" + s.Addr().String(), "http://" + s.AdminAddr().String(), stop
+}
+
+func serve(t *testing.T, origin, rooms string) (s *Server, stop func() error) {
+	t.Helper()
 	text := "listen: 127.0.0.1:0\nadmin_listen: 127.0.0.1:0\ndata: " + t.TempDir() + "\nrooms:\n" +
 		strings.ReplaceAll(rooms, "ORIGIN", origin)
 	cfg, err := config.Parse("test.yaml", []byte(text))
@@ -46,7 +52,7 @@ func start(t *testing.T, origin, rooms string) (visitors, operators string, stop
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s, err := Open(ctx, cfg, slog.New(slog.DiscardHandler))
+	s, err = Open(ctx, cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,9 +64,9 @@ func start(t *testing.T, origin, rooms string) (visitors, operators string, stop
 			t.Error(err)
 		}
 	})
-	visitors, operators = "http://"+s.Addr().String(), "http://"+s.AdminAddr().String()
-	eventually(t, "ready", func() bool { return get(t, operators+"/readyz", "").StatusCode == 200 })
-	return visitors, operators, stop
+	ready := "http://" + s.AdminAddr().String() + "/readyz"
+	eventually(t, "ready", func() bool { return get(t, ready, "").StatusCode == 200 })
+	return s, stop
 }
 
 const oneRoom = "  - {name: shop, origin: ORIGIN, total_active_users: 1, new_users_per_minute: 100, " +
@@ -610,6 +616,41 @@ func TestTheHeaderOfAnIdentityStopsHere(t *testing.T) {
 			if h.Get("X-Member") != want[0] {
 				t.Errorf("trusted %s, %s: the origin reads %q", trusted, path, h.Get("X-Member"))
 			}
+		}
+	}
+}
+
+// A connector sends on what a visitor sends. So the header counts if a trusted proxy is before the
+// application, and a proxy that asks is trusted to have replaced it.
+func TestTheHeaderOfAnIdentityInQuestions(t *testing.T) {
+	s, _ := serve(t, "http://127.0.0.1:1", "  - {name: shop, origin: ORIGIN, total_active_users: 1, "+
+		"new_users_per_minute: 100, queue_all: true, identity: {header: x-member, required: true, sign_in: /login}}\n"+
+		"trusted_proxies: [127.0.0.0/8, 10.0.0.0/8]\ndecide: {listen: \"127.0.0.1:0\"}\n")
+	for _, c := range []struct {
+		path, from, spelling string
+		counts               bool
+	}{
+		{"/connect", "192.0.2.7", "X-Member", false},
+		{"/connect", "10.0.0.1, 192.0.2.7", "X-Member", false},
+		{"/connect", "192.0.2.7, 10.0.0.1", "X-Member", true},
+		{"/connect", "", "X-Member", false},
+		{"/connect", "192.0.2.7, 10.0.0.1", "X_member", false},
+		{"/forward", "192.0.2.7", "X-Member", true},
+		{"/forward", "192.0.2.7", "x.member", false},
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+s.DecideAddr().String()+c.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header = http.Header{"Accept": {"application/json"}, "X-Forwarded-Method": {"GET"}, c.spelling: {"ada"},
+			"X-Forwarded-Proto": {"http"}, "X-Forwarded-Host": {"shop.example"}, "X-Forwarded-Uri": {"/"}}
+		if c.from != "" {
+			r.Header.Set("X-Forwarded-For", c.from)
+		}
+		want := map[bool]headgate.State{true: headgate.StateQueueAll, false: headgate.StateSignIn}[c.counts]
+		got := fetch(t, http.DefaultTransport.RoundTrip, r).Header.Get(headgate.StateHeader)
+		if got != string(want) {
+			t.Errorf("%s from %q with %s: %s, want %s", c.path, c.from, c.spelling, got, want)
 		}
 	}
 }
