@@ -80,6 +80,8 @@ const (
 
 	freeChecks = 60 // solutions of a network, beside twice its newcomers
 
+	rushWindow = 10 // seconds, as long as a ticket is provisional
+
 	expiry    = 60          // seconds. Chosen: much longer than a ticket waits for its solution
 	mostBytes = 2048        // of a solution; clients send about 600
 	checkWait = time.Second // for a processor. Chosen: more than the crowd of a second needs
@@ -238,6 +240,7 @@ func (r result) String() string {
 type Gate struct {
 	issued atomic.Int64
 	counts [results]atomic.Int64
+	rush   rush
 
 	once  sync.Once
 	slots chan struct{} // derivations at this moment
@@ -260,10 +263,32 @@ func (g *Gate) Report(kind string) *status.Challenges {
 	return s
 }
 
-// Draw returns the Work of a ticket that has just joined: see cost. tries is of Again, or 0.
-func (g *Gate) Draw(waiting, perMinute int64, joined, limit int, tries uint64) uint64 {
+// Draw returns the Work of a ticket that has joined just now, with so many waiting: see cost. The
+// tickets of the last seconds count too: in a burst they are all provisional, and nobody waits yet.
+// tries is of Again, or 0.
+func (g *Gate) Draw(now time.Time, waiting, perMinute int64, joined, limit int, tries uint64) uint64 {
 	g.issued.Add(1)
-	return draw(cost(waiting, perMinute, joined, limit), tries)
+	return draw(cost(max(waiting, g.rush.add(now.Unix()/rushWindow)), perMinute, joined, limit), tries)
+}
+
+// A rush counts the challenges of this window and the one before it.
+type rush struct {
+	mu          sync.Mutex
+	window      int64
+	now, before int64
+}
+
+func (r *rush) add(window int64) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if window != r.window {
+		if window != r.window+1 {
+			r.now = 0
+		}
+		r.window, r.before, r.now = window, r.now, 0
+	}
+	r.now++
+	return r.now - 1 + r.before
 }
 
 // Solves reports whether a request has the solution of its ticket's challenge. unchecked means that

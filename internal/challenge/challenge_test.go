@@ -358,8 +358,33 @@ func TestCostFollowsTheRush(t *testing.T) {
 		t.Error("one challenge for two tickets")
 	}
 	g := Gate{}
-	if g.Draw(0, 10, 0, 60, 0) == 0 || g.Report(Kind).Issued != 1 {
+	if g.Draw(time.Unix(5, 0), 0, 10, 0, 60, 0) == 0 || g.Report(Kind).Issued != 1 {
 		t.Error("no challenge for the first of a rush")
+	}
+}
+
+// The tickets of a burst are all provisional, so that nobody waits. Their challenges cost as if all
+// waited, and again less when the burst is over.
+func TestABurstIsARush(t *testing.T) {
+	g, last := Gate{}, 0
+	at := func(second int64) int {
+		w := g.Draw(time.Unix(second, 0), 0, 100, 0, 0, 0)
+		return (&bound{"", &ticket.Token{Work: w}}).cost()
+	}
+	for i := range 100 {
+		if c := at(1000); c < last || i == 0 && c != leastCost {
+			t.Fatalf("cost %d after %d", c, last)
+		} else {
+			last = c
+		}
+	}
+	for _, x := range []struct {
+		second int64
+		want   int
+	}{{1001, 2 * leastCost}, {1011, 2 * leastCost}, {1020, leastCost}, {1100, leastCost}, {900, leastCost}} {
+		if c := at(x.second); c != x.want {
+			t.Errorf("at %d s: %d, want %d", x.second, c, x.want)
+		}
 	}
 }
 

@@ -97,10 +97,8 @@ func TestAChallengeOverTwoNodes(t *testing.T) {
 	}
 }
 
-func testAChallengeOverTwoNodes(t *testing.T, seed uint64) {
-	names := []string{"n1", "n2", "n3"}
-	w := New(t, Config{Seed: 25 + seed, Servers: names})
-	defer w.Close()
+// challengedNodes starts nodes of a room in which nobody is called, and returns the host's name.
+func challengedNodes(w *World, names []string) (host string) {
 	for _, name := range names {
 		w.Add(name, "rooms:\n  - {name: shop, origin: \"http://127.0.0.1:9000\", total_active_users: 9, "+
 			"new_users_per_minute: 600, queue_all: true, challenge: {kind: work}}\n").Start()
@@ -108,7 +106,6 @@ func testAChallengeOverTwoNodes(t *testing.T, seed uint64) {
 	for _, n := range w.Nodes() {
 		n.Ready()
 	}
-	var host string
 	for host == "" {
 		w.Rest(time.Second)
 		for _, n := range w.Nodes() {
@@ -117,6 +114,14 @@ func testAChallengeOverTwoNodes(t *testing.T, seed uint64) {
 			}
 		}
 	}
+	return host
+}
+
+func testAChallengeOverTwoNodes(t *testing.T, seed uint64) {
+	names := []string{"n1", "n2", "n3"}
+	w := New(t, Config{Seed: 25 + seed, Servers: names})
+	defer w.Close()
+	host := challengedNodes(w, names)
 	others := w.Others(host)
 	a, b := others[0], others[1]
 	must := func(x told, ok bool) told {
