@@ -324,7 +324,9 @@ func (s *Server) dropIdentities(r *http.Request) {
 	}
 	for _, g := range set.gates {
 		own := g.now.Identity.Header
-		maps.DeleteFunc(r.Header, func(name string, _ []string) bool { return own != "" && wire.SameName(name, own) })
+		maps.DeleteFunc(r.Header, func(name string, _ []string) bool {
+			return own != "" && wire.SameName(name, own)
+		})
 	}
 }
 
