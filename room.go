@@ -170,8 +170,8 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 	r.worker = newWorker(cfg, host, slot.LoanID(rand.Uint64()|1), false)
 	ccfg := counter.Config{
 		Room: cfg.Name, Host: host, Store: cfg.Engine.store, Params: cfg.params,
-		Settings: cfg.settings(), Plan: cfg.Draw.plan(), Boot: cfg.Boot, Log: cfg.Log,
-		Persons: persons.Opener(cfg.Engine.logs, cfg.Name), Known: cfg.Identity.Of != nil, Datacenters: datacenters,
+		Settings: cfg.settings(), Plan: cfg.Draw.plan(), Boot: cfg.Boot, Datacenters: datacenters,
+		Persons: persons.Opener(cfg.Engine.logs, cfg.Name), Known: cfg.Identity.Of != nil, Log: cfg.Log,
 	}
 	if datacenters != nil {
 		r.above = counter.NewAnywhere(ccfg, cfg.Engine.bus, cfg.Engine.members)
