@@ -196,6 +196,9 @@ func (c *Counter) Reconfigure(ctx context.Context, s Settings) error {
 // reconfigure is Reconfigure with the locks held. rev is the revision of the limits: limits that were found
 // have that of the configuration.
 func (c *Counter) reconfigure(ctx context.Context, s Settings, rev uint64) error {
+	if c.fenced { // it writes nothing, so its limits are not those of the room
+		return ErrFenced
+	}
 	old := c.cfg.Settings
 	if s.Active != old.Active || s.New != old.New {
 		c.setLimits(rev, s.Active, s.New)
@@ -205,8 +208,9 @@ func (c *Counter) reconfigure(ctx context.Context, s Settings, rev uint64) error
 				return err
 			}
 		}
-	} else if c.fenced { // settings that are not in the record need no write: a message, queue_all
-		return ErrFenced
+		if c.fenced { // by the write that it waited for
+			return ErrFenced
+		}
 	}
 	c.cfg.Settings = s
 	c.spread()

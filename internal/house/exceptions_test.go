@@ -30,6 +30,7 @@ func waiters() map[string]string {
 		"internal/server/open.go":             "Run waits for all parts before it returns",
 		"internal/control/limitsauto.go":      "Seek waits for all limits before it goes on",
 		"internal/server/origin.go":           "measure waits for all rooms before it returns",
+		"internal/server/queues.go":           "seekRates waits for all queues before it goes on",
 		"internal/server/tls.go":              "Run and drainAll wait for both listeners before they return",
 		"engine.go":                           "Run waits for the membership and the data centers",
 		"internal/counter/host.go":            "Run waits for what it borrows and shows",
