@@ -40,8 +40,7 @@ const ticketLife = 24 * time.Hour
 // Chosen.
 const openingPoll = 200 * time.Microsecond
 
-// Navigates reports whether the request opens a page. Only such a request may be answered with a
-// page.
+// Navigates reports whether the request opens a page, so that a page may be the answer.
 func Navigates(r *http.Request) bool { return wire.Navigates(r) }
 
 // newCookie makes the room's cookie. age is in seconds; a negative age deletes the cookie. The __Host-
@@ -243,8 +242,7 @@ func (plainPage) Render(w io.Writer, v *View) error {
 	return wire.WritePlainPage(w, says, v.Ahead, again)
 }
 
-// served returns the document that is the same for all waiting visitors: it lists the called
-// tickets.
+// served returns the document of the called tickets, the same for all waiting visitors.
 func (r *Room) served() []byte {
 	s := r.counter.State(r.worker.opened())
 	return wire.ServedDocument(s.Served, s.Waiting, string(r.whyWaiting()), r.live.Load().message, s.Rate*60)
@@ -267,14 +265,16 @@ type answer struct {
 // InSession reports whether the request belongs to a session.
 func (a *answer) InSession() bool { return a.room != nil }
 
-// SessionName returns the id of the request's session, for the key of a limit, or "" if it belongs to
-// none.
+// SessionName returns the id of the request's session for the key of a limit, "" for none.
 func (a *answer) SessionName() string {
 	if a.room == nil {
 		return ""
 	}
 	return a.tok.SessionName()
 }
+
+// PersonName returns the name of the session's person, "" for nobody that the site knows.
+func (a *answer) PersonName() string { return a.tok.PersonName() }
 
 // Begin executes and removes the commands.
 func (a *answer) Begin() {

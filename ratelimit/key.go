@@ -37,6 +37,9 @@ const (
 	// KeySession is the Session.ID of the session, if a Room is in front of Middleware. A request
 	// that belongs to no session is counted by the client's address.
 	KeySession = "session"
+	// KeyPerson is the person whose session it is, if the Room has an Identity. The same person has a key
+	// of its own in each room. A request of nobody whom the room knows is counted as by KeySession.
+	KeyPerson = "person"
 )
 
 // missingKey replaces a part that a request does not have. A ~ at the start of a value is doubled,
@@ -134,8 +137,8 @@ func partOf(p *KeyPart, r *keySource) string {
 		return marked(strings.ToUpper(r.Method)) // some origins ignore its case
 	case KeyHost:
 		return hostKey(r.Request)
-	case KeySession:
-		if v := sessionOf(r.Answer); v != "" {
+	case KeySession, KeyPerson:
+		if v := sessionOf(r.Answer, p.Kind == KeyPerson); v != "" {
 			return v
 		}
 		return addressKey(p, r.Addr(r.Request))
@@ -143,11 +146,15 @@ func partOf(p *KeyPart, r *keySource) string {
 	return missingKey
 }
 
-// sessionOf returns the id of the session of the request that w answers, or "" if it belongs to none.
-func sessionOf(w http.ResponseWriter) string {
+// sessionOf returns the id of the session of the request that w answers, or "" if it belongs to none. With
+// person it returns the name of the session's person, if there is one.
+func sessionOf(w http.ResponseWriter, person bool) string {
 	for {
 		switch x := w.(type) {
 		case interface{ SessionName() string }:
+			if of, ok := x.(interface{ PersonName() string }); ok && person && of.PersonName() != "" {
+				return of.PersonName()
+			}
 			return x.SessionName()
 		case interface{ Unwrap() http.ResponseWriter }:
 			w = x.Unwrap()

@@ -414,6 +414,7 @@ const (
 	KeyMethod  = "method"
 	KeyHost    = "host"
 	KeySession = "session" // the room's session; without one the visitor's address
+	KeyPerson  = "person"  // the person whom the room knows; without one as KeySession
 )
 
 // A Queue keeps jobs and delivers them to a target at the pace that limits allow.

@@ -448,9 +448,9 @@ func readKey(dst *[]KeyPart) func(*decoder, string, *yaml.Node) {
 }
 
 // cleanKeyPart parses client_address, client_address/24, client_address/24/64, header:NAME,
-// cookie:NAME, path, method, host or session.
+// cookie:NAME, path, method, host, session or person.
 func cleanKeyPart(s string) (KeyPart, *mistake) {
-	kinds := []string{KeyAddress, KeyHeader, KeyCookie, KeyPath, KeyMethod, KeyHost, KeySession}
+	kinds := []string{KeyAddress, KeyHeader, KeyCookie, KeyPath, KeyMethod, KeyHost, KeySession, KeyPerson}
 	end := strings.IndexAny(s, ":/")
 	if end < 0 {
 		end = len(s)
@@ -459,7 +459,7 @@ func cleanKeyPart(s string) (KeyPart, *mistake) {
 	named := what == KeyHeader || what == KeyCookie
 	switch {
 	case !slices.Contains(kinds, what):
-		hint := "write client_address, header:NAME, cookie:NAME, path, method, host or session"
+		hint := "write client_address, header:NAME, cookie:NAME, path, method, host, session or person"
 		if near := suggest.Nearest(what, kinds); near != "" {
 			hint = "did you mean " + clip(near+rest) + "?"
 		}

@@ -195,7 +195,7 @@ func TestKeyPartsAreWrittenAsTheyAreRead(t *testing.T) {
 		"header:x-client":       {Kind: KeyHeader, Name: "X-Client"},
 		"cookie:Sid":            {Kind: KeyCookie, Name: "Sid"},
 		"path":                  {Kind: KeyPath}, "method": {Kind: KeyMethod}, "host": {Kind: KeyHost},
-		"session": {Kind: KeySession},
+		"session": {Kind: KeySession}, "person": {Kind: KeyPerson},
 	} {
 		got, m := cleanKeyPart(text)
 		if m != nil || got != want {

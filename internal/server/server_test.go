@@ -21,6 +21,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -652,6 +653,38 @@ func TestTheHeaderOfAnIdentityInQuestions(t *testing.T) {
 		if got != string(want) {
 			t.Errorf("%s from %q with %s: %s, want %s", c.path, c.from, c.spelling, got, want)
 		}
+	}
+}
+
+// A person has a number of calls, with whatever device, and also after the cookie is thrown away.
+func TestANumberForEachPerson(t *testing.T) {
+	var served atomic.Int64
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		served.Add(1)
+		w.Header().Set(headgate.CommandHeader, "revoke") // the next order is one of another session
+	}))
+	defer origin.Close()
+	visitors, _, _ := start(t, origin.URL, "  - {name: order, origin: ORIGIN, total_active_users: 100, "+
+		"new_users_per_minute: 100, limits: [orders], identity: {header: x-member, required: true, sign_in: /login}}\n"+
+		"trusted_proxies: [127.0.0.0/8]\n"+
+		"limits:\n  - {name: orders, algorithm: sliding_log, amount: 2, window: 24h, key: [person]}\n")
+	order := func(person string) int {
+		r, err := http.NewRequestWithContext(t.Context(), "POST", visitors+"/", strings.NewReader("a=1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header = http.Header{"X-Member": {person}, "Accept": {"text/html"}, "Sec-Fetch-Mode": {"navigate"}}
+		return fetch(t, http.DefaultTransport.RoundTrip, r).StatusCode
+	}
+	for range 2 { // the end of a session may take a moment
+		eventually(t, "an order", func() bool { return order("ada") == 200 })
+	}
+	for range 3 {
+		eventually(t, "no more orders", func() bool { return order("ada") == 429 })
+	}
+	eventually(t, "an order of somebody else", func() bool { return order("bob") == 200 })
+	if n := served.Load(); n != 3 {
+		t.Errorf("%d orders reached the site, want 3", n)
 	}
 }
 

@@ -28,6 +28,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -85,6 +86,15 @@ const onProbation, ofPerson = 0x80, 0x40
 // other sessions.
 func (t *Token) SessionName() string {
 	return strconv.FormatUint(t.Life, 36) + "-" + strconv.FormatUint(t.ID, 36)
+}
+
+// PersonName returns the name of the person that the token was issued to, "" if it was to anybody. No
+// session has such a name.
+func (t *Token) PersonName() string {
+	if t.Person == ([16]byte{}) {
+		return ""
+	}
+	return "person-" + hex.EncodeToString(t.Person[:])
 }
 
 const (
