@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/boot"
+	"github.com/headgate/headgate/internal/challenge"
 	"github.com/headgate/headgate/internal/cors"
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/sessions"
@@ -70,10 +71,12 @@ type RoomConfig struct {
 	Lanes     []Lane // lanes to which Rules may send newcomers
 	Exclude   Exclude
 	JoinLimit JoinLimit
+	Challenge string // "work": while others wait, a place counts once its browser has computed; "": off
 
 	CORS        *CORS       // answers to preflights; nil: the handler behind the room answers them
 	PassSharing PassSharing // what happens to a pass that is used in many networks
 	BindHeader  string      // request header: a cookie is valid only with the value with which it was set
+	Identity    Identity    // how the room knows people; with one data center only
 
 	Page       Page                             // default: plain text
 	ClientAddr func(r *http.Request) netip.Addr // default: RemoteAddr
@@ -122,11 +125,20 @@ func (c RoomConfig) withDefaults() (RoomConfig, error) {
 		errs = append(errs, fmt.Errorf("%w: path %q does not begin with /, session %v is below 0, or "+
 			"status %d is none of %v", ErrConfig, c.Path, c.SessionDuration, c.StatusCode, codes))
 	}
-	errs = append(errs, c.Method.check(),
-		(*sessions.Sharing)(&c.PassSharing).SetDefaults(ErrConfig))
+	if !slices.Contains([]Method{MethodFIFO, MethodRandom, MethodPassthrough, MethodReject}, c.Method) {
+		errs = append(errs, fmt.Errorf("%w: method %q: there are fifo, random, passthrough and reject", ErrConfig,
+			c.Method))
+	}
+	if c.Identity.Of != nil && c.Engine != nil && c.Engine.datacenters != nil {
+		errs = append(errs, fmt.Errorf("%w: a room of several data centers cannot know people", ErrConfig))
+	}
+	errs = append(errs, (*sessions.Sharing)(&c.PassSharing).SetDefaults(ErrConfig))
 	rules, err := (*cors.Rules)(c.CORS).Fill()
 	if c.CORS = (*CORS)(rules); err != nil {
 		errs = append(errs, fmt.Errorf("%w: %w", ErrConfig, err))
+	}
+	if c.Challenge != "" && c.Challenge != challenge.Kind {
+		errs = append(errs, fmt.Errorf("%w: challenge %q: there is work", ErrConfig, c.Challenge))
 	}
 	if err := slot.CheckLanes(c.lanes()); err != nil {
 		errs = append(errs, fmt.Errorf("%w: %w", ErrConfig, err))
@@ -188,6 +200,9 @@ func (c *RoomConfig) settings() counter.Settings {
 func (c *RoomConfig) lanes() (lanes []slot.Lane) {
 	for _, x := range c.Lanes {
 		lanes = append(lanes, slot.Lane(x))
+	}
+	if c.Challenge != "" {
+		lanes = append(lanes, challenge.Lane())
 	}
 	return lanes
 }
@@ -273,14 +288,6 @@ const (
 	// MethodReject admits no newcomers and gives them no place.
 	MethodReject Method = "reject"
 )
-
-func (m Method) check() error {
-	switch m {
-	case MethodFIFO, MethodRandom, MethodPassthrough, MethodReject:
-		return nil
-	}
-	return fmt.Errorf("%w: method %q: there are fifo, random, passthrough and reject", ErrConfig, m)
-}
 
 // unlimited is the limit of a room that admits all visitors. It is larger than any number of
 // visitors, and small enough that no arithmetic of limits overflows.

@@ -87,10 +87,14 @@ type SealingKeys struct {
 // limitAccess is what package ratelimit needs of an Engine.
 type limitAccess = quota.Access
 
+// datacenterAccess is what headgate run needs of the data centers of an Engine.
+type datacenterAccess = counter.DatacenterAccess
+
 // An Engine stores the records of rooms and their sealing keys. Many rooms may share it, and many
 // goroutines may use it at once.
 type Engine struct {
 	limitAccess
+	datacenterAccess
 	store       store.Store
 	nats        *store.NATS
 	alone       bool
@@ -98,31 +102,9 @@ type Engine struct {
 	members     *cluster.Members     // nil: no other processes
 	datacenters *counter.Datacenters // nil: one data center
 	keys        atomic.Pointer[ticket.Ring]
+	logs        store.LogConfig
 
-	mu    sync.Mutex
-	rooms map[string]bool // open rooms
-}
-
-// take marks a room as open. A second room of the same name in this process would take over the
-// counter of the first, which is still in use.
-func (e *Engine) take(name string) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.rooms[name] {
-		return fmt.Errorf("%w: room %q is open already on this engine", ErrConfig, name)
-	}
-	if e.rooms == nil {
-		e.rooms = map[string]bool{}
-	}
-	e.rooms[name] = true
-	return nil
-}
-
-// release marks a room as closed.
-func (e *Engine) release(name string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.rooms, name)
+	rooms sync.Map // names of the open rooms
 }
 
 // OpenEngine opens or creates the stream of the records. Call Close when no room uses the engine
@@ -145,6 +127,8 @@ func OpenEngine(ctx context.Context, cfg EngineConfig) (*Engine, error) {
 			return nil, fmt.Errorf("open the engine: %w", err)
 		}
 		e.store, e.nats = s, s
+		e.logs = store.LogConfig{Conn: cfg.NATS, Replicas: cfg.Replicas, OnWriteFailure: cfg.OnWriteFailure,
+			Log: cfg.Log}
 	}
 	if cfg.Node != "" {
 		if cfg.Log == nil {
@@ -183,6 +167,7 @@ func (e *Engine) joinDatacenters(cfg *EngineConfig) {
 		}
 	}
 	e.datacenters = counter.NewDatacenters(c)
+	e.datacenterAccess = counter.NewDatacenterAccess(e.datacenters)
 }
 
 // Run announces this process to the others that share the engine, and listens to them, until ctx
@@ -236,16 +221,7 @@ func (e *Engine) Nodes() []status.Node {
 	if e.members == nil {
 		return nil
 	}
-	nodes := []status.Node{}
-	for _, m := range e.members.All() {
-		nodes = append(nodes, status.Node{
-			Name: m.Name, CanHost: m.CanHost, Alive: e.members.IsAlive(&m),
-			Version: m.Version, StartedAt: m.StartedAt,
-			SilentFor: counter.RoundTenths(e.members.SilentFor(&m)), Skew: counter.RoundTenths(m.Skew),
-			Rooms: append([]string{}, m.Rooms...),
-		})
-	}
-	return nodes
+	return counter.ReportNodes(e.members)
 }
 
 // memoryEngine returns an engine whose records end with the process.
@@ -264,18 +240,7 @@ func drawKeys() SealingKeys {
 // SetKeys replaces the sealing keys of all rooms of the engine. A cookie stays valid as long as the
 // key that sealed it is in the set.
 func (e *Engine) SetKeys(k SealingKeys) error {
-	numbered := func(from map[byte][32]byte) map[byte]ticket.Key {
-		keys := make(map[byte]ticket.Key, len(from))
-		for id, key := range from {
-			keys[id] = key
-		}
-		return keys
-	}
-	others := make([]map[byte]ticket.Key, len(k.Foreign))
-	for i, from := range k.Foreign {
-		others[i] = numbered(from)
-	}
-	ring, err := ticket.NewRing(k.Current, numbered(k.Keys), others...)
+	ring, err := ticket.NewRing(k.Current, k.Keys, k.Foreign...)
 	if err != nil {
 		return fmt.Errorf("sealing keys: %w", err)
 	}

@@ -9,9 +9,11 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/headgate/headgate/internal/challenge"
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/decide"
 	"github.com/headgate/headgate/internal/guard"
+	"github.com/headgate/headgate/internal/persons"
 	"github.com/headgate/headgate/internal/route"
 	"github.com/headgate/headgate/internal/sessions"
 	"github.com/headgate/headgate/internal/slot"
@@ -33,27 +35,28 @@ const (
 
 // A visitRequest is one request while the room handles it.
 type visitRequest struct {
-	f     *face // the configuration, the same one for the whole request
-	w     http.ResponseWriter
-	r     *http.Request
-	next  http.Handler
-	at    *route.Match    // location in the room
-	does  decide.Decision // for all readings of the path
-	peek  bool            // the page's own poll: never admitted, never proxied
-	came  time.Duration   // arrival, own clock
-	tok   ticket.Token
-	has   bool        // tok was sealed by this room
-	sent  bool        // the request has a cookie of this name
-	twice bool        // this is a repeated claim
-	keeps bool        // the ticket is of another data center and may be valid there
-	lane  uint64      // id of the lane to wait in; 0 is none
-	over  bool        // the ticket in tok is over: no answer names it
-	again ticket.Kind // kind of the expired ticket or pass that the visitor had on joining
-	above bool        // its network has sent too many newcomers; valid if asked
-	asked bool        // overLimit has counted this request
-	link  string      // link that moves the place
-	way   way         // how the request is forwarded
-
+	f       *face // the configuration, the same one for the whole request
+	w       http.ResponseWriter
+	r       *http.Request
+	next    http.Handler
+	at      *route.Match    // location in the room
+	does    decide.Decision // for all readings of the path
+	peek    bool            // the page's own poll: never admitted, never proxied
+	came    time.Duration   // arrival, own clock
+	tok     ticket.Token
+	has     bool         // tok was sealed by this room
+	sent    bool         // the request has a cookie of this name
+	twice   bool         // this is a repeated claim
+	keeps   bool         // the ticket is of another data center and may be valid there
+	lane    uint64       // id of the lane to wait in; 0 is none
+	over    bool         // the ticket in tok is over: no answer names it
+	again   ticket.Kind  // kind of the expired ticket or pass that the visitor had on joining
+	above   bool         // its network has sent too many newcomers; valid if asked
+	asked   bool         // overLimit has counted this request
+	busy    bool         // a solution of the challenge could not be checked
+	link    string       // link that moves the place
+	way     way          // how the request is forwarded
+	knows                // who the visitor is
 	worker  *worker      // of the data center of the visitor's session or place, now or in future
 	counter placeCounter // of the same data center
 }
@@ -154,9 +157,11 @@ func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler
 		r.wait(q, &counter.PlaceInfo{PollAfter: max(q.f.cfg.PollMin, damagedRetry)}, StateDown)
 		return
 	}
+	r.identify(q)
 	r.open(q)
 	r.locate(q)
 	switch {
+	case r.opened(q) && r.findPerson(q):
 	case q.does.Own == "leave":
 		r.serveLeave(q)
 	case q.does.Own == "here.gif":
@@ -201,7 +206,7 @@ func (r *Room) openNamed(q *visitRequest, name string) {
 			var tok ticket.Token
 			if keys.OpenBound(&tok, q.f.cfg.Name, bound, value) != nil {
 				r.counts.forged.Add(1)
-			} else if !q.has || tok.Checked >= q.tok.Checked {
+			} else if q.isOf(&tok) && (!q.has || tok.Checked >= q.tok.Checked) {
 				q.tok, q.has = tok, true
 			}
 		}
@@ -332,9 +337,9 @@ func (r *Room) serveTicket(q *visitRequest) {
 		r.outOfReach(q)
 		return
 	}
-	p, err := q.counter.Poll(q.r.Context(), q.tok.Life, q.tok.ID, q.tok.Key)
+	p, err := r.poll(q)
 	if err == nil && p.AwaitTurn(q.r.Context()) {
-		p, err = q.counter.Poll(q.r.Context(), q.tok.Life, q.tok.ID, q.tok.Key)
+		p, err = r.poll(q)
 	}
 	if err != nil {
 		p.PollAfter = max(p.PollAfter, unreachableRetry)
@@ -348,6 +353,9 @@ func (r *Room) serveTicket(q *visitRequest) {
 func (r *Room) standing(q *visitRequest, p *counter.PlaceInfo) {
 	switch p.Status {
 	case slot.TicketCalled, slot.TicketUsed:
+		if p.Status == slot.TicketUsed && r.findPerson(q) { // by another device
+			return
+		}
 		if p.UsedUp { // no cookie: the browser may have the pass by now
 			r.wait(q, p, StateWaiting)
 			return
@@ -357,7 +365,7 @@ func (r *Room) standing(q *visitRequest, p *counter.PlaceInfo) {
 			return
 		}
 		r.claim(q, p)
-	case slot.TicketWaiting, slot.TicketLate:
+	case slot.TicketWaiting, slot.TicketLate, slot.TicketProvisional:
 		if q.keeps { // the visitor waits as a newcomer: the ticket has no place here
 			p.Position, p.Ahead = 0, 0
 		}
@@ -448,7 +456,7 @@ func (r *Room) letIn(q *visitRequest, o slot.Session, life uint64) {
 	q.tok = ticket.Token{
 		Kind: ticket.Pass, Life: life, ID: q.tok.ID, End: int64(o.End), Hard: int64(hard),
 		Arrived: arrived, Accepted: now, Epoch: q.worker.epoch(), Home: r.homeOf(q),
-		Probation: o.Full > o.End,
+		Probation: o.Full > o.End, Person: q.person,
 	}
 	y := sessions.Session{ID: slot.SessionID(q.tok.ID), End: o.End, Hard: hard, Probe: o.Full > o.End,
 		Brief: o.Full == o.End, New: true}
@@ -480,16 +488,6 @@ func (r *Room) letOnce(q *visitRequest, id slot.SessionID, o slot.Session) {
 	r.wait(q, &counter.PlaceInfo{PollAfter: time.Second}, StateWaiting) // the Sync took a whole probation
 }
 
-// restOf returns how long the session of a pass lasts from the visitor's current request: normally
-// SessionDuration. A session on probation that is fixed, or whose probation is over, lasts only until
-// SessionDuration after its admission.
-func (c *RoomConfig) restOf(t *ticket.Token, now slot.Time) time.Duration {
-	if !t.Probation || !c.FixedSession && now < slot.Time(t.End) {
-		return c.SessionDuration
-	}
-	return slot.Time(t.End).Add(c.SessionDuration - probation).Sub(now)
-}
-
 // serveNewcomer handles a visitor without a pass and without a place. It gives the visitor a slot
 // if one is free and due, or else a place at the end of the line.
 func (r *Room) serveNewcomer(q *visitRequest) {
@@ -508,8 +506,11 @@ func (r *Room) serveNewcomer(q *visitRequest) {
 	if why == StateWaiting && r.failsOpen(q) && r.anyway(q) {
 		return
 	}
+	if q.f.cfg.Identity.Of != nil && r.unproven(q) {
+		return
+	}
 	part := !q.peek && wire.Part(q.r)
-	if why == StateWaiting && !q.peek {
+	if why == StateWaiting && !q.peek && q.person == (persons.ID{}) {
 		id := slot.SessionID(rand.Uint64() | 1<<63) // never a ticket number
 		trial, last := min(probation, q.f.cfg.SessionDuration), time.Duration(0)
 		admit := r.worker.admit
@@ -566,28 +567,8 @@ func (q *visitRequest) from(y *sessions.Session) *sessions.Session {
 	return y
 }
 
-// serveShared answers a request whose pass is used in too many networks.
-func (r *Room) serveShared(q *visitRequest, id slot.SessionID, end slot.Time) {
-	if q.f.cfg.PassSharing.Action == sessions.End {
-		if from, left := q.worker.visits.End(id, end); left {
-			r.leftHere(q.r.Context(), q.worker, q.tok, from)
-		}
-	}
-	q.tok, q.has = ticket.Token{}, false
-	r.serveNewcomer(q)
-}
-
-// shadowPass lets through a visitor who would have to wait without shadow mode, and counts the
-// visitor once.
-func (r *Room) shadowPass(q *visitRequest) {
-	r.counts.shadowed.Add(1)
-	q.tok = ticket.Token{Kind: ticket.Pass, Accepted: q.f.cfg.Wall().Unix()}
-	r.setCookie(q)
-	r.pass(q)
-}
-
 func (r *Room) join(q *visitRequest, why State) {
-	if q.refuses() {
+	if q.refuses() || why == StateClosed && r.findPerson(q) {
 		return
 	}
 	if why == StateClosed { // newcomers get no place
@@ -610,11 +591,18 @@ func (r *Room) join(q *visitRequest, why State) {
 		r.roam(q, comesNow)
 		return
 	}
+	tries := uint64(0)
+	known := q.person != (persons.ID{})
+	if q.f.cfg.Challenge != "" && !known && q.lane == 0 && q.hasTicket() && q.tok.Work > 0 { // not solved; people need not
+		if tries, q.again = challenge.Again(q.tok.Work, q.busy); q.again == ticket.Unsolved {
+			q.lane = challenge.Lane().ID()
+		}
+	}
 	hold := q.f.cfg.Hold
 	if wire.Phone(q.r) {
 		hold = q.f.cfg.HoldPhone
 	}
-	p, err := r.counter.Join(q.r.Context(), q.lane, hold, r.boot()-q.came)
+	p, s, err := r.enroll(q, hold)
 	switch {
 	case errors.Is(err, counter.ErrFull):
 		r.counts.full.Add(1)
@@ -630,7 +618,11 @@ func (r *Room) join(q *visitRequest, why State) {
 	}
 	r.counts.joined.Add(1)
 	r.returns(q)
-	if q.has && q.tok.ID > 0 { // ID 0: see remember, shadowPass
+	if known {
+		r.servePerson(q, &p, s)
+		return
+	}
+	if q.again == 0 && q.has && q.tok.ID > 0 { // ID 0: see remember, shadowPass
 		q.again = q.tok.Kind
 	}
 	q.over = false
@@ -642,6 +634,10 @@ func (r *Room) join(q *visitRequest, why State) {
 		q.tok.Joined = 0
 	}
 	q.tok.Shown, q.has = q.tok.Joined, true
+	if q.f.cfg.Challenge != "" && slot.LaneIndex(p.Number) == 0 { // a lane may not fit in yet
+		q.tok.Work = r.gate.Draw(q.f.cfg.Wall(), p.Waiting, q.f.cfg.NewUsersPerMinute,
+			q.f.joins.Rate(q.f.cfg.ClientAddr(q.r), r.boot()), q.f.joins.Limit.Amount, tries)
+	}
 	r.setCookie(q)
 	// A visitor who comes from our own page without a cookie accepts no cookies and can never
 	// advance.

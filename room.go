@@ -10,11 +10,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headgate/headgate/internal/challenge"
 	"github.com/headgate/headgate/internal/chanmutex"
 	"github.com/headgate/headgate/internal/cors"
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/exclude"
 	"github.com/headgate/headgate/internal/histogram"
+	"github.com/headgate/headgate/internal/persons"
 	"github.com/headgate/headgate/internal/route"
 	"github.com/headgate/headgate/internal/sessions"
 	"github.com/headgate/headgate/internal/slot"
@@ -26,6 +28,7 @@ import (
 type roomCounter interface {
 	lender
 	Join(ctx context.Context, lane uint64, hold, waited time.Duration) (counter.PlaceInfo, error)
+	JoinPerson(ctx context.Context, x counter.PersonJoin) (counter.PlaceInfo, slot.ClaimReply, error)
 	placeCounter
 	Trace(ctx context.Context, find func(life uint64) (uint64, bool)) (counter.TicketTrace, error)
 	State(of slot.LoanID, opened int64) counter.State
@@ -57,12 +60,13 @@ type Room struct {
 	live    atomic.Pointer[live]
 	liveMu  chanmutex.Mutex // one change at a time
 	counts  counts
+	gate    challenge.Gate
 	flights exclude.Flights // requests that pass by
 	lets    wire.Second[bool]
 	leases  *sessions.Leases
 	bufs    sync.Pool // *bytes.Buffer
 	ran     atomic.Bool
-	telling background
+	telling sessions.Background
 }
 
 // A face is a snapshot of the configuration for requests. A request keeps the face that it began
@@ -73,6 +77,7 @@ type face struct {
 	exclude     exclude.Set
 	grace       exclude.Set
 	joins       *exclude.Joins
+	solutions   *exclude.Joins // checked solutions of networks
 	places      *route.Set
 	cors        *cors.Policy
 	http, https []string // cookie names: the first is used to set it, the others are also read
@@ -90,8 +95,9 @@ func newFace(cfg RoomConfig, old *face) *face {
 	f.exclude = exclude.New(exclude.Requests(cfg.Exclude), false)
 	f.grace = exclude.New(exclude.Requests{NoDefaults: true, Paths: cfg.Grace.Paths}, cfg.IgnoreCase)
 	f.joins, f.cors = exclude.NewJoins(exclude.JoinLimit(cfg.JoinLimit)), cors.New((*cors.Rules)(cfg.CORS))
+	f.solutions = challenge.NewChecks(f.joins.Limit)
 	if old != nil && old.joins.Limit == f.joins.Limit { // keep the counts so far
-		f.joins = old.joins
+		f.joins, f.solutions = old.joins, old.solutions
 	}
 	return f
 }
@@ -143,8 +149,8 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 	if cfg.Engine == nil {
 		cfg.Engine = memoryEngine()
 	}
-	if err := cfg.Engine.take(cfg.Name); err != nil {
-		return nil, err
+	if _, open := cfg.Engine.rooms.LoadOrStore(cfg.Name, true); open { // two would host one line
+		return nil, fmt.Errorf("%w: room %q is open already on this engine", ErrConfig, cfg.Name)
 	}
 	r := &Room{boot: cfg.Boot, keys: &cfg.Engine.keys}
 	if cfg.sealing != nil {
@@ -164,8 +170,8 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 	r.worker = newWorker(cfg, host, slot.LoanID(rand.Uint64()|1), false)
 	ccfg := counter.Config{
 		Room: cfg.Name, Host: host, Store: cfg.Engine.store, Params: cfg.params,
-		Settings: cfg.settings(), Plan: cfg.Draw.plan(), Boot: cfg.Boot, Log: cfg.Log,
-		Datacenters: datacenters,
+		Settings: cfg.settings(), Plan: cfg.Draw.plan(), Boot: cfg.Boot, Datacenters: datacenters,
+		Persons: persons.Opener(cfg.Engine.logs, cfg.Name), Known: cfg.Identity.Of != nil, Log: cfg.Log,
 	}
 	if datacenters != nil {
 		r.above = counter.NewAnywhere(ccfg, cfg.Engine.bus, cfg.Engine.members)
@@ -174,7 +180,7 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 	if cfg.Engine.members != nil {
 		r.counter = counter.NewHandle(ccfg, cfg.Engine.bus, cfg.Engine.members, r.worker.kick)
 	} else if r.counter, err = counter.Open(ctx, ccfg, r.worker.kick); err != nil {
-		cfg.Engine.release(cfg.Name)
+		cfg.Engine.rooms.Delete(cfg.Name)
 		return nil, err
 	}
 	r.worker.lender, r.sender = r.counter, r.counter
@@ -301,7 +307,7 @@ func (r *Room) Run(ctx context.Context) error {
 	if r.ran.Swap(true) {
 		return fmt.Errorf("%w: room %q runs already, or has run", ErrConfig, cfg.Name)
 	}
-	defer cfg.Engine.release(cfg.Name)
+	defer cfg.Engine.rooms.Delete(cfg.Name)
 	if r.counter.Damaged() != nil { // it serves nobody; the other rooms go on
 		<-ctx.Done()
 		return nil
@@ -335,13 +341,9 @@ func (r *Room) Run(ctx context.Context) error {
 	}
 	wg.Go(func() { errs[1] = r.worker.run(ctx); stop(); away.Wait(); done() })
 	wg.Go(func() { r.waitOpening(ctx) })
-	r.telling.mu.Lock()
-	r.telling.over = ctx
-	r.telling.mu.Unlock()
+	r.telling.Begin(ctx)
 	wg.Wait()
-	r.telling.mu.Lock() // none begins any more
-	defer r.telling.mu.Unlock()
-	r.telling.all.Wait()
+	r.telling.End()
 	return errors.Join(errs...)
 }
 
@@ -427,17 +429,7 @@ type DrawPlan struct {
 }
 
 func (p *DrawPlan) plan() counter.Plan {
-	if p.Event == "" {
-		return counter.Plan{}
-	}
-	x := counter.Plan{Event: p.Event, Start: p.StartsAt.Unix()}
-	switch {
-	case p.Started:
-		x.Phase = counter.Started
-	case p.Begun:
-		x.Phase = counter.Prequeuing
-	}
-	return x
+	return counter.NewPlan(p.Event, p.StartsAt, p.Begun, p.Started)
 }
 
 // drawn returns the hash of the draw's seed, or the data with which anyone can check the order. It

@@ -36,6 +36,9 @@ type flight struct {
 // run delivers jobs until ctx ends. A job is chosen only when a place is free: no job waits in a
 // channel while one of higher priority arrives.
 func (d *dispatcher) run(ctx context.Context, begun bool) error {
+	if begin := d.q.set.Load().OnHost; begin != nil {
+		begin(ctx)
+	}
 	d.adopt(ctx)
 	if begun { // jobs of another host may still count
 		d.resumeRate()
@@ -69,11 +72,16 @@ func (d *dispatcher) run(ctx context.Context, begun bool) error {
 
 // rate returns the maximum jobs per second beside the limits; 0 is no bound. The caller holds mu.
 func (h *host) rate(set *Config) float64 {
-	rate := h.asked.inForce(set.Rate)
-	if isAsked := h.asked.is && h.asked.of == set.Rate && rate > 0; set.Pace != nil && !isAsked {
+	if h.paced(set) {
 		return set.Pace()
 	}
-	return rate
+	return h.asked.inForce(set.Rate)
+}
+
+// paced reports whether Pace gives the rate. The caller holds mu.
+func (h *host) paced(set *Config) bool {
+	isAsked := h.asked.is && h.asked.of == set.Rate && h.asked.rate > 0
+	return set.Pace != nil && !isAsked
 }
 
 // resumeRate continues the rate of the host before: it may have sent a job right before it was quiet.

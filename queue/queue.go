@@ -2,6 +2,7 @@ package queue
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -31,7 +32,10 @@ type Config struct {
 	Rate     float64 // maximum jobs per second, in addition to limits; 0 is no bound
 	// Pace, if not nil, returns the rate in force in place of Rate: one that is found while the queue
 	// runs. A rate set with SetRate goes before it, until that is 0.
-	Pace     func() float64
+	Pace func() float64
+	// OnHost, if not nil, is called when this process becomes the host, before it delivers a job: Pace may
+	// depend on what another process has found. Jobs wait until it returns.
+	OnHost   func(ctx context.Context)
 	Throttle Throttle // slows all queues of an overloaded target; nil: none
 
 	Concurrency int            // maximum deliveries in flight, default DefaultConcurrency
@@ -177,6 +181,18 @@ func (q *Queue) Name() string { return q.cfg.Name }
 
 // Hosted reports whether this process hosts the queue now.
 func (q *Queue) Hosted() bool { return q.lead.Load() != nil }
+
+// Paced reports whether this process delivers at the rate of Config.Pace: no other one was set with SetRate.
+func (q *Queue) Paced() bool {
+	h := q.lead.Load()
+	if h == nil {
+		return false
+	}
+	set := q.set.Load()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.paced(set)
+}
 
 func (q *Queue) hostName() string { return "queue." + q.cfg.Name }
 

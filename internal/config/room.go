@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/challenge"
 	"github.com/headgate/headgate/internal/cors"
 	"github.com/headgate/headgate/internal/events"
 	"github.com/headgate/headgate/internal/exclude"
@@ -142,12 +143,18 @@ type Room struct {
 	// JoinLimit bounds how many newcomers join the line from one network.
 	JoinLimit JoinLimit
 
+	// Challenge is what a newcomer's browser has to do before its place counts.
+	Challenge Challenge
+
 	// PassSharing configures what happens to a pass that is used in many networks.
 	PassSharing PassSharing
 
 	// Bind is header:NAME. A cookie is valid only with the value of that header with which it was
 	// set. Default none.
 	Bind string
+
+	// Identity configures how the room knows people. Default not at all.
+	Identity Identity
 
 	// Limits are the names of the limits that apply to each request of the room. Default none.
 	Limits []string
@@ -176,6 +183,45 @@ type Room struct {
 
 	// Checkout configures what the room does for visitors who pay. Default nothing.
 	Checkout Checkout
+}
+
+// Identity configures how a room knows who its visitors are: by a header or by a JWT. The zero value
+// is not at all.
+type Identity struct {
+	// Header is the request header with the ID of a person, in canonical form. It counts from
+	// TrustedProxies only. "" is none.
+	Header string
+
+	// JWT is the token of the site's sign-in. An empty JWKS is none.
+	JWT JWT
+
+	// Required gives visitors without an ID neither a place nor a slot. Default false.
+	Required bool
+
+	// SignIn is the page of the site where such visitors sign in: a path, or a URL of https. {url} in
+	// it is the address that they wanted. A path of the room is excluded. Required with Required.
+	SignIn string
+}
+
+// A JWT configures which signed tokens count, and which claim has the ID of a person.
+type JWT struct {
+	JWKS     string // a file, or a URL of https
+	Issuer   string
+	Audience string
+	Claim    string // default "sub"
+	Cookie   string // name of a cookie with the token; "": only Authorization: Bearer
+}
+
+// Knows reports whether the room knows people.
+func (i *Identity) Knows() bool { return i.Header != "" || i.JWT.JWKS != "" }
+
+// SignInPath returns the path of SignIn, or "" if it is a URL or not set.
+func (i *Identity) SignInPath() string {
+	if !strings.HasPrefix(i.SignIn, "/") {
+		return ""
+	}
+	path, _, _ := strings.Cut(i.SignIn, "?")
+	return path
 }
 
 // BindHeader returns the name of the header in Bind, or "".
@@ -241,6 +287,19 @@ type JoinLimit struct {
 	PrefixV4 int           // bits that make an IPv4 network, default 32
 	PrefixV6 int           // bits that make an IPv6 network, default 64
 	Action   string        // for newcomers above it: lane, the default, or refuse
+}
+
+// Challenge configures what a newcomer's browser has to do before its place counts.
+type Challenge struct {
+	Kind string // "none", the default, or "work": a proof of work
+}
+
+// Asked returns the kind of challenge, "" for none.
+func (c Challenge) Asked() string {
+	if c.Kind == challenge.None {
+		return ""
+	}
+	return c.Kind
 }
 
 // PassSharing configures what happens to a pass that is used in more than Networks networks.
@@ -367,6 +426,7 @@ func defaultRoom() Room {
 		Exclude:            defaultExclude(),
 		JoinLimit: JoinLimit{Amount: 60, Window: time.Minute, PrefixV4: 32, PrefixV6: 64,
 			Action: "lane"},
+		Challenge:      Challenge{challenge.None},
 		PassSharing:    PassSharing{Networks: 3, Action: "mark"},
 		CookieSecure:   CookieSecureAuto,
 		CookieSameSite: "lax",

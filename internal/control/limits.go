@@ -49,10 +49,9 @@ type Limits struct {
 	taken   taken // guarded by turn
 
 	seekers atomic.Pointer[map[string]*seeker]
-	// finding guards changes of found, and what puts them into force. It is not the turn, which waits for
-	// the store: a lower amount is in force at once.
+	// finding guards what was found, and what puts it into force. It is not the turn, which waits for the
+	// store: a lower amount is in force at once.
 	finding sync.Mutex
-	found   atomic.Pointer[map[string]foundAmount]
 
 	dynamic      atomic.Pointer[map[string]inForce] // in addition to the limits of files
 	takenDynamic taken                              // guarded by turn
@@ -76,8 +75,7 @@ func NewLimits(
 		defined[c.Name] = define(c)
 	}
 	s.defined.Store(&defined)
-	s.found.Store(&map[string]foundAmount{})
-	s.seekers.Store(seekersOf(defined, nil))
+	s.seekers.Store(s.seekersOf(defined, nil))
 	return s
 }
 
@@ -191,7 +189,7 @@ func (s *Limits) SetFile(cfg *config.Config, before func()) {
 		}
 	}
 	s.defined.Store(&kept)
-	s.seekers.Store(seekersOf(kept, *s.seekers.Load()))
+	s.seekers.Store(s.seekersOf(kept, *s.seekers.Load()))
 	before() // requests would otherwise use removed limits
 	dynamic := *s.dynamic.Load()
 	for _, c := range s.Rules.Limits() {

@@ -3,7 +3,6 @@ package control
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"log/slog"
 	"math"
 	"sync"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/headgate/headgate/internal/adaptive"
 	"github.com/headgate/headgate/internal/signals"
-	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/limit"
 	"github.com/headgate/headgate/ratelimit"
 	"github.com/headgate/headgate/status"
@@ -28,28 +26,9 @@ const foundKey = "limit-found."
 // learnedEach is how often what was learned is written while the amount stays. Chosen.
 const learnedEach = 30 * time.Second
 
-// A foundAmount is the record of an amount that was found.
-type foundAmount struct {
-	Version uint64            `json:"version"` // as of a limitChange
-	State   []byte            `json:"state"`   // an adaptive.State
-	Shown   status.AutoAmount `json:"shown"`
-	// InForce differs from Shown.Amount in limit.AutoShadow.
-	InForce int64 `json:"in_force"`
-}
-
-// in returns the amount of a mode that puts one into force, or 0.
-func (x *foundAmount) in(mode string) int64 {
-	switch mode {
-	case limit.AutoOn:
-		return x.Shown.Amount
-	case limit.AutoFrozen:
-		return cmp.Or(x.InForce, x.Shown.Amount)
-	}
-	return 0
-}
-
-// A seeker finds the amount of one limit of a file.
+// A seeker finds one amount or rate.
 type seeker struct {
+	*finding
 	meter *signals.Meter
 	shown atomic.Pointer[status.AutoAmount] // nil: another process finds it
 
@@ -60,19 +39,25 @@ type seeker struct {
 	control *adaptive.Controller // nil: another process finds it
 	mode    string
 	said    adaptive.Reason // why the amount was held when that was logged last
-	wrote   time.Time
-	written uint64 // version
+}
+
+// rest leaves it to another process to find the amount.
+func (k *seeker) rest() {
+	k.control = nil
+	k.shown.Store(nil)
 }
 
 // seekersOf returns the seekers of the limits of a file; those of before go on.
-func seekersOf(defined map[string]Definition, was map[string]*seeker) *map[string]*seeker {
+func (s *Limits) seekersOf(defined map[string]Definition, was map[string]*seeker) *map[string]*seeker {
 	all := map[string]*seeker{}
 	for name, f := range defined {
 		if f.Auto.Mode == "" {
 			continue
 		}
 		if all[name] = was[name]; all[name] == nil {
-			all[name] = &seeker{meter: signals.NewCallMeter()}
+			k := newFinding(s.node, foundKey+name, &s.finding, func() { s.force(name) }, s.log)
+			k.doc.Bus, k.doc.Topic = s.node.Bus, LimitsTopic
+			all[name] = &seeker{finding: k, meter: signals.NewCallMeter()}
 		}
 	}
 	return &all
@@ -91,8 +76,10 @@ func (s *Limits) Found(limit string) *status.AutoAmount {
 	if x := s.FoundHere(limit); x != nil {
 		return x
 	}
-	if x, ok := (*s.found.Load())[limit]; ok {
-		return &x.Shown
+	if k := (*s.seekers.Load())[limit]; k != nil {
+		if x := k.known.Load(); x.Version > 0 {
+			return &x.Shown
+		}
 	}
 	return nil
 }
@@ -107,27 +94,17 @@ func (s *Limits) FoundHere(limit string) *status.AutoAmount {
 
 // fit sets the amount that was found, within its bounds.
 func (s *Limits) fit(l *ratelimit.Limit) {
-	x := (*s.found.Load())[l.Name]
-	if n := x.in(l.Auto.Mode); n > 0 {
+	k := (*s.seekers.Load())[l.Name]
+	if k == nil {
+		return
+	}
+	if n := k.known.Load().inForce().in(l.Auto.Mode); n > 0 {
 		l.Amount = min(max(n, l.Auto.Min), l.Auto.Max)
 	}
 }
 
-// adopt puts an amount that was found into force here, unless a newer one is.
-func (s *Limits) adopt(name string, x foundAmount) {
-	s.finding.Lock()
-	defer s.finding.Unlock()
-	was := *s.found.Load()
-	if x.Version <= was[name].Version {
-		return
-	}
-	next := map[string]foundAmount{name: x}
-	for other, y := range was {
-		if other != name {
-			next[other] = y
-		}
-	}
-	s.found.Store(&next)
+// force puts the amount that was found into force here. The caller holds finding.
+func (s *Limits) force(name string) {
 	l, err := s.Rules.Limit(name)
 	if err != nil { // a reload has just removed it
 		return
@@ -141,33 +118,12 @@ func (s *Limits) adopt(name string, x foundAmount) {
 	}
 }
 
-// foundDoc returns the record of an amount. One that cannot be read counts as none: changes of all limits
-// would wait for it.
-func (s *Limits) foundDoc(name string) *store.Doc[foundAmount] {
-	lost := func(err error) {
-		s.log.Error("the amount that was found is lost: it is found anew", "limit", name, "error", err)
-	}
-	return &store.Doc[foundAmount]{Store: s.node.Records, Key: foundKey + name, Try: editTry,
-		Lost: lost,
-		Decode: func(b []byte) (x foundAmount, _ error) {
-			if err := json.Unmarshal(b, &x); err != nil {
-				lost(err)
-				return foundAmount{}, nil
-			}
-			return x, nil
-		},
-		Bus: s.node.Bus, Topic: LimitsTopic, Log: s.log,
-	}
-}
-
 // takeFound puts the amounts of the records into force here.
 func (s *Limits) takeFound(ctx context.Context) error {
-	for name := range *s.seekers.Load() {
-		x, _, err := s.foundDoc(name).Load(ctx)
-		if err != nil {
+	for _, k := range *s.seekers.Load() {
+		if err := k.read(ctx); err != nil {
 			return err
 		}
-		s.adopt(name, x)
 	}
 	return nil
 }
@@ -193,12 +149,12 @@ func (s *Limits) seek(ctx context.Context, name string, k *seeker) {
 	}
 	x, senders, hosted := s.report(ctx, l, k)
 	if !hosted || l.Auto.Mode == "" {
-		k.control = nil
-		k.shown.Store(nil)
+		k.rest()
 		return
 	}
-	if k.control == nil {
-		if err := s.resume(ctx, name); err != nil {
+	begins := k.begins()
+	if begins {
+		if err := k.resume(ctx); err != nil {
 			if ctx.Err() == nil {
 				s.log.Warn("the amount that was found is not read yet", "limit", name, "error", err)
 			}
@@ -209,24 +165,11 @@ func (s *Limits) seek(ctx context.Context, name string, k *seeker) {
 		}
 	}
 	a := &l.Auto
-	next := k.step(&seeking{log: s.log.With("limit", name), found: (*s.found.Load())[name], mode: a.Mode,
+	next := k.step(&seeking{log: s.log.With("limit", name), mode: a.Mode, begins: begins,
 		of: adaptive.Settings{Min: a.Min, Max: a.Max, Start: a.Start, TargetP95: a.TargetP95,
 			TargetErrors: a.TargetErrors, Calls: true},
 		inForce: l.Amount, senders: senders}, x)
-	adopt := func(x foundAmount) { s.adopt(name, x) }
-	k.keep(ctx, s.foundDoc(name), (*s.found.Load())[name], next, l.Amount, adopt)
-}
-
-// resume takes the record of the process that found the amount before this one. It may be newer than what
-// this one knows.
-func (s *Limits) resume(ctx context.Context, name string) error {
-	ctx, stop := context.WithTimeout(ctx, signals.Every)
-	defer stop()
-	x, _, err := s.foundDoc(name).Load(ctx)
-	if err == nil {
-		s.adopt(name, x)
-	}
-	return err
+	k.keep(ctx, next, l.Amount)
 }
 
 // report sends what this process has measured, and returns what all have, if this one finds the amount.
@@ -254,12 +197,20 @@ func (s *Limits) report(
 	return shared.TakeSignals(l.Name, global)
 }
 
+// begins reports whether this process has to begin with the record: another one has found the amount before.
+func (k *seeker) begins() bool {
+	if k.known.Load().others {
+		k.control = nil
+	}
+	return k.control == nil
+}
+
 // A seeking is what a step needs to know.
 type seeking struct {
 	log     *slog.Logger
 	mode    string
 	of      adaptive.Settings
-	found   foundAmount // until now
+	begins  bool // what was reported until now is only a part
 	inForce int64
 	senders int
 }
@@ -270,18 +221,22 @@ func (k *seeker) step(s *seeking, x *signals.Report) (next foundAmount) {
 		var learned adaptive.State
 		if k.control != nil {
 			learned = k.control.State()
-		} else if b := s.found.State; len(b) > 0 {
+		} else if b := k.known.Load().State; len(b) > 0 {
 			if err := learned.UnmarshalBinary(b); err != nil {
 				s.log.Warn("what was learned cannot be read: it is learned anew", "error", err)
 			}
 		}
 		k.of, k.control = s.of, adaptive.New(s.of, learned)
 	}
-	d := k.control.Step(adaptive.Sample{
+	sample := adaptive.Sample{
 		At: time.Now(), Length: cmp.Or(x.Length, signals.Every), Inside: x.Inside, Waiting: x.Entered,
 		Limit: s.inForce, InFlight: x.InFlight, Routes: x.Routes, Load: cmp.Or(x.Load, math.NaN()),
 		Frozen: s.mode == limit.AutoFrozen,
-	})
+	}
+	if s.begins {
+		sample.Length = 0
+	}
+	d := k.control.Step(sample)
 	state, err := k.control.State().MarshalBinary()
 	if err != nil {
 		state = nil
@@ -298,45 +253,6 @@ func (k *seeker) step(s *seeking, x *signals.Report) (next foundAmount) {
 		next.InForce = s.inForce
 	}
 	return next
-}
-
-// keep puts what was found into force and writes it: a lower amount first into force, because the origin is
-// overloaded now, and a higher one first into the record, because the next host has to know it.
-func (k *seeker) keep(
-	ctx context.Context, doc *store.Doc[foundAmount], was, x foundAmount, inForce int64,
-	adopt func(foundAmount),
-) {
-	changed := was.Shown.Amount != x.Shown.Amount || was.InForce != x.InForce || k.written != was.Version
-	if !changed && time.Since(k.wrote) < learnedEach {
-		return
-	}
-	x.Version = max(uint64(time.Now().UnixMilli()), was.Version+1)
-	if x.InForce < inForce {
-		adopt(x)
-	}
-	ctx, stop := context.WithTimeout(ctx, signals.Every)
-	defer stop()
-	others := false
-	_, err := doc.Edit(ctx, func(v *foundAmount) (bool, error) {
-		if others = v.Version > was.Version; others {
-			x = *v
-			return false, nil
-		}
-		*v = x
-		return true, nil
-	})
-	if err != nil {
-		if ctx.Err() == nil {
-			doc.Log.Warn("an amount that was found is not written yet", "record", doc.Key, "error", err)
-		}
-		return
-	}
-	if others { // another process has decided meanwhile: this one goes on with that
-		k.control = nil
-	} else {
-		k.written, k.wrote = x.Version, time.Now()
-	}
-	adopt(x)
 }
 
 // tell logs an amount that has changed, and why another stays although the signals say otherwise.

@@ -52,22 +52,158 @@ func (s *Limits) seekOnce(t *testing.T) {
 	s.seek(t.Context(), "api", (*s.seekers.Load())["api"])
 }
 
-// A lower amount is in force at once, also while the turn waits for the store.
+// seeker returns what finds the amount.
+func (s *Limits) seeker() *seeker { return (*s.seekers.Load())["api"] }
+
+// An amountOf is one that was found.
+func amountOf(n int64) foundAmount {
+	return foundAmount{Shown: status.AutoAmount{Amount: n}, InForce: n}
+}
+
+// record returns the amount of the record.
+func (s *Limits) record(t *testing.T) foundAmount {
+	t.Helper()
+	x, _, err := s.seeker().doc.Load(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// A shaky store answers nothing until a time.
+type shaky struct {
+	store.Store
+	until time.Time
+	loses time.Duration // after the next write, it answers nothing for so long
+}
+
+func (s *shaky) hangs(ctx context.Context) error {
+	if !time.Now().Before(s.until) {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (s *shaky) Load(ctx context.Context, key string) ([]byte, uint64, error) {
+	if err := s.hangs(ctx); err != nil {
+		return nil, 0, err
+	}
+	return s.Store.Load(ctx, key)
+}
+
+func (s *shaky) CompareAndSwap(ctx context.Context, key string, revision uint64, b []byte) (uint64, error) {
+	if s.loses > 0 {
+		s.until, s.loses = time.Now().Add(s.loses), 0
+		if _, err := s.Store.CompareAndSwap(ctx, key, revision, b); err != nil {
+			return 0, err
+		}
+	}
+	if err := s.hangs(ctx); err != nil {
+		return 0, err
+	}
+	return s.Store.CompareAndSwap(ctx, key, revision, b)
+}
+
+// A lower amount is in force at once, also while the turn waits for the store, and before it is written.
 func TestALowerAmountDoesNotWaitForTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := finder(t, &store.Memory{}, "auto: true, min: 2, max: 100, start: 60")
+		st := &shaky{Store: &store.Memory{}}
+		s := finder(t, st, "auto: true, min: 2, max: 100, start: 60")
 		s.turn.Lock()
 		defer s.turn.Unlock()
-		k := (*s.seekers.Load())["api"]
-		done := false
-		go func() {
-			k.keep(t.Context(), s.foundDoc("api"), foundAmount{}, foundAmount{Shown: status.AutoAmount{Amount: 5}, InForce: 5}, 60,
-				func(x foundAmount) { s.adopt("api", x) })
-			done = true
-		}()
+		st.until = time.Now().Add(time.Minute)
+		done := make(chan struct{})
+		go func() { defer close(done); s.seeker().keep(t.Context(), amountOf(5), 60) }()
 		synctest.Wait()
-		if got := s.amount(t); got != 5 || !done {
+		if got := s.amount(t); got != 5 {
 			t.Errorf("%d at once are allowed, 5 were found", got)
+		}
+		<-done
+		time.Sleep(time.Minute)
+		if s.seeker().keep(t.Context(), amountOf(5), 5); s.amount(t) != 5 || s.record(t).InForce != 5 {
+			t.Errorf("%d in force and %d written, 5 were found", s.amount(t), s.record(t).InForce)
+		}
+	})
+}
+
+// A higher amount is written before it is in force.
+func TestAHigherAmountWaitsForTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := &shaky{Store: &store.Memory{}, until: time.Now().Add(time.Minute)}
+		s := finder(t, st, "auto: true, min: 2, max: 100, start: 60")
+		if s.seeker().keep(t.Context(), amountOf(72), 60); s.amount(t) != 60 {
+			t.Errorf("%d in force, although 72 are not written", s.amount(t))
+		}
+	})
+}
+
+// A write whose acknowledgment was lost is known to be our own: what was found since then goes before it.
+func TestAnOwnWriteIsNotThatOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, next := range []int64{40, 60} {
+			st := &shaky{Store: &store.Memory{}}
+			s := finder(t, st, "auto: true, min: 2, max: 100, start: 60")
+			s.seeker().keep(t.Context(), amountOf(60), 60)
+			st.loses = 6 * time.Second
+			s.seeker().keep(t.Context(), amountOf(72), 60)
+			time.Sleep(5 * time.Second)
+			s.seeker().keep(t.Context(), amountOf(next), s.amount(t))
+			if got, written := s.amount(t), s.record(t).InForce; got != next || written != next {
+				t.Errorf("%d in force, and the next host goes on with %d; %d were found", got, written, next)
+			}
+		}
+	})
+}
+
+// What another process has written is in force, whatever this one has put into force before it was written,
+// and whatever their clocks say.
+func TestWhatAnotherHasWrittenIsInForce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		records := &store.Memory{}
+		for name, step := range map[string]func(s *Limits){
+			"resumes": func(s *Limits) { s.seeker().rest(); s.seekOnce(t) },
+			"goes on": func(s *Limits) { s.seekOnce(t); s.seekOnce(t) },
+			"follows": func(s *Limits) {
+				if err := s.Take(t.Context()); err != nil {
+					t.Error(err)
+				}
+			},
+			"follows, and goes on": func(s *Limits) {
+				if err := s.Take(t.Context()); err != nil {
+					t.Error(err)
+				}
+				s.seekOnce(t)
+			},
+		} {
+			st := &shaky{Store: records}
+			one := finder(t, st, "auto: frozen, min: 2, max: 100, start: 90")
+			two := finder(t, records, "auto: frozen, min: 2, max: 100, start: 90")
+			one.seekOnce(t)
+			st.until = time.Now().Add(6 * time.Second)
+			if one.seeker().keep(t.Context(), amountOf(80), 90); one.amount(t) != 80 {
+				t.Fatalf("%d in force, 80 were found", one.amount(t))
+			}
+			time.Sleep(time.Second)
+			if err := two.seeker().resume(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			before := two.record(t).Version
+			two.seeker().keep(t.Context(), amountOf(20), two.amount(t))
+			step(one)
+			record := one.record(t)
+			if one.amount(t) != 20 || record.InForce != 20 || record.Version <= before {
+				t.Errorf("%s: %d in force, %+v; 20 were found last, after version %d", name, one.amount(t), record, before)
+			}
+			// The clock of the last one was an hour ahead.
+			_, err := two.seeker().doc.Edit(t.Context(), func(v *foundAmount) (bool, error) {
+				v.Version += uint64(time.Hour.Milliseconds())
+				v.Shown.Amount, v.InForce = 90, 90
+				return true, nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
 	})
 }
@@ -81,7 +217,7 @@ func TestTheNextHostGoesOnWithTheRecord(t *testing.T) {
 		two := finder(t, records, "auto: frozen, min: 2, max: 100")
 		find := func(s *Limits, amount int64) {
 			t.Helper()
-			_, err := s.foundDoc("api").Edit(t.Context(), func(v *foundAmount) (bool, error) {
+			_, err := s.seeker().doc.Edit(t.Context(), func(v *foundAmount) (bool, error) {
 				v.Version++
 				v.Shown.Amount, v.InForce = amount, amount
 				return true, nil
@@ -101,9 +237,8 @@ func TestTheNextHostGoesOnWithTheRecord(t *testing.T) {
 		find(two, 40)
 		two.seekOnce(t)
 		one.seekOnce(t)
-		record, _, err := one.foundDoc("api").Load(t.Context())
-		if a := one.amount(t); a != 40 || record.Shown.Amount != 40 || err != nil {
-			t.Errorf("40 were found last: %d are in force, and %d in the record (%v)", a, record.Shown.Amount, err)
+		if a, written := one.amount(t), one.record(t).Shown.Amount; a != 40 || written != 40 {
+			t.Errorf("40 were found last: %d are in force, and %d in the record", a, written)
 		}
 	})
 }
@@ -137,7 +272,7 @@ func TestFrozenAfterShadowHoldsWhatIsInForce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.adopt("api", foundAmount{Version: 1, State: b, Shown: status.AutoAmount{Amount: 60}})
+		s.seeker().set(foundAmount{Version: 1, State: b, Shown: status.AutoAmount{Amount: 60}}, true)
 		if s.seekOnce(t); s.Found("api").Amount != 60 {
 			t.Fatalf("60 were learned, %+v", s.Found("api"))
 		}

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/headgate/headgate/internal/adaptive"
 	"github.com/headgate/headgate/internal/signals"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
@@ -155,10 +156,14 @@ func TestFoundLimitsAreNoConfiguration(t *testing.T) {
 }
 
 // Below Anywhere the limits are those that Anywhere has found, whatever the mode is, and a takeover goes
-// on with them: what was learned is at Anywhere.
+// on with them: what was learned is at Anywhere. What the room learned before it had data centers does not
+// count.
 func TestLimitsBelowAnywhereAreThoseOfAnywhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := &store.Memory{}
+		var learned adaptive.State
+		learned.SetLimits(55, 60)
+		alone, _ := learned.MarshalBinary()
 		for i, mode := range []string{autoOn, autoFrozen, autoFrozen, autoOn} {
 			cfg := brokenConfig("shop", disk, brokenSites("lhr", disk, "sjc"), time.Now(), time.Minute)
 			cfg.Host, cfg.Active.N = string(rune('a'+i)), 12
@@ -171,6 +176,9 @@ func TestLimitsBelowAnywhereAreThoseOfAnywhere(t *testing.T) {
 				t.Errorf("%s: %d after a takeover, want %d", mode, c.cfg.Active.N, want)
 			}
 			c.mu.Lock()
+			if i == 0 {
+				c.pool.SetFound(alone)
+			}
 			x, _ := c.upSync(c.cfg.Boot())
 			name := slot.WriteName{Life: 1, Epoch: 1, Writes: uint64(i + 1)}
 			c.upHeard(slot.Answer{Name: name, Loan: x.Loan, Seq: x.Seq, Term: time.Minute,

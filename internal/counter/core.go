@@ -177,13 +177,16 @@ func (c *desk) leave(number uint64, clk time.Duration) {
 }
 
 // place notes a poll of the ticket and returns its place.
-func (c *desk) place(number uint64, clk time.Duration) PlaceInfo {
+func (c *desk) place(number uint64, clk time.Duration, unproven bool) PlaceInfo {
 	c.awake(clk)
 	c.polls.add(clk, 1)
 	if number >= c.line.End(number) {
 		c.rolledBack(number, clk)
 	}
 	first := c.line.Status(number) == slot.TicketProvisional
+	if unproven && (first || c.line.IsUnconfirmed(number)) && c.others(clk) {
+		return c.unproven(number, clk)
+	}
 	if first {
 		alone := c.line.Len() == 0
 		c.line.Confirm(number, c.pool.CounterTime(clk))
@@ -212,6 +215,35 @@ func (c *desk) place(number uint64, clk time.Duration) PlaceInfo {
 		c.tell(&p, clk)
 	}
 	return p
+}
+
+// unproven answers a poll without the solution that its ticket needs. A ticket that was provisional
+// before a takeover is a place that nobody has confirmed. It is over as soon.
+func (c *desk) unproven(number uint64, clk time.Duration) PlaceInfo {
+	if c.line.IsUnconfirmed(number) && clk-c.tookAt >= slot.ProvisionalFor {
+		c.leave(number, clk)
+		return PlaceInfo{Number: number, Life: c.lineLife(), Status: slot.TicketGone}
+	}
+	p := c.newPlace(number, clk)
+	p.Status, p.PollAfter = slot.TicketProvisional, c.firstInterval()
+	return p
+}
+
+// others reports whether others in the line can take all slots that are free to be called for now.
+// Otherwise a ticket needs no proof: a slot must not stay empty while its visitor computes. If the last
+// call found nobody, those who wait are absent; while no slot is free, visitors may have come since.
+// There are never more places for nothing than slots: tickets that are called and do not come would
+// otherwise be a stock of places, while their slots stay free.
+func (c *desk) others(clk time.Duration) bool {
+	if int64(c.line.Len()) >= c.cfg.Active.N {
+		return true
+	}
+	free := c.pool.FreeNow(clk)
+	if !c.mayCall(clk) {
+		free = 0
+	}
+	n := int64(c.line.Len() - c.line.Called())
+	return n > 0 && n >= free && !(c.nobody && free > 0)
 }
 
 // newPlace returns the place of a ticket without its status. The position is 0 if the ticket holds
@@ -285,7 +317,7 @@ func (c *desk) tell(p *PlaceInfo, clk time.Duration) {
 	x := c.called.at[p.Number]
 	if !x.told {
 		x.told, x.due = true, clk
-		if !c.pool.RecalledByParent(clk) { // otherwise later visitors come in elsewhere first
+		if !c.atOnce && !c.pool.RecalledByParent(clk) { // otherwise later visitors come in elsewhere first
 			x.due = c.pace.admit(clk, c.called.ahead(x, clk))
 		}
 		until := x.due + leastHold // the visitor is present and comes now

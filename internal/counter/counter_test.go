@@ -127,6 +127,22 @@ func TestSecondHostFencesTheFirst(t *testing.T) {
 	})
 }
 
+// A lower limit that a fenced host takes would be a limit that the room does not have.
+func TestFencedHostTakesNoLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s store.Memory
+		old := laned(t, "old", &s, nil)
+		synctest.Wait()
+		laned(t, "next", &s, nil)
+		synctest.Wait()
+		set := old.cfg.Settings
+		set.Active.N = 100
+		if err := old.Reconfigure(t.Context(), set); !errors.Is(err, ErrFenced) || old.cfg.Active.N == 100 {
+			t.Errorf("the limit is %d, %v", old.cfg.Active.N, err)
+		}
+	})
+}
+
 // The takeover is a write: from then on the former host lends and admits nobody, though the next host
 // has written nothing else yet.
 func TestATakeoverIsAWrite(t *testing.T) {

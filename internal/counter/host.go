@@ -1,12 +1,14 @@
 package counter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate/internal/persons"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
 )
@@ -30,6 +32,13 @@ func Open(ctx context.Context, cfg Config, recall func()) (*Counter, error) {
 		return nil, fmt.Errorf("take over room %q: %w", cfg.Room, err)
 	}
 	c.sites.began = cfg.Boot()
+	c.persons = persons.New(persons.Config{
+		Room: cfg.Room, Life: cmp.Or(rec.Before, rec.Name.Life), Open: cfg.Persons, Lives: c.live,
+		Log: cfg.Log,
+	})
+	if cfg.Known {
+		c.persons.IsReady()
+	}
 	if err := c.begin(rec, first, cfg.Boot()); err != nil { // it decodes but is inconsistent
 		c.refuse(fmt.Errorf("%w: %w", slot.ErrRecord, err))
 	}
@@ -47,6 +56,7 @@ func (c *Counter) Run(ctx context.Context) error {
 	above.Go(func() { c.borrow(up) })
 	above.Go(func() { c.show(up) })
 	above.Go(func() { c.steer(up) })
+	above.Go(func() { c.persons.Run(up) })
 	err := c.rounds(ctx)
 	// Not deferred: a panic leaves the lock held. Waiting for the lock would keep a process alive
 	// that hosts the room and answers nobody.
@@ -196,6 +206,9 @@ func (c *Counter) Reconfigure(ctx context.Context, s Settings) error {
 // reconfigure is Reconfigure with the locks held. rev is the revision of the limits: limits that were found
 // have that of the configuration.
 func (c *Counter) reconfigure(ctx context.Context, s Settings, rev uint64) error {
+	if c.fenced { // it writes nothing, so its limits are not those of the room
+		return ErrFenced
+	}
 	old := c.cfg.Settings
 	if s.Active != old.Active || s.New != old.New {
 		c.setLimits(rev, s.Active, s.New)
@@ -205,8 +218,9 @@ func (c *Counter) reconfigure(ctx context.Context, s Settings, rev uint64) error
 				return err
 			}
 		}
-	} else if c.fenced { // settings that are not in the record need no write: a message, queue_all
-		return ErrFenced
+		if c.fenced { // by the write that it waited for
+			return ErrFenced
+		}
 	}
 	c.cfg.Settings = s
 	c.spread()

@@ -121,7 +121,7 @@ func (s *Settings) resume(r *slot.Record, below bool) {
 	if s.Auto.Mode != autoOn && s.Auto.Mode != autoFrozen {
 		return
 	}
-	if x := learnedOf(r); x.Known() {
+	if x := learnedOf(r); x.Known() && !below {
 		s.bound(x.Limits())
 	} else if below || s.Auto.Mode == autoFrozen {
 		s.bound(r.Limits[0].N, r.Limits[1].N)
@@ -177,28 +177,32 @@ func (c *Counter) steer(ctx context.Context) {
 	var p pilot
 	for wait(ctx, signals.Every) {
 		c.mu.Lock()
-		sought := c.cfg.sought()
+		sought, number := c.cfg.sought(), c.cfg.Auto.Mode == ""
+		if !sought {
+			c.auto = nil
+		}
 		c.mu.Unlock()
 		switch {
 		case !sought:
 			p = pilot{}
-			c.forget()
+			if number { // so that earlier versions can read the record
+				c.forget()
+			}
 			c.TakeSignals() // what was measured until now says nothing later
 		case c.cfg.Datacenters == nil || c.isAnywhere():
 			c.step(ctx, &p)
 		default:
+			c.forget() // Anywhere finds them
 			c.followAnywhere(ctx)
 		}
 	}
 }
 
-// forget clears what was found when the limits are numbers again, so that earlier versions can read the
-// record.
+// forget clears what was learned in the record.
 func (c *Counter) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.auto = nil
-	if c.cfg.Auto.Mode == "" && len(c.pool.Record().Found) > 0 {
+	if len(c.pool.Record().Found) > 0 {
 		c.pool.SetFound(nil)
 		c.kickWrite()
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/headgate/headgate/internal/cluster"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/status"
 )
@@ -160,4 +161,39 @@ func (s *Handle) State(of slot.LoanID, opened int64) State {
 	x.Age += s.cfg.Boot() - t.at
 	x.Datacenters = x.Datacenters.aged(s.cfg.Boot() - t.at)
 	return x
+}
+
+// ReportNodes returns the processes that share a store as operators see them, sorted by name.
+func ReportNodes(m *cluster.Members) (nodes []status.Node) {
+	for _, x := range m.All() {
+		nodes = append(nodes, status.Node{
+			Name: x.Name, CanHost: x.CanHost, Alive: m.IsAlive(&x), Version: x.Version,
+			StartedAt: x.StartedAt, SilentFor: RoundTenths(m.SilentFor(&x)), Skew: RoundTenths(x.Skew),
+			Rooms: append([]string{}, x.Rooms...),
+		})
+	}
+	return nodes
+}
+
+// Report returns what operators see of this state.
+func (s *State) Report() status.Room {
+	t, wait := &s.Totals, -1.0
+	if s.Head.Known {
+		wait = s.Head.Expect.Seconds()
+	}
+	return status.Room{
+		Provisional: s.Provisional, ActiveUsers: s.Active, WaitingUsers: s.Waiting, Called: s.Called,
+		NewUsersLastMinute: s.New, Auto: s.Auto, Hosted: s.Hosted, CallsPerSecond: s.Rate,
+		MaxWaitSeconds: wait,
+		Datacenters:    s.Datacenters.Report(), Draw: s.Draw, Lanes: s.Lanes, Lent: s.Lent, Bound: s.Bound,
+		Record: status.Record{
+			Age: RoundTenths(s.Age), WriteFailing: RoundTenths(s.Refused), Quiet: RoundTenths(s.Quiet),
+			Latency: s.Latency.Seconds(), LastHeard: RoundTenths(s.LastHeard),
+		},
+		Totals: status.Totals{
+			Called: t.Called, Claimed: t.Claimed, CallsLapsed: t.Lapsed, Writes: t.Writes, Expired: t.Expired,
+			WriteSeconds:     t.WriteTime.Seconds(),
+			CallEmptySeconds: t.CallEmpty.Round(time.Microsecond).Seconds(),
+		},
+	}
 }

@@ -81,9 +81,9 @@ func (s *Server) describe(cfg *config.Config, c *config.Queue) (*openQueue, erro
 		return nil, fmt.Errorf("target: %w", err)
 	}
 	k := s.node
-	handler, pace := s.rateOf(q)
+	handler := s.rateOf(q)
 	q.config = queue.Config{
-		Name: c.Name, Handler: s.traces.Deliveries(handler), Pace: pace, Capacity: s.jobs.capacity,
+		Name: c.Name, Handler: s.traces.Deliveries(handler), Capacity: s.jobs.capacity,
 		Throttle: slow,
 		Weight:   c.Weight,
 		Burst:    !c.Spread, Rate: float64(c.Rate), Concurrency: c.Concurrency, MaxAttempts: c.MaxAttempts,
@@ -93,6 +93,9 @@ func (s *Server) describe(cfg *config.Config, c *config.Queue) (*openQueue, erro
 		NATS: k.Config.NATS, Replicas: k.Config.Replicas, Node: k.Config.Node,
 		HostRank: k.Rooms.HostRank, Log: s.log,
 		Boot: s.machine.Boot,
+	}
+	if q.rate != nil {
+		q.config.Pace, q.config.OnHost = q.rate.Rate, q.rate.Host
 	}
 	if k.Engine != nil {
 		q.config.NATS, q.config.OnWriteFailure = k.Engine.Conn(), k.Engine.Heal
@@ -116,18 +119,18 @@ func (s *Server) describe(cfg *config.Config, c *config.Queue) (*openQueue, erro
 	return q, nil
 }
 
-// rateOf returns the handler and the rate of a queue, which may be one that is found. What a queue of that
-// name has learned goes on.
-func (s *Server) rateOf(q *openQueue) (h queue.Handler, pace func() float64) {
+// rateOf returns the handler of a queue, and sets its rate if it is one that is found. What the queue has
+// learned goes on.
+func (s *Server) rateOf(q *openQueue) queue.Handler {
 	if q.file.Auto.Mode == "" {
-		return q.target, nil
+		return q.target
 	}
 	if q.rate = s.jobs.rates[q.file.Name]; q.rate == nil {
 		q.rate = control.NewQueueRate(s.node, q.file.Name, s.log)
 		q.rate.SetBounds(&q.file) // later with the reload
 		s.jobs.rates[q.file.Name] = q.rate
 	}
-	return &measuredTarget{q.target, q.rate.Meter}, q.rate.Rate
+	return &measuredTarget{q.target, q.rate.Meter}
 }
 
 // A measuredTarget measures deliveries.
@@ -163,7 +166,7 @@ func (s *Server) seekRates(ctx context.Context) {
 				wg.Go(func() {
 					ctx, stop := context.WithTimeout(ctx, signals.Every)
 					defer stop()
-					q.rate.Seek(ctx, q.Hosted())
+					q.rate.Seek(ctx, q.Paced())
 				})
 			}
 		}
@@ -212,9 +215,11 @@ func siteOf(u *url.URL) string {
 // settle sets the pace of each throttle from the set of queues, and removes unused throttles.
 func (j *jobQueues) settle(now time.Time) {
 	used := map[*deliver.Throttle]*throttle{}
+	rates := map[string]*control.QueueRate{} // one that is not used learns nothing, and is not gone on with
 	for _, q := range *j.set.Load() {
 		if q.rate != nil {
 			q.rate.SetBounds(&q.file)
+			rates[q.file.Name] = q.rate
 		}
 		switch t := q.config.Throttle.(type) {
 		case *throttle:
@@ -225,6 +230,7 @@ func (j *jobQueues) settle(now time.Time) {
 			}
 		}
 	}
+	j.rates = rates
 	for at, t := range j.throttles {
 		switch paced, is := used[t]; {
 		case !is:

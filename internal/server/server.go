@@ -116,6 +116,7 @@ type Server struct {
 	limits   *callLimits
 	jobs     *jobQueues
 	hooks    *webhooks
+	signIns  signIns    // of sites that know people
 	envoy    *envoyGate // nil without envoy; see envoy.go
 
 	analytics *analytics.Recorder // nil: nothing is kept
@@ -408,6 +409,7 @@ type metLimits struct {
 
 // A look holds the content of a room's pages, as read from its files.
 type look struct {
+	work   bool // its newcomers have challenges
 	page   *pages.Page
 	assets *pages.Assets // nil: none
 	places *route.Set    // the routes of the room

@@ -100,8 +100,13 @@ func (r *Record) window() int64 {
 }
 
 // Space sets the time between slots lent for waiting visitors, so that a limit per window does not
-// cause bursts. 0 means no spacing.
-func (p *Pool) Space(step time.Duration) { p.step = step }
+// cause bursts. 0 means no spacing. The next slot follows the last one by the new step.
+func (p *Pool) Space(step time.Duration) {
+	if p.lendAt != 0 {
+		p.lendAt += step - p.step
+	}
+	p.step = step
+}
 
 // lendDue reports whether the next slot may go to a waiting visitor. A visitor that is held while
 // there are slots does not count as waiting. Spacing applies only after a counter has been answered

@@ -238,3 +238,22 @@ func TestARoomThatWasAloneGoesBelow(t *testing.T) {
 		t.Error("a new life has begun: who is inside is out")
 	}
 }
+
+// A limit per window that changes is in force at once: the next slot follows the last one by the new step.
+func TestTheNextSlotFollowsByTheNewStep(t *testing.T) {
+	for _, x := range []struct{ old, new time.Duration }{
+		{time.Minute, 100 * time.Millisecond},
+		{100 * time.Millisecond, time.Minute},
+		{time.Minute, 0},
+	} {
+		clk := time.Hour
+		p := &Pool{lined: true, linedAt: clk}
+		p.Space(x.old)
+		p.lendAt = clk // one is due
+		p.lent(clk)
+		p.Space(x.new)
+		if p.lendAt != clk+x.new {
+			t.Errorf("from %v to %v: the next slot after %v", x.old, x.new, p.lendAt-clk)
+		}
+	}
+}

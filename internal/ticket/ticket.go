@@ -46,6 +46,11 @@ const (
 	Pass   Kind = 2 // admitted until End
 	Left   Kind = 3 // a place was given up
 	Moved  Kind = 4 // a place is on another device now, and the visitor knows it
+
+	// What a visitor had whose challenge was not solved in time: it waits in a lane, or has one more
+	// try. No token is of these kinds.
+	Unsolved     Kind = 5
+	NotYetSolved Kind = 6
 )
 
 // A Token is the content of a visitor's cookie. Ends are counter time in nanoseconds. Arrived,
@@ -59,6 +64,7 @@ type Token struct {
 	Epoch    uint64 // Pass: epoch of the counter time of Seen
 	Seen     int64  // Pass: when its visitor was last seen, 0: unknown
 	Pending  int64  // Pass: the end requested then; valid if Seen is surely recorded
+	Work     uint64 // Ticket: its challenge; 0: none, or it is solved
 	Key      uint64 // Ticket: of the device that the place has moved to; 0: not moved
 	Arrived  int64  // wall time; Cloudflare's bucketId is its minute
 	Checked  int64  // wall time; Cloudflare's lastCheckInTime
@@ -67,11 +73,13 @@ type Token struct {
 	Shown    uint32 // lowest position shown, capped; never show more
 	Home     string // data center of the counter, at most 32 bytes
 
+	Person [16]byte // hash of the ID of the site's person that it was issued to; zero: to anybody
+
 	Probation bool // Pass: its cookie has not come back yet
 }
 
-// onProbation is the bit for Probation in a token's kind.
-const onProbation = 0x80
+// These bits in a token's kind are for Probation, and for a Person at the end.
+const onProbation, ofPerson = 0x80, 0x40
 
 // SessionName returns the name of a pass's session: the same for all its requests, and different for all
 // other sessions.
@@ -86,7 +94,7 @@ const (
 	tagLen   = 16
 	fixed    = 2 + 10*8 + 2*4 // kind, length of Home, the numbers
 	maxHome  = 32
-	maxPlain = fixed + maxHome
+	maxPlain = fixed + maxHome + len(Token{}.Person)
 	head     = 2 + nonceLen // version, key id, nonce
 	maxRaw   = head + maxPlain + tagLen
 )
@@ -95,7 +103,7 @@ const (
 const MaxLen = (maxRaw*8 + 5) / 6
 
 // Key is one sealing key.
-type Key [keyBytes]byte
+type Key = [keyBytes]byte
 
 // NewKey draws a key.
 func NewKey() (k Key) {
@@ -200,32 +208,45 @@ func bind(dst, head []byte, room string) []byte { return append(append(dst, head
 // encode appends a token in its plain form. Numbers have a fixed width: the length of a cookie
 // shows nothing but that of the name of its data center.
 func (t *Token) encode(b []byte) []byte {
-	home, last := t.Home[:min(len(t.Home), maxHome)], uint64(t.Pending)
+	home, epoch, last := t.Home[:min(len(t.Home), maxHome)], t.Epoch, uint64(t.Pending)
 	if t.Kind == Ticket {
-		last = t.Key
+		epoch, last = t.Work, t.Key
 	}
 	kind := byte(t.Kind)
 	if t.Probation {
 		kind |= onProbation
 	}
+	person := t.Person[:]
+	if t.Person == ([16]byte{}) {
+		person = nil
+	} else {
+		kind |= ofPerson
+	}
 	b = append(b, kind, byte(len(home)))
 	for _, v := range [...]uint64{
 		t.Life, t.ID, uint64(t.End), uint64(t.Hard),
 		uint64(t.Arrived), uint64(t.Checked), uint64(t.Accepted),
-		t.Epoch, uint64(t.Seen), last,
+		epoch, uint64(t.Seen), last,
 	} {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
 	b = binary.LittleEndian.AppendUint32(b, t.Joined)
 	b = binary.LittleEndian.AppendUint32(b, t.Shown)
-	return append(b, home...)
+	return append(append(b, home...), person...)
 }
 
 func (t *Token) decode(b []byte) error {
+	var person [16]byte
+	if len(b) >= fixed+len(person) && b[0]&ofPerson != 0 {
+		copy(person[:], b[len(b)-len(person):])
+		if b = b[:len(b)-len(person)]; person == ([16]byte{}) {
+			return ErrToken
+		}
+	}
 	if len(b) < fixed || len(b) != fixed+int(b[1]) || b[1] > maxHome {
 		return ErrToken
 	}
-	kind := Kind(b[0] &^ onProbation)
+	kind := Kind(b[0] &^ (onProbation | ofPerson))
 	if kind < Ticket || kind > Moved {
 		return ErrToken
 	}
@@ -239,10 +260,10 @@ func (t *Token) decode(b []byte) error {
 		Arrived: int64(at(4)), Checked: int64(at(5)), Accepted: int64(at(6)),
 		Epoch: at(7), Seen: int64(at(8)),
 		Joined: binary.LittleEndian.Uint32(b[2+80:]), Shown: binary.LittleEndian.Uint32(b[2+84:]),
-		Home: home, Probation: b[0]&onProbation != 0,
+		Home: home, Probation: b[0]&onProbation != 0, Person: person,
 	}
 	if t.Pending = int64(at(9)); kind == Ticket {
-		t.Key, t.Pending = at(9), 0
+		t.Work, t.Epoch, t.Key, t.Pending = at(7), 0, at(9), 0
 	}
 	return nil
 }
