@@ -232,6 +232,8 @@ func (k *seeker) step(s *seeking, x *signals.Report) (next foundAmount) {
 		At: time.Now(), Length: cmp.Or(x.Length, signals.Every), Inside: x.Inside, Waiting: x.Entered,
 		Limit: s.inForce, InFlight: x.InFlight, Routes: x.Routes, Load: cmp.Or(x.Load, math.NaN()),
 		Frozen: s.mode == limit.AutoFrozen,
+		Behind: s.mode == limit.AutoOn && k.mode == s.mode && k.shown.Load() != nil &&
+			k.shown.Load().Amount > s.inForce,
 	}
 	if s.begins {
 		sample.Length = 0
