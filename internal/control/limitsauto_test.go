@@ -387,3 +387,43 @@ func TestNewBoundsKeepWhatWasFound(t *testing.T) {
 		}
 	}
 }
+
+// What was found is forgotten when the file has a number: later the same name may stand for something else.
+// That is so for a reload and for a restart.
+func TestWhatWasFoundIsForgottenWithANumber(t *testing.T) {
+	for name, number := range map[string]func(s *Limits) *Limits{
+		"reload": func(s *Limits) *Limits { s.SetFile(fileWith(t, "7"), func() {}); return s },
+		"removal": func(s *Limits) *Limits {
+			cfg := fileWith(t, "7")
+			cfg.Limits = nil
+			s.SetFile(cfg, func() {})
+			return s
+		},
+		"restart": func(s *Limits) *Limits { return finder(t, s.node.Records, "7") },
+		"another reload": func(s *Limits) *Limits {
+			s.SetFile(fileWith(t, "auto: true, min: 2, max: 90"), func() {})
+			return s
+		},
+	} {
+		s := finder(t, &store.Memory{}, "auto: true, min: 2, max: 100")
+		k := s.seeker()
+		k.keep(t.Context(), amountOf(60), s.amount(t))
+		s = number(s)
+		for range 2 {
+			if err := s.Take(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.SetFile(fileWith(t, "auto: true, min: 2, max: 80"), func() {})
+		if err := s.Take(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		want := int64(2)
+		if name == "another reload" {
+			want = 60
+		}
+		if x := s.record(t); s.amount(t) != want || x.Shown.Amount == 60 != (want == 60) || x.Version < k.known.Load().Version {
+			t.Errorf("%s: %d in force, %+v", name, s.amount(t), x)
+		}
+	}
+}
