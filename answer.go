@@ -2,7 +2,6 @@ package headgate
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"maps"
 	"math"
@@ -13,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/challenge"
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/ticket"
@@ -43,18 +43,13 @@ const openingPoll = 200 * time.Microsecond
 // page.
 func Navigates(r *http.Request) bool { return wire.Navigates(r) }
 
-// newCookie makes the room's cookie. age is in seconds; a negative age deletes the cookie.
-// SameSite=None and the __Host- prefix require Secure.
+// newCookie makes the room's cookie. age is in seconds; a negative age deletes the cookie. The __Host-
+// prefix requires Secure.
 func (f *face) newCookie(r *http.Request, value string, age int) *http.Cookie {
-	c := &http.Cookie{
+	return wire.Partition(&http.Cookie{
 		Name: f.cookieNames(r)[0], Value: value, Path: f.places.CookiePath(), Domain: f.cfg.CookieDomain,
 		MaxAge: age, HttpOnly: true, Secure: f.cfg.Secure(r), SameSite: f.cfg.SameSite,
-	}
-	c.Partitioned = c.SameSite == http.SameSiteNoneMode && c.Secure
-	if c.SameSite != http.SameSiteStrictMode && !c.Partitioned {
-		c.SameSite = http.SameSiteLaxMode
-	}
-	return c
+	})
 }
 
 // setCookie seals the request's token into the visitor's cookie.
@@ -199,6 +194,7 @@ func (r *Room) view(q *visitRequest, p *counter.PlaceInfo, s State) (v View) {
 			v.PollAfter = max(0, left) + rand.N(time.Second+time.Duration(v.Waiting)*openingPoll)
 		}
 	}
+	v.Challenge = challenge.JSON(q.f.cfg.Challenge, q.f.cfg.Name, &q.tok, q.hasTicket() && !q.over)
 	if q.hasTicket() && !q.over {
 		v.Number, v.JoinedPosition = q.tok.ID, int64(q.tok.Joined)
 		v.Ticket = ticket.ShortID(q.tok.Life, q.tok.ID)
@@ -216,7 +212,7 @@ func (r *Room) view(q *visitRequest, p *counter.PlaceInfo, s State) (v View) {
 	if drawn {
 		v.Position, v.Ahead, v.JoinedPosition = 0, 0, 0
 	}
-	if drawn || v.Event.Shuffle || len(q.f.cfg.Lanes) > 0 { // ticket numbers do not show the order
+	if drawn || v.Event.Shuffle || len(q.f.lanes) > 0 { // ticket numbers do not show the order
 		v.ServedURL = ""
 	}
 	if v.PollAfter <= 0 {
@@ -233,33 +229,23 @@ func (plainPage) Header(*View) http.Header {
 }
 
 func (plainPage) Render(w io.Writer, v *View) error {
-	again, says := fmt.Sprintf("<meta http-equiv=refresh content=%d>", int(v.PollAfter/time.Second)+1),
-		fmt.Sprintf("You are in line. People ahead of you: %d.", v.Ahead)
+	again, says := v.PollAfter, ""
 	switch {
 	case v.State == StateDenied:
-		again, says = "", denied
+		again, says = 0, denied
 	case !v.Refreshes():
-		again, says = "", "No one can enter at the moment."
+		again, says = 0, "No one can enter at the moment."
 	case v.Position == 0:
 		says = wire.Why(string(v.State), "You are in line.")
 	}
-	_, err := io.WriteString(w, "<!doctype html><html lang=en><meta charset=utf-8>"+again+
-		"<title>"+says+"</title><p>"+says+"</p></html>")
-	return err
+	return wire.WritePlainPage(w, says, v.Ahead, again)
 }
 
 // served returns the document that is the same for all waiting visitors: it lists the called
 // tickets.
 func (r *Room) served() []byte {
 	s := r.counter.State(r.worker.opened())
-	b := append([]byte(nil), `{"served":`...)
-	b = strconv.AppendUint(b, s.Served, 10)
-	b = wire.AppendJSONInt(b, "waiting", s.Waiting)
-	b = wire.AppendJSONString(b, "state", string(r.whyWaiting()))
-	b = wire.AppendJSONString(b, "message", r.live.Load().message)
-	b = append(b, `,"rate_per_minute":`...)
-	b = strconv.AppendFloat(b, s.Rate*60, 'f', 1, 64)
-	return append(b, `,"refresh_seconds":5}`+"\n"...)
+	return wire.ServedDocument(s.Served, s.Waiting, string(r.whyWaiting()), r.live.Load().message, s.Rate*60)
 }
 
 // An answer watches the origin's answer to an admitted request. It executes commands to headgate

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/boot"
+	"github.com/headgate/headgate/internal/challenge"
 	"github.com/headgate/headgate/internal/cors"
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/sessions"
@@ -70,6 +71,7 @@ type RoomConfig struct {
 	Lanes     []Lane // lanes to which Rules may send newcomers
 	Exclude   Exclude
 	JoinLimit JoinLimit
+	Challenge string // "work": while others wait, a place counts once its browser has computed; "": off
 
 	CORS        *CORS       // answers to preflights; nil: the handler behind the room answers them
 	PassSharing PassSharing // what happens to a pass that is used in many networks
@@ -127,6 +129,9 @@ func (c RoomConfig) withDefaults() (RoomConfig, error) {
 	rules, err := (*cors.Rules)(c.CORS).Fill()
 	if c.CORS = (*CORS)(rules); err != nil {
 		errs = append(errs, fmt.Errorf("%w: %w", ErrConfig, err))
+	}
+	if c.Challenge != "" && c.Challenge != challenge.Kind {
+		errs = append(errs, fmt.Errorf("%w: challenge %q: there is work", ErrConfig, c.Challenge))
 	}
 	if err := slot.CheckLanes(c.lanes()); err != nil {
 		errs = append(errs, fmt.Errorf("%w: %w", ErrConfig, err))
@@ -188,6 +193,9 @@ func (c *RoomConfig) settings() counter.Settings {
 func (c *RoomConfig) lanes() (lanes []slot.Lane) {
 	for _, x := range c.Lanes {
 		lanes = append(lanes, slot.Lane(x))
+	}
+	if c.Challenge != "" {
+		lanes = append(lanes, challenge.Lane())
 	}
 	return lanes
 }

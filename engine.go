@@ -236,16 +236,7 @@ func (e *Engine) Nodes() []status.Node {
 	if e.members == nil {
 		return nil
 	}
-	nodes := []status.Node{}
-	for _, m := range e.members.All() {
-		nodes = append(nodes, status.Node{
-			Name: m.Name, CanHost: m.CanHost, Alive: e.members.IsAlive(&m),
-			Version: m.Version, StartedAt: m.StartedAt,
-			SilentFor: counter.RoundTenths(e.members.SilentFor(&m)), Skew: counter.RoundTenths(m.Skew),
-			Rooms: append([]string{}, m.Rooms...),
-		})
-	}
-	return nodes
+	return counter.ReportNodes(e.members)
 }
 
 // memoryEngine returns an engine whose records end with the process.
@@ -264,18 +255,7 @@ func drawKeys() SealingKeys {
 // SetKeys replaces the sealing keys of all rooms of the engine. A cookie stays valid as long as the
 // key that sealed it is in the set.
 func (e *Engine) SetKeys(k SealingKeys) error {
-	numbered := func(from map[byte][32]byte) map[byte]ticket.Key {
-		keys := make(map[byte]ticket.Key, len(from))
-		for id, key := range from {
-			keys[id] = key
-		}
-		return keys
-	}
-	others := make([]map[byte]ticket.Key, len(k.Foreign))
-	for i, from := range k.Foreign {
-		others[i] = numbered(from)
-	}
-	ring, err := ticket.NewRing(k.Current, numbered(k.Keys), others...)
+	ring, err := ticket.NewRing(k.Current, k.Keys, k.Foreign...)
 	if err != nil {
 		return fmt.Errorf("sealing keys: %w", err)
 	}

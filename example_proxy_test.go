@@ -21,6 +21,7 @@ func forward(origin *url.URL) *httputil.ReverseProxy {
 		p.Out.Host = p.In.Host
 		p.SetXForwarded() // the client's own forwarding headers are already removed
 		p.Out.Header.Del(headgate.PollHeader)
+		p.Out.Header.Del("Headgate-Solution")
 		if !strings.EqualFold(p.In.Header.Get("Upgrade"), "websocket") { // a tunnel past the room
 			p.Out.Header.Del("Upgrade")
 			p.Out.Header.Del("Connection")

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/headgate/headgate/internal/challenge"
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/decide"
 	"github.com/headgate/headgate/internal/guard"
@@ -51,6 +52,7 @@ type visitRequest struct {
 	again ticket.Kind // kind of the expired ticket or pass that the visitor had on joining
 	above bool        // its network has sent too many newcomers; valid if asked
 	asked bool        // overLimit has counted this request
+	busy  bool        // a solution of the challenge could not be checked
 	link  string      // link that moves the place
 	way   way         // how the request is forwarded
 
@@ -332,9 +334,9 @@ func (r *Room) serveTicket(q *visitRequest) {
 		r.outOfReach(q)
 		return
 	}
-	p, err := q.counter.Poll(q.r.Context(), q.tok.Life, q.tok.ID, q.tok.Key)
+	p, err := r.poll(q)
 	if err == nil && p.AwaitTurn(q.r.Context()) {
-		p, err = q.counter.Poll(q.r.Context(), q.tok.Life, q.tok.ID, q.tok.Key)
+		p, err = r.poll(q)
 	}
 	if err != nil {
 		p.PollAfter = max(p.PollAfter, unreachableRetry)
@@ -357,7 +359,7 @@ func (r *Room) standing(q *visitRequest, p *counter.PlaceInfo) {
 			return
 		}
 		r.claim(q, p)
-	case slot.TicketWaiting, slot.TicketLate:
+	case slot.TicketWaiting, slot.TicketLate, slot.TicketProvisional:
 		if q.keeps { // the visitor waits as a newcomer: the ticket has no place here
 			p.Position, p.Ahead = 0, 0
 		}
@@ -480,16 +482,6 @@ func (r *Room) letOnce(q *visitRequest, id slot.SessionID, o slot.Session) {
 	r.wait(q, &counter.PlaceInfo{PollAfter: time.Second}, StateWaiting) // the Sync took a whole probation
 }
 
-// restOf returns how long the session of a pass lasts from the visitor's current request: normally
-// SessionDuration. A session on probation that is fixed, or whose probation is over, lasts only until
-// SessionDuration after its admission.
-func (c *RoomConfig) restOf(t *ticket.Token, now slot.Time) time.Duration {
-	if !t.Probation || !c.FixedSession && now < slot.Time(t.End) {
-		return c.SessionDuration
-	}
-	return slot.Time(t.End).Add(c.SessionDuration - probation).Sub(now)
-}
-
 // serveNewcomer handles a visitor without a pass and without a place. It gives the visitor a slot
 // if one is free and due, or else a place at the end of the line.
 func (r *Room) serveNewcomer(q *visitRequest) {
@@ -610,6 +602,12 @@ func (r *Room) join(q *visitRequest, why State) {
 		r.roam(q, comesNow)
 		return
 	}
+	tries := uint64(0)
+	if q.f.cfg.Challenge != "" && q.lane == 0 && q.hasTicket() && q.tok.Work > 0 { // not solved
+		if tries, q.again = challenge.Again(q.tok.Work, q.busy); q.again == ticket.Unsolved {
+			q.lane = challenge.Lane().ID()
+		}
+	}
 	hold := q.f.cfg.Hold
 	if wire.Phone(q.r) {
 		hold = q.f.cfg.HoldPhone
@@ -630,7 +628,7 @@ func (r *Room) join(q *visitRequest, why State) {
 	}
 	r.counts.joined.Add(1)
 	r.returns(q)
-	if q.has && q.tok.ID > 0 { // ID 0: see remember, shadowPass
+	if q.again == 0 && q.has && q.tok.ID > 0 { // ID 0: see remember, shadowPass
 		q.again = q.tok.Kind
 	}
 	q.over = false
@@ -642,6 +640,10 @@ func (r *Room) join(q *visitRequest, why State) {
 		q.tok.Joined = 0
 	}
 	q.tok.Shown, q.has = q.tok.Joined, true
+	if q.f.cfg.Challenge != "" && slot.LaneIndex(p.Number) == 0 { // a lane may not fit in yet
+		q.tok.Work = r.gate.Draw(q.f.cfg.Wall(), p.Waiting, q.f.cfg.NewUsersPerMinute,
+			q.f.joins.Rate(q.f.cfg.ClientAddr(q.r), r.boot()), q.f.joins.Limit.Amount, tries)
+	}
 	r.setCookie(q)
 	// A visitor who comes from our own page without a cookie accepts no cookies and can never
 	// advance.

@@ -20,6 +20,7 @@ import (
 // A placeCounter is a counter as a visitor with a ticket or a pass needs it.
 type placeCounter interface {
 	Poll(ctx context.Context, life, number, key uint64) (counter.PlaceInfo, error)
+	PollUnproven(ctx context.Context, life, number, key uint64) (counter.PlaceInfo, error)
 	Claim(ctx context.Context, life, number, key uint64, hard time.Duration) (slot.ClaimReply, error)
 	Leave(ctx context.Context, life, number, key uint64) error
 	Move(ctx context.Context, m counter.Move) error
@@ -134,6 +135,9 @@ func (r *Room) outOfReach(q *visitRequest) {
 		r.wait(q, &counter.PlaceInfo{PollAfter: unreachableRetry}, StateWaiting)
 	case q.tok.Kind == ticket.Pass:
 		r.roam(q, 0)
+	case q.tok.Work > 0 && q.f.cfg.Challenge != "": // no place: it joins here, and has another challenge
+		q.busy = true
+		r.serveNewcomer(q)
 	case same && t.WasCalled(q.tok.ID), q.tok.Seen == 0: // 0: the arrival time is unknown
 		if q.keeps = true; !r.stillRoams(q) {
 			r.serveNewcomer(q)
@@ -228,7 +232,7 @@ func (r *Room) serveLink(q *visitRequest) {
 		r.serveTicket(q)
 		return
 	}
-	p, err := q.counter.Poll(q.r.Context(), q.tok.Life, q.tok.ID, q.tok.Key)
+	p, err := r.poll(q)
 	switch waits := p.Status == slot.TicketWaiting || p.Status == slot.TicketLate; {
 	case p.Moved:
 		r.serveMoved(q)

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headgate/headgate/internal/challenge"
 	"github.com/headgate/headgate/internal/chanmutex"
 	"github.com/headgate/headgate/internal/cors"
 	"github.com/headgate/headgate/internal/counter"
@@ -57,6 +58,7 @@ type Room struct {
 	live    atomic.Pointer[live]
 	liveMu  chanmutex.Mutex // one change at a time
 	counts  counts
+	gate    challenge.Gate
 	flights exclude.Flights // requests that pass by
 	lets    wire.Second[bool]
 	leases  *sessions.Leases
@@ -73,6 +75,7 @@ type face struct {
 	exclude     exclude.Set
 	grace       exclude.Set
 	joins       *exclude.Joins
+	solutions   *exclude.Joins // checked solutions of networks
 	places      *route.Set
 	cors        *cors.Policy
 	http, https []string // cookie names: the first is used to set it, the others are also read
@@ -90,8 +93,9 @@ func newFace(cfg RoomConfig, old *face) *face {
 	f.exclude = exclude.New(exclude.Requests(cfg.Exclude), false)
 	f.grace = exclude.New(exclude.Requests{NoDefaults: true, Paths: cfg.Grace.Paths}, cfg.IgnoreCase)
 	f.joins, f.cors = exclude.NewJoins(exclude.JoinLimit(cfg.JoinLimit)), cors.New((*cors.Rules)(cfg.CORS))
+	f.solutions = challenge.NewChecks(f.joins.Limit)
 	if old != nil && old.joins.Limit == f.joins.Limit { // keep the counts so far
-		f.joins = old.joins
+		f.joins, f.solutions = old.joins, old.solutions
 	}
 	return f
 }
@@ -427,17 +431,7 @@ type DrawPlan struct {
 }
 
 func (p *DrawPlan) plan() counter.Plan {
-	if p.Event == "" {
-		return counter.Plan{}
-	}
-	x := counter.Plan{Event: p.Event, Start: p.StartsAt.Unix()}
-	switch {
-	case p.Started:
-		x.Phase = counter.Started
-	case p.Begun:
-		x.Phase = counter.Prequeuing
-	}
-	return x
+	return counter.NewPlan(p.Event, p.StartsAt, p.Begun, p.Started)
 }
 
 // drawn returns the hash of the draw's seed, or the data with which anyone can check the order. It

@@ -205,6 +205,30 @@ func (r *Room) overLimit(q *visitRequest) bool {
 	return over
 }
 
+// poll polls with the visitor's ticket. A solution of its challenge comes with the request. Without
+// it the ticket stays provisional while others wait, and lapses.
+func (r *Room) poll(q *visitRequest) (p counter.PlaceInfo, err error) {
+	t, proven := &q.tok, true
+	if t.Work > 0 && q.f.cfg.Challenge != "" {
+		proven, q.busy = r.gate.Solves(q.r, q.f.cfg.Name, t, q.f.cfg.Wall(), func() bool {
+			over, _ := q.f.solutions.Over(q.f.cfg.ClientAddr(q.r), r.boot())
+			return !over
+		})
+	}
+	if proven {
+		p, err = q.counter.Poll(q.r.Context(), t.Life, t.ID, t.Key)
+	} else {
+		p, err = q.counter.PollUnproven(q.r.Context(), t.Life, t.ID, t.Key)
+	}
+	held := p.Position > 0 && p.Status != slot.TicketProvisional
+	if t.Work > 0 && err == nil && (held || p.Status == slot.TicketUsed) {
+		if t.Work = 0; held && q.does.Own != "here.gif" { // else the cookie might replace the pass
+			r.setCookie(q)
+		}
+	}
+	return p, err
+}
+
 // slack is the extra time that a request gets beyond its need, so that not every request has to
 // extend the session.
 func (g *Grace) slack() time.Duration { return min(g.For/10, 30*time.Second) }
@@ -231,6 +255,16 @@ func (c *RoomConfig) claims() time.Duration {
 		session = min(session, c.HardEnd)
 	}
 	return session
+}
+
+// restOf returns how long the session of a pass lasts from the visitor's current request: normally
+// SessionDuration. A session on probation that is fixed, or whose probation is over, lasts only until
+// SessionDuration after its admission.
+func (c *RoomConfig) restOf(t *ticket.Token, now slot.Time) time.Duration {
+	if !t.Probation || !c.FixedSession && now < slot.Time(t.End) {
+		return c.SessionDuration
+	}
+	return slot.Time(t.End).Add(c.SessionDuration - probation).Sub(now)
 }
 
 // endAt stores the end of a session in its pass. It also stores how much of it a fixed session got

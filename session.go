@@ -262,8 +262,7 @@ func (r *Room) serveLeft(q *visitRequest) {
 // JavaScript, so the cookie of a new ticket comes back as early as possible.
 func (r *Room) serveHere(q *visitRequest) {
 	if q.hasTicket() {
-		// The next poll returns the state.
-		_, _ = q.counter.Poll(q.r.Context(), q.tok.Life, q.tok.ID, q.tok.Key)
+		_, _ = r.poll(q) // the next poll returns the state
 	}
 	h := q.w.Header()
 	h["Cache-Control"], h["Content-Type"] = noStore, gifType

@@ -46,7 +46,8 @@ func (r *Room) Status() status.Room {
 		},
 		Hosted: s.Hosted, Shadow: cfg.Shadow, OriginUp: !l.down, CallsPerSecond: s.Rate, MaxWaitSeconds: -1,
 		Datacenters: s.Datacenters.Report(), Event: cfg.statusEvent(), Draw: s.Draw,
-		Lanes: s.Lanes, Lent: s.Lent, Bound: s.Bound,
+		Challenges: r.gate.Report(cfg.Challenge),
+		Lanes:      s.Lanes, Lent: s.Lent, Bound: s.Bound,
 	}
 	if s.Waiting > 0 || l.holds() {
 		st.Status = "queueing"
@@ -91,7 +92,7 @@ type sender = signals.Sender
 // returns counts a visitor whose place or pass is over and who gets another place.
 func (r *Room) returns(q *visitRequest) {
 	switch _, hi, life, _ := q.worker.clock.Bounds(); {
-	case !q.has || q.tok.ID == 0:
+	case !q.has || q.tok.ID == 0 || q.tok.Work > 0:
 	case q.tok.Kind == ticket.Ticket:
 		r.counts.placesBack.Add(1)
 	case q.tok.Kind == ticket.Pass && life == q.tok.Life &&
@@ -125,25 +126,10 @@ func (r *Room) FindTicket(ctx context.Context, id string) (status.Ticket, error)
 	if err != nil {
 		return status.Ticket{}, fmt.Errorf("ticket %q: %w", id, ErrNoTicket)
 	}
-	w := status.Ticket{
-		Room: r.Config().Name, Ticket: id, Lane: x.Lane, Position: x.Position,
-		Ahead: max(0, x.Position-1), Expected: -1, SilentFor: -1, KeptFor: -1,
-	}
-	if x.Place {
-		w.SilentFor, w.KeptFor = counter.RoundTenths(x.Silent), counter.RoundTenths(x.Kept)
-	}
-	if x.ETA.Known {
-		w.Expected = counter.RoundTenths(x.ETA.Expect)
-	}
-	drawn := r.Config().Method == MethodRandom
-	if w.Status, w.Reason = x.Explain(r.whyNobody(), drawn); drawn && w.Status == "waiting" {
-		w.Position, w.Ahead = 0, 0
-	}
+	w := x.Report(r.whyNobody(), r.Config().Method == MethodRandom)
+	w.Room, w.Ticket = r.Config().Name, id
 	w.Networks, w.Agents = r.worker.visits.Shown(slot.SessionID(number))
-	if w.Networks > 1 {
-		w.Reason += "; its pass was used in " + sessions.CountText(w.Networks) + " networks, with " +
-			sessions.CountText(w.Agents) + " user agents, as far as this node has seen"
-	}
+	w.Reason += sessions.SharedText(w.Networks, w.Agents)
 	return w, nil
 }
 

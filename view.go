@@ -47,7 +47,7 @@ type View struct {
 	ETA             time.Duration // expected wait from now
 	ETALow, ETAHigh time.Duration // the range around ETA
 	SlowerReason    string        // why the expected time rose, or ""
-	Notice          string        // the same as a word for apps: "ticket_used", "ticket_over", "session_over" or ""
+	Notice          string        // the same as a word for apps: "ticket_over" and others, or ""
 
 	PollAfter time.Duration // poll again after this; the server adds the jitter
 	Ticket    string        // short id of the ticket, to report to an operator
@@ -58,6 +58,10 @@ type View struct {
 	HereURL   string        // a tiny image: loading it shows that the cookie comes back
 	MoveURL   string        // makes a link that moves the place to another device
 	MoveLink  string        // such a link; in state MoveHere the value that its form posts to MoveURL
+
+	// Challenge is what the browser has to solve, as JSON: null for nothing, "" in a room without
+	// challenges. It belongs to Ticket, and its solution to the next request.
+	Challenge string
 
 	MoveWithin time.Duration // validity of MoveLink
 	Message    string        // the operator's message, plain text
@@ -164,6 +168,9 @@ func (v *View) appendJSON(b []byte) []byte {
 	b = wire.AppendJSONString(b, "served_url", v.ServedURL)
 	b = wire.AppendJSONString(b, "move_url", v.MoveURL)
 	b = wire.AppendJSONString(b, "move_link", v.MoveLink)
+	if v.Challenge != "" {
+		b = append(append(b, `,"challenge":`...), v.Challenge...)
+	}
 	b = wire.AppendJSONString(b, "message", v.Message)
 	b = append(b, `,"opens_at":`...)
 	if v.OpensAt.IsZero() {

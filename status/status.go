@@ -16,7 +16,7 @@ type Room struct {
 	ActiveUsers        int64  `json:"active_users"`
 	WaitingUsers       int64  `json:"waiting_users"`
 	Called             int64  `json:"called"`
-	Provisional        int64  `json:"provisional_tickets"` // tickets whose cookie has not come back; at the host
+	Provisional        int64  `json:"provisional_tickets"` // tickets that are not confirmed yet; at the host
 	OneAddress         bool   `json:"one_address"`         // nearly all newcomers have the same address
 	NewUsersLastMinute int64  `json:"new_users_last_minute"`
 	TotalActiveUsers   int64  `json:"total_active_users"`
@@ -27,21 +27,29 @@ type Room struct {
 	Closed             bool   `json:"closed"`
 	Message            string `json:"message"`
 	// Event is the current event, and Draw is the planned or past draw; nil for none.
-	Event          *Event  `json:"event,omitempty"`
-	Draw           *Draw   `json:"draw,omitempty"`
-	Hosted         bool    `json:"hosted"` // this process hosts the room
-	Bound          Bound   `json:"bound"`  // above a lowered limit until that is in force
-	Auto           *Auto   `json:"auto,omitempty"`
-	Shadow         bool    `json:"shadow"`
-	OriginUp       bool    `json:"origin_up"`
-	CallsPerSecond float64 `json:"calls_per_second"`
-	MaxWaitSeconds float64 `json:"max_estimated_wait_seconds"` // -1: unknown
-	Record         Record  `json:"record"`
-	Totals         Totals  `json:"totals"`
-	Lanes          []Lane  `json:"lanes,omitempty"` // lines beside the ordinary line
-	Lent           *Lent   `json:"lent,omitempty"`  // by this data center's counter
+	Event          *Event      `json:"event,omitempty"`
+	Draw           *Draw       `json:"draw,omitempty"`
+	Hosted         bool        `json:"hosted"` // this process hosts the room
+	Bound          Bound       `json:"bound"`  // above a lowered limit until that is in force
+	Auto           *Auto       `json:"auto,omitempty"`
+	Shadow         bool        `json:"shadow"`
+	OriginUp       bool        `json:"origin_up"`
+	CallsPerSecond float64     `json:"calls_per_second"`
+	MaxWaitSeconds float64     `json:"max_estimated_wait_seconds"` // -1: unknown
+	Record         Record      `json:"record"`
+	Totals         Totals      `json:"totals"`
+	Lanes          []Lane      `json:"lanes,omitempty"`      // lines beside the ordinary line
+	Challenges     *Challenges `json:"challenges,omitempty"` // of this process
+	Lent           *Lent       `json:"lent,omitempty"`       // by this data center's counter
 	// Datacenters is nil if there is only one.
 	Datacenters *Datacenters `json:"datacenters,omitempty"`
+}
+
+// Challenges are counts of proofs of work since the start of the process.
+type Challenges struct {
+	Issued  int64            `json:"issued"`
+	Solved  int64            `json:"solved"`
+	Refused map[string]int64 `json:"refused"` // solutions, by reason
 }
 
 // Record is the state of a room's record in the store.

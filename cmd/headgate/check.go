@@ -182,6 +182,10 @@ func printRooms(w io.Writer, file string, cfg *config.Config, secure *tlsSummary
 		}
 		fmt.Fprintf(w, "room %s: %s, path %s -> %s: %s, session %s%s\n",
 			r.Name, host, r.Path, r.Origin, r.LimitsText(), r.SessionDuration, standing(r))
+		if len(r.Events) > 0 && r.Challenge.Asked() == "" {
+			fmt.Fprintf(w, "advice: room %s has events: with challenge: {kind: work}, many places cost many times "+
+				"what one costs\n", r.Name)
+		}
 	}
 	for _, q := range queuesOf(cfg) {
 		fmt.Fprintf(w, "queue %s: %v\n", q.Name, &q)

@@ -8,6 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/headgate/headgate/internal/challenge"
 	"github.com/headgate/headgate/internal/cors"
 	"github.com/headgate/headgate/internal/exclude"
 	"github.com/headgate/headgate/internal/pages"
@@ -100,6 +101,7 @@ func roomFields(r *Room) []field {
 		{name: "exclude", read: readExclude(&r.Exclude)},
 		{name: "cors", read: readCORS(&r.CORS)},
 		group("join_limit", joinLimitFields(&r.JoinLimit)),
+		group("challenge", challengeFields(&r.Challenge)),
 		group("pass_sharing", passSharingFields(&r.PassSharing)),
 		one("bind", text(&r.Bind, cleanBind)),
 		{name: "limits", read: readRoomLimits(&r.Limits)},
@@ -148,6 +150,10 @@ func joinLimitFields(j *JoinLimit) []field {
 	}
 }
 
+func challengeFields(c *Challenge) []field {
+	return []field{one("kind", word(&c.Kind, challenge.None, challenge.Kind))}
+}
+
 func passSharingFields(p *PassSharing) []field {
 	return []field{
 		one("networks", whole(&p.Networks, 1, 8)),
@@ -181,6 +187,7 @@ func homeOf(name string) string {
 		{"under exclude in a room", excludeFields(new(Exclude), new(bool))},
 		{"under cors in a room", corsFields(new(cors.Rules))},
 		{"under join_limit in a room", joinLimitFields(new(JoinLimit))},
+		{"under challenge in a room", challengeFields(new(Challenge))},
 		{"under pass_sharing in a room", passSharingFields(new(PassSharing))},
 		{"under page in a room", pageFields(new(Page))},
 		{"in a rule, under rules in a room", ruleFields(new(Rule))},

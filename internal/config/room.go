@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/challenge"
 	"github.com/headgate/headgate/internal/cors"
 	"github.com/headgate/headgate/internal/events"
 	"github.com/headgate/headgate/internal/exclude"
@@ -142,6 +143,9 @@ type Room struct {
 	// JoinLimit bounds how many newcomers join the line from one network.
 	JoinLimit JoinLimit
 
+	// Challenge is what a newcomer's browser has to do before its place counts.
+	Challenge Challenge
+
 	// PassSharing configures what happens to a pass that is used in many networks.
 	PassSharing PassSharing
 
@@ -241,6 +245,19 @@ type JoinLimit struct {
 	PrefixV4 int           // bits that make an IPv4 network, default 32
 	PrefixV6 int           // bits that make an IPv6 network, default 64
 	Action   string        // for newcomers above it: lane, the default, or refuse
+}
+
+// Challenge configures what a newcomer's browser has to do before its place counts.
+type Challenge struct {
+	Kind string // "none", the default, or "work": a proof of work
+}
+
+// Asked returns the kind of challenge, "" for none.
+func (c Challenge) Asked() string {
+	if c.Kind == challenge.None {
+		return ""
+	}
+	return c.Kind
 }
 
 // PassSharing configures what happens to a pass that is used in more than Networks networks.
@@ -367,6 +384,7 @@ func defaultRoom() Room {
 		Exclude:            defaultExclude(),
 		JoinLimit: JoinLimit{Amount: 60, Window: time.Minute, PrefixV4: 32, PrefixV6: 64,
 			Action: "lane"},
+		Challenge:      Challenge{challenge.None},
 		PassSharing:    PassSharing{Networks: 3, Action: "mark"},
 		CookieSecure:   CookieSecureAuto,
 		CookieSameSite: "lax",

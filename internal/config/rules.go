@@ -3,11 +3,14 @@ package config
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/headgate/headgate/internal/challenge"
 	"github.com/headgate/headgate/internal/rules"
+	"github.com/headgate/headgate/internal/slot"
 )
 
 func readRules(dst *[]Rule) func(*decoder, string, *yaml.Node) {
@@ -135,8 +138,21 @@ func checkRoomRules(d *decoder, r *Room, key string, env rules.Env) {
 	if bad {
 		return
 	}
-	if _, err := rules.New(all, env); err != nil {
+	set, err := rules.New(all, env)
+	if err != nil {
 		d.clash(wrong("docs/rules.md has the bounds", "%s", firstLine(err)), key)
+		return
+	}
+	if own := set.Lanes(); len(own) > 0 && r.Challenge.Asked() != "" {
+		taken := challenge.Lane().Name
+		if slices.ContainsFunc(own, func(x slot.Lane) bool { return x.Name == taken }) {
+			d.clash(wrong("give the lane of the rule another name", "the challenge has a lane %q of its own", taken), key)
+			return
+		}
+		if err := slot.CheckLanes(append(slices.Clone(own), challenge.Lane())); err != nil {
+			d.clash(wrong("a challenge adds the lane unsolved with 10 calls of a hundred: leave rules two lanes, with 79 calls "+
+				"together", "%s", firstLine(err)), key)
+		}
 	}
 }
 

@@ -177,13 +177,16 @@ func (c *desk) leave(number uint64, clk time.Duration) {
 }
 
 // place notes a poll of the ticket and returns its place.
-func (c *desk) place(number uint64, clk time.Duration) PlaceInfo {
+func (c *desk) place(number uint64, clk time.Duration, unproven bool) PlaceInfo {
 	c.awake(clk)
 	c.polls.add(clk, 1)
 	if number >= c.line.End(number) {
 		c.rolledBack(number, clk)
 	}
 	first := c.line.Status(number) == slot.TicketProvisional
+	if unproven && (first || c.line.IsUnconfirmed(number)) && c.others(clk) {
+		return c.unproven(number, clk)
+	}
 	if first {
 		alone := c.line.Len() == 0
 		c.line.Confirm(number, c.pool.CounterTime(clk))
@@ -212,6 +215,33 @@ func (c *desk) place(number uint64, clk time.Duration) PlaceInfo {
 		c.tell(&p, clk)
 	}
 	return p
+}
+
+// unproven answers a poll without the solution that its ticket needs. A ticket that was provisional
+// before a takeover is a place that nobody has confirmed. It is over as soon.
+func (c *desk) unproven(number uint64, clk time.Duration) PlaceInfo {
+	if c.line.IsUnconfirmed(number) && clk-c.tookAt >= slot.ProvisionalFor {
+		c.leave(number, clk)
+		return PlaceInfo{Number: number, Life: c.lineLife(), Status: slot.TicketGone}
+	}
+	p := c.newPlace(number, clk)
+	p.Status, p.PollAfter = slot.TicketProvisional, c.firstInterval()
+	return p
+}
+
+// others reports whether others in the line can take all slots that are free to be called for now.
+// Otherwise a ticket needs no proof: a slot must not stay empty while its visitor computes. nobody
+// is of the last call: while no slot is free, visitors may have come since.
+func (c *desk) others(clk time.Duration) bool {
+	passed, free := c.line.Called(), c.pool.FreeNow(clk)
+	if !c.cfg.RandomOrder {
+		passed += c.line.Late()
+	}
+	if !c.mayCall(clk) {
+		free = 0
+	}
+	n := int64(c.line.Len() - passed)
+	return n > 0 && n >= free && !(c.nobody && free > 0)
 }
 
 // newPlace returns the place of a ticket without its status. The position is 0 if the ticket holds

@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/seldom"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/ticket"
+	"github.com/headgate/headgate/status"
 )
 
 // ErrNoTicket reports that no such number was issued.
@@ -195,6 +196,12 @@ func (p *PlaceInfo) Notice(over ticket.Kind) (word, sentence string) {
 	switch {
 	case p.UsedUp:
 		return "ticket_used", "This ticket has just been used. If that was in another browser, you will join the end of the line."
+	case over == ticket.Unsolved:
+		return "unsolved", "This browser did not compute in time what this site asks of each newcomer. You wait in " +
+			"a slower line, and keep your place there. A browser with JavaScript, over https, computes it by itself."
+	case over == ticket.NotYetSolved:
+		return "new_challenge", "What this site asks the browser of each newcomer to compute was not computed and " +
+			"checked in time. You have joined the end of the line, and the browser computes once more."
 	case over == ticket.Pass:
 		return "session_over", "Your visit has ended. You have joined the end of the line."
 	case over == ticket.Ticket:
@@ -263,9 +270,25 @@ type TicketTrace struct {
 	Lane     string // lane in which it waits, "" for the ordinary line
 }
 
-// Explain returns the status of a ticket and the reason for it. nobody is the reason why there are
+// Report returns the state of a ticket as operators see it; see explain.
+func (t *TicketTrace) Report(nobody string, drawn bool) status.Ticket {
+	w := status.Ticket{Lane: t.Lane, Position: t.Position, Ahead: max(0, t.Position-1), Expected: -1,
+		SilentFor: -1, KeptFor: -1}
+	if t.Place {
+		w.SilentFor, w.KeptFor = RoundTenths(t.Silent), RoundTenths(t.Kept)
+	}
+	if t.ETA.Known {
+		w.Expected = RoundTenths(t.ETA.Expect)
+	}
+	if w.Status, w.Reason = t.explain(nobody, drawn); drawn && w.Status == "waiting" {
+		w.Position, w.Ahead = 0, 0
+	}
+	return w
+}
+
+// explain returns the status of a ticket and the reason for it. nobody is the reason why there are
 // no calls, or "". drawn means that the line has random order.
-func (t *TicketTrace) Explain(nobody string, drawn bool) (status, why string) {
+func (t *TicketTrace) explain(nobody string, drawn bool) (status, why string) {
 	at, silent := t.Status, "its visitor asked "+t.Silent.Round(time.Second).String()+" ago"
 	if drawn && at == slot.TicketLate {
 		at = slot.TicketWaiting
@@ -281,7 +304,8 @@ func (t *TicketTrace) Explain(nobody string, drawn bool) (status, why string) {
 		}
 		return "waiting", before + silent + nobody
 	case slot.TicketProvisional:
-		return "provisional", "the cookie of its visitor has not come back yet: it holds no place before"
+		return "provisional", "the cookie of its visitor has not come back yet, or not with the solution of " +
+			"its challenge: it holds no place before"
 	case slot.TicketLate:
 		return "late", "its turn came while its visitor was silent; it is called first when it asks again; " +
 			silent

@@ -54,7 +54,7 @@ func (d *Core) runs(clk *time.Duration, to time.Duration) {
 
 // is polls with a ticket and returns its status.
 func (d *Core) is(number uint64, clk time.Duration) slot.TicketStatus {
-	d.place(number, clk)
+	d.place(number, clk, false)
 	return d.line.Status(number)
 }
 

@@ -78,6 +78,17 @@ const mostProvisional = 500_000
 // ticket of another life than the record's is unknown. key is the key of the device, 0 for the
 // device that joined.
 func (c *Counter) Poll(ctx context.Context, life, number, key uint64) (PlaceInfo, error) {
+	return c.poll(ctx, ticketRequest{life: life, number: number, key: key})
+}
+
+// PollUnproven is Poll for a ticket whose challenge is not solved. While others wait for a call, a
+// provisional ticket stays provisional.
+func (c *Counter) PollUnproven(ctx context.Context, life, number, key uint64) (PlaceInfo, error) {
+	return c.poll(ctx, ticketRequest{life: life, number: number, key: key, unproven: true})
+}
+
+func (c *Counter) poll(ctx context.Context, x ticketRequest) (PlaceInfo, error) {
+	life, number := x.life, x.number
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	began := c.cfg.Boot()
@@ -88,10 +99,10 @@ func (c *Counter) Poll(ctx context.Context, life, number, key uint64) (PlaceInfo
 		if !c.ofLine(life) {
 			return PlaceInfo{Life: c.lineLife()}, nil
 		}
-		clk, theirs := c.cfg.Boot(), c.theirs(number, key)
+		clk, theirs := c.cfg.Boot(), c.theirs(number, x.key)
 		if c.pool.Fresh(clk, fresh) && !c.drawing() {
 			if theirs {
-				p := c.place(number, clk)
+				p := c.place(number, clk, x.unproven)
 				if p.Status == slot.TicketUsed && !c.claimed(&p) {
 					p.Status = slot.TicketGone
 				}
@@ -100,11 +111,12 @@ func (c *Counter) Poll(ctx context.Context, life, number, key uint64) (PlaceInfo
 				return PlaceInfo{Number: number, Life: life, Status: slot.TicketGone, Moved: true}, nil
 			}
 		}
-		if theirs {
+		speaks := theirs && !x.unproven
+		if speaks {
 			c.spoke(number, clk)
 		}
 		if err := c.waitWrite(ctx, began); err != nil {
-			if theirs {
+			if speaks {
 				c.spoke(number, c.cfg.Boot())
 			}
 			return PlaceInfo{PollAfter: c.away(number)}, err

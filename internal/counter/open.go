@@ -66,7 +66,7 @@ func (d *Core) IsReady(clk time.Duration, join bool) bool {
 func (d *Core) Join(clk, hold, waited time.Duration) PlaceInfo { return d.join(clk, 0, hold, waited) }
 
 // Poll notes that the visitor of a ticket is present, and returns its place. IsReady must be true.
-func (d *Core) Poll(clk time.Duration, number uint64) PlaceInfo { return d.place(number, clk) }
+func (d *Core) Poll(clk time.Duration, number uint64) PlaceInfo { return d.place(number, clk, false) }
 
 // Claim claims the session of a called ticket with the next write. It returns false if the ticket
 // is not called. waits means that the answer to an earlier claim is still pending.

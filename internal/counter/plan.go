@@ -18,6 +18,20 @@ const (
 	Started                 // the order is drawn; visitors that join are behind it
 )
 
+// NewPlan returns the plan of an event, or none without an event.
+func NewPlan(event string, start time.Time, begun, started bool) Plan {
+	x := Plan{Event: event, Start: start.Unix()}
+	switch {
+	case event == "":
+		return Plan{}
+	case started:
+		x.Phase = Started
+	case begun:
+		x.Phase = Prequeuing
+	}
+	return x
+}
+
 // drawing reports whether a draw has made a step that no write has confirmed. Joins and polls wait
 // for that write.
 func (c *desk) drawing() bool { return !slices.Equal(c.draws, c.pool.Record().Draws) }

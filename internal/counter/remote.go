@@ -330,7 +330,7 @@ func (c *Counter) do(ctx context.Context, q *request) (r reply) {
 		r.place, err = c.Join(ctx, x.lane, x.hold, x.waited)
 	case opPoll:
 		x := q.ticket()
-		r.place, err = c.Poll(ctx, x.life, x.number, x.key)
+		r.place, err = c.poll(ctx, x)
 	case opClaim:
 		x := q.claim()
 		r.claim, err = c.Claim(ctx, x.life, x.number, x.key, x.hard)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/headgate/headgate/internal/cluster"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/status"
 )
@@ -160,4 +161,16 @@ func (s *Handle) State(of slot.LoanID, opened int64) State {
 	x.Age += s.cfg.Boot() - t.at
 	x.Datacenters = x.Datacenters.aged(s.cfg.Boot() - t.at)
 	return x
+}
+
+// ReportNodes returns the processes that share a store as operators see them, sorted by name.
+func ReportNodes(m *cluster.Members) (nodes []status.Node) {
+	for _, x := range m.All() {
+		nodes = append(nodes, status.Node{
+			Name: x.Name, CanHost: x.CanHost, Alive: m.IsAlive(&x), Version: x.Version,
+			StartedAt: x.StartedAt, SilentFor: RoundTenths(m.SilentFor(&x)), Skew: RoundTenths(x.Skew),
+			Rooms: append([]string{}, x.Rooms...),
+		})
+	}
+	return nodes
 }

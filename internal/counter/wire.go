@@ -395,13 +395,17 @@ func (q *request) join() joinRequest {
 type ticketRequest struct {
 	life, number uint64
 	key          uint64 // of the ticket's device
+	unproven     bool   // of a poll: the challenge of the ticket is not solved
 }
 
 func (x ticketRequest) request(op op) request {
-	return request{op: op, id: x.number, life: x.life, more: [3]int64{1: int64(x.key)}}
+	return request{op: op, id: x.number, life: x.life,
+		more: [3]int64{int64(flag(x.unproven, 1)), int64(x.key)}}
 }
 
-func (q *request) ticket() ticketRequest { return ticketRequest{q.life, q.id, uint64(q.more[1])} }
+func (q *request) ticket() ticketRequest {
+	return ticketRequest{q.life, q.id, uint64(q.more[1]), q.op == opPoll && q.more[0] != 0}
+}
 
 // A claimRequest claims the session of a called ticket.
 type claimRequest struct {
@@ -430,7 +434,7 @@ func (x roamRequest) request() request {
 func (q *request) roam() roamRequest { return roamRequest{q.id, slot.Time(q.more[0])} }
 
 func (m Move) request() request {
-	q := ticketRequest{m.Life, m.Number, m.From}.request(opMove)
+	q := ticketRequest{life: m.Life, number: m.Number, key: m.From}.request(opMove)
 	q.more[0] = int64(m.To)
 	return q
 }
@@ -447,7 +451,13 @@ type ticketDesk struct {
 
 // Poll notes that the visitor of a ticket is present, and returns its place.
 func (d ticketDesk) Poll(ctx context.Context, life, number, key uint64) (PlaceInfo, error) {
-	r, err := d.askHost(ctx, ticketRequest{life, number, key}.request(opPoll))
+	r, err := d.askHost(ctx, ticketRequest{life: life, number: number, key: key}.request(opPoll))
+	return r.place, err
+}
+
+// PollUnproven is Poll for a ticket whose challenge is not solved; see Counter.PollUnproven.
+func (d ticketDesk) PollUnproven(ctx context.Context, life, number, key uint64) (PlaceInfo, error) {
+	r, err := d.askHost(ctx, ticketRequest{life, number, key, true}.request(opPoll))
 	return r.place, err
 }
 
@@ -455,13 +465,14 @@ func (d ticketDesk) Poll(ctx context.Context, life, number, key uint64) (PlaceIn
 func (d ticketDesk) Claim(
 	ctx context.Context, life, number, key uint64, hard time.Duration,
 ) (slot.ClaimReply, error) {
-	r, err := d.askHost(ctx, claimRequest{ticketRequest{life, number, key}, hard}.request())
+	t := ticketRequest{life: life, number: number, key: key}
+	r, err := d.askHost(ctx, claimRequest{t, hard}.request())
 	return r.claim, err
 }
 
 // Leave gives up a place.
 func (d ticketDesk) Leave(ctx context.Context, life, number, key uint64) error {
-	_, err := d.askHost(ctx, ticketRequest{life, number, key}.request(opLeave))
+	_, err := d.askHost(ctx, ticketRequest{life: life, number: number, key: key}.request(opLeave))
 	return err
 }
 

@@ -217,11 +217,14 @@ func TestWireOfFormat1HasTheseBytes(t *testing.T) {
 
 // Each operation decodes what it has encoded.
 func TestRequestsOfOperations(t *testing.T) {
-	join, ticket, roam := joinRequest{1, 2, 3, 4}, ticketRequest{1, 2, 3}, roamRequest{1, 2}
+	join, roam := joinRequest{1, 2, 3, 4}, roamRequest{1, 2}
+	ticket := ticketRequest{life: 1, number: 2, key: 3}
+	unproven := ticketRequest{1, 2, 3, true}
 	claim, move := claimRequest{ticket, 4}, Move{Life: 1, Number: 2, From: 3, To: 4}
 	for _, tt := range []struct{ got, want any }{
 		{new(join.request()).join(), join},
 		{new(ticket.request(opLeave)).ticket(), ticket},
+		{new(unproven.request(opPoll)).ticket(), unproven},
 		{new(claim.request()).claim(), claim},
 		{new(roam.request()).roam(), roam},
 		{new(move.request()).move(), move},

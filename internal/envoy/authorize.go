@@ -77,14 +77,9 @@ func (q *question) visitorRequest(ctx context.Context) (*http.Request, error) {
 	return r.WithContext(ctx), nil
 }
 
-// removed are headers by which a visitor's request could mean another one for the origin, besides
-// those of package wire.
-var removed = []string{"x-forwarded-uri", "x-forwarded-method", "x-original-host", "x-host",
-	"x-http-host-override", "forwarded", "http2-settings"}
-
 // admitted returns the answer to a request that may pass. h is the header of the room's answer.
 func admitted(h http.Header, q *question) *auth.CheckResponse {
-	ok := &auth.OkHttpResponse{HeadersToRemove: slices.Concat(removed, q.removed),
+	ok := &auth.OkHttpResponse{HeadersToRemove: slices.Concat(forwardauth.Claims, q.removed),
 		Headers: []*core.HeaderValueOption{set("X-Forwarded-Host", q.host, false)}}
 	if pass := h.Get(forwardauth.PassHeader); pass != "" {
 		ok.Headers = append(ok.Headers, set(forwardauth.PassHeader, pass, false))

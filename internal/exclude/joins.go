@@ -76,6 +76,18 @@ func (j *Joins) Over(a netip.Addr, clk time.Duration) (over, alone bool) {
 	return n > j.Limit.Amount || wide > 2*j.Limit.Amount, alone
 }
 
+// Rate returns how many newcomers the network of an address has sent in the last window.
+func (j *Joins) Rate(a netip.Addr, clk time.Duration) int {
+	own, _, ok := j.networks(a)
+	if !ok {
+		return 0
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.turn(clk)
+	return j.rate(own, clk)
+}
+
 // Forget takes back the last count of a newcomer: the same request comes once more.
 func (j *Joins) Forget(a netip.Addr) {
 	own, around, ok := j.networks(a)
@@ -116,6 +128,10 @@ func local(a netip.Addr) bool {
 // add counts one more newcomer of a network and returns the network's rate.
 func (j *Joins) add(p netip.Prefix, clk time.Duration) int {
 	j.now[p]++
+	return j.rate(p, clk)
+}
+
+func (j *Joins) rate(p netip.Prefix, clk time.Duration) int {
 	left := max(0, j.Limit.Window-(clk-j.since))
 	return j.now[p] + int(int64(j.before[p])*int64(left)/int64(j.Limit.Window))
 }

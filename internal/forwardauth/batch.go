@@ -137,7 +137,7 @@ func (h *Handler) renew(r *http.Request, q *question) result {
 		return result{Status: http.StatusBadRequest}
 	}
 	a := &headers{h: http.Header{}}
-	judge(&verdict{ResponseWriter: a, relays: true, asked: asked}, h.Renew)
+	judge(&verdict{ResponseWriter: a, form: form{relays: true}, asked: asked}, h.Renew)
 	if !Lets(a.h, asked) {
 		return result{Status: a.code}
 	}

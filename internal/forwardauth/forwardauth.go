@@ -12,7 +12,8 @@
 //
 //	/forward   X-Forwarded-Method, -Proto, -Host, -Uri, -For (Traefik, Caddy); answers are relayed
 //	/original  X-Original-Method and X-Original-URL or -URI (nginx, ingress-nginx): 401, not relayed
-//	/envoy     the path, method and host of the question itself (Envoy's ext_authz over HTTP)
+//	/envoy     the path, method and host of the question itself (Envoy's ext_authz over HTTP): it
+//	           takes only 200 for leave to pass, and relays no 5xx
 //	/connect   as /forward, for connectors (docs/connectors.md): they read AdmittedHeader, so that
 //	           answers to visitors keep their status, and they send the body of a form
 //	/batch     questions of connectors about requests that the visitor's pass has let in: batch.go
@@ -34,6 +35,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/headgate/headgate/internal/wire"
@@ -92,8 +94,9 @@ type Handler struct {
 // A form is how a proxy describes the visitor's request.
 type form struct {
 	target   func(r *http.Request) (method, host, proto, uri string, err error)
-	relays   bool
-	connects bool // a connector asks
+	relays   bool // the proxy relays what lets nobody in
+	envoy    bool // Envoy asks
+	connects bool // a connector asks: it reads AdmittedHeader, and not the status
 	revokes  bool // the origin has ended the session
 }
 
@@ -105,7 +108,7 @@ var forms = []struct {
 	{"/forward/revoke", form{target: forwarded, revokes: true}},
 	{"/original", form{target: original}},
 	{"/original/revoke", form{target: original, revokes: true}},
-	{"/envoy", form{target: itself, relays: true}},
+	{"/envoy", form{target: itself, relays: true, envoy: true}},
 	{"/connect", form{target: forwarded, relays: true, connects: true}},
 }
 
@@ -123,6 +126,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if !ok || rest != "" && (rest[0] != '/' || f.path != "/envoy") {
 			continue
 		}
+		misleading := f.misleading(r.Header)
 		if err := f.become(r); err != nil {
 			say(w, http.StatusBadRequest, "headgate cannot decide: "+err.Error()+".")
 			return
@@ -138,7 +142,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case f.relays:
 			next = h.Relay
 		}
-		judge(&verdict{ResponseWriter: w, relays: f.relays, connects: f.connects, asked: r}, next)
+		judge(&verdict{ResponseWriter: w, form: f.form, asked: r, misleading: misleading}, next)
 		return
 	}
 	switch r.URL.Path {
@@ -176,6 +180,26 @@ func say(w http.ResponseWriter, code int, text string) {
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(code)
 	io.WriteString(w, text+"\n")
+}
+
+// Claims are headers by which a visitor's request could mean another one for the origin, besides
+// those of package wire.
+var Claims = []string{"x-forwarded-uri", "x-forwarded-method", "x-original-host", "x-host",
+	"x-http-host-override", "forwarded", "http2-settings"}
+
+// misleading returns the headers that Envoy is to remove from a request that may pass: those that
+// could mean another request for the origin, in any spelling.
+func (f *form) misleading(h http.Header) []string {
+	if !f.envoy {
+		return nil
+	}
+	all := slices.Clone(Claims)
+	for name := range h {
+		if wire.OverridesURL(name) || wire.OverridesMethod(name) || wire.AliasOfOwned(name) {
+			all = append(all, name)
+		}
+	}
+	return all
 }
 
 // become turns a question into the visitor's request.
@@ -271,11 +295,11 @@ func Lets(h http.Header, r *http.Request) bool {
 // A verdict turns the answer of a room into the answer to a proxy.
 type verdict struct {
 	http.ResponseWriter
-	asked    *http.Request
-	relays   bool // the proxy relays what lets nobody in
-	connects bool // a connector reads AdmittedHeader, and not the status
-	done     bool
-	mute     bool // no body
+	form
+	asked      *http.Request
+	misleading []string // headers of the question that the origin must not get from Envoy
+	done       bool
+	mute       bool // no body
 }
 
 // Unwrap lets http.ResponseController find the connection.
@@ -293,6 +317,10 @@ func (v *verdict) WriteHeader(code int) {
 	switch in := Lets(h, v.asked) && (v.relays || len(h["Set-Cookie"]) < 2); {
 	case in:
 		v.mute = true
+		if v.envoy {
+			code = http.StatusOK
+			v.letEnvoy(h)
+		}
 	case !v.relays:
 		for name := range h {
 			delete(h, name)
@@ -303,7 +331,24 @@ func (v *verdict) WriteHeader(code int) {
 		delete(h, AdmittedHeader)
 		code = http.StatusServiceUnavailable
 	}
+	if v.envoy && code >= 500 {
+		code = http.StatusTooManyRequests // Envoy would answer with status_on_error, without the page
+	}
 	v.ResponseWriter.WriteHeader(code)
+}
+
+// letEnvoy changes the headers of an answer that lets a request pass. Envoy copies them into the request, or
+// into the origin's answer.
+func (v *verdict) letEnvoy(h http.Header) {
+	h["Content-Length"] = []string{"0"}
+	if len(h["Set-Cookie"]) == 0 {
+		delete(h, "Cache-Control")
+	}
+	if h.Get(PassHeader) == "" {
+		delete(h, PassHeader)
+		v.misleading = append(v.misleading, PassHeader)
+	}
+	h["X-Envoy-Auth-Headers-To-Remove"] = []string{strings.Join(v.misleading, ",")}
 }
 
 // Write sends a part of the body.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/headgate/headgate/internal/challenge"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/cors"
 	"github.com/headgate/headgate/internal/exclude"
@@ -50,8 +51,14 @@ type RoomExtensions struct {
 	Limits               []string    `json:"limits"`
 	Checkout             Checkout    `json:"checkout"`
 	Page                 Page        `json:"page"`
+	Challenge            Challenge   `json:"challenge"`
 	PassSharing          PassSharing `json:"pass_sharing"`
 	Bind                 string      `json:"bind"` // header:NAME; "" is none
+}
+
+// Challenge configures what a newcomer's browser has to do before its place counts.
+type Challenge struct {
+	Kind string `json:"kind"` // none or work
 }
 
 // PassSharing configures what happens to a pass that is used in more than Networks networks.
@@ -195,6 +202,9 @@ func newMembers(o *RoomExtensions) []field {
 			texts("grace_paths", &c.GracePaths, 1024),
 			whole("grace_seconds", &c.GraceSeconds, 600, 1, 86400),
 			whole("warn_seconds", &c.WarnSeconds, 0, 0, 86400),
+		}, false),
+		group("challenge", []field{
+			word("kind", &o.Challenge.Kind, challenge.None, challenge.None, challenge.Kind),
 		}, false),
 		group("pass_sharing", []field{
 			whole("networks", &s.Networks, 3, 1, 8),

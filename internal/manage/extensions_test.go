@@ -25,7 +25,7 @@ var full = `{"name":"full","host":"Shop.Example.com","path":"/*/buy/","total_act
 		"upgrade":true,"max_in_flight":7,"max_in_flight_per_address":3},
 	"cors":{"origins":["https://App.example:443","https://*.shop.example"],"methods":["PUT"],"headers":["x-member"],
 		"max_age_seconds":600,"credentials":true},
-	"limits":["api","all"],"pass_sharing":{"networks":5,"action":"WAIT"},"bind":"header:x-member",
+	"limits":["api","all"],"challenge":{"kind":"Work"},"pass_sharing":{"networks":5,"action":"WAIT"},"bind":"header:x-member",
 	"checkout":{"pass":true,"grace_paths":["/pay/*"],"grace_seconds":60,"warn_seconds":30},
 	"page":{"content_security_policy":"default-src 'self'","translations":{"de-DE":"<p>{{waitTime}} Min</p>"},
 		"assets":[{"name":"img/logo.svg","base64":"` + svg + `"},{"name":"a.css","base64":"cHt9"}]}}}`
@@ -47,13 +47,14 @@ func TestOwnMembers(t *testing.T) {
 		Page: Page{Policy: "default-src 'self'",
 			Translations: map[string]string{"de-DE": "<p>{{waitTime}} Min</p>"},
 			Assets:       []Asset{{"a.css", "cHt9"}, {"img/logo.svg", svg}}},
-		PassSharing: PassSharing{5, "wait"}, Bind: "header:X-Member"}
+		Challenge: Challenge{"work"}, PassSharing: PassSharing{5, "wait"}, Bind: "header:X-Member"}
 	same := func(what string, got *RoomExtensions, want RoomExtensions) {
 		t.Helper()
 		g := RoomExtensions{PathCaseSensitive: got.PathCaseSensitive, Paths: got.Paths,
 			FailOpenAfterSeconds: got.FailOpenAfterSeconds,
 			Exclude:              got.Exclude, CORS: got.CORS, Limits: got.Limits, Checkout: got.Checkout,
 			Page:        got.Page,
+			Challenge:   got.Challenge,
 			PassSharing: got.PassSharing, Bind: got.Bind}
 		if d := cmp.Diff(want, g); d != "" {
 			t.Errorf("%s: %s", what, d)
@@ -101,7 +102,7 @@ func TestOwnMembers(t *testing.T) {
 		Exclude: Exclude{Defaults: true, Paths: []string{}, Methods: []string{}, CIDRs: []string{},
 			Headers: []string{}, MaxInFlight: 1000, MaxPerAddr: 100},
 		CORS:   CORS{[]string{}, []string{"GET", "HEAD", "POST"}, []string{}, 5, false},
-		Limits: []string{}, PassSharing: PassSharing{3, "mark"},
+		Limits: []string{}, Challenge: Challenge{"none"}, PassSharing: PassSharing{3, "mark"},
 		Checkout: Checkout{GracePaths: []string{}, GraceSeconds: 600},
 		Page:     Page{Translations: map[string]string{}, Assets: []Asset{}}})
 	b := s.open()
@@ -166,6 +167,7 @@ func TestFaultsOfOwnMembers(t *testing.T) {
 		{`"headgate":{"paths":"dirty"}`, "/headgate/paths invalid"},
 		{`"headgate":{"fail_open_after_seconds":-1}`, "/headgate/fail_open_after_seconds out"},
 		{`"headgate":{"pass_sharing":{"networks":9}}`, "/headgate/pass_sharing/networks out"},
+		{`"headgate":{"challenge":{"kind":"puzzle"}}`, "/headgate/challenge/kind inv"},
 		{`"headgate":{"pass_sharing":{"action":"stop"}}`, "/headgate/pass_sharing/action inv"},
 		{`"headgate":{"bind":"x-member"}`, "/headgate/bind inv"},
 		{`"headgate":{"exclude":{"paths":"/x"}}`, "/headgate/exclude/paths wrong"},
@@ -238,7 +240,7 @@ func TestRoomsOfBefore(t *testing.T) {
 	}
 	own := record["rooms"].([]any)[0].(map[string]any)["headgate"].(map[string]any)
 	for _, name := range []string{"path_case_sensitive", "paths", "fail_open_after_seconds",
-		"exclude", "cors", "limits", "checkout", "page", "pass_sharing", "bind"} {
+		"exclude", "cors", "limits", "checkout", "page", "challenge", "pass_sharing", "bind"} {
 		if _, ok := own[name]; !ok {
 			t.Fatal("not kept:", name)
 		}

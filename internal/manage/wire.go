@@ -48,6 +48,7 @@ func (r *Room) values(origin string) map[string]any {
 			"prefix_v6": strconv.FormatInt(o.JoinLimit.PrefixV6, 10),
 			"action":    cmp.Or(o.JoinLimit.Action, "lane"),
 		},
+		"challenge": map[string]any{"kind": o.Challenge.Kind},
 		"pass_sharing": map[string]any{
 			"networks": strconv.FormatInt(o.PassSharing.Networks, 10), "action": o.PassSharing.Action,
 		},
@@ -127,7 +128,7 @@ func pointerOf(key string) string {
 	switch group {
 	case "closed", "shadow", "message", "refresh_header", "spread", "max_waiting", "title", "opens_at",
 		"origin", "path_case_sensitive", "paths", "exclude", "cors", "limits", "checkout", "page",
-		"join_limit", "pass_sharing", "bind":
+		"join_limit", "challenge", "pass_sharing", "bind":
 		return "/headgate/" + key
 	}
 	return "/" + key

@@ -308,6 +308,9 @@ func appendView(dst []byte, v *view) []byte {
 	dst = appendJSON(append(dst, `,"ticket":`...), v.Ticket)
 	dst = strconv.AppendUint(append(dst, `,"number":`...), v.Number, 10)
 	dst = appendJSON(append(dst, `,"served_url":`...), v.ServedURL)
+	if v.Challenge != "" {
+		dst = append(append(dst, `,"challenge":`...), v.Challenge...)
+	}
 	if !v.OpensAt.IsZero() {
 		dst = appendTime(append(dst, `,"opens_at":"`...), v.OpensAt)
 		dst = append(dst, '"')

@@ -68,6 +68,9 @@ type Config struct {
 	// Framed allows pages of other sites to show these pages in a frame.
 	Framed bool
 
+	// Work allows the default page to solve challenges in a worker.
+	Work bool
+
 	// Path is the folder of the room, for previews. Pages for visitors use the folder of their
 	// View.
 	Path string
@@ -116,6 +119,7 @@ func New(c Config) (*Page, error) {
 func (p *Page) Equal(x *Page) bool {
 	a, b := &p.config, &x.config
 	return a.Language == b.Language && a.Policy == b.Policy && a.Path == b.Path && a.Framed == b.Framed &&
+		a.Work == b.Work &&
 		a.Custom.Equal(b.Custom) && maps.EqualFunc(a.Translations, b.Translations, (*Custom).Equal) &&
 		maps.EqualFunc(a.Events, b.Events, (*Custom).Equal)
 }
@@ -147,17 +151,23 @@ func (p *Page) Header(v *headgate.View) http.Header {
 	if own := p.ownOf(v); own != nil {
 		return p.framed(own.header(v))
 	}
-	return p.framed(p.choose(v.AcceptLanguage).header[side(v.AcceptEncoding)])
+	header := p.choose(v.AcceptLanguage).header[side(v.AcceptEncoding)]
+	if p.config.Work {
+		header = maps.Clone(header)
+		header[policyName] = []string{"worker-src 'self'; " + header.Get(policyName)}
+	}
+	return p.framed(header)
 }
+
+const policyName = "Content-Security-Policy"
 
 // framed returns the header without the restriction on frames, if frames are allowed.
 func (p *Page) framed(header http.Header) http.Header {
 	if !p.config.Framed {
 		return header
 	}
-	const policy = "Content-Security-Policy"
 	h := maps.Clone(header)
-	h[policy] = []string{strings.TrimSuffix(h.Get(policy), notFramed)}
+	h[policyName] = []string{strings.TrimSuffix(h.Get(policyName), notFramed)}
 	return h
 }
 

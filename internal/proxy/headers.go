@@ -12,6 +12,7 @@ import (
 // Headers of headgate that must not pass, in canonical spelling, so that plain map operations work.
 const (
 	pollHeader      = "Headgate-Poll"
+	solutionHeader  = "Headgate-Solution"
 	commandHeader   = "Headgate-Command"
 	cfCommandHeader = "Cf-Waiting-Room-Command"
 )

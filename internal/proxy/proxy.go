@@ -164,6 +164,7 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	// differently.
 	pr.Out.URL.RawQuery = pr.In.URL.RawQuery
 	delete(pr.Out.Header, pollHeader)
+	delete(pr.Out.Header, solutionHeader)
 	if !wire.OpensWebSocket(pr.In) {
 		delete(pr.Out.Header, "Connection") // ReverseProxy sets it only for an upgrade
 		wire.DropUpgrade(pr.Out.Header)

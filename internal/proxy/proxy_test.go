@@ -231,10 +231,10 @@ func TestRequestHeaders(t *testing.T) {
 			"headgate's own",
 			nil,
 			http.Header{
-				"Headgate-Poll": {"1"},
-				"Cookie":        {"a=1; __cfwaitingroom=x; b=2", "__cfwaitingroom_shop=y", "c=3"},
+				"Headgate-Poll": {"1"}, "Headgate-Solution": {"x"},
+				"Cookie": {"a=1; __cfwaitingroom=x; b=2", "__cfwaitingroom_shop=y", "c=3"},
 			},
-			http.Header{"Headgate-Poll": nil, "Cookie": {"a=1; b=2", "c=3"}},
+			http.Header{"Headgate-Poll": nil, "Headgate-Solution": nil, "Cookie": {"a=1; b=2", "c=3"}},
 		},
 		{
 			"only headgate's cookie",

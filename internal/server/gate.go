@@ -246,6 +246,7 @@ func (s *Server) roomConfig(all *config.Config, c *config.Room) (headgate.RoomCo
 			PrefixV4: c.JoinLimit.PrefixV4, PrefixV6: c.JoinLimit.PrefixV6,
 			Refuse: c.JoinLimit.Action == "refuse",
 		},
+		Challenge:   c.Challenge.Asked(),
 		PassSharing: headgate.PassSharing(c.PassSharing), BindHeader: c.BindHeader(),
 		ClientAddr: clientAddr(all.TrustedProxies),
 		Secure:     secure(all.TrustedProxies, c.CookieSecure),

@@ -47,7 +47,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		send(gauge, "headgate_active_users", "Visitors inside.", float64(st.ActiveUsers))
 		send(gauge, "headgate_waiting_users", "Visitors in the line.", float64(st.WaitingUsers))
 		send(gauge, "headgate_called_users", "Tickets called and not yet in.", float64(st.Called))
-		send(gauge, "headgate_provisional_tickets", "Tickets whose cookie has not come back, at the host.",
+		send(gauge, "headgate_provisional_tickets", "Tickets that are not confirmed yet, at the host.",
 			float64(st.Provisional))
 		send(gauge, "headgate_total_active_users_limit", "Limit of visitors at once.",
 			float64(st.TotalActiveUsers))
@@ -98,6 +98,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		c.auto(ch, &st)
 		c.rules(ch, &st)
 		c.lanes(ch, &st)
+		c.challenges(ch, &st)
 		c.counted(ch, &st)
 		c.record(ch, &st)
 		c.datacenters(ch, &st)
@@ -415,6 +416,24 @@ func (c *collector) lanes(ch chan<- prometheus.Metric, st *status.Room) {
 			x.Waiting, x.Name)
 		say("headgate_lane_calls_total", "Calls of a lane since the host took over.",
 			prometheus.CounterValue, x.Calls, x.Name)
+	}
+}
+
+// challenges collects the proofs of work of a room that asks for them.
+func (c *collector) challenges(ch chan<- prometheus.Metric, st *status.Room) {
+	x := st.Challenges
+	if x == nil {
+		return
+	}
+	send := func(name, help string, n int64, labels ...string) {
+		names := []string{"room", "reason"}[:1+len(labels)]
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, names, nil),
+			prometheus.CounterValue, float64(n), append([]string{st.Name}, labels...)...)
+	}
+	send("headgate_challenges_issued_total", "Tickets with a proof of work to do.", x.Issued)
+	send("headgate_challenges_solved_total", "Solutions that were right.", x.Solved)
+	for reason, n := range x.Refused {
+		send("headgate_challenges_refused_total", "Solutions that were refused, and why.", n, reason)
 	}
 }
 

@@ -40,9 +40,9 @@ func readLooks(cfg *config.Config, book *pages.DefaultPages) (map[string]*look, 
 
 // readLook reads the files of a room's page.
 func readLook(c *config.Room, book *pages.DefaultPages) (*look, error) {
-	l := &look{places: c.Places()}
+	l := &look{places: c.Places(), work: c.Challenge.Asked() != ""}
 	pc := pages.Config{Book: book, Language: c.DefaultTemplateLanguage, Path: c.Path,
-		Policy: c.Page.ContentSecurityPolicy, Framed: c.CookieSameSite == "none"}
+		Policy: c.Page.ContentSecurityPolicy, Framed: c.CookieSameSite == "none", Work: l.work}
 	var err error
 	var errs []error
 	if c.Page.HTMLFile != "" {
@@ -77,10 +77,11 @@ func readLook(c *config.Room, book *pages.DefaultPages) (*look, error) {
 // madeLook returns the look of a room that is not in the file: its own page or the default one, and
 // the pages of its events.
 func madeLook(w *manage.DesiredRoom, book *pages.DefaultPages) (l *look, err error) {
-	l = &look{places: w.Room.Places()}
+	l = &look{places: w.Room.Places(), work: w.Room.Challenge.Asked() != ""}
 	pc := pages.Config{Book: book, Language: w.Room.DefaultTemplateLanguage, Path: w.Room.Path,
 		Translations: map[string]*pages.Custom{}, Events: map[string]*pages.Custom{},
-		Policy: w.Room.Page.ContentSecurityPolicy, Framed: w.Room.CookieSameSite == "none"}
+		Policy: w.Room.Page.ContentSecurityPolicy, Framed: w.Room.CookieSameSite == "none",
+		Work: l.work}
 	if pc.Custom, err = ownPageOf(w.Page); err != nil {
 		return nil, err
 	}
@@ -138,6 +139,9 @@ func (l *look) same(x *look) bool { return l.page.Equal(x.page) && l.assets.Equa
 // before serves the page's files; all other requests go to next. The files need no session: waiting
 // visitors receive them, whatever the state of the origin.
 func (l *look) before(next http.Handler) http.Handler {
+	if l.work {
+		next = pages.ServeWork(l.places, next)
+	}
 	if l.assets == nil {
 		return next
 	}

@@ -53,6 +53,24 @@ func ownPage(t *testing.T, html string) *process {
 	return p
 }
 
+// A room with challenges has the script that solves them. In one without, its address is the site's.
+func TestTheScriptOfChallenges(t *testing.T) {
+	for challenge, want := range map[string]int{"": http.StatusNotFound, "    challenge: {kind: work}\n": 200} {
+		origin := httptest.NewServer(http.NotFoundHandler())
+		t.Cleanup(origin.Close)
+		p := &process{t: t, dir: t.TempDir()}
+		p.file = filepath.Join(p.dir, "headgate.yaml")
+		p.write("rooms:\n  - name: shop\n    origin: " + origin.URL +
+			"\n    total_active_users: 9\n    new_users_per_minute: 9\n" + challenge)
+		p.start()
+		r := get(t, p.visitors+"/.headgate/work.js", "")
+		if r.StatusCode != want || strings.Contains(r.body, "keyPrefix") != (want == 200) {
+			t.Errorf("%q: %s %q", challenge, r.Status, r.body)
+		}
+		p.stop()
+	}
+}
+
 // TestOwnPage checks that waiting visitors get the room's own page, in a language that they accept,
 // which reloads by itself, with its files, while the origin is down.
 func TestOwnPage(t *testing.T) {

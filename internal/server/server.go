@@ -408,6 +408,7 @@ type metLimits struct {
 
 // A look holds the content of a room's pages, as read from its files.
 type look struct {
+	work   bool // its newcomers have challenges
 	page   *pages.Page
 	assets *pages.Assets // nil: none
 	places *route.Set    // the routes of the room

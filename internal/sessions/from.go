@@ -61,8 +61,17 @@ func (s *Sharing) SetDefaults(kind error) error {
 	return nil
 }
 
-// CountText formats a number that Shown returned.
-func CountText(n int) string {
+// SharedText returns the end of a sentence about a pass that was used in several networks, or "".
+func SharedText(networks, agents int) string {
+	if networks <= 1 {
+		return ""
+	}
+	return "; its pass was used in " + countText(networks) + " networks, with " + countText(agents) +
+		" user agents, as far as this node has seen"
+}
+
+// countText formats a number that Shown returned.
+func countText(n int) string {
 	if n > MaxSeen {
 		return "more than " + strconv.Itoa(MaxSeen)
 	}

@@ -284,6 +284,12 @@ func (l *Line) Len() int { return l.counts[liveSet] - l.counts[unsureSet] }
 // issued, and have not polled since.
 func (l *Line) Unconfirmed() int { return l.counts[unsureSet] }
 
+// IsUnconfirmed reports whether a ticket is one of those.
+func (l *Line) IsUnconfirmed(number uint64) bool {
+	c, i := l.find(l.rank(number))
+	return c != nil && c.has(unsureSet, i)
+}
+
 // Late returns the number of tickets with a place that were passed over or not claimed.
 func (l *Line) Late() int { return l.late }
 

@@ -531,6 +531,9 @@ func (l *Lines) Len() int { return l.sum((*Line).Len) }
 // since.
 func (l *Lines) Unconfirmed() int { return l.sum((*Line).Unconfirmed) }
 
+// IsUnconfirmed reports whether a ticket is one of those.
+func (l *Lines) IsUnconfirmed(number uint64) bool { return l.of(number).IsUnconfirmed(number) }
+
 // Provisional returns the number of tickets whose cookie has not come back.
 func (l *Lines) Provisional() int { return l.sum((*Line).Provisional) }
 

@@ -46,6 +46,11 @@ const (
 	Pass   Kind = 2 // admitted until End
 	Left   Kind = 3 // a place was given up
 	Moved  Kind = 4 // a place is on another device now, and the visitor knows it
+
+	// What a visitor had whose challenge was not solved in time: it waits in a lane, or has one more
+	// try. No token is of these kinds.
+	Unsolved     Kind = 5
+	NotYetSolved Kind = 6
 )
 
 // A Token is the content of a visitor's cookie. Ends are counter time in nanoseconds. Arrived,
@@ -59,6 +64,7 @@ type Token struct {
 	Epoch    uint64 // Pass: epoch of the counter time of Seen
 	Seen     int64  // Pass: when its visitor was last seen, 0: unknown
 	Pending  int64  // Pass: the end requested then; valid if Seen is surely recorded
+	Work     uint64 // Ticket: its challenge; 0: none, or it is solved
 	Key      uint64 // Ticket: of the device that the place has moved to; 0: not moved
 	Arrived  int64  // wall time; Cloudflare's bucketId is its minute
 	Checked  int64  // wall time; Cloudflare's lastCheckInTime
@@ -95,7 +101,7 @@ const (
 const MaxLen = (maxRaw*8 + 5) / 6
 
 // Key is one sealing key.
-type Key [keyBytes]byte
+type Key = [keyBytes]byte
 
 // NewKey draws a key.
 func NewKey() (k Key) {
@@ -200,9 +206,9 @@ func bind(dst, head []byte, room string) []byte { return append(append(dst, head
 // encode appends a token in its plain form. Numbers have a fixed width: the length of a cookie
 // shows nothing but that of the name of its data center.
 func (t *Token) encode(b []byte) []byte {
-	home, last := t.Home[:min(len(t.Home), maxHome)], uint64(t.Pending)
+	home, epoch, last := t.Home[:min(len(t.Home), maxHome)], t.Epoch, uint64(t.Pending)
 	if t.Kind == Ticket {
-		last = t.Key
+		epoch, last = t.Work, t.Key
 	}
 	kind := byte(t.Kind)
 	if t.Probation {
@@ -212,7 +218,7 @@ func (t *Token) encode(b []byte) []byte {
 	for _, v := range [...]uint64{
 		t.Life, t.ID, uint64(t.End), uint64(t.Hard),
 		uint64(t.Arrived), uint64(t.Checked), uint64(t.Accepted),
-		t.Epoch, uint64(t.Seen), last,
+		epoch, uint64(t.Seen), last,
 	} {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
@@ -242,7 +248,7 @@ func (t *Token) decode(b []byte) error {
 		Home: home, Probation: b[0]&onProbation != 0,
 	}
 	if t.Pending = int64(at(9)); kind == Ticket {
-		t.Key, t.Pending = at(9), 0
+		t.Work, t.Epoch, t.Key, t.Pending = at(7), 0, at(9), 0
 	}
 	return nil
 }

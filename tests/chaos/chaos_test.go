@@ -187,11 +187,7 @@ func (c *chaos) bus(name string) *embedded.Server {
 }
 
 func (c *chaos) setKeys() {
-	keys := make(map[byte]ticket.Key, len(c.keys.Keys))
-	for id, key := range c.keys.Keys {
-		keys[id] = key
-	}
-	ring, err := ticket.NewRing(c.keys.Current, keys)
+	ring, err := ticket.NewRing(c.keys.Current, c.keys.Keys)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,6 +29,14 @@ type edge struct {
 	start func(t *testing.T, addr string, to places)
 }
 
+// waits returns the status of the waiting page.
+func (e *edge) waits() int {
+	if strings.HasPrefix(e.name, "envoy-http") {
+		return http.StatusTooManyRequests
+	}
+	return http.StatusServiceUnavailable
+}
+
 // places are the addresses that replace those of the docs.
 type places struct {
 	listen, decide, envoy, origin string
@@ -35,15 +44,15 @@ type places struct {
 }
 
 var kinds = []edge{{"nginx", startNginx}, {"caddy", startCaddy}, {"haproxy", startHAProxy},
-	{"envoy", startEnvoy}, {"apache", startApache}}
+	{"envoy", startEnvoy}, {"envoy-http", startEnvoyByHTTP}, {"apache", startApache}}
 
 // fences are the code blocks of docs/edges.md: the language, and which one of that language.
 var fences = map[string]struct {
 	language string
 	nth      int
 }{"nginx": {"nginx", 0}, "caddy": {"caddy", 0}, "haproxy": {"haproxy", 0}, "haproxy-lua": {"lua", 0},
-	"envoy": {"yaml", 1}, "apache": {"apache", 0}, "apache-lua": {"lua", 1}, "traefik": {"yaml", 2},
-	"k8s": {"yaml", 4}, "k8s-traefik": {"yaml", 6}, "k8s-open": {"yaml", 5}, "externalauth": {"yaml", 7}}
+	"envoy": {"yaml", 1}, "envoy-http": {"yaml", 2}, "envoy-http-polls": {"yaml", 3}, "apache": {"apache", 0}, "apache-lua": {"lua", 1}, "traefik": {"yaml", 4},
+	"k8s": {"yaml", 6}, "k8s-traefik": {"yaml", 8}, "k8s-open": {"yaml", 7}, "externalauth": {"yaml", 9}}
 
 // recipe returns the configuration of a kind of proxy in docs/edges.md, or what headgate writes for
 // to.cfg, with other addresses.
@@ -159,10 +168,40 @@ func startEnvoy(t *testing.T, addr string, to places) {
 	runEnvoy(t, addr, to, recipe(t, "envoy", addr, to))
 }
 
+func startEnvoyByHTTP(t *testing.T, addr string, to places) {
+	runEnvoy(t, addr, to, envoyByHTTP(t, addr, to))
+}
+
+// envoyByHTTP returns the configuration of Envoy with the changes of the docs by which it asks by HTTP.
+func envoyByHTTP(t *testing.T, addr string, to places) string {
+	t.Helper()
+	text, docs, grpc, decide := recipe(t, "envoy", addr, to), to, "8082", "8083"
+	if docs.cfg = nil; to.cfg != nil {
+		grpc, decide = portOf(t, to.envoy), portOf(t, to.decide)
+	}
+	_, http2, _ := strings.Cut(text, "      typed_extension_protocol_options:\n")
+	http2, _, _ = strings.Cut(http2, "      load_assignment:\n")
+	const preflights = `                        - match: {prefix: "/", headers: [{name: ":method"`
+	for _, change := range [][2]string{
+		{"                      grpc_service: {envoy_grpc: {cluster_name: headgate}, timeout: 5s}\n",
+			recipe(t, "envoy-http", addr, docs)},
+		{preflights, recipe(t, "envoy-http-polls", addr, docs) + preflights},
+		{"      typed_extension_protocol_options:\n" + http2, ""},
+		{"port_value: " + grpc + "}", "port_value: " + decide + "}"},
+	} {
+		if !strings.Contains(text, change[0]) {
+			t.Fatalf("the configuration for Envoy lacks %s", change[0])
+		}
+		text = strings.ReplaceAll(text, change[0], change[1])
+	}
+	return text
+}
+
 func runEnvoy(t *testing.T, addr string, to places, text string) {
 	t.Helper()
 	dir := t.TempDir()
-	for port, other := range map[string]string{"80": addr, "3000": to.origin, "8082": to.envoy, "8080": to.listen} {
+	for port, other := range map[string]string{"80": addr, "3000": to.origin, "8082": to.envoy, "8083": to.decide,
+		"8080": to.listen} {
 		if other == "" {
 			continue
 		}

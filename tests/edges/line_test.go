@@ -103,7 +103,7 @@ func TestLine(t *testing.T) {
 		if res, body = a.ask(t, "GET", "/tickets"); res.StatusCode != 200 || body != "the shop\n" {
 			t.Errorf("with a pass: %d %q", res.StatusCode, body)
 		}
-		if res, body = b.ask(t, "GET", "/"); res.StatusCode != 503 || !strings.Contains(body, "<html") ||
+		if res, body = b.ask(t, "GET", "/"); res.StatusCode != e.waits() || !strings.Contains(body, "<html") ||
 			len(res.Header["Set-Cookie"]) == 0 {
 			t.Fatalf("second visitor: %d %.80q %v", res.StatusCode, body, res.Header)
 		}

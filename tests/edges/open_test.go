@@ -36,6 +36,8 @@ func opened(t *testing.T) []edge {
 			"http-request set-var(txn.headgate_in) bool(true)"))
 	}}, {"envoy", func(t *testing.T, addr string, to places) {
 		runEnvoy(t, addr, to, change(t, recipe(t, "envoy", addr, to), "failure_mode_allow: false", "failure_mode_allow: true"))
+	}}, {"envoy-http", func(t *testing.T, addr string, to places) {
+		runEnvoy(t, addr, to, change(t, envoyByHTTP(t, addr, to), "failure_mode_allow: false", "failure_mode_allow: true"))
 	}}, {"apache", func(t *testing.T, addr string, to places) {
 		runApache(t, addr, to, change(t, recipe(t, "apache-lua", addr, to), "local down = 503", "local down = apache2.OK"))
 	}}}
@@ -60,7 +62,7 @@ func TestEverybodyGetsIn(t *testing.T) {
 		visitor := browser{w: w}
 		decides := func() {
 			t.Helper()
-			if res, _ := visitor.ask(t, "GET", "/"); res.StatusCode != http.StatusServiceUnavailable || len(o.take()) > 0 {
+			if res, _ := visitor.ask(t, "GET", "/"); res.StatusCode != e.waits() || len(o.take()) > 0 {
 				t.Errorf("a closed room: %d", res.StatusCode)
 			}
 			for _, path := range []string{"/%zz", "/a%"} {

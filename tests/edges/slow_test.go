@@ -21,7 +21,7 @@ import (
 // as the table of docs/edges.md says.
 func (e *edge) patience(t *testing.T) (wait time.Duration, status int) {
 	t.Helper()
-	names := map[string]string{"nginx": "nginx", "caddy": "Caddy", "haproxy": "HAProxy", "envoy": "Envoy",
+	names := map[string]string{"nginx": "nginx", "caddy": "Caddy", "haproxy": "HAProxy", "envoy": "Envoy", "envoy-http": "Envoy",
 		"apache": "Apache", "traefik": "Traefik", "k8s": "Envoy Gateway", "k8s-traefik": "Traefik"}
 	docs, err := os.ReadFile("../../docs/edges.md")
 	if err != nil {
