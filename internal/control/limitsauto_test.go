@@ -338,13 +338,18 @@ func answered(failed float64) *signals.Report {
 	return x
 }
 
+// tenInForce returns what a step needs to know while ten calls may be under way.
+func tenInForce(begins bool) *seeking {
+	return &seeking{log: slog.New(slog.DiscardHandler), mode: limit.AutoOn, inForce: 10, senders: 1,
+		begins: begins, of: adaptive.Settings{Min: 2, Max: 500, Start: 10, Calls: true}}
+}
+
 // While a higher amount cannot be written, the next is one step from what is in force: the origin has not
 // answered the others.
 func TestStepsThatAreNotInForceDoNotAddUp(t *testing.T) {
 	k, most := finder(t, &store.Memory{}, "auto: true, min: 2, max: 500").seeker(), int64(0)
 	for range 60 {
-		next := k.step(&seeking{log: slog.New(slog.DiscardHandler), mode: limit.AutoOn, inForce: 10, senders: 1,
-			of: adaptive.Settings{Min: 2, Max: 500, Start: 10, Calls: true}}, answered(0))
+		next := k.step(tenInForce(false), answered(0))
 		most = max(most, next.InForce)
 	}
 	if most != 12 {
@@ -357,8 +362,7 @@ func TestTheFirstStepJudgesByNoPart(t *testing.T) {
 	for _, failed := range []float64{0, 0.3} {
 		k := finder(t, &store.Memory{}, "auto: true, min: 2, max: 500").seeker()
 		step := func(begins bool) foundAmount {
-			return k.step(&seeking{log: slog.New(slog.DiscardHandler), mode: limit.AutoOn, inForce: 10, senders: 1,
-				begins: begins, of: adaptive.Settings{Min: 2, Max: 500, Start: 10, Calls: true}}, answered(failed))
+			return k.step(tenInForce(begins), answered(failed))
 		}
 		if x := step(true); x.InForce != 10 {
 			t.Errorf("%v failed: from 10 to %d in the first step: %s", failed, x.InForce, x.Shown.Reason)
@@ -422,7 +426,8 @@ func TestWhatWasFoundIsForgottenWithANumber(t *testing.T) {
 		if name == "another reload" {
 			want = 60
 		}
-		if x := s.record(t); s.amount(t) != want || x.Shown.Amount == 60 != (want == 60) || x.Version < k.known.Load().Version {
+		x := s.record(t)
+		if s.amount(t) != want || x.Shown.Amount == 60 != (want == 60) || x.Version < k.known.Load().Version {
 			t.Errorf("%s: %d in force, %+v", name, s.amount(t), x)
 		}
 	}

@@ -300,8 +300,8 @@ func TestJobsLeaveRoomOnTheDisk(t *testing.T) {
 	})
 }
 
-// A queue that was removed, and is back, delivers at the rate that was found meanwhile, from the first job on.
-// With a number, it forgets that.
+// A queue that was removed, and is back, delivers at the rate that was found meanwhile, from the first job
+// on. With a number, it forgets that.
 func TestAQueueThatComesBackReadsItsRate(t *testing.T) {
 	p := run(t, shop)
 	write := func(rate string) {

@@ -35,8 +35,8 @@ func Each(ctx context.Context, begin func(wg *sync.WaitGroup)) {
 }
 
 // Bounds of a collector. Chosen: a node that has missed three reports is down, and its visitors ask other
-// nodes. A route takes a kilobyte, twice. Of more than 32 nodes each has fewer routes of its own, so that made
-// up ones fill some megabytes.
+// nodes. A route takes a kilobyte, twice. Of more than 32 nodes each has fewer routes of its own, so that
+// made up ones fill some megabytes.
 const (
 	mostSenders = 1024
 	mostMissed  = 3

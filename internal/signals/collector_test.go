@@ -93,7 +93,8 @@ func TestRoutesAreBounded(t *testing.T) {
 				answered += int(s.last.Routes[i].Answered)
 			}
 		}
-		if n == 32 && routes != 32*adaptive.MaxRoutes || routes > 5*mostRoutes || answered != n*adaptive.MaxRoutes {
+		if n == 32 && routes != 32*adaptive.MaxRoutes || routes > 5*mostRoutes ||
+			answered != n*adaptive.MaxRoutes {
 			t.Errorf("%d senders: %d routes are kept, of %d answers", n, routes, answered)
 		}
 	}
