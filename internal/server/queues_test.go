@@ -300,6 +300,22 @@ func TestJobsLeaveRoomOnTheDisk(t *testing.T) {
 	})
 }
 
+// finds writes the record of an amount or a rate that another process has found.
+func (p *process) finds(key string, n int64) {
+	p.t.Helper()
+	b := fmt.Appendf(nil, `{"version": %d, "shown": {"amount": %d, "reason": "full"}, "in_force": %d}`,
+		uint64(1)<<50, n, n)
+	for { // the process may write at the same time
+		_, revision, err := p.s.node.Records.Load(p.t.Context(), key)
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			p.t.Fatal(err)
+		}
+		if _, err = p.s.node.Records.CompareAndSwap(p.t.Context(), key, revision, b); err == nil {
+			return
+		}
+	}
+}
+
 // A queue that was removed, and is back, delivers at the rate that was found meanwhile, from the first job
 // on. With a number, it forgets that.
 func TestAQueueThatComesBackReadsItsRate(t *testing.T) {
@@ -330,17 +346,7 @@ func TestAQueueThatComesBackReadsItsRate(t *testing.T) {
 	if len(p.s.jobs.rates) > 0 {
 		t.Error("the rate of a queue that is removed is kept")
 	}
-	const key = "queue-rate.one"
-	for { // the process may write at the same time
-		_, revision, err := p.s.node.Records.Load(t.Context(), key)
-		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			t.Fatal(err)
-		}
-		b := fmt.Appendf(nil, `{"version": %d, "shown": {"amount": 10}, "in_force": 10}`, uint64(1)<<50)
-		if _, err = p.s.node.Records.CompareAndSwap(t.Context(), key, revision, b); err == nil {
-			break
-		}
-	}
+	p.finds("queue-rate.one", 10)
 	if write(auto); p.s.jobs.rates["one"] == was || rate() != 10 {
 		t.Errorf("it is back with %v a second, 10 were found", rate())
 	}
