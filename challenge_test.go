@@ -395,7 +395,7 @@ func TestABurstIsChallenged(t *testing.T) {
 
 // Only absent visitors were found by the last call. While nobody is called, that says nothing.
 func TestAbsentVisitorsDoNotOpenTheLine(t *testing.T) {
-	for method, most := range map[Method]int64{MethodFIFO: 2, MethodRandom: 1} {
+	for _, method := range []Method{MethodFIFO, MethodRandom} {
 		synctest.Test(t, func(t *testing.T) {
 			g, _ := challenged(t, RoomConfig{
 				TotalActiveUsers: 100, NewUsersPerMinute: 600, Method: method})
@@ -408,10 +408,38 @@ func TestAbsentVisitorsDoNotOpenTheLine(t *testing.T) {
 			for _, v := range burst(t, g, 50) {
 				v.asks("")
 			}
-			if n := g.room.Status().WaitingUsers; n != most {
+			if n := g.room.Status().WaitingUsers; n != 1 {
 				t.Errorf("%s: %d have a place", method, n)
 			}
 		})
+	}
+}
+
+// Slots that are free while only absent visitors wait are for those who come. They make no more places
+// than there are slots: neither in the moment before the next call, nor for tickets that are called and
+// never come.
+func TestFreeSlotsMakeNoStockOfPlaces(t *testing.T) {
+	for _, method := range []Method{MethodFIFO, MethodRandom} {
+		for _, x := range []struct{ slots, perMinute, seconds int64 }{{5, 60, 9}, {100, 5, 1}} {
+			synctest.Test(t, func(t *testing.T) {
+				g, _ := challenged(t, RoomConfig{
+					TotalActiveUsers: x.slots, NewUsersPerMinute: x.perMinute, Method: method})
+				defer g.stop()
+				time.Sleep(2 * time.Minute) // the first is absent
+				g.room.SetQueueAll(false)
+				time.Sleep(3 * time.Second)
+				all := burst(t, g, 60)
+				for second := range x.seconds { // until the tickets lapse
+					for _, v := range all {
+						v.asks("")
+					}
+					if n := g.room.Status().WaitingUsers; n > 5+1 {
+						t.Fatalf("%s, %+v: %d have a place after %d s", method, x, n, second)
+					}
+					time.Sleep(time.Second)
+				}
+			})
+		}
 	}
 }
 

@@ -230,17 +230,19 @@ func (c *desk) unproven(number uint64, clk time.Duration) PlaceInfo {
 }
 
 // others reports whether others in the line can take all slots that are free to be called for now.
-// Otherwise a ticket needs no proof: a slot must not stay empty while its visitor computes. nobody
-// is of the last call: while no slot is free, visitors may have come since.
+// Otherwise a ticket needs no proof: a slot must not stay empty while its visitor computes. If the last
+// call found nobody, those who wait are absent; while no slot is free, visitors may have come since.
+// There are never more places for nothing than slots: tickets that are called and do not come would
+// otherwise be a stock of places, while their slots stay free.
 func (c *desk) others(clk time.Duration) bool {
-	passed, free := c.line.Called(), c.pool.FreeNow(clk)
-	if !c.cfg.RandomOrder {
-		passed += c.line.Late()
+	if int64(c.line.Len()) >= c.cfg.Active.N {
+		return true
 	}
+	free := c.pool.FreeNow(clk)
 	if !c.mayCall(clk) {
 		free = 0
 	}
-	n := int64(c.line.Len() - passed)
+	n := int64(c.line.Len() - c.line.Called())
 	return n > 0 && n >= free && !(c.nobody && free > 0)
 }
 
@@ -315,7 +317,7 @@ func (c *desk) tell(p *PlaceInfo, clk time.Duration) {
 	x := c.called.at[p.Number]
 	if !x.told {
 		x.told, x.due = true, clk
-		if !c.pool.RecalledByParent(clk) { // otherwise later visitors come in elsewhere first
+		if !c.atOnce && !c.pool.RecalledByParent(clk) { // otherwise later visitors come in elsewhere first
 			x.due = c.pace.admit(clk, c.called.ahead(x, clk))
 		}
 		until := x.due + leastHold // the visitor is present and comes now
