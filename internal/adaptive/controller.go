@@ -437,7 +437,7 @@ func (c *Controller) raise(d *Decision, r *reading, want float64) {
 	switch knee := c.state.knee; {
 	case knee == 0 && r.pressure > 0.2:
 		most, wait = 1.1, fastOver
-	case knee > 0 && r.rate < 0.85*knee:
+	case knee > 0 && r.rate < 0.85*knee && (c.spare(r) > 1.05 || c.settings.Calls || c.settings.Own):
 		most, wait = 1.12, fastOver
 	case c.settings.Calls && knee > 0: // a slot more is a queue within a second
 		most, wait = 1.05, fastOver
