@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate/internal/challenge"
 	"github.com/headgate/headgate/internal/counter"
+	"github.com/headgate/headgate/internal/persons"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/ticket"
 	"github.com/headgate/headgate/internal/wire"
@@ -77,9 +78,7 @@ func (r *Room) wait(q *visitRequest, p *counter.PlaceInfo, s State) {
 	r.show(q, &v)
 	wire.BoundBody(q.w, q.r)
 	h := q.w.Header()
-	h["Cache-Control"] = noStore
-	h["Vary"] = vary
-	h["X-Robots-Tag"] = noIndex
+	h["Cache-Control"], h["Vary"], h["X-Robots-Tag"] = noStore, vary, noIndex
 	secs := strconv.FormatInt(int64((v.PollAfter+time.Second-1)/time.Second), 10)
 	both := []string{string(s), secs} // one allocation
 	h[StateHeader], h["Retry-After"] = both[:1:1], both[1:]
@@ -147,6 +146,7 @@ var (
 	htmlType = []string{"text/html; charset=utf-8"}
 	textType = []string{"text/plain; charset=utf-8"}
 	jsonType = []string{"application/json"}
+	gifType  = []string{"image/gif"}
 )
 
 func (r *Room) waitJSON(q *visitRequest, v *View, code int) {
@@ -177,7 +177,7 @@ func (r *Room) view(q *visitRequest, p *counter.PlaceInfo, s State) (v View) {
 		Position: p.Position, Ahead: p.Ahead, Waiting: p.Waiting, Served: p.Served,
 		PollAfter: p.PollAfter, ServedURL: q.at.Served, LeaveURL: q.at.Leave, MoveURL: q.at.Move,
 		HereURL: q.at.ConfirmPath, RoomPath: q.at.Path, Message: l.message, UpdatedAt: q.f.cfg.Wall(),
-		QueueAll: l.queueAll, Full: s == StateFull,
+		QueueAll: l.queueAll, Full: s == StateFull, SignInURL: q.signIn,
 		AcceptLanguage: q.r.Header.Get("Accept-Language"),
 		AcceptEncoding: q.r.Header.Get("Accept-Encoding"),
 	}
@@ -198,7 +198,9 @@ func (r *Room) view(q *visitRequest, p *counter.PlaceInfo, s State) (v View) {
 	if q.hasTicket() && !q.over {
 		v.Number, v.JoinedPosition = q.tok.ID, int64(q.tok.Joined)
 		v.Ticket = ticket.ShortID(q.tok.Life, q.tok.ID)
-		v.MoveLink, v.MoveWithin = q.link, moveWithin
+		if v.MoveLink, v.MoveWithin = q.link, moveWithin; q.tok.Person != (persons.ID{}) {
+			v.MoveURL = "" // the place is on each device
+		}
 		if q.link != "" && s != StateMoveHere && s != StateMoveAgain {
 			origin := wire.Origin(q.r, q.f.cfg.Secure(q.r))
 			v.MoveLink = origin + q.at.Move + "?" + moveField + "=" + q.link

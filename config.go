@@ -76,6 +76,7 @@ type RoomConfig struct {
 	CORS        *CORS       // answers to preflights; nil: the handler behind the room answers them
 	PassSharing PassSharing // what happens to a pass that is used in many networks
 	BindHeader  string      // request header: a cookie is valid only with the value with which it was set
+	Identity    Identity    // how the room knows people; with one data center only
 
 	Page       Page                             // default: plain text
 	ClientAddr func(r *http.Request) netip.Addr // default: RemoteAddr
@@ -124,8 +125,14 @@ func (c RoomConfig) withDefaults() (RoomConfig, error) {
 		errs = append(errs, fmt.Errorf("%w: path %q does not begin with /, session %v is below 0, or "+
 			"status %d is none of %v", ErrConfig, c.Path, c.SessionDuration, c.StatusCode, codes))
 	}
-	errs = append(errs, c.Method.check(),
-		(*sessions.Sharing)(&c.PassSharing).SetDefaults(ErrConfig))
+	if !slices.Contains([]Method{MethodFIFO, MethodRandom, MethodPassthrough, MethodReject}, c.Method) {
+		errs = append(errs, fmt.Errorf("%w: method %q: there are fifo, random, passthrough and reject", ErrConfig,
+			c.Method))
+	}
+	if c.Identity.Of != nil && c.Engine != nil && c.Engine.datacenters != nil {
+		errs = append(errs, fmt.Errorf("%w: a room of several data centers cannot know people", ErrConfig))
+	}
+	errs = append(errs, (*sessions.Sharing)(&c.PassSharing).SetDefaults(ErrConfig))
 	rules, err := (*cors.Rules)(c.CORS).Fill()
 	if c.CORS = (*CORS)(rules); err != nil {
 		errs = append(errs, fmt.Errorf("%w: %w", ErrConfig, err))
@@ -281,14 +288,6 @@ const (
 	// MethodReject admits no newcomers and gives them no place.
 	MethodReject Method = "reject"
 )
-
-func (m Method) check() error {
-	switch m {
-	case MethodFIFO, MethodRandom, MethodPassthrough, MethodReject:
-		return nil
-	}
-	return fmt.Errorf("%w: method %q: there are fifo, random, passthrough and reject", ErrConfig, m)
-}
 
 // unlimited is the limit of a room that admits all visitors. It is larger than any number of
 // visitors, and small enough that no arithmetic of limits overflows.

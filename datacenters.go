@@ -2,13 +2,14 @@ package headgate
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/headgate/headgate/internal/counter"
 )
 
 // ErrDatacenter is wrapped by every error about a data center that a command names.
-var ErrDatacenter = errors.New("no such data center for this")
+var ErrDatacenter = counter.ErrDatacenter
 
 // MoveAnywhere moves the slots of the room that belong to no data center to the data center to. It
 // is the first of two steps and is needed for each room; AnnounceAnywhere is the second. Call it in
@@ -35,44 +36,6 @@ func (r *Room) MoveAnywhere(ctx context.Context, to string, gone bool) error {
 	return r.above.RecreateAnywhere(ctx, r.counter.State(0, 0))
 }
 
-// CheckDatacenter returns an error that says why a data center does not answer, or nil if it
-// answers.
-func (e *Engine) CheckDatacenter(ctx context.Context, name string) error {
-	switch {
-	case e.datacenters == nil:
-		return fmt.Errorf("%w: there is but one", ErrDatacenter)
-	case name != e.datacenters.Own() && !slices.Contains(e.datacenters.Names(), name):
-		return fmt.Errorf("%w: %q", ErrDatacenter, name)
-	}
-	return e.datacenters.Check(ctx, name)
-}
-
-// AnywhereHome returns the data center that holds the slots which belong to no data center, or ""
-// if there is only one data center.
-func (e *Engine) AnywhereHome() string {
-	if e.datacenters == nil {
-		return ""
-	}
-	return e.datacenters.Home()
-}
-
-// AnnounceAnywhere is the second step of a move: it informs all data centers of the new home.
-func (e *Engine) AnnounceAnywhere(ctx context.Context, to string) error {
-	if e.datacenters == nil || to == e.datacenters.Home() {
-		return nil
-	}
-	return e.datacenters.AnnounceAnywhere(ctx, to)
-}
-
-// FinishAnywhereMove finishes an interrupted move of rooms from this data center. It returns the
-// destination, or "" if there is no such move.
-func (e *Engine) FinishAnywhereMove(ctx context.Context, rooms []string) (to string, err error) {
-	if e.datacenters == nil {
-		return "", nil
-	}
-	return e.datacenters.FinishMove(ctx, rooms)
-}
-
 // MarkDatacentersDown takes back what the room has lent to the data centers off, which an operator
 // knows to be down. It returns when the last of their sessions has certainly ended. missing lists
 // other data centers that have not reported what they hold since Anywhere was moved.
@@ -87,16 +50,4 @@ func (r *Room) MarkDatacentersDown(ctx context.Context, off []string) (missing [
 		}
 	}
 	return e.datacenters.MarkDown(ctx, r.Config().Name, off)
-}
-
-// MessagesSent returns the number of messages that this process has sent to each other data center.
-func (e *Engine) MessagesSent() map[string]int64 {
-	if e.datacenters == nil {
-		return nil
-	}
-	m := map[string]int64{}
-	for _, name := range e.datacenters.Names() {
-		m[name] = e.datacenters.MessagesSent(name)
-	}
-	return m
 }

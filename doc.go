@@ -12,8 +12,7 @@
 //	go room.Run(ctx)
 //	http.ListenAndServe(":8080", room.Handler(shop))
 //
-// Package ratelimit limits the calls of an API, and package queue delivers jobs at the pace of a
-// limit.
+// Package ratelimit limits the calls of an API; package queue delivers jobs at the pace of a limit.
 //
 // # Guarantees
 //
@@ -23,8 +22,7 @@
 //
 // # Concurrency
 //
-// A Room may be used by many goroutines at once. Run owns its goroutines and returns when its
-// context ends.
+// A Room may be used by many goroutines at once. Run owns its goroutines and returns when its context ends.
 //
 // # Cost
 //
@@ -33,9 +31,9 @@
 //
 // # The files
 //
-// From the top down: room opens a Room, and handler decides each request; roam moves a place to
-// another data center, and rules applies expressions and grace. answer and view write what visitors
-// and apps get. worker has the slots lent to this process; session and config have types, and
+// From the top down: room opens a Room, and handler decides each request; roam moves a place to another data
+// center, person gives each person one, and rules applies expressions and grace. answer and view write what
+// visitors and apps get. worker has the slots lent to this process; session and config have types, and
 // status fills those of package status. engine stores rooms, with datacenters for several of them.
 //
 // # Limitations

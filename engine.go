@@ -87,10 +87,14 @@ type SealingKeys struct {
 // limitAccess is what package ratelimit needs of an Engine.
 type limitAccess = quota.Access
 
+// datacenterAccess is what headgate run needs of the data centers of an Engine.
+type datacenterAccess = counter.DatacenterAccess
+
 // An Engine stores the records of rooms and their sealing keys. Many rooms may share it, and many
 // goroutines may use it at once.
 type Engine struct {
 	limitAccess
+	datacenterAccess
 	store       store.Store
 	nats        *store.NATS
 	alone       bool
@@ -98,31 +102,9 @@ type Engine struct {
 	members     *cluster.Members     // nil: no other processes
 	datacenters *counter.Datacenters // nil: one data center
 	keys        atomic.Pointer[ticket.Ring]
+	logs        store.LogConfig
 
-	mu    sync.Mutex
-	rooms map[string]bool // open rooms
-}
-
-// take marks a room as open. A second room of the same name in this process would take over the
-// counter of the first, which is still in use.
-func (e *Engine) take(name string) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.rooms[name] {
-		return fmt.Errorf("%w: room %q is open already on this engine", ErrConfig, name)
-	}
-	if e.rooms == nil {
-		e.rooms = map[string]bool{}
-	}
-	e.rooms[name] = true
-	return nil
-}
-
-// release marks a room as closed.
-func (e *Engine) release(name string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.rooms, name)
+	rooms sync.Map // names of the open rooms
 }
 
 // OpenEngine opens or creates the stream of the records. Call Close when no room uses the engine
@@ -145,6 +127,8 @@ func OpenEngine(ctx context.Context, cfg EngineConfig) (*Engine, error) {
 			return nil, fmt.Errorf("open the engine: %w", err)
 		}
 		e.store, e.nats = s, s
+		e.logs = store.LogConfig{Conn: cfg.NATS, Replicas: cfg.Replicas, OnWriteFailure: cfg.OnWriteFailure,
+			Log: cfg.Log}
 	}
 	if cfg.Node != "" {
 		if cfg.Log == nil {
@@ -183,6 +167,7 @@ func (e *Engine) joinDatacenters(cfg *EngineConfig) {
 		}
 	}
 	e.datacenters = counter.NewDatacenters(c)
+	e.datacenterAccess = counter.NewDatacenterAccess(e.datacenters)
 }
 
 // Run announces this process to the others that share the engine, and listens to them, until ctx

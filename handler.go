@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/decide"
 	"github.com/headgate/headgate/internal/guard"
+	"github.com/headgate/headgate/internal/persons"
 	"github.com/headgate/headgate/internal/route"
 	"github.com/headgate/headgate/internal/sessions"
 	"github.com/headgate/headgate/internal/slot"
@@ -34,28 +35,28 @@ const (
 
 // A visitRequest is one request while the room handles it.
 type visitRequest struct {
-	f     *face // the configuration, the same one for the whole request
-	w     http.ResponseWriter
-	r     *http.Request
-	next  http.Handler
-	at    *route.Match    // location in the room
-	does  decide.Decision // for all readings of the path
-	peek  bool            // the page's own poll: never admitted, never proxied
-	came  time.Duration   // arrival, own clock
-	tok   ticket.Token
-	has   bool        // tok was sealed by this room
-	sent  bool        // the request has a cookie of this name
-	twice bool        // this is a repeated claim
-	keeps bool        // the ticket is of another data center and may be valid there
-	lane  uint64      // id of the lane to wait in; 0 is none
-	over  bool        // the ticket in tok is over: no answer names it
-	again ticket.Kind // kind of the expired ticket or pass that the visitor had on joining
-	above bool        // its network has sent too many newcomers; valid if asked
-	asked bool        // overLimit has counted this request
-	busy  bool        // a solution of the challenge could not be checked
-	link  string      // link that moves the place
-	way   way         // how the request is forwarded
-
+	f       *face // the configuration, the same one for the whole request
+	w       http.ResponseWriter
+	r       *http.Request
+	next    http.Handler
+	at      *route.Match    // location in the room
+	does    decide.Decision // for all readings of the path
+	peek    bool            // the page's own poll: never admitted, never proxied
+	came    time.Duration   // arrival, own clock
+	tok     ticket.Token
+	has     bool         // tok was sealed by this room
+	sent    bool         // the request has a cookie of this name
+	twice   bool         // this is a repeated claim
+	keeps   bool         // the ticket is of another data center and may be valid there
+	lane    uint64       // id of the lane to wait in; 0 is none
+	over    bool         // the ticket in tok is over: no answer names it
+	again   ticket.Kind  // kind of the expired ticket or pass that the visitor had on joining
+	above   bool         // its network has sent too many newcomers; valid if asked
+	asked   bool         // overLimit has counted this request
+	busy    bool         // a solution of the challenge could not be checked
+	link    string       // link that moves the place
+	way     way          // how the request is forwarded
+	knows                // who the visitor is
 	worker  *worker      // of the data center of the visitor's session or place, now or in future
 	counter placeCounter // of the same data center
 }
@@ -156,9 +157,11 @@ func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler
 		r.wait(q, &counter.PlaceInfo{PollAfter: max(q.f.cfg.PollMin, damagedRetry)}, StateDown)
 		return
 	}
+	r.identify(q)
 	r.open(q)
 	r.locate(q)
 	switch {
+	case r.opened(q) && r.findPerson(q):
 	case q.does.Own == "leave":
 		r.serveLeave(q)
 	case q.does.Own == "here.gif":
@@ -203,7 +206,7 @@ func (r *Room) openNamed(q *visitRequest, name string) {
 			var tok ticket.Token
 			if keys.OpenBound(&tok, q.f.cfg.Name, bound, value) != nil {
 				r.counts.forged.Add(1)
-			} else if !q.has || tok.Checked >= q.tok.Checked {
+			} else if q.isOf(&tok) && (!q.has || tok.Checked >= q.tok.Checked) {
 				q.tok, q.has = tok, true
 			}
 		}
@@ -350,6 +353,9 @@ func (r *Room) serveTicket(q *visitRequest) {
 func (r *Room) standing(q *visitRequest, p *counter.PlaceInfo) {
 	switch p.Status {
 	case slot.TicketCalled, slot.TicketUsed:
+		if p.Status == slot.TicketUsed && r.findPerson(q) { // by another device
+			return
+		}
 		if p.UsedUp { // no cookie: the browser may have the pass by now
 			r.wait(q, p, StateWaiting)
 			return
@@ -450,7 +456,7 @@ func (r *Room) letIn(q *visitRequest, o slot.Session, life uint64) {
 	q.tok = ticket.Token{
 		Kind: ticket.Pass, Life: life, ID: q.tok.ID, End: int64(o.End), Hard: int64(hard),
 		Arrived: arrived, Accepted: now, Epoch: q.worker.epoch(), Home: r.homeOf(q),
-		Probation: o.Full > o.End,
+		Probation: o.Full > o.End, Person: q.person,
 	}
 	y := sessions.Session{ID: slot.SessionID(q.tok.ID), End: o.End, Hard: hard, Probe: o.Full > o.End,
 		Brief: o.Full == o.End, New: true}
@@ -500,8 +506,11 @@ func (r *Room) serveNewcomer(q *visitRequest) {
 	if why == StateWaiting && r.failsOpen(q) && r.anyway(q) {
 		return
 	}
+	if q.f.cfg.Identity.Of != nil && r.unproven(q) {
+		return
+	}
 	part := !q.peek && wire.Part(q.r)
-	if why == StateWaiting && !q.peek {
+	if why == StateWaiting && !q.peek && q.person == (persons.ID{}) {
 		id := slot.SessionID(rand.Uint64() | 1<<63) // never a ticket number
 		trial, last := min(probation, q.f.cfg.SessionDuration), time.Duration(0)
 		admit := r.worker.admit
@@ -558,28 +567,8 @@ func (q *visitRequest) from(y *sessions.Session) *sessions.Session {
 	return y
 }
 
-// serveShared answers a request whose pass is used in too many networks.
-func (r *Room) serveShared(q *visitRequest, id slot.SessionID, end slot.Time) {
-	if q.f.cfg.PassSharing.Action == sessions.End {
-		if from, left := q.worker.visits.End(id, end); left {
-			r.leftHere(q.r.Context(), q.worker, q.tok, from)
-		}
-	}
-	q.tok, q.has = ticket.Token{}, false
-	r.serveNewcomer(q)
-}
-
-// shadowPass lets through a visitor who would have to wait without shadow mode, and counts the
-// visitor once.
-func (r *Room) shadowPass(q *visitRequest) {
-	r.counts.shadowed.Add(1)
-	q.tok = ticket.Token{Kind: ticket.Pass, Accepted: q.f.cfg.Wall().Unix()}
-	r.setCookie(q)
-	r.pass(q)
-}
-
 func (r *Room) join(q *visitRequest, why State) {
-	if q.refuses() {
+	if q.refuses() || why == StateClosed && r.findPerson(q) {
 		return
 	}
 	if why == StateClosed { // newcomers get no place
@@ -603,7 +592,8 @@ func (r *Room) join(q *visitRequest, why State) {
 		return
 	}
 	tries := uint64(0)
-	if q.f.cfg.Challenge != "" && q.lane == 0 && q.hasTicket() && q.tok.Work > 0 { // not solved
+	known := q.person != (persons.ID{})
+	if q.f.cfg.Challenge != "" && !known && q.lane == 0 && q.hasTicket() && q.tok.Work > 0 { // not solved; people need not
 		if tries, q.again = challenge.Again(q.tok.Work, q.busy); q.again == ticket.Unsolved {
 			q.lane = challenge.Lane().ID()
 		}
@@ -612,7 +602,7 @@ func (r *Room) join(q *visitRequest, why State) {
 	if wire.Phone(q.r) {
 		hold = q.f.cfg.HoldPhone
 	}
-	p, err := r.counter.Join(q.r.Context(), q.lane, hold, r.boot()-q.came)
+	p, s, err := r.enroll(q, hold)
 	switch {
 	case errors.Is(err, counter.ErrFull):
 		r.counts.full.Add(1)
@@ -628,6 +618,10 @@ func (r *Room) join(q *visitRequest, why State) {
 	}
 	r.counts.joined.Add(1)
 	r.returns(q)
+	if known {
+		r.servePerson(q, &p, s)
+		return
+	}
 	if q.again == 0 && q.has && q.tok.ID > 0 { // ID 0: see remember, shadowPass
 		q.again = q.tok.Kind
 	}

@@ -203,7 +203,7 @@ func (r *Room) serveMove(q *visitRequest) {
 	switch {
 	case q.has && q.tok.Kind == ticket.Moved && link == "":
 		r.serveMoved(q)
-	case inside, link == "" && (q.tok.Kind != ticket.Ticket || q.tok.ID == 0):
+	case inside, link == "" && (q.tok.Kind != ticket.Ticket || q.tok.ID == 0 || q.tok.Person != [16]byte{}):
 		q.redirect(q.at.Path)
 	case link == "":
 		r.serveLink(q)

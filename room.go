@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/exclude"
 	"github.com/headgate/headgate/internal/histogram"
+	"github.com/headgate/headgate/internal/persons"
 	"github.com/headgate/headgate/internal/route"
 	"github.com/headgate/headgate/internal/sessions"
 	"github.com/headgate/headgate/internal/slot"
@@ -27,6 +28,7 @@ import (
 type roomCounter interface {
 	lender
 	Join(ctx context.Context, lane uint64, hold, waited time.Duration) (counter.PlaceInfo, error)
+	JoinPerson(ctx context.Context, x counter.PersonJoin) (counter.PlaceInfo, slot.ClaimReply, error)
 	placeCounter
 	Trace(ctx context.Context, find func(life uint64) (uint64, bool)) (counter.TicketTrace, error)
 	State(of slot.LoanID, opened int64) counter.State
@@ -64,7 +66,7 @@ type Room struct {
 	leases  *sessions.Leases
 	bufs    sync.Pool // *bytes.Buffer
 	ran     atomic.Bool
-	telling background
+	telling sessions.Background
 }
 
 // A face is a snapshot of the configuration for requests. A request keeps the face that it began
@@ -147,8 +149,8 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 	if cfg.Engine == nil {
 		cfg.Engine = memoryEngine()
 	}
-	if err := cfg.Engine.take(cfg.Name); err != nil {
-		return nil, err
+	if _, open := cfg.Engine.rooms.LoadOrStore(cfg.Name, true); open { // two would host one line
+		return nil, fmt.Errorf("%w: room %q is open already on this engine", ErrConfig, cfg.Name)
 	}
 	r := &Room{boot: cfg.Boot, keys: &cfg.Engine.keys}
 	if cfg.sealing != nil {
@@ -168,8 +170,8 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 	r.worker = newWorker(cfg, host, slot.LoanID(rand.Uint64()|1), false)
 	ccfg := counter.Config{
 		Room: cfg.Name, Host: host, Store: cfg.Engine.store, Params: cfg.params,
-		Settings: cfg.settings(), Plan: cfg.Draw.plan(), Boot: cfg.Boot, Log: cfg.Log,
-		Datacenters: datacenters,
+		Settings: cfg.settings(), Plan: cfg.Draw.plan(), Boot: cfg.Boot, Datacenters: datacenters,
+		Persons: persons.Opener(cfg.Engine.logs, cfg.Name), Known: cfg.Identity.Of != nil, Log: cfg.Log,
 	}
 	if datacenters != nil {
 		r.above = counter.NewAnywhere(ccfg, cfg.Engine.bus, cfg.Engine.members)
@@ -178,7 +180,7 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 	if cfg.Engine.members != nil {
 		r.counter = counter.NewHandle(ccfg, cfg.Engine.bus, cfg.Engine.members, r.worker.kick)
 	} else if r.counter, err = counter.Open(ctx, ccfg, r.worker.kick); err != nil {
-		cfg.Engine.release(cfg.Name)
+		cfg.Engine.rooms.Delete(cfg.Name)
 		return nil, err
 	}
 	r.worker.lender, r.sender = r.counter, r.counter
@@ -305,7 +307,7 @@ func (r *Room) Run(ctx context.Context) error {
 	if r.ran.Swap(true) {
 		return fmt.Errorf("%w: room %q runs already, or has run", ErrConfig, cfg.Name)
 	}
-	defer cfg.Engine.release(cfg.Name)
+	defer cfg.Engine.rooms.Delete(cfg.Name)
 	if r.counter.Damaged() != nil { // it serves nobody; the other rooms go on
 		<-ctx.Done()
 		return nil
@@ -339,13 +341,9 @@ func (r *Room) Run(ctx context.Context) error {
 	}
 	wg.Go(func() { errs[1] = r.worker.run(ctx); stop(); away.Wait(); done() })
 	wg.Go(func() { r.waitOpening(ctx) })
-	r.telling.mu.Lock()
-	r.telling.over = ctx
-	r.telling.mu.Unlock()
+	r.telling.Begin(ctx)
 	wg.Wait()
-	r.telling.mu.Lock() // none begins any more
-	defer r.telling.mu.Unlock()
-	r.telling.all.Wait()
+	r.telling.End()
 	return errors.Join(errs...)
 }
 

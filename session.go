@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/headgate/headgate/internal/counter"
@@ -141,7 +140,7 @@ func (r *Room) EndSession(ctx context.Context, pass string) (ended bool, err err
 // unknown, the slot is held until its end.
 func (r *Room) leftHere(ctx context.Context, w *worker, tok ticket.Token, from slot.Time) {
 	tok.End = max(tok.End, int64(from))
-	r.telling.run(context.WithoutCancel(ctx), func(ctx context.Context) {
+	r.telling.Run(context.WithoutCancel(ctx), func(ctx context.Context) {
 		inFlight, leased, err := r.endElsewhere(ctx, &tok)
 		if err != nil {
 			r.face.Load().cfg.Log.Warn("a session was ended, and its slot is not free yet", "error", err)
@@ -149,33 +148,6 @@ func (r *Room) leftHere(ctx context.Context, w *worker, tok ticket.Token, from s
 			w.leave(slot.SessionID(tok.ID), from, true, leased || r.leases.AreHeld())
 		}
 	})
-}
-
-// tellFor is how long a request, and the next one on its connection, waits for other nodes. Chosen.
-const tellFor = 250 * time.Millisecond
-
-// A background goes on with what the request that began it does not wait for. Room.Run waits for it.
-type background struct {
-	mu   sync.Mutex
-	over context.Context // of Room.Run; nil before
-	all  sync.WaitGroup
-}
-
-func (b *background) run(ctx context.Context, f func(context.Context)) {
-	ctx, stop := context.WithCancel(ctx)
-	b.mu.Lock()
-	if b.over != nil && b.over.Err() == nil {
-		b.all.Go(func() { defer context.AfterFunc(b.over, stop)(); f(ctx); stop() })
-		b.mu.Unlock()
-		select {
-		case <-ctx.Done():
-		case <-time.After(tellFor):
-		}
-		return
-	}
-	b.mu.Unlock()
-	defer stop()
-	f(ctx)
 }
 
 // sessionName returns the name under which a node answers requests about what is in flight.
@@ -269,4 +241,22 @@ func (r *Room) serveHere(q *visitRequest) {
 	io.WriteString(q.w, wire.TinyImage)
 }
 
-var gifType = []string{"image/gif"}
+// serveShared answers a request whose pass is used in too many networks.
+func (r *Room) serveShared(q *visitRequest, id slot.SessionID, end slot.Time) {
+	if q.f.cfg.PassSharing.Action == sessions.End {
+		if from, left := q.worker.visits.End(id, end); left {
+			r.leftHere(q.r.Context(), q.worker, q.tok, from)
+		}
+	}
+	q.tok, q.has = ticket.Token{}, false
+	r.serveNewcomer(q)
+}
+
+// shadowPass lets through a visitor who would have to wait without shadow mode, and counts the
+// visitor once.
+func (r *Room) shadowPass(q *visitRequest) {
+	r.counts.shadowed.Add(1)
+	q.tok = ticket.Token{Kind: ticket.Pass, Accepted: q.f.cfg.Wall().Unix()}
+	r.setCookie(q)
+	r.pass(q)
+}

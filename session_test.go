@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/embedded"
+	"github.com/headgate/headgate/internal/sessions"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/ticket"
 	"github.com/headgate/headgate/tests/virtual"
@@ -299,8 +300,8 @@ func testTheEndOfASessionDoesNotWaitForASilentNode(t *testing.T) {
 	}))
 	began := time.Now()
 	v.do("GET", "/bye")
-	if took := time.Since(began); took > 2*tellFor {
-		t.Errorf("the request that ended the session took %v, want %v at most", took, 2*tellFor)
+	if took := time.Since(began); took > 2*sessions.RequestWait {
+		t.Errorf("the request that ended the session took %v, want %v at most", took, 2*sessions.RequestWait)
 	}
 	if next.until(2 * time.Second) {
 		t.Error("the slot came back before all nodes have answered")

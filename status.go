@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/histogram"
 	"github.com/headgate/headgate/internal/sessions"
 	"github.com/headgate/headgate/internal/signals"
@@ -31,24 +30,13 @@ func (r *Room) Status() status.Room {
 	s := r.counter.State(r.worker.opened())
 	l, cfg := r.live.Load(), &r.face.Load().cfg
 	limits := s.InForce(cfg.TotalActiveUsers, cfg.NewUsersPerMinute)
-	st := status.Room{
-		OneAddress: r.face.Load().joins.Lone(r.boot()), Provisional: s.Provisional,
-		Name: cfg.Name, Host: cfg.Host, Path: cfg.Path, Status: "not_queueing",
-		ActiveUsers: s.Active, WaitingUsers: s.Waiting,
-		Called: s.Called, NewUsersLastMinute: s.New,
-		TotalActiveUsers: limits.Active, NewUsersPerMinute: limits.New, Auto: s.Auto,
-		SessionDuration: cfg.SessionDuration.String(), QueueAll: l.queueAll,
-		Closed: l.closed, Message: l.message, Method: string(cfg.Method),
-		Record: status.Record{
-			Age: counter.RoundTenths(s.Age), WriteFailing: counter.RoundTenths(s.Refused),
-			Quiet: counter.RoundTenths(s.Quiet), Latency: s.Latency.Seconds(),
-			LastHeard: counter.RoundTenths(s.LastHeard),
-		},
-		Hosted: s.Hosted, Shadow: cfg.Shadow, OriginUp: !l.down, CallsPerSecond: s.Rate, MaxWaitSeconds: -1,
-		Datacenters: s.Datacenters.Report(), Event: cfg.statusEvent(), Draw: s.Draw,
-		Challenges: r.gate.Report(cfg.Challenge),
-		Lanes:      s.Lanes, Lent: s.Lent, Bound: s.Bound,
-	}
+	st := s.Report()
+	st.Name, st.Host, st.Path, st.Event = cfg.Name, cfg.Host, cfg.Path, cfg.statusEvent()
+	st.TotalActiveUsers, st.NewUsersPerMinute, st.Status = limits.Active, limits.New, "not_queueing"
+	st.SessionDuration, st.QueueAll, st.Closed = cfg.SessionDuration.String(), l.queueAll, l.closed
+	st.Message, st.Method, st.Shadow, st.OriginUp = l.message, string(cfg.Method), cfg.Shadow, !l.down
+	st.OneAddress = r.face.Load().joins.Lone(r.boot())
+	st.Challenges = r.gate.Report(cfg.Challenge)
 	if s.Waiting > 0 || l.holds() {
 		st.Status = "queueing"
 	}
@@ -61,25 +49,17 @@ func (r *Room) Status() status.Room {
 	if err := r.counter.Damaged(); err != nil {
 		st.Status, st.Record.Damaged = "damaged", err.Error()
 	}
-	if s.Head.Known {
-		st.MaxWaitSeconds = s.Head.Expect.Seconds()
-	}
-	t, c := s.Totals, &r.counts
-	st.Totals = status.Totals{
-		Admitted: c.admitted.Load(), Joined: c.joined.Load(), WaitingAnswers: c.waited.Load(),
-		Called: t.Called, Claimed: t.Claimed, CallsLapsed: t.Lapsed, Revoked: c.revoked.Load(),
-		Excluded: c.excluded.Load(), Forged: c.forged.Load(), Full: c.full.Load(),
-		Limited: c.limited.Load(), InFlightRejected: c.crowded.Load(),
-		LeftLine: c.left.Load(), Shadowed: c.shadowed.Load(), Writes: t.Writes,
-		Bypassed: c.ruled[RuleBypass].Load(), Crawlers: c.ruled[RuleCrawler].Load(),
-		Denied: c.ruled[RuleDeny].Load(), SentToLane: c.ruled[RuleLane].Load(),
-		PlacesBack: c.placesBack.Load(), PassesBack: c.passesBack.Load(), Expired: t.Expired,
-		PassesShared: r.worker.visits.Shared.Load(), PassesRefused: r.worker.visits.Refused.Load(),
-		WriteSeconds:          t.WriteTime.Seconds(),
-		CallEmptySeconds:      t.CallEmpty.Round(time.Microsecond).Seconds(),
-		CounterRequests:       r.worker.short.Load(),
-		CounterRequestSeconds: time.Duration(r.worker.shortTook.Load()).Seconds(),
-	}
+	t, c := &st.Totals, &r.counts
+	t.Admitted, t.Joined, t.WaitingAnswers = c.admitted.Load(), c.joined.Load(), c.waited.Load()
+	t.Revoked, t.Excluded, t.Forged = c.revoked.Load(), c.excluded.Load(), c.forged.Load()
+	t.Full, t.Limited, t.InFlightRejected = c.full.Load(), c.limited.Load(), c.crowded.Load()
+	t.LeftLine, t.Shadowed = c.left.Load(), c.shadowed.Load()
+	t.Bypassed, t.Crawlers = c.ruled[RuleBypass].Load(), c.ruled[RuleCrawler].Load()
+	t.Denied, t.SentToLane = c.ruled[RuleDeny].Load(), c.ruled[RuleLane].Load()
+	t.PlacesBack, t.PassesBack = c.placesBack.Load(), c.passesBack.Load()
+	t.PassesShared, t.PassesRefused = r.worker.visits.Shared.Load(), r.worker.visits.Refused.Load()
+	t.CounterRequests = r.worker.short.Load()
+	t.CounterRequestSeconds = time.Duration(r.worker.shortTook.Load()).Seconds()
 	return st
 }
 

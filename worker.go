@@ -414,15 +414,7 @@ func (w *worker) learnLife(ctx context.Context, life uint64) {
 	}
 	ctx, stop := context.WithTimeout(ctx, askWait)
 	defer stop()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for w.kick(); w.clock.Load() == s; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
+	w.clock.Await(ctx, w.kick, func() bool { return w.clock.Load() != s })
 }
 
 // entitled returns the end of a pass: the confirmed end in it, or a later end that was requested

@@ -29,6 +29,7 @@ func check(d *decoder, c *Config) {
 		checkTwins(d, c.Rooms[:i], r, k)
 		checkLoop(d, c, r, k)
 		checkSpans(d, r, k)
+		c.checkIdentity(d, r, k)
 		checkEvents(d, r, k)
 		c.checkAuto(d, r, k)
 		c.warnRoom(d, r, k)
@@ -152,6 +153,21 @@ func checkSpans(d *decoder, r *Room, k string) {
 	// A visitor who polls less often than the hold would lose the place between two polls.
 	order("poll_max", "hold", r.PollMax, r.Hold, false)
 	order("poll_max", "hold_phone", r.PollMax, r.HoldPhone, false)
+}
+
+// checkIdentity rejects what a room cannot know people by.
+func (c *Config) checkIdentity(d *decoder, r *Room, k string) {
+	if !r.Identity.Knows() || !d.good(k+"identity") {
+		return
+	}
+	if r.Identity.Header != "" && len(c.TrustedProxies) == 0 && d.good("trusted_proxies") {
+		d.clash(wrong("add the address of the proxy that sets it: trusted_proxies: [127.0.0.1]",
+			"nobody may send %s without trusted_proxies", r.Identity.Header), k+"identity.header", k+"identity")
+	}
+	if c.Cluster != nil && len(c.Cluster.Datacenters) > 0 {
+		d.clash(wrong("leave identity out, or use one data center",
+			"a room of several data centers cannot know people yet"), k+"identity")
+	}
 }
 
 // warnRoom adds warnings for settings of a room that are allowed but probably not intended.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -11,8 +12,10 @@ import (
 	"github.com/headgate/headgate/internal/challenge"
 	"github.com/headgate/headgate/internal/cors"
 	"github.com/headgate/headgate/internal/exclude"
+	"github.com/headgate/headgate/internal/identity"
 	"github.com/headgate/headgate/internal/pages"
 	"github.com/headgate/headgate/internal/route"
+	"github.com/headgate/headgate/internal/wire"
 )
 
 // configFields connects the keys of the file to the fields of Config.
@@ -104,6 +107,7 @@ func roomFields(r *Room) []field {
 		group("challenge", challengeFields(&r.Challenge)),
 		group("pass_sharing", passSharingFields(&r.PassSharing)),
 		one("bind", text(&r.Bind, cleanBind)),
+		{name: "identity", read: readIdentity(&r.Identity)},
 		{name: "limits", read: readRoomLimits(&r.Limits)},
 		one("fail_open_after", span(&r.FailOpenAfter, time.Second, day, true)),
 		one("cookie_suffix", text(&r.CookieSuffix, cleanName)),
@@ -161,6 +165,109 @@ func passSharingFields(p *PassSharing) []field {
 	}
 }
 
+func readIdentity(i *Identity) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		d.mapping(key, n, identityFields(i))
+		switch {
+		case !d.good(key, key+".header", key+".jwt", key+".jwt.jwks", key+".jwt.issuer", key+".jwt.audience"):
+		case i.Header != "" && i.JWT.JWKS != "":
+			d.fault(key, n, wrong("keep one of the two", "has a header and a jwt"))
+		case !i.Knows():
+			d.fault(key, n, wrong("write identity: {jwt: {jwks: https://login.example.com/jwks.json, …}}, or "+
+				"header: x-member", "names neither a jwt nor a header"))
+		case i.Required && i.SignIn == "" && d.good(key+".required", key+".sign_in"):
+			d.fault(key, n, wrong("name the page where people sign in: sign_in: /login",
+				"is required, and nobody can sign in"))
+		}
+	}
+}
+
+func identityFields(i *Identity) []field {
+	return []field{
+		one("header", text(&i.Header, cleanIdentityHeader)),
+		{name: "jwt", read: func(d *decoder, key string, n *yaml.Node) {
+			i.JWT.Claim = "sub"
+			d.mapping(key, n, jwtFields(&i.JWT))
+		}},
+		one("required", truth(&i.Required)),
+		one("sign_in", text(&i.SignIn, cleanSignIn)),
+	}
+}
+
+func jwtFields(j *JWT) []field {
+	jwks := field{name: "jwks", example: "https://login.example.com/jwks.json"}
+	jwks.read = func(d *decoder, key string, n *yaml.Node) {
+		if d.scalar(key, n, text(&j.JWKS, cleanJWKS)) && !identity.IsURL(j.JWKS) {
+			j.JWKS = d.beside(j.JWKS)
+		}
+	}
+	return []field{
+		jwks,
+		required("issuer", "https://login.example.com", text(&j.Issuer, cleanClaim)),
+		required("audience", "shop", text(&j.Audience, cleanClaim)),
+		one("claim", text(&j.Claim, cleanClaim)),
+		one("cookie", text(&j.Cookie, cleanCookieName)),
+	}
+}
+
+// cleanJWKS parses a file name, or a URL from which nobody on the way can send other keys.
+func cleanJWKS(s string) (string, *mistake) {
+	if !identity.IsURL(s) {
+		return cleanFileName(s)
+	}
+	u, err := url.Parse(s)
+	if err != nil || !identity.Safe(u) || u.User != nil || u.Fragment != "" {
+		return "", wrong("write a URL such as https://login.example.com/jwks.json, or the name of a file",
+			"%s is not the address of a key set by https", quote(s))
+	}
+	return s, nil
+}
+
+func cleanClaim(s string) (string, *mistake) {
+	if s == "" || len(s) > 255 {
+		return "", wrong("write 1 to 255 characters", "%s has %d", quote(s), len(s))
+	}
+	return s, nil
+}
+
+func cleanCookieName(s string) (string, *mistake) {
+	if !isToken(s) {
+		return "", wrong("write the cookie's name alone, such as session", "%s is not the name of a cookie", quote(s))
+	}
+	return s, nil
+}
+
+// cleanIdentityHeader parses the name of a header that says who a visitor is.
+func cleanIdentityHeader(s string) (string, *mistake) {
+	name, m := cleanHeaderName(s)
+	if m == nil && (name == "Cookie" || name == "Authorization" || wire.Owned(name)) {
+		m = wrong("name a header that your proxy sets, such as x-member", "%s has another meaning", name)
+	}
+	return name, m
+}
+
+// cleanSignIn parses a path of the site, or a URL of https.
+func cleanSignIn(s string) (string, *mistake) {
+	bad := wrong("write a path such as /login, or /login?next={url}", "%s is neither a path nor a URL of https",
+		quote(s))
+	u, err := url.Parse(s)
+	switch {
+	case err != nil, len(s) > 2000,
+		strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
+		return "", bad
+	case u.Scheme == "https" && u.Host != "":
+		return s, nil
+	case u.Scheme != "", u.Host != "", !strings.HasPrefix(s, "/"), strings.HasPrefix(s, "//"),
+		strings.Contains(s, "\\"):
+		return "", bad
+	}
+	path, _, _ := strings.Cut(s, "?")
+	if _, m := cleanExcludedPath(path); m != nil {
+		return "", m
+	}
+	return s, nil
+}
+
 // cleanBind parses header:NAME.
 func cleanBind(s string) (string, *mistake) {
 	name, ok := strings.CutPrefix(s, bindHeader)
@@ -189,6 +296,8 @@ func homeOf(name string) string {
 		{"under join_limit in a room", joinLimitFields(new(JoinLimit))},
 		{"under challenge in a room", challengeFields(new(Challenge))},
 		{"under pass_sharing in a room", passSharingFields(new(PassSharing))},
+		{"under identity in a room", identityFields(new(Identity))},
+		{"under jwt in identity", jwtFields(new(JWT))},
 		{"under page in a room", pageFields(new(Page))},
 		{"in a rule, under rules in a room", ruleFields(new(Rule))},
 		{"under checkout in a room", checkoutFields(new(Checkout))},

@@ -153,6 +153,9 @@ type Room struct {
 	// set. Default none.
 	Bind string
 
+	// Identity configures how the room knows people. Default not at all.
+	Identity Identity
+
 	// Limits are the names of the limits that apply to each request of the room. Default none.
 	Limits []string
 
@@ -180,6 +183,45 @@ type Room struct {
 
 	// Checkout configures what the room does for visitors who pay. Default nothing.
 	Checkout Checkout
+}
+
+// Identity configures how a room knows who its visitors are: by a header or by a JWT. The zero value
+// is not at all.
+type Identity struct {
+	// Header is the request header with the ID of a person, in canonical form. It counts from
+	// TrustedProxies only. "" is none.
+	Header string
+
+	// JWT is the token of the site's sign-in. An empty JWKS is none.
+	JWT JWT
+
+	// Required gives visitors without an ID neither a place nor a slot. Default false.
+	Required bool
+
+	// SignIn is the page of the site where such visitors sign in: a path, or a URL of https. {url} in
+	// it is the address that they wanted. A path of the room is excluded. Required with Required.
+	SignIn string
+}
+
+// A JWT configures which signed tokens count, and which claim has the ID of a person.
+type JWT struct {
+	JWKS     string // a file, or a URL of https
+	Issuer   string
+	Audience string
+	Claim    string // default "sub"
+	Cookie   string // name of a cookie with the token; "": only Authorization: Bearer
+}
+
+// Knows reports whether the room knows people.
+func (i *Identity) Knows() bool { return i.Header != "" || i.JWT.JWKS != "" }
+
+// SignInPath returns the path of SignIn, or "" if it is a URL or not set.
+func (i *Identity) SignInPath() string {
+	if !strings.HasPrefix(i.SignIn, "/") {
+		return ""
+	}
+	path, _, _ := strings.Cut(i.SignIn, "?")
+	return path
 }
 
 // BindHeader returns the name of the header in Bind, or "".

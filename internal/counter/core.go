@@ -320,7 +320,7 @@ func (c *desk) tell(p *PlaceInfo, clk time.Duration) {
 	x := c.called.at[p.Number]
 	if !x.told {
 		x.told, x.due = true, clk
-		if !c.pool.RecalledByParent(clk) { // otherwise later visitors come in elsewhere first
+		if !c.atOnce && !c.pool.RecalledByParent(clk) { // otherwise later visitors come in elsewhere first
 			x.due = c.pace.admit(clk, c.called.ahead(x, clk))
 		}
 		until := x.due + leastHold // the visitor is present and comes now

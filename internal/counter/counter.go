@@ -51,6 +51,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/chanmutex"
+	"github.com/headgate/headgate/internal/persons"
 	"github.com/headgate/headgate/internal/signals"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
@@ -66,6 +67,7 @@ type Counter struct {
 	mu sync.Mutex
 	desk
 	sites     gallery
+	persons   *persons.Registry
 	signals   signals.Collector // of the origin
 	setting   chanmutex.Mutex   // one change of the settings at a time; locked before mu
 	auto      *status.Auto      // what was found; nil: nothing is sought

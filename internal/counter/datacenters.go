@@ -367,3 +367,64 @@ func (s *Datacenters) origin(ctx context.Context) string {
 	}
 	return s.cfg.Own
 }
+
+// ErrDatacenter is wrapped by every error about a data center that a command names.
+var ErrDatacenter = errors.New("no such data center for this")
+
+// A DatacenterAccess gives operators the data centers of an engine, which may be the only one. The
+// engine embeds it under an unexported name, so that its documentation has no type that users cannot
+// import.
+type DatacenterAccess struct{ of *Datacenters }
+
+// NewDatacenterAccess returns an access; nil is one data center.
+func NewDatacenterAccess(s *Datacenters) DatacenterAccess { return DatacenterAccess{s} }
+
+// CheckDatacenter returns an error that says why a data center does not answer, or nil if it
+// answers.
+func (a DatacenterAccess) CheckDatacenter(ctx context.Context, name string) error {
+	switch {
+	case a.of == nil:
+		return fmt.Errorf("%w: there is but one", ErrDatacenter)
+	case name != a.of.Own() && !slices.Contains(a.of.Names(), name):
+		return fmt.Errorf("%w: %q", ErrDatacenter, name)
+	}
+	return a.of.Check(ctx, name)
+}
+
+// AnywhereHome returns the data center that holds the slots which belong to no data center, or ""
+// if there is only one data center.
+func (a DatacenterAccess) AnywhereHome() string {
+	if a.of == nil {
+		return ""
+	}
+	return a.of.Home()
+}
+
+// AnnounceAnywhere is the second step of a move: it informs all data centers of the new home.
+func (a DatacenterAccess) AnnounceAnywhere(ctx context.Context, to string) error {
+	if a.of == nil || to == a.of.Home() {
+		return nil
+	}
+	return a.of.AnnounceAnywhere(ctx, to)
+}
+
+// FinishAnywhereMove finishes an interrupted move of rooms from this data center. It returns the
+// destination, or "" if there is no such move.
+func (a DatacenterAccess) FinishAnywhereMove(ctx context.Context, rooms []string) (to string, err error) {
+	if a.of == nil {
+		return "", nil
+	}
+	return a.of.FinishMove(ctx, rooms)
+}
+
+// MessagesSent returns the number of messages that this process has sent to each other data center.
+func (a DatacenterAccess) MessagesSent() map[string]int64 {
+	if a.of == nil {
+		return nil
+	}
+	m := map[string]int64{}
+	for _, name := range a.of.Names() {
+		m[name] = a.of.MessagesSent(name)
+	}
+	return m
+}

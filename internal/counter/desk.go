@@ -90,6 +90,7 @@ type desk struct {
 	hideAt      time.Duration             // end of the grace after a takeover; 0: it is over
 	lastGone    time.Duration
 	awakeAt     time.Duration // when this process last ran for certain
+	atOnce      bool          // a person joins whom no other visitor waits before: no pace
 	stood       bool          // the process was suspended and another hosts the room
 	stats       Totals
 	fore        forecast
@@ -188,6 +189,8 @@ type PlaceInfo struct {
 	// answer sets no cookie, because the cookie would replace the pass. The visitor polls again
 	// after PollAfter.
 	UsedUp bool
+
+	Key uint64 // of a person's place: of the device that it has moved to, 0 for none
 }
 
 // Notice returns why a visitor with a ticket or a pass has lost its position: a word for apps, and

@@ -1,12 +1,14 @@
 package counter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate/internal/persons"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
 )
@@ -30,6 +32,13 @@ func Open(ctx context.Context, cfg Config, recall func()) (*Counter, error) {
 		return nil, fmt.Errorf("take over room %q: %w", cfg.Room, err)
 	}
 	c.sites.began = cfg.Boot()
+	c.persons = persons.New(persons.Config{
+		Room: cfg.Room, Life: cmp.Or(rec.Before, rec.Name.Life), Open: cfg.Persons, Lives: c.live,
+		Log: cfg.Log,
+	})
+	if cfg.Known {
+		c.persons.IsReady()
+	}
 	if err := c.begin(rec, first, cfg.Boot()); err != nil { // it decodes but is inconsistent
 		c.refuse(fmt.Errorf("%w: %w", slot.ErrRecord, err))
 	}
@@ -47,6 +56,7 @@ func (c *Counter) Run(ctx context.Context) error {
 	above.Go(func() { c.borrow(up) })
 	above.Go(func() { c.show(up) })
 	above.Go(func() { c.steer(up) })
+	above.Go(func() { c.persons.Run(up) })
 	err := c.rounds(ctx)
 	// Not deferred: a panic leaves the lock held. Waiting for the lock would keep a process alive
 	// that hosts the room and answers nobody.

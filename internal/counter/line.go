@@ -3,6 +3,7 @@ package counter
 import (
 	"cmp"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/headgate/headgate/internal/slot"
@@ -26,37 +27,49 @@ func (c *Counter) Join(ctx context.Context, lane uint64, hold, waited time.Durat
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	first := c.cfg.Boot()
-	began := first
-	for {
-		if c.gone() {
-			return PlaceInfo{}, ErrFenced
-		}
-		if int64(c.line.Len()) >= c.cfg.Line.MaxWaiting {
-			return PlaceInfo{Waiting: int64(c.line.Len())}, ErrFull
-		}
-		clk := c.cfg.Boot()
-		c.openLane(lane, clk)
-		in := c.line.Lane(lane)
-		if c.line.Line(in).Provisional() >= mostProvisional {
-			return PlaceInfo{Waiting: int64(c.line.Len())}, ErrFull
-		}
-		if clk >= c.issueAt && c.pool.Fresh(clk, fresh) && c.line.Line(in).End() < c.next(in) &&
-			!c.drawing() {
+	for began := first; ; {
+		if ok, err := c.mayIssue(ctx, lane, &began); err != nil {
+			return c.notJoined(err), err
+		} else if ok {
 			break
-		}
-		if clk < c.issueAt {
-			if err := c.waitIssue(ctx, c.issueAt-clk); err != nil {
-				return PlaceInfo{}, err
-			}
-			began = c.cfg.Boot()
-			continue
-		}
-		if err := c.waitWrite(ctx, began); err != nil {
-			return PlaceInfo{}, err
 		}
 	}
 	clk := c.cfg.Boot()
 	return c.join(clk, c.line.Lane(lane), hold, waited+clk-first), nil
+}
+
+// notJoined returns what a visitor without a place is told.
+func (c *Counter) notJoined(err error) (p PlaceInfo) {
+	if errors.Is(err, ErrFull) {
+		p.Waiting = int64(c.line.Len())
+	}
+	return p
+}
+
+// mayIssue reports whether a number of a lane can be issued now. If not, it has waited for what was
+// missing, without the lock.
+func (c *Counter) mayIssue(ctx context.Context, lane uint64, began *time.Duration) (ok bool, err error) {
+	if c.gone() {
+		return false, ErrFenced
+	}
+	if int64(c.line.Len()) >= c.cfg.Line.MaxWaiting {
+		return false, ErrFull
+	}
+	clk := c.cfg.Boot()
+	c.openLane(lane, clk)
+	in := c.line.Lane(lane)
+	if c.line.Line(in).Provisional() >= mostProvisional {
+		return false, ErrFull
+	}
+	if clk >= c.issueAt && c.pool.Fresh(clk, fresh) && c.line.Line(in).End() < c.next(in) && !c.drawing() {
+		return true, nil
+	}
+	if clk >= c.issueAt {
+		return false, c.waitWrite(ctx, *began)
+	}
+	err = c.waitIssue(ctx, c.issueAt-clk)
+	*began = c.cfg.Boot()
+	return false, err
 }
 
 // waitIssue waits, without the lock, until this host may issue numbers. Until then the previous

@@ -1,9 +1,11 @@
 package counter
 
 import (
+	"context"
 	"slices"
 	"time"
 
+	"github.com/headgate/headgate/internal/persons"
 	"github.com/headgate/headgate/internal/slot"
 )
 
@@ -102,4 +104,198 @@ func (c *desk) forgetMoved(clk, after time.Duration) {
 		}
 	}
 	c.moved = kept
+}
+
+// A PersonJoin asks for the one place of a person whom the site knows.
+type PersonJoin struct {
+	Person persons.ID
+	Lane   uint64        // of a new place
+	Hold   time.Duration // of a new place
+	Waited time.Duration // before this request
+	Find   bool          // the visitor gets no new place
+	// Life, Number and Key are those of a ticket or a session that the visitor has got without the
+	// person's ID. Number is 0 if there is none.
+	Life, Number, Key uint64
+}
+
+// JoinPerson returns the place of a person, from whatever device it joined, or else adds the person to
+// the end of the line. If the person is inside, the status is TicketUsed and s has the end of the session. A
+// visitor who has a place and then signs in keeps it, unless the person has a better one.
+func (c *Counter) JoinPerson(ctx context.Context, x PersonJoin) (p PlaceInfo, s slot.ClaimReply, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	first := c.cfg.Boot()
+	for began := first; ; {
+		ok, err := c.mayFind(ctx, began)
+		switch {
+		case err != nil:
+			return p, s, err
+		case !ok:
+			continue
+		}
+		number, mark := c.persons.Find(x.Person)
+		if c.unsettled(number) || c.unsettled(x.Number) {
+			if err := c.waitWrite(ctx, began); err != nil {
+				return p, s, err
+			}
+			continue
+		}
+		if number, mark = c.better(&x, number, mark); number == 0 {
+			if x.Find {
+				return PlaceInfo{Status: slot.TicketGone}, s, nil
+			}
+			if ok, err = c.mayIssue(ctx, x.Lane, &began); err != nil {
+				return c.notJoined(err), s, err
+			} else if !ok {
+				continue
+			}
+			clk := c.cfg.Boot()
+			c.atOnce = c.waiting() <= int64(c.line.Called()) // as a newcomer who needs no ticket
+			p = c.join(clk, c.line.Lane(x.Lane), x.Hold, x.Waited+clk-first)
+			number, mark = p.Number, c.persons.Set(x.Person, p.Number)
+		}
+		at := p.ArrivedAt
+		pace := c.pace.at
+		if c.atOnce {
+			c.pace.at = min(pace, c.cfg.Boot())
+		}
+		p, s = c.standing(number)
+		if p.ArrivedAt = at; c.atOnce {
+			c.atOnce, c.pace.at = false, pace
+		}
+		if err := c.awaitPerson(ctx, mark, began); err == nil {
+			return p, s, nil
+		} else if c.gone() || c.cfg.Boot()-began >= writeWait || ctx.Err() != nil {
+			return PlaceInfo{}, slot.ClaimReply{}, ErrSlow
+		} // another host has written meanwhile: its tickets are read now
+	}
+}
+
+// mayFind reports whether the places of persons are known now. If not, it has waited for what was
+// missing, without the lock.
+func (c *Counter) mayFind(ctx context.Context, began time.Duration) (ok bool, err error) {
+	switch {
+	case c.gone():
+		return false, ErrFenced
+	case !c.persons.IsReady():
+		return false, c.awaitPerson(ctx, persons.Mark{}, began)
+	case c.pool.Fresh(c.cfg.Boot(), fresh) && !c.drawing():
+		return true, nil
+	}
+	return false, c.waitWrite(ctx, began)
+}
+
+// awaitPerson waits, without the lock, until a ticket of a person is on disk.
+func (c *Counter) awaitPerson(ctx context.Context, m persons.Mark, began time.Duration) error {
+	c.mu.Unlock()
+	defer c.mu.Lock()
+	ctx, stop := context.WithTimeoutCause(ctx, max(0, began+writeWait-c.cfg.Boot()), ErrSlow)
+	defer stop()
+	return c.persons.Await(ctx, m)
+}
+
+// unsettled reports whether the end of a session of this number may not be in the record yet.
+func (c *Counter) unsettled(number uint64) bool {
+	return number != 0 && (len(c.claims[slot.SessionID(number)]) > 0 ||
+		c.pool.Writing() && !c.isPlace(number))
+}
+
+// A holding is what a number holds. Of two, a person keeps the greater one.
+type holding uint8
+
+const (
+	holdsNothing holding = iota
+	holdsPlace
+	mayHoldSession // of an earlier host, and not seen since
+	holdsSession
+)
+
+// holds returns what a number holds.
+func (c *Counter) holds(number uint64) (holding, slot.Time) {
+	if number == 0 {
+		return holdsNothing, 0
+	}
+	if c.isPlace(number) {
+		return holdsPlace, 0
+	}
+	switch end, sure := c.pool.Session(slot.SessionID(number)); {
+	case end > 0:
+		return holdsSession, end
+	case !sure && (number >= RoamerBit || c.line.Status(number) == slot.TicketUsed):
+		return mayHoldSession, 0
+	}
+	return holdsNothing, 0
+}
+
+// isPlace reports whether a number is that of a ticket which has not been used. One from beyond the
+// record holds its place too: see rolledBack.
+func (c *Counter) isPlace(number uint64) bool {
+	return number < RoamerBit && (c.places(number) || number >= c.line.End(number) ||
+		c.line.Status(number) == slot.TicketProvisional)
+}
+
+// better returns the number that a person keeps: its own, or the one that the visitor has. The other
+// one is given up.
+func (c *Counter) better(x *PersonJoin, own uint64, m persons.Mark) (uint64, persons.Mark) {
+	has := x.Number
+	if !c.ofLine(x.Life) && x.Life != c.nowLife() || !c.theirs(has, x.Key) {
+		has = 0
+	}
+	mine, _ := c.holds(own)
+	theirs, _ := c.holds(has)
+	switch {
+	case mine == holdsNothing && theirs == holdsNothing:
+		return 0, m
+	case theirs == holdsNothing || has == own:
+		return own, m
+	case theirs < mine || theirs == mine && (mine != holdsPlace || !c.earlier(has, own)):
+		if theirs == holdsPlace {
+			c.leave(has, c.cfg.Boot())
+		}
+		return own, m
+	}
+	if mine == holdsPlace {
+		c.leave(own, c.cfg.Boot())
+	}
+	return has, c.persons.Set(x.Person, has)
+}
+
+// earlier reports whether a place is before another one.
+func (c *Counter) earlier(a, b uint64) bool {
+	at, aok := c.line.Position(a)
+	bt, bok := c.line.Position(b)
+	return aok && (!bok || at < bt)
+}
+
+// standing returns the place of a number, or the end of its session. The site vouches for the
+// visitor: its ticket needs no cookie that comes back.
+func (c *Counter) standing(number uint64) (p PlaceInfo, s slot.ClaimReply) {
+	clk := c.cfg.Boot()
+	switch has, end := c.holds(number); has {
+	case holdsPlace:
+		p = c.place(number, clk, false)
+		if at, ok := slot.FindMoved(c.moved, number); ok {
+			p.Key = c.moved[at].Key
+		}
+		return p, s
+	case holdsSession:
+		s = slot.ClaimReply{ID: slot.SessionID(number), Epoch: c.pool.Record().Name.Epoch, End: end}
+	}
+	p = PlaceInfo{Number: number, Life: c.lineLife(), Now: c.nowLife(), Status: slot.TicketUsed}
+	if s.End == 0 {
+		p.UsedUp, p.PollAfter = true, copyPoll
+	}
+	return p, s
+}
+
+// live reports which numbers hold a place or a session, or may do so.
+func (c *Counter) live(numbers []uint64) []bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	live := make([]bool, len(numbers))
+	for i, n := range numbers {
+		has, _ := c.holds(n)
+		live[i] = has != holdsNothing || c.unsettled(n)
+	}
+	return live
 }

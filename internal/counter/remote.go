@@ -1,6 +1,7 @@
 package counter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -104,10 +105,8 @@ func (s *Handle) carry(ctx context.Context, asks []*ask) (again []*ask) {
 		clk := s.cfg.Boot()
 		for i, a := range asks {
 			requests[i] = a.request
-			if a.op == opJoin { // a number that nobody receives would delay the line
-				join := a.join()
-				join.left = max(1, a.until-clk)
-				requests[i] = join.request()
+			if a.op == opJoin || a.op == opPerson { // a number that nobody receives would delay the line
+				requests[i].more[1] = int64(max(1, a.until-clk))
 			}
 		}
 		ctx, stop := context.WithTimeout(ctx, writeWait+repeatEvery)
@@ -155,6 +154,12 @@ func (s *Handle) ask(ctx context.Context, q request) (reply, error) {
 func (s *Handle) Join(ctx context.Context, lane uint64, hold, waited time.Duration) (PlaceInfo, error) {
 	r, err := s.ask(ctx, joinRequest{lane: lane, hold: hold, waited: waited}.request())
 	return r.place, err
+}
+
+// JoinPerson returns the one place of a member; see Counter.JoinPerson.
+func (s *Handle) JoinPerson(ctx context.Context, x PersonJoin) (PlaceInfo, slot.ClaimReply, error) {
+	r, err := s.ask(ctx, x.request())
+	return r.place, r.claim, err
 }
 
 // Roam notes that a visitor of another data center is present; see Counter.Roam.
@@ -328,6 +333,11 @@ func (c *Counter) do(ctx context.Context, q *request) (r reply) {
 			defer stop()
 		}
 		r.place, err = c.Join(ctx, x.lane, x.hold, x.waited)
+	case opPerson:
+		x, left := q.personJoin()
+		ctx, stop := context.WithTimeout(ctx, cmp.Or(left, writeWait))
+		defer stop()
+		r.place, r.claim, err = c.JoinPerson(ctx, x)
 	case opPoll:
 		x := q.ticket()
 		r.place, err = c.poll(ctx, x)

@@ -174,3 +174,26 @@ func ReportNodes(m *cluster.Members) (nodes []status.Node) {
 	}
 	return nodes
 }
+
+// Report returns what operators see of this state.
+func (s *State) Report() status.Room {
+	t, wait := &s.Totals, -1.0
+	if s.Head.Known {
+		wait = s.Head.Expect.Seconds()
+	}
+	return status.Room{
+		Provisional: s.Provisional, ActiveUsers: s.Active, WaitingUsers: s.Waiting, Called: s.Called,
+		NewUsersLastMinute: s.New, Auto: s.Auto, Hosted: s.Hosted, CallsPerSecond: s.Rate,
+		MaxWaitSeconds: wait,
+		Datacenters:    s.Datacenters.Report(), Draw: s.Draw, Lanes: s.Lanes, Lent: s.Lent, Bound: s.Bound,
+		Record: status.Record{
+			Age: RoundTenths(s.Age), WriteFailing: RoundTenths(s.Refused), Quiet: RoundTenths(s.Quiet),
+			Latency: s.Latency.Seconds(), LastHeard: RoundTenths(s.LastHeard),
+		},
+		Totals: status.Totals{
+			Called: t.Called, Claimed: t.Claimed, CallsLapsed: t.Lapsed, Writes: t.Writes, Expired: t.Expired,
+			WriteSeconds:     t.WriteTime.Seconds(),
+			CallEmptySeconds: t.CallEmpty.Round(time.Microsecond).Seconds(),
+		},
+	}
+}

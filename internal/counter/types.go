@@ -1,6 +1,7 @@
 package counter
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"sync"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/cluster"
+	"github.com/headgate/headgate/internal/persons"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/status"
@@ -38,6 +40,9 @@ type Config struct {
 
 	Anywhere *Handle              // of this room, if this node may host it
 	Estimate func() slot.Estimate // of the counter time, from this process's worker; nil: none
+	// Persons opens the log of the tickets of known people; nil: they are in memory only.
+	Persons  func(context.Context) (persons.Log, error)
+	Known    bool                 // the room asks who its visitors are
 	Previous PreviousHost         // what this process knows of the previous host; set by a Handle
 	Boot     func() time.Duration // own clock, which includes suspend
 	Log      *slog.Logger

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/codec"
+	"github.com/headgate/headgate/internal/persons"
 	"github.com/headgate/headgate/internal/slot"
 )
 
@@ -30,6 +31,7 @@ const (
 	opSuspect
 	opRoam
 	opMove
+	opPerson
 )
 
 // A reply answers a request. Only the fields that its op needs are sent.
@@ -92,6 +94,10 @@ func appendRequests(b []byte, rs []request) []byte {
 				b = codec.AppendInt(b, more[k])
 			}
 		}
+		if r.person != nil {
+			b = append(b, r.person.ID[:]...)
+			b = codec.AppendUint(b, r.person.number, r.person.key, flag(r.person.find, 1))
+		}
 	}
 	return b
 }
@@ -110,7 +116,7 @@ func parseRequests(b []byte) ([]request, error) {
 	for i := range rs {
 		r, head := &rs[i], d.Uint()
 		r.op = op(min(head>>requestBits, 255))
-		if r.op < opJoin || r.op > opMove {
+		if r.op < opJoin || r.op > opPerson {
 			return nil, errDamaged()
 		}
 		if head&hasID != 0 {
@@ -124,6 +130,11 @@ func parseRequests(b []byte) ([]request, error) {
 			if head&(hasMore<<k) != 0 {
 				r.more[k] = d.Int()
 			}
+		}
+		if r.op == opPerson {
+			r.person = &personOf{}
+			copy(r.person.ID[:], d.Take(len(r.person.ID)))
+			r.person.number, r.person.key, r.person.find = d.Uint(), d.Uint(), d.UpTo(1) == 1
 		}
 	}
 	return rs, d.end()
@@ -145,8 +156,11 @@ func appendReplies(b []byte, rs []reply) []byte {
 			b = appendPlace(b, &r.place, last)
 			last = &r.place
 		case opClaim:
-			b = codec.AppendUint(b, uint64(r.claim.ID), r.claim.Epoch)
-			b = codec.AppendInt(b, int64(r.claim.End), int64(r.claim.Win))
+			b = appendClaim(b, &r.claim)
+		case opPerson:
+			b = appendPlace(b, &r.place, last)
+			last = &r.place
+			b = appendClaim(b, &r.claim)
 		case opTrace:
 			b = appendTrace(b, &r.trace)
 		}
@@ -176,10 +190,11 @@ func parseReplies(b []byte) ([]reply, error) {
 			d.place(&r.place, last)
 			last = &r.place
 		case opClaim:
-			r.claim = slot.ClaimReply{
-				ID: slot.SessionID(d.Uint()), Epoch: d.Uint(),
-				End: slot.Time(d.Int()), Win: slot.Time(d.Int()),
-			}
+			r.claim = d.claim()
+		case opPerson:
+			d.place(&r.place, last)
+			last = &r.place
+			r.claim = d.claim()
 		case opTrace:
 			r.trace = d.trace()
 		case opLeave, opSuspect, opMove:
@@ -203,6 +218,7 @@ const (
 	bitMoved
 	bitLane // of a trace: the name of a lane follows
 	bitUsedUp
+	bitKey // of a place: the key of a device follows
 )
 
 // appendPlace appends a place. Values that places have in common are written relative to the last
@@ -211,7 +227,7 @@ func appendPlace(b []byte, p, last *PlaceInfo) []byte {
 	b = codec.AppendUint(b, uint64(p.Status),
 		flag(p.Held, bitHeld)|flag(p.Called, bitCalled)|flag(p.ETA != ETA{}, bitETA)|
 			flag(p.ArrivedAt != 0, bitCame)|flag(p.Now != 0, bitNow)|flag(p.Moved, bitMoved)|
-			flag(p.UsedUp, bitUsedUp))
+			flag(p.UsedUp, bitUsedUp)|flag(p.Key != 0, bitKey))
 	b = codec.AppendInt(b, int64(p.Number-last.Number), int64(p.Life-last.Life),
 		p.Position, p.Ahead, p.Waiting-last.Waiting, int64(p.Served-last.Served),
 		int64(p.PollAfter))
@@ -220,6 +236,9 @@ func appendPlace(b []byte, p, last *PlaceInfo) []byte {
 	}
 	if p.Now != 0 {
 		b = codec.AppendUint(b, p.Now)
+	}
+	if p.Key != 0 {
+		b = codec.AppendUint(b, p.Key)
 	}
 	return appendETA(b, &p.ETA)
 }
@@ -238,7 +257,21 @@ func (d *reader) place(p, last *PlaceInfo) {
 	if bits&bitNow != 0 {
 		p.Now = d.Uint()
 	}
+	if bits&bitKey != 0 {
+		p.Key = d.Uint()
+	}
 	p.ETA = d.eta(bits)
+}
+
+func appendClaim(b []byte, c *slot.ClaimReply) []byte {
+	b = codec.AppendUint(b, uint64(c.ID), c.Epoch)
+	return codec.AppendInt(b, int64(c.End), int64(c.Win))
+}
+
+func (d *reader) claim() slot.ClaimReply {
+	return slot.ClaimReply{
+		ID: slot.SessionID(d.Uint()), Epoch: d.Uint(), End: slot.Time(d.Int()), Win: slot.Time(d.Int()),
+	}
 }
 
 func (d *reader) status() slot.TicketStatus {
@@ -372,6 +405,27 @@ type request struct {
 	id   uint64 // a ticket's number, a lane's id or a roamer's id
 	life uint64 // of the ticket; 0: any
 	more [3]int64
+
+	person *personOf // of opPerson only
+}
+
+// A personOf is what only a PersonJoin has.
+type personOf struct {
+	persons.ID
+	number, key uint64
+	find        bool
+}
+
+func (x *PersonJoin) request() request {
+	q := joinRequest{lane: x.Lane, hold: x.Hold, waited: x.Waited}.request()
+	q.op, q.life, q.person = opPerson, x.Life, &personOf{x.Person, x.Number, x.Key, x.Find}
+	return q
+}
+
+func (q *request) personJoin() (x PersonJoin, left time.Duration) {
+	j, m := q.join(), q.person
+	return PersonJoin{Person: m.ID, Lane: j.lane, Hold: j.hold, Waited: j.waited, Find: m.find,
+		Life: q.life, Number: m.number, Key: m.key}, j.left
 }
 
 // A joinRequest asks for a place at the end of the line.

@@ -69,9 +69,13 @@ func scatter(rng *rand.Rand, v reflect.Value) {
 
 func randomRequests(rng *rand.Rand) (rs []request) {
 	for range rng.IntN(6) {
-		r := request{op: opJoin + op(rng.IntN(int(opMove)))}
+		r := request{op: opJoin + op(rng.IntN(int(opPerson)))}
 		for _, p := range []any{&r.id, &r.life, &r.more[0], &r.more[1], &r.more[2]} {
 			scatter(rng, reflect.ValueOf(p))
+		}
+		if r.op == opPerson {
+			r.person = &personOf{ID: [16]byte{byte(rng.Uint32())}, number: rng.Uint64(), key: 1,
+				find: rng.IntN(2) == 0}
 		}
 		rs = append(rs, r)
 	}
@@ -80,11 +84,14 @@ func randomRequests(rng *rand.Rand) (rs []request) {
 
 func randomReplies(rng *rand.Rand) (rs []reply) {
 	for range rng.IntN(6) {
-		r := reply{op: opJoin + op(rng.IntN(int(opMove))), fault: fault(rng.IntN(len(faults())))}
+		r := reply{op: opJoin + op(rng.IntN(int(opPerson))), fault: fault(rng.IntN(len(faults())))}
 		switch r.op {
 		case opJoin, opPoll, opRoam:
 			scatter(rng, reflect.ValueOf(&r.place))
 		case opClaim:
+			scatter(rng, reflect.ValueOf(&r.claim))
+		case opPerson:
+			scatter(rng, reflect.ValueOf(&r.place))
 			scatter(rng, reflect.ValueOf(&r.claim))
 		case opTrace:
 			scatter(rng, reflect.ValueOf(&r.trace))
@@ -144,10 +151,10 @@ func TestWireRefusesDamage(t *testing.T) {
 	}
 	limit := slot.Limit{Kind: slot.AtOnce, N: 1, Per: 1}
 	for _, bad := range []any{
-		[]request{{op: opMove + 1}}, []request{{}},
+		[]request{{op: opPerson + 1}}, []request{{}},
 		slices.Repeat([]request{{op: opLeave}}, mostRequests+1),
 		slices.Repeat([]reply{{op: opLeave}}, mostRequests+1),
-		[]reply{{op: opMove + 1}}, []reply{{}},
+		[]reply{{op: opPerson + 1}}, []reply{{}},
 		[]reply{{op: opLeave, fault: fault(len(faults()))}},
 		[]reply{{op: opPoll, place: PlaceInfo{Status: slot.TicketGone + 1}}},
 		Settings{Active: limit}, Settings{New: limit}, // no limit is of kind 0
@@ -179,7 +186,7 @@ func TestWireRefusesAnotherFormat(t *testing.T) {
 // A change of these bytes requires a new wireFormat.
 func TestWireOfFormat1HasTheseBytes(t *testing.T) {
 	eta := ETA{Known: true, Exact: true, Expect: 1, Low: 2, High: 3}
-	place := PlaceInfo{slot.TicketCalled, 4, 5, 0, 6, 7, 8, 9, 10, eta, true, true, 0, false, false}
+	place := PlaceInfo{slot.TicketCalled, 4, 5, 0, 6, 7, 8, 9, 10, eta, true, true, 0, false, false, 0}
 	next := place
 	next.Number, next.Position, next.ETA, next.Held = 6, 7, ETA{}, false
 	for i, tt := range []struct {

@@ -47,7 +47,7 @@ func waiters() map[string]string {
 		"internal/quota/shared.go":            "Run waits for both nodes",
 		"internal/quota/node.go":              "Run waits for the desk, the way and the host",
 		"room.go":                             "Run waits for the counter, the worker and the opening",
-		"session.go":                          "Run waits for what is told to other nodes",
+		"internal/sessions/background.go":     "Room.Run waits for what is told to other nodes",
 		"examples/criteo/client.go":           "run waits for all calls before it returns",
 		"examples/criteo/origin.go":           "close waits for the server's end",
 		"examples/criteo/watch.go":            "watch waits for the client before it returns",

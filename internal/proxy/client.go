@@ -48,6 +48,15 @@ func ClientAddr(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	return addr
 }
 
+// LastForwarded returns the last address of X-Forwarded-For. Not ok: there is none.
+func LastForwarded(h http.Header) (addr netip.Addr, ok bool) {
+	lines := h["X-Forwarded-For"]
+	if len(lines) > 0 {
+		addr, _, _, ok = lastHop(lines[len(lines)-1])
+	}
+	return addr, ok
+}
+
 // lastHop splits the last entry off a list. more reports whether there is a comma, and so another
 // entry, before it. Only the last bytes are searched, because an attacker may send a megabyte
 // without a comma.

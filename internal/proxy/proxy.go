@@ -47,6 +47,7 @@ type Proxy struct {
 	originHost bool
 	trusted    []netip.Prefix
 	prefix     string
+	identity   string // header
 
 	keepCommands bool
 
@@ -72,6 +73,7 @@ func New(cfg Config) (*Proxy, error) {
 		originHost: cfg.OriginHost,
 		trusted:    append([]netip.Prefix(nil), cfg.Trusted...),
 		prefix:     cfg.StripCookiePrefix,
+		identity:   cfg.Identity,
 
 		keepCommands: cfg.KeepCommands,
 
@@ -170,7 +172,7 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 		wire.DropUpgrade(pr.Out.Header)
 	}
 	trusted := p.isTrusted(pr.In)
-	dropClaims(pr.Out.Header, trusted)
+	dropClaims(pr.Out.Header, trusted, p.identity)
 	pr.Out.Trailer = nil // some origins read trailers as headers, and ReverseProxy only announces them
 	stripCookies(pr.Out.Header, p.prefix)
 	forwarded(pr, trusted)

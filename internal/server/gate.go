@@ -59,6 +59,7 @@ func (s *Server) begin(c *crew) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
 	s.crew = c
+	s.signIns.run(c)
 	old := s.set.Load()
 	set := &roomSet{cfg: old.cfg}
 	for _, g := range old.gates {
@@ -127,8 +128,9 @@ func (s *Server) shut(g *gate) {
 func (s *Server) connect(g *gate, all *config.Config) (err error) {
 	name := g.file.Name
 	g.proxy, err = proxy.New(proxy.Config{
-		Origin: g.file.Origin, Trusted: all.TrustedProxies, StripCookiePrefix: "__cfwaitingroom",
-		KeepCommands: g.made.obeys(), Log: s.log, OnAnswer: g.origin.add, Around: s.around(),
+		Origin: g.file.Origin, Trusted: all.TrustedProxies, Identity: g.now.Identity.Header,
+		StripCookiePrefix: "__cfwaitingroom",
+		KeepCommands:      g.made.obeys(), Log: s.log, OnAnswer: g.origin.add, Around: s.around(),
 		Dial: s.machine.Dial, Watch: all.Asked(), Meter: g.meter(),
 		OnHealth: func(up bool) {
 			s.log.Warn("origin changed", "room", name, "up", up)
@@ -236,7 +238,7 @@ func (s *Server) roomConfig(all *config.Config, c *config.Room) (headgate.RoomCo
 		CallHold: c.CallHold, PollMin: c.PollMin, PollMax: c.PollMax,
 		Exclude: headgate.Exclude{
 			NoDefaults: true, // the configuration already includes the defaults
-			Paths:      c.Exclude.Paths, Methods: c.Exclude.Methods,
+			Paths:      withSignIn(c), Methods: c.Exclude.Methods,
 			CIDRs: c.Exclude.CIDRs, Headers: c.Exclude.Headers, Upgrade: c.Exclude.Upgrade,
 			MaxInFlight: int(c.Exclude.MaxInFlight), MaxPerAddr: int(c.Exclude.MaxPerAddr),
 		},
@@ -248,6 +250,7 @@ func (s *Server) roomConfig(all *config.Config, c *config.Room) (headgate.RoomCo
 		},
 		Challenge:   c.Challenge.Asked(),
 		PassSharing: headgate.PassSharing(c.PassSharing), BindHeader: c.BindHeader(),
+		Identity:   s.identityOf(all, c),
 		ClientAddr: clientAddr(all.TrustedProxies),
 		Secure:     secure(all.TrustedProxies, c.CookieSecure),
 		SameSite:   sameSite(c.CookieSameSite),

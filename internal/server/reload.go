@@ -316,7 +316,8 @@ func (w *swap) gate(ctx context.Context, x *want) (*gate, error) {
 	if !same {
 		w.got.Rooms.Changed = append(w.got.Rooms.Changed, c.Name)
 	}
-	if w.trust || was.file.Origin.String() != c.Origin.String() || was.made.obeys() != x.made.obeys() ||
+	if w.trust || was.now.Identity.Header != c.Identity.Header ||
+		was.file.Origin.String() != c.Origin.String() || was.made.obeys() != x.made.obeys() ||
 		was.meter() != g.meter() {
 		if err := w.s.connect(&g, w.new.cfg); err != nil {
 			return nil, err

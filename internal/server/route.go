@@ -4,15 +4,20 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/forwardauth"
 	"github.com/headgate/headgate/internal/guard"
 	"github.com/headgate/headgate/internal/hint"
+	"github.com/headgate/headgate/internal/identity"
 	"github.com/headgate/headgate/internal/paths"
 	"github.com/headgate/headgate/internal/platform"
 	"github.com/headgate/headgate/internal/proxy"
@@ -35,6 +40,7 @@ func (s *Server) decide() *forwardauth.Handler {
 			s.routeBy(w, r, func(g *gate) http.Handler { return g.check }, checks)
 		}),
 		Connect: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s.dropIdentities(r)
 			s.routeBy(w, r, func(g *gate) http.Handler { return g.connect }, relays)
 		}),
 		Renew: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -253,4 +259,82 @@ func raiseFiles(log *slog.Logger) error {
 		log.Warn("few open files allowed", "limit", limit, "hint", moreFiles)
 	}
 	return nil
+}
+
+// signIns holds the keys of the sites' sign-ins, by their source. They are loaded while Run serves.
+type signIns struct {
+	mu   sync.Mutex
+	keys map[string]*identity.Keys
+	crew *crew
+}
+
+// run loads the keys of all sources, now and of later ones.
+func (x *signIns) run(c *crew) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.crew = c
+	for _, k := range x.keys {
+		c.start(k.Run)
+	}
+}
+
+// of returns the keys of a source.
+func (x *signIns) of(source string, log *slog.Logger) *identity.Keys {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	k := x.keys[source]
+	if k != nil {
+		return k
+	}
+	if x.keys == nil {
+		x.keys = map[string]*identity.Keys{}
+	}
+	k = identity.NewKeys(source, log)
+	if x.keys[source] = k; x.crew != nil {
+		x.crew.start(k.Run)
+	}
+	return k
+}
+
+// identityOf converts how a room knows people to the type that a room takes.
+func (s *Server) identityOf(all *config.Config, c *config.Room) headgate.Identity {
+	i, trusted := &c.Identity, all.TrustedProxies
+	if !i.Knows() {
+		return headgate.Identity{}
+	}
+	x := identity.Config{
+		Header: i.Header, Trusted: func(r *http.Request) bool { return fromTrusted(r, trusted) },
+		Issuer: i.JWT.Issuer, Audience: i.JWT.Audience, Claim: i.JWT.Claim, Cookie: i.JWT.Cookie,
+		Now: time.Now,
+	}
+	if i.JWT.JWKS != "" {
+		x.Keys = s.signIns.of(i.JWT.JWKS, s.log)
+	}
+	return headgate.Identity{Of: identity.New(x).Of, Required: i.Required, SignIn: i.SignIn}
+}
+
+// dropIdentities removes the headers with IDs of persons from the question of a connector, which sends on
+// whatever a visitor sends, unless the peer of its application is a trusted proxy.
+func (s *Server) dropIdentities(r *http.Request) {
+	set := s.set.Load()
+	peer, ok := proxy.LastForwarded(r.Header)
+	trusts := func(p netip.Prefix) bool { return p.Contains(peer) }
+	if ok && slices.ContainsFunc(set.cfg.TrustedProxies, trusts) {
+		return
+	}
+	for _, g := range set.gates {
+		own := g.now.Identity.Header
+		maps.DeleteFunc(r.Header, func(name string, _ []string) bool {
+			return own != "" && wire.SameName(name, own)
+		})
+	}
+}
+
+// withSignIn returns the excluded paths of a room, with that of its sign-in: otherwise nobody could
+// sign in.
+func withSignIn(c *config.Room) []string {
+	if path := c.Identity.SignInPath(); path != "" {
+		return append(slices.Clone(c.Exclude.Paths), path)
+	}
+	return c.Exclude.Paths
 }

@@ -116,6 +116,7 @@ type Server struct {
 	limits   *callLimits
 	jobs     *jobQueues
 	hooks    *webhooks
+	signIns  signIns    // of sites that know people
 	envoy    *envoyGate // nil without envoy; see envoy.go
 
 	analytics *analytics.Recorder // nil: nothing is kept

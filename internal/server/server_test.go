@@ -3,6 +3,9 @@ package server
 import (
 	"bufio"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,6 +25,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
+
+	"github.com/golang-jwt/jwt/v5"
+
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/hint"
@@ -32,6 +39,12 @@ import (
 // start runs a real server in front of origin and returns its two addresses.
 func start(t *testing.T, origin, rooms string) (visitors, operators string, stop func() error) {
 	t.Helper()
+	s, stop := serve(t, origin, rooms)
+	return "http://" + s.Addr().String(), "http://" + s.AdminAddr().String(), stop
+}
+
+func serve(t *testing.T, origin, rooms string) (s *Server, stop func() error) {
+	t.Helper()
 	text := "listen: 127.0.0.1:0\nadmin_listen: 127.0.0.1:0\ndata: " + t.TempDir() + "\nrooms:\n" +
 		strings.ReplaceAll(rooms, "ORIGIN", origin)
 	cfg, err := config.Parse("test.yaml", []byte(text))
@@ -39,7 +52,7 @@ func start(t *testing.T, origin, rooms string) (visitors, operators string, stop
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s, err := Open(ctx, cfg, slog.New(slog.DiscardHandler))
+	s, err = Open(ctx, cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,9 +64,9 @@ func start(t *testing.T, origin, rooms string) (visitors, operators string, stop
 			t.Error(err)
 		}
 	})
-	visitors, operators = "http://"+s.Addr().String(), "http://"+s.AdminAddr().String()
-	eventually(t, "ready", func() bool { return get(t, operators+"/readyz", "").StatusCode == 200 })
-	return visitors, operators, stop
+	ready := "http://" + s.AdminAddr().String() + "/readyz"
+	eventually(t, "ready", func() bool { return get(t, ready, "").StatusCode == 200 })
+	return s, stop
 }
 
 const oneRoom = "  - {name: shop, origin: ORIGIN, total_active_users: 1, new_users_per_minute: 100, " +
@@ -558,4 +571,137 @@ func TestAnEventOfTheFile(t *testing.T) {
 	if r := get(t, p.visitors+"/", ""); r.StatusCode != 200 || p.status("shop").Method != "passthrough" {
 		t.Errorf("after: %d %q", r.StatusCode, r.body)
 	}
+}
+
+// A visitor may say anything: only a trusted proxy says who it is, to headgate and to the origin.
+func TestTheHeaderOfAnIdentityStopsHere(t *testing.T) {
+	const room = "  - {name: shop, origin: ORIGIN, total_active_users: 1, new_users_per_minute: 100, " +
+		"identity: {header: x-member, required: true, sign_in: /login}}\n"
+	for trusted, want := range map[string][]string{
+		"10.0.0.0/8":  {""},
+		"127.0.0.0/8": {"ada"},
+	} {
+		heads := make(chan http.Header, 10)
+		origin := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			heads <- r.Header
+		}))
+		defer origin.Close()
+		visitors, _, _ := start(t, origin.URL, room+"trusted_proxies: ["+trusted+"]\n")
+		ask := func(path string) reply {
+			r, err := http.NewRequestWithContext(t.Context(), "GET", visitors+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header["X-Member"] = []string{"ada"}
+			r.Header["x_member"], r.Header["X.MEMBER"] = []string{"eve"}, []string{"eve"}
+			r.Header.Set("Accept", "text/html")
+			return fetch(t, http.DefaultTransport.RoundTrip, r)
+		}
+		for _, path := range []string{"/robots.txt", "/login", "/"} { // excluded twice, and the room
+			res := ask(path)
+			if path == "/" && trusted == "10.0.0.0/8" {
+				if res.StatusCode != 303 || res.Header.Get("Location") != "/login" {
+					t.Errorf("an untrusted peer is told %s %v", res.Status, res.Header)
+				}
+				continue
+			}
+			eventually(t, path+" is served", func() bool { return len(heads) > 0 || ask(path).StatusCode == 200 })
+			h := <-heads
+			for name, values := range h {
+				if strings.EqualFold(strings.NewReplacer("_", "-", ".", "-").Replace(name), "x-member") &&
+					(name != "X-Member" || values[0] != want[0]) {
+					t.Errorf("trusted %s, %s: the origin reads %s: %q", trusted, path, name, values)
+				}
+			}
+			if h.Get("X-Member") != want[0] {
+				t.Errorf("trusted %s, %s: the origin reads %q", trusted, path, h.Get("X-Member"))
+			}
+		}
+	}
+}
+
+// A connector sends on what a visitor sends. So the header counts if a trusted proxy is before the
+// application, and a proxy that asks is trusted to have replaced it.
+func TestTheHeaderOfAnIdentityInQuestions(t *testing.T) {
+	s, _ := serve(t, "http://127.0.0.1:1", "  - {name: shop, origin: ORIGIN, total_active_users: 1, "+
+		"new_users_per_minute: 100, queue_all: true, identity: {header: x-member, required: true, sign_in: /login}}\n"+
+		"trusted_proxies: [127.0.0.0/8, 10.0.0.0/8]\ndecide: {listen: \"127.0.0.1:0\"}\n")
+	for _, c := range []struct {
+		path, from, spelling string
+		counts               bool
+	}{
+		{"/connect", "192.0.2.7", "X-Member", false},
+		{"/connect", "10.0.0.1, 192.0.2.7", "X-Member", false},
+		{"/connect", "192.0.2.7, 10.0.0.1", "X-Member", true},
+		{"/connect", "", "X-Member", false},
+		{"/connect", "192.0.2.7, 10.0.0.1", "X_member", false},
+		{"/forward", "192.0.2.7", "X-Member", true},
+		{"/forward", "192.0.2.7", "x.member", false},
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+s.DecideAddr().String()+c.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header = http.Header{"Accept": {"application/json"}, "X-Forwarded-Method": {"GET"}, c.spelling: {"ada"},
+			"X-Forwarded-Proto": {"http"}, "X-Forwarded-Host": {"shop.example"}, "X-Forwarded-Uri": {"/"}}
+		if c.from != "" {
+			r.Header.Set("X-Forwarded-For", c.from)
+		}
+		want := map[bool]headgate.State{true: headgate.StateQueueAll, false: headgate.StateSignIn}[c.counts]
+		got := fetch(t, http.DefaultTransport.RoundTrip, r).Header.Get(headgate.StateHeader)
+		if got != string(want) {
+			t.Errorf("%s from %q with %s: %s, want %s", c.path, c.from, c.spelling, got, want)
+		}
+	}
+}
+
+// The whole way of a token: from a sign-in with keys in a file to one session on two devices.
+func TestTokensOfASignInGiveOneSession(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "jwks.json")
+	if err := os.WriteFile(file, set, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	token := func(who string) string {
+		x := jwt.NewWithClaims(jwt.SigningMethodES256, jwt.MapClaims{"iss": "login", "aud": "shop", "sub": who,
+			"exp": time.Now().Add(time.Hour).Unix()})
+		x.Header["kid"] = "k"
+		text, err := x.SignedString(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return "session=" + text
+	}
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, "origin")
+	}))
+	defer origin.Close()
+	visitors, operators, _ := start(t, origin.URL, "  - name: shop\n    origin: ORIGIN\n    total_active_users: 1\n"+
+		"    new_users_per_minute: 100\n    identity:\n      jwt: {jwks: "+file+
+		", issuer: login, audience: shop, cookie: session}\n      required: true\n      sign_in: /login?to={url}\n")
+	if res := get(t, visitors+"/a?b", ""); res.StatusCode != 303 ||
+		res.Header.Get("Location") != "/login?to=%2Fa%3Fb" {
+		t.Errorf("without a token: %s %v", res.Status, res.Header)
+	}
+	if res := get(t, visitors+"/login?to=%2F", ""); res.body != "origin" {
+		t.Errorf("the sign-in itself: %s", res.Status)
+	}
+	ada, bob := token("ada"), token("bob")
+	for range 2 { // two devices
+		eventually(t, "inside", func() bool { return get(t, visitors+"/", ada).body == "origin" })
+	}
+	if res := get(t, visitors+"/", bob); res.StatusCode != 503 {
+		t.Errorf("a second person in a room for one: %s", res.Status)
+	}
+	eventually(t, "one inside, one waits", func() bool {
+		s := roomStatus(t, operators)
+		return s.ActiveUsers == 1 && s.WaitingUsers == 1 && s.NewUsersLastMinute == 1
+	})
 }

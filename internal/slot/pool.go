@@ -576,6 +576,15 @@ func (p *Pool) EndOf(id SessionID) Time {
 	return c.End
 }
 
+// Session returns the end of a session, 0 if it is over or never began. sure is false while it may
+// be a session of an earlier host that nobody has seen since. Call it while no write is in flight.
+func (p *Pool) Session(id SessionID) (end Time, sure bool) {
+	if end = p.EndOf(id); end > p.rec.Time {
+		return end, true
+	}
+	return 0, p.vacant || p.rec.Time >= p.unnamed || p.gone.has(id)
+}
+
 // Ended returns how many sessions have reached their end since the takeover, and how many ended
 // early: left of visitors seen within Idle, leftSilent of others.
 func (p *Pool) Ended() (lapsed, left, leftSilent int64) { return p.ended, p.left, p.leftSilent }

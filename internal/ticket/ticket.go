@@ -73,11 +73,13 @@ type Token struct {
 	Shown    uint32 // lowest position shown, capped; never show more
 	Home     string // data center of the counter, at most 32 bytes
 
+	Person [16]byte // hash of the ID of the site's person that it was issued to; zero: to anybody
+
 	Probation bool // Pass: its cookie has not come back yet
 }
 
-// onProbation is the bit for Probation in a token's kind.
-const onProbation = 0x80
+// These bits in a token's kind are for Probation, and for a Person at the end.
+const onProbation, ofPerson = 0x80, 0x40
 
 // SessionName returns the name of a pass's session: the same for all its requests, and different for all
 // other sessions.
@@ -92,7 +94,7 @@ const (
 	tagLen   = 16
 	fixed    = 2 + 10*8 + 2*4 // kind, length of Home, the numbers
 	maxHome  = 32
-	maxPlain = fixed + maxHome
+	maxPlain = fixed + maxHome + len(Token{}.Person)
 	head     = 2 + nonceLen // version, key id, nonce
 	maxRaw   = head + maxPlain + tagLen
 )
@@ -214,6 +216,12 @@ func (t *Token) encode(b []byte) []byte {
 	if t.Probation {
 		kind |= onProbation
 	}
+	person := t.Person[:]
+	if t.Person == ([16]byte{}) {
+		person = nil
+	} else {
+		kind |= ofPerson
+	}
 	b = append(b, kind, byte(len(home)))
 	for _, v := range [...]uint64{
 		t.Life, t.ID, uint64(t.End), uint64(t.Hard),
@@ -224,14 +232,21 @@ func (t *Token) encode(b []byte) []byte {
 	}
 	b = binary.LittleEndian.AppendUint32(b, t.Joined)
 	b = binary.LittleEndian.AppendUint32(b, t.Shown)
-	return append(b, home...)
+	return append(append(b, home...), person...)
 }
 
 func (t *Token) decode(b []byte) error {
+	var person [16]byte
+	if len(b) >= fixed+len(person) && b[0]&ofPerson != 0 {
+		copy(person[:], b[len(b)-len(person):])
+		if b = b[:len(b)-len(person)]; person == ([16]byte{}) {
+			return ErrToken
+		}
+	}
 	if len(b) < fixed || len(b) != fixed+int(b[1]) || b[1] > maxHome {
 		return ErrToken
 	}
-	kind := Kind(b[0] &^ onProbation)
+	kind := Kind(b[0] &^ (onProbation | ofPerson))
 	if kind < Ticket || kind > Moved {
 		return ErrToken
 	}
@@ -245,7 +260,7 @@ func (t *Token) decode(b []byte) error {
 		Arrived: int64(at(4)), Checked: int64(at(5)), Accepted: int64(at(6)),
 		Epoch: at(7), Seen: int64(at(8)),
 		Joined: binary.LittleEndian.Uint32(b[2+80:]), Shown: binary.LittleEndian.Uint32(b[2+84:]),
-		Home: home, Probation: b[0]&onProbation != 0,
+		Home: home, Probation: b[0]&onProbation != 0, Person: person,
 	}
 	if t.Pending = int64(at(9)); kind == Ticket {
 		t.Work, t.Epoch, t.Key, t.Pending = at(7), 0, at(9), 0

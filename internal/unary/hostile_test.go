@@ -270,10 +270,10 @@ func TestStreamsAreBounded(t *testing.T) {
 		for i := range uint32(maxStreams) {
 			p.call(2*i+1, false)
 		}
-		p.call(2001, false)
-		p.says("RST 2001 REFUSED_STREAM")
-		p.WriteRSTStream(1999, http2.ErrCodeCancel)
-		p.echo(2003)
+		p.call(2049, false)
+		p.says("RST 2049 REFUSED_STREAM")
+		p.WriteRSTStream(2047, http2.ErrCodeCancel)
+		p.echo(2051)
 	})
 	// A canceled call counts as long as it is in progress.
 	release := make(chan struct{})
@@ -290,13 +290,13 @@ func TestStreamsAreBounded(t *testing.T) {
 			synctest.Wait() // it is in progress
 			p.WriteRSTStream(2*i+1, http2.ErrCodeCancel)
 		}
-		p.call(2001, false)
-		p.says("RST 2001 REFUSED_STREAM")
+		p.call(2049, false)
+		p.says("RST 2049 REFUSED_STREAM")
 		close(release)
 		synctest.Wait()
-		p.call(2003, false)
-		p.WriteData(2003, true, msg(""))
-		p.answers(2003, "")
+		p.call(2051, false)
+		p.WriteData(2051, true, msg(""))
+		p.answers(2051, "")
 	})
 }
 

@@ -12,7 +12,7 @@ const (
 	maxMessage  = 1 << 20 // bytes; a call of Envoy has a few hundred
 	maxHeaders  = 16 << 10
 	maxBlock    = 64 << 10 // bytes of a frame with its CONTINUATION frames, which may be empty
-	maxStreams  = 1000     // open calls per connection; Envoy has one for each of its threads
+	maxStreams  = 1024     // open calls per connection: what Envoy opens before it knows this number
 	maxReceive  = 4 << 20  // bytes of unanswered calls per connection
 	maxUnsent   = 4 << 20  // bytes of answers that wait for the peer's windows
 	maxDelayed  = 4 << 10  // bytes of answers that wait for those of other calls

@@ -105,8 +105,8 @@ func TestHostileStreams(t *testing.T) { //nolint:funlen // a list of cases
 			for i := range uint32(maxStreams) {
 				p.call(2*i+1, false, ":path", "/x.Y/Idle")
 			}
-			p.call(2001, false, ":path", "/x.Y/Idle")
-		}, []string{"RST 2001 REFUSED_STREAM"}},
+			p.call(2049, false, ":path", "/x.Y/Idle")
+		}, []string{"RST 2049 REFUSED_STREAM"}},
 		"resets": {floods(func(p *peer, id uint32) { p.WriteRSTStream(id, http2.ErrCodeCancel) }), []string{"GOAWAY x ENHANCE_YOUR_CALM too_many_pings"}},
 		"bytes, forever": {echoes(func(p *peer) {
 			p.WriteData(1, false, binary.BigEndian.AppendUint32([]byte{0}, maxMessage))

@@ -79,6 +79,20 @@ func AliasOfOwned(name string) bool {
 // Owned reports whether name is a header that headgate owns, or another spelling of one.
 func Owned(name string) bool { return spells(name, owned[:]) || ClaimsClient(name) }
 
+// SameName reports whether name is a header's name, or another spelling of it that an origin may
+// read as the same.
+func SameName(name, header string) bool {
+	if len(name) != len(header) {
+		return false
+	}
+	for i := range len(name) {
+		if foldName(name[i]) != foldName(header[i]) {
+			return false
+		}
+	}
+	return true
+}
+
 // heads are the names that only a header may have: those of the message's length and its content,
 // and those that headgate changes in an answer. A proxy that merges the trailers of an answer into
 // its header would undo the change (RFC 9110 §6.5.1).

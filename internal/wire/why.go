@@ -16,6 +16,8 @@ func Why(state, otherwise string) string {
 		return "This site does not answer at the moment."
 	case "no_cookie":
 		return "This site needs cookies: allow them, and load it again."
+	case "sign_in":
+		return "This site lets only people in who have signed in."
 	case "limited":
 		return "Too many come from this network at the moment."
 	}

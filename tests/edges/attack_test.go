@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -61,6 +63,65 @@ func TestPathsAreNoWayAround(t *testing.T) {
 				for _, got := range o.take() {
 					if path, _, _ := strings.Cut(got.RequestURI, "?"); path != "/robots.txt" {
 						t.Errorf("%s %s: %d, and the origin got %s", method, target, code, got.RequestURI)
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestNobodyReachesQuestions: whatever a visitor asks for, the proxy asks headgate only about that
+// request, and no visitor gets the answer to a question.
+func TestNobodyReachesQuestions(t *testing.T) {
+	each(t, func(t *testing.T, e *edge) {
+		o := serveOrigin(t)
+		type question struct{ wire, about string }
+		asked := make(chan question, 100)
+		w := watched(t, e, func(r *http.Request) {
+			q := question{r.URL.Path, r.Header.Get("X-Original-Uri")}
+			if itself, ok := strings.CutPrefix(r.RequestURI, "/envoy"); ok {
+				q = question{"/envoy", itself}
+			} else if q.wire == "/forward" {
+				q.about = r.Header.Get("X-Forwarded-Uri")
+			}
+			asked <- q
+		}).open(t, o.addr(), "total_active_users: 100, new_users_per_minute: 100")
+		questions := func() (all []question) {
+			for len(asked) > 0 {
+				all = append(all, <-asked)
+			}
+			return all
+		}
+		w.answer(t, "GET / HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n")
+		o.take()
+		if byHTTP := e.name != "envoy" && e.name != "k8s"; len(questions()) > 0 != byHTTP {
+			t.Fatalf("the proxy has asked by HTTP: %v", !byHTTP)
+		}
+		for _, target := range []string{"/original", "/forward", "/connect", "/batch", "/jwks.json", "/envoy/robots.txt",
+			"/original/revoke", "/forward/revoke", "/headgate-decides", "/%68eadgate-decides", "//headgate-decides",
+			"/a/../headgate-decides", "http://shop.example/batch", "http://decide/original", "http://headgate/connect",
+			"/envoy.service.auth.v3.Authorization/Check"} {
+			for _, method := range []string{"GET", "POST"} {
+				got := w.answer(t, method+" "+target+" HTTP/1.1\r\nHost: shop.example\r\nContent-Length: 2\r\n"+
+					"Content-Type: application/json\r\nX-Original-Method: GET\r\nX-Original-URI: /forged\r\n"+
+					"X-Forwarded-Method: GET\r\nX-Forwarded-Uri: /forged\r\nX-Forwarded-Host: shop.example\r\n"+
+					"X-Forwarded-Proto: http\r\nConnection: close\r\n\r\n{}")
+				for _, answer := range []string{"headgate-admitted:", `"answers"`, `"keys"`, "no session"} {
+					if strings.Contains(strings.ToLower(got), answer) {
+						t.Errorf("%s %s: the answer to a question: %.300q", method, target, got)
+					}
+				}
+				about := []string{target}
+				if u, err := url.Parse(target); err == nil && u.Scheme != "" {
+					about = []string{u.Path}
+				}
+				for _, r := range o.take() {
+					about = append(about, r.RequestURI) // Apache cleans paths before it asks
+				}
+				for _, q := range questions() {
+					wires := []string{"/original", "/forward", "/envoy"}
+					if !slices.Contains(wires, q.wire) || !slices.Contains(about, q.about) {
+						t.Errorf("%s %s: headgate was asked at %s about %s", method, target, q.wire, q.about)
 					}
 				}
 			}

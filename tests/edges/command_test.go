@@ -19,13 +19,11 @@ import (
 // relayed are the proxies that relay the origin's command.
 var relayed = map[string]bool{"haproxy": true, "apache": true}
 
-// countCommands puts a counter of commands between a proxy and headgate.
-func countCommands(t *testing.T, e *edge, commands *atomic.Int64) *edge {
+// watched puts an observer of questions by HTTP between a proxy and headgate.
+func watched(t *testing.T, e *edge, see func(r *http.Request)) *edge {
 	return &edge{e.name, func(t *testing.T, addr string, to places) {
-		counter := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
-			if strings.HasSuffix(r.In.URL.Path, "/revoke") {
-				commands.Add(1)
-			}
+		observer := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+			see(r.In)
 			r.SetURL(&url.URL{Scheme: "http", Host: to.decide})
 			r.Out.Host = r.In.Host
 			for name, values := range r.In.Header {
@@ -34,9 +32,9 @@ func countCommands(t *testing.T, e *edge, commands *atomic.Int64) *edge {
 				}
 			}
 		}})
-		t.Cleanup(counter.Close)
+		t.Cleanup(observer.Close)
 		asked := to
-		asked.decide = strings.TrimPrefix(counter.URL, "http://")
+		asked.decide = strings.TrimPrefix(observer.URL, "http://")
 		e.start(t, addr, asked)
 	}}
 }
@@ -55,7 +53,12 @@ func TestTheOriginEndsASession(t *testing.T) {
 		}))
 		t.Cleanup(o.Close)
 		var commands atomic.Int64
-		w := countCommands(t, e, &commands).open(t, strings.TrimPrefix(o.URL, "http://"),
+		count := func(r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/revoke") {
+				commands.Add(1)
+			}
+		}
+		w := watched(t, e, count).open(t, strings.TrimPrefix(o.URL, "http://"),
 			"total_active_users: 1, new_users_per_minute: 100, session_duration: 1h, "+
 				"poll_min: 1m, poll_max: 1m") // no call lapses while the machine stands still
 		ask := func(b *browser, path string, headers ...string) int {

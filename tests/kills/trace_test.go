@@ -130,24 +130,56 @@ func proveClaim(calls []call, mark, folder, record string) (p claimProof, err er
 	if p.asked == 0 || p.forwarded <= p.asked || p.told <= p.forwarded {
 		return p, fmt.Errorf("%s: not read, forwarded and answered in this order: %+v", mark, p)
 	}
-	for i := range calls {
-		w := &calls[i]
-		if !w.writes() || w.result <= 0 || w.begun < p.asked || w.done > p.forwarded ||
-			!strings.HasPrefix(w.file, folder) || !strings.Contains(w.text, record) {
-			continue
-		}
-		p.written = w.done
-		for j := range calls[i:] {
-			s := &calls[i+j]
-			if s.syncs() && s.file == w.file && s.result == 0 && s.begun > w.done &&
-				s.done < p.forwarded && s.done < p.told {
-				p.synced = s.done
-				return p, nil
-			}
-		}
+	if p.written, p.synced = syncedBetween(calls, p.asked, p.forwarded, folder, record); p.synced > 0 {
+		return p, nil
 	}
 	if p.written == 0 {
 		return p, fmt.Errorf("%s: no record was written before the origin heard of it: %+v", mark, p)
 	}
 	return p, fmt.Errorf("%s: the record was not synced before the origin heard of it: %+v", mark, p)
+}
+
+// proveJoin finds, of the one join whose path is marked, the log's write and its sync after the request
+// was read and before its connection was written to.
+func proveJoin(calls []call, path, folder, record string) error {
+	asked, told := 0, 0
+	for i, c := range calls {
+		if !c.socket() || asked != 0 || c.name != "read" || !strings.Contains(c.text, path) {
+			continue
+		}
+		asked = c.done
+		for _, w := range calls[i:] {
+			if told == 0 && w.writes() && w.file == c.file && w.begun > asked {
+				told = w.begun
+			}
+		}
+	}
+	if told == 0 {
+		return fmt.Errorf("%s: not read and answered", path)
+	}
+	if written, synced := syncedBetween(calls, asked, told, folder, record); synced == 0 {
+		return fmt.Errorf("%s: not synced before the answer: read in line %d, written in %d, told in %d",
+			path, asked, written, told)
+	}
+	return nil
+}
+
+// syncedBetween returns the lines in which a write that contains record had returned, and its sync, both
+// between two lines; 0 is none.
+func syncedBetween(calls []call, from, to int, folder, record string) (written, synced int) {
+	for i := range calls {
+		w := &calls[i]
+		if !w.writes() || w.result <= 0 || w.begun < from || w.done > to ||
+			!strings.HasPrefix(w.file, folder) || !strings.Contains(w.text, record) {
+			continue
+		}
+		written = w.done
+		for j := range calls[i:] {
+			s := &calls[i+j]
+			if s.syncs() && s.file == w.file && s.result == 0 && s.begun > w.done && s.done < to {
+				return written, s.done
+			}
+		}
+	}
+	return written, 0
 }

@@ -1,0 +1,201 @@
+// Package identity finds out which person of the site sent a request: by a header that a trusted
+// proxy sets, or by a signed token (JWT) of the site's sign-in.
+//
+// # The promise
+//
+// A token counts only if a key of the key set signed it with one of the algorithms of this package,
+// if issuer and audience are those of the configuration, and if it has an expiry that is not over.
+// There are no unsigned tokens, no tokens of shared secrets, and no keys from the token itself. A
+// header counts only from trusted peers. internal/proxy removes it from the requests of all others.
+//
+// # Concurrency and cost
+//
+// Many goroutines may use a Source at once. A token is verified once and then recognized by its
+// hash until it expires.
+package identity
+
+import (
+	"crypto/sha256"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+
+	"github.com/headgate/headgate/internal/wire"
+)
+
+// Config describes where the ID of a person comes from: Header or Keys is set.
+type Config struct {
+	Header  string                     // in canonical form
+	Trusted func(r *http.Request) bool // reports whether the peer is a trusted proxy
+
+	Keys     *Keys
+	Issuer   string
+	Audience string
+	Claim    string // the claim with the ID
+	Cookie   string // name of a cookie with the token; "": only Authorization: Bearer
+
+	Now func() time.Time
+}
+
+// Bounds. Chosen: servers reject headers of some KB anyway, and IDs are numbers, names, addresses or
+// UUIDs. A clock of the site may differ by leeway.
+const (
+	longestToken = 8 << 10
+	longestID    = 255
+	leeway       = time.Minute
+	mostKnown    = 10_000
+)
+
+// A Source finds out who sent a request.
+type Source struct {
+	cfg Config
+
+	mu    sync.Mutex
+	known map[[sha256.Size]byte]proof // tokens that were verified
+}
+
+type proof struct {
+	id     string
+	until  time.Time
+	keySet uint64 // generation of the keys that verified it
+}
+
+// New returns a source.
+func New(cfg Config) *Source { return &Source{cfg: cfg, known: map[[sha256.Size]byte]proof{}} }
+
+// Of returns the ID of the person who sent a request, or "". known is false while no key set could
+// be loaded, so that a token cannot be verified.
+func (s *Source) Of(r *http.Request) (id string, known bool) {
+	if s.cfg.Header != "" {
+		return s.named(r), true
+	}
+	known = true
+	for _, token := range s.tokens(r) {
+		id, ok := s.verify(r, token)
+		if id != "" {
+			return id, true
+		}
+		known = known && ok
+	}
+	return "", known
+}
+
+// named returns the ID in the header of a trusted proxy.
+func (s *Source) named(r *http.Request) string {
+	values := r.Header[s.cfg.Header]
+	if len(values) != 1 || !s.cfg.Trusted(r) {
+		return ""
+	}
+	return clean(strings.Trim(values[0], " \t"))
+}
+
+// clean returns an ID, or "" if it is too long or has control characters.
+func clean(id string) string {
+	if len(id) > longestID || strings.ContainsFunc(id, func(c rune) bool { return c < ' ' || c == 0x7f }) {
+		return ""
+	}
+	return id
+}
+
+// tokens returns the tokens of a request. A site may use Authorization for something else too.
+func (s *Source) tokens(r *http.Request) (all []string) {
+	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok &&
+		strings.EqualFold(scheme, "Bearer") {
+		all = append(all, strings.Trim(token, " "))
+	}
+	if s.cfg.Cookie == "" {
+		return all
+	}
+	const most = 4 // cookies of one name: the browser has them of several paths
+	for _, line := range r.Header["Cookie"] {
+		for line != "" && len(all) < most {
+			var value string
+			if value, line = wire.Cookie(line, s.cfg.Cookie); value != "" {
+				all = append(all, value)
+			}
+		}
+	}
+	return all
+}
+
+// algorithms returns those that may sign a token: all have a public key.
+func algorithms() []jose.SignatureAlgorithm {
+	return []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512,
+		jose.ES256, jose.ES384, jose.ES512, jose.EdDSA}
+}
+
+// verify returns the ID in a token, or "" if the token does not count. ok is false if there are no
+// keys to verify it with.
+func (s *Source) verify(r *http.Request, token string) (id string, ok bool) {
+	if token == "" || len(token) > longestToken {
+		return "", true
+	}
+	now, sum := s.cfg.Now(), sha256.Sum256([]byte(token))
+	if id, ok := s.recall(sum, now); ok {
+		return id, true
+	}
+	t, err := jwt.ParseSigned(token, algorithms())
+	if err != nil || len(t.Headers) != 1 {
+		return "", true
+	}
+	key, set, ok := s.cfg.Keys.find(r.Context(), t.Headers[0].KeyID, t.Headers[0].Algorithm)
+	if key == nil {
+		return "", ok
+	}
+	var std jwt.Claims
+	var all map[string]any
+	if t.Claims(key.Key, &std, &all) != nil || std.Expiry == nil ||
+		std.ValidateWithLeeway(jwt.Expected{
+			Issuer: s.cfg.Issuer, AnyAudience: jwt.Audience{s.cfg.Audience}, Time: now,
+		}, leeway) != nil {
+		return "", true
+	}
+	id = text(all[s.cfg.Claim])
+	if id != "" {
+		s.remember(sum, proof{id, std.Expiry.Time().Add(leeway), set})
+	}
+	return id, true
+}
+
+// text returns a claim as an ID. Some sites number people.
+func text(claim any) string {
+	switch v := claim.(type) {
+	case string:
+		return clean(v)
+	case float64:
+		if v == math.Trunc(v) && math.Abs(v) < 1<<53 { // beyond, two numbers may look the same
+			return strconv.FormatInt(int64(v), 10)
+		}
+	case interface{ Int64() (int64, error) }: // json.Number, of go-jose's JSON too
+		if n, err := v.Int64(); err == nil {
+			return strconv.FormatInt(n, 10)
+		}
+	}
+	return ""
+}
+
+// recall returns the ID of a token that was verified with the current keys.
+func (s *Source) recall(sum [sha256.Size]byte, now time.Time) (id string, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, ok := s.known[sum]
+	return p.id, ok && now.Before(p.until) && p.keySet == s.cfg.Keys.generation()
+}
+
+func (s *Source) remember(sum [sha256.Size]byte, p proof) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.known) >= mostKnown {
+		for old := range s.known { // any: the order of a map is random
+			delete(s.known, old)
+			break
+		}
+	}
+	s.known[sum] = p
+}

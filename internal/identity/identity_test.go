@@ -1,0 +1,321 @@
+package identity
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/base64"
+	"encoding/json"
+	"log/slog"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// A signIn is the sign-in of a site, with the other JWT library of this module.
+type signIn struct {
+	t     testing.TB
+	ec    *ecdsa.PrivateKey
+	rsa   *rsa.PrivateKey
+	ed    ed25519.PrivateKey
+	file  string
+	keys  *Keys
+	now   time.Time
+	knows *Source
+}
+
+func newSignIn(t testing.TB) *signIn {
+	t.Helper()
+	s := &signIn{t: t, now: time.Now(), file: filepath.Join(t.TempDir(), "jwks.json")}
+	var err error
+	if s.ec, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+		t.Fatal(err)
+	}
+	if s.rsa, err = rsa.GenerateKey(rand.Reader, 2048); err != nil {
+		t.Fatal(err)
+	}
+	if _, s.ed, err = ed25519.GenerateKey(rand.Reader); err != nil {
+		t.Fatal(err)
+	}
+	s.publish(s.set())
+	s.keys = NewKeys(s.file, slog.New(slog.DiscardHandler))
+	if err := s.keys.load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.knows = New(Config{Keys: s.keys, Issuer: "https://login.example.com", Audience: "shop", Claim: "sub",
+		Cookie: "session", Now: func() time.Time { return s.now }})
+	return s
+}
+
+func (s *signIn) set() []jose.JSONWebKey {
+	return []jose.JSONWebKey{
+		{Key: s.ec.Public(), KeyID: "ec", Use: "sig", Algorithm: "ES256"},
+		{Key: s.rsa.Public(), KeyID: "rsa"}, {Key: s.ed.Public(), KeyID: "ed"},
+		{Key: []byte("a secret of thirty-two characters"), KeyID: "oct", Algorithm: "HS256"},
+	}
+}
+
+func (s *signIn) publish(keys []jose.JSONWebKey) {
+	b, err := json.Marshal(jose.JSONWebKeySet{Keys: keys})
+	if err == nil {
+		err = os.WriteFile(s.file, b, 0o600)
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *signIn) claims() jwt.MapClaims {
+	return jwt.MapClaims{"iss": "https://login.example.com", "aud": []string{"other", "shop"}, "sub": "ada",
+		"exp": s.now.Add(time.Hour).Unix(), "iat": s.now.Unix()}
+}
+
+func (s *signIn) sign(m jwt.SigningMethod, kid string, key any, claims jwt.MapClaims) string {
+	s.t.Helper()
+	t := jwt.NewWithClaims(m, claims)
+	if kid != "" {
+		t.Header["kid"] = kid
+	}
+	text, err := t.SignedString(key)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return text
+}
+
+func bearer(token string) *http.Request {
+	r := httptest.NewRequestWithContext(context.Background(), "GET", "/", nil)
+	r.Header.Set("Authorization", "Bearer "+token)
+	return r
+}
+
+func TestATokenOfTheSignInNamesAPerson(t *testing.T) {
+	s := newSignIn(t)
+	good := s.sign(jwt.SigningMethodES256, "ec", s.ec, s.claims())
+	for name, token := range map[string]string{
+		"ES256": good,
+		"RS256": s.sign(jwt.SigningMethodRS256, "rsa", s.rsa, s.claims()),
+		"PS512": s.sign(jwt.SigningMethodPS512, "rsa", s.rsa, s.claims()),
+		"EdDSA": s.sign(jwt.SigningMethodEdDSA, "ed", s.ed, s.claims()),
+	} {
+		for range 2 { // verified, and recognized
+			if id, known := s.knows.Of(bearer(token)); id != "ada" || !known {
+				t.Errorf("%s: %q %v", name, id, known)
+			}
+		}
+	}
+	r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
+	r.Header.Set("Authorization", "Basic YTpi")
+	r.Header.Set("Cookie", "a=b; session="+good)
+	if id, _ := s.knows.Of(r); id != "ada" {
+		t.Errorf("in a cookie: %q", id)
+	}
+	number := s.claims()
+	number["user"] = 4711
+	s.knows.cfg.Claim = "user"
+	if id, _ := s.knows.Of(bearer(s.sign(jwt.SigningMethodES256, "ec", s.ec, number))); id != "4711" {
+		t.Errorf("a number: %q", id)
+	}
+	s.now = s.now.Add(time.Hour + 2*leeway)
+	if id, _ := s.knows.Of(bearer(good)); id != "" {
+		t.Error("an expired token that was valid before is recognized")
+	}
+}
+
+func TestTokensThatDoNotCount(t *testing.T) {
+	s := newSignIn(t)
+	with := func(name string, value any) jwt.MapClaims {
+		c := s.claims()
+		if c[name] = value; value == nil {
+			delete(c, name)
+		}
+		return c
+	}
+	es := func(c jwt.MapClaims) string { return s.sign(jwt.SigningMethodES256, "ec", s.ec, c) }
+	good := es(s.claims())
+	parts := strings.Split(good, ".")
+	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.keys.asked = s.now    // nobody loads them here: an unknown key waits for nothing
+	spki := s.rsa.N.Bytes() // the public key as a secret
+	inside := jwt.NewWithClaims(jwt.SigningMethodES256, s.claims())
+	inside.Header["jwk"] = jose.JSONWebKey{Key: other.Public(), KeyID: "ec"}
+	inside.Header["kid"] = "ec"
+	ownKey, err := inside.SignedString(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	none := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none","kid":"ec"}`)) + "." + parts[1] + "."
+	for name, token := range map[string]string{
+		"expired":                  es(with("exp", s.now.Add(-2*leeway).Unix())),
+		"without an expiry":        es(with("exp", nil)),
+		"not valid yet":            es(with("nbf", s.now.Add(2*leeway).Unix())),
+		"another audience":         es(with("aud", "bank")),
+		"no audience":              es(with("aud", nil)),
+		"another issuer":           es(with("iss", "https://evil.example.com")),
+		"no issuer":                es(with("iss", nil)),
+		"no person":                es(with("sub", nil)),
+		"a person that is no text": es(with("sub", []string{"ada"})),
+		"a person with a newline":  es(with("sub", "ada\nbob")),
+		"too long a name":          es(with("sub", strings.Repeat("a", longestID+1))),
+		"another key":              s.sign(jwt.SigningMethodES256, "ec", other, s.claims()),
+		"a key of its own":         ownKey,
+		"an unknown key":           s.sign(jwt.SigningMethodES256, "new", s.ec, s.claims()),
+		"no key name":              s.sign(jwt.SigningMethodES256, "", s.ec, s.claims()),
+		"unsigned":                 none,
+		"signed with a public key": s.sign(jwt.SigningMethodHS256, "rsa", spki, s.claims()),
+		"signed with a secret of the set": s.sign(jwt.SigningMethodHS256, "oct",
+			[]byte("a secret of thirty-two characters"), s.claims()),
+		"changed":         parts[0] + "." + parts[1][:8] + "x" + parts[1][9:] + "." + parts[2],
+		"without its end": parts[0] + "." + parts[1],
+		"huge":            good + strings.Repeat("A", longestToken),
+		"nothing":         "",
+		"text":            "ada",
+	} {
+		if id, known := s.knows.Of(bearer(token)); id != "" || !known {
+			t.Errorf("%s: %q %v", name, id, known)
+		}
+	}
+	if id, _ := s.knows.Of(bearer(good)); id != "ada" {
+		t.Error("the good one does not count either")
+	}
+}
+
+func TestKeysOfTheSignIn(t *testing.T) {
+	s := newSignIn(t)
+	token := s.sign(jwt.SigningMethodES256, "ec", s.ec, s.claims())
+	if err := os.WriteFile(s.file, []byte("<html>"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s.keys.load(t.Context()) == nil {
+		t.Fatal("a page was taken for keys")
+	}
+	if id, _ := s.knows.Of(bearer(token)); id != "ada" {
+		t.Error("keys are forgotten while the source is away")
+	}
+	s.publish(s.set()[1:]) // the site has withdrawn the key
+	if err := s.keys.load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if id, _ := s.knows.Of(bearer(token)); id != "" {
+		t.Error("a withdrawn key counts")
+	}
+	never := New(Config{Keys: NewKeys(filepath.Join(t.TempDir(), "none"), slog.New(slog.DiscardHandler)), Now: time.Now})
+	r := bearer(token)
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if id, known := never.Of(r.WithContext(ctx)); id != "" || known {
+		t.Errorf("without keys nobody can know: %q %v", id, known)
+	}
+	for name, keys := range map[string][]jose.JSONWebKey{
+		"none": {}, "weak": {{Key: &rsa.PublicKey{N: new(big.Int).Rsh(s.rsa.N, 1024), E: 65537}, KeyID: "weak"}}, "secret": {s.set()[3]},
+		"private": {{Key: crypto.PrivateKey(s.ec), KeyID: "private"}}, "encryption": {{Key: s.ec.Public(), Use: "enc"}},
+	} {
+		b, err := json.Marshal(jose.JSONWebKeySet{Keys: keys})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := Parse(b); err == nil {
+			t.Errorf("%s: %d keys", name, len(got))
+		}
+	}
+}
+
+// A new key is found at once, and invented ones do not make a node load the keys again and again.
+func TestANewKeyIsFound(t *testing.T) {
+	s := newSignIn(t)
+	var loads atomic.Int64
+	all := s.set()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		n := min(loads.Add(1), 2)
+		json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: all[n-1 : n]})
+	}))
+	defer srv.Close()
+	keys := NewKeys(srv.URL, slog.New(slog.DiscardHandler))
+	ctx, stop := context.WithCancel(t.Context())
+	loaded, done := keys.news, make(chan bool)
+	go func() { keys.Run(ctx); close(done) }()
+	defer func() { stop(); <-done }()
+	<-loaded
+	x := New(Config{Keys: keys, Issuer: "https://login.example.com", Audience: "shop", Claim: "sub", Now: time.Now})
+	if id, known := x.Of(bearer(s.sign(jwt.SigningMethodRS256, "rsa", s.rsa, s.claims()))); id != "ada" || !known {
+		t.Errorf("%q %v", id, known)
+	}
+	for range 5 {
+		x.Of(bearer(s.sign(jwt.SigningMethodRS256, "invented", s.rsa, s.claims())))
+	}
+	if n := loads.Load(); n != 2 {
+		t.Errorf("%d loads: want one at the start, and one for a new key and five invented ones", n)
+	}
+}
+
+func TestAHeaderCountsFromTrustedPeersOnly(t *testing.T) {
+	trusted := true
+	x := New(Config{Header: "X-Member", Trusted: func(*http.Request) bool { return trusted }})
+	r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
+	r.Header["X-Member"] = []string{" ada "}
+	if id, known := x.Of(r); id != "ada" || !known {
+		t.Errorf("%q %v", id, known)
+	}
+	trusted = false
+	if id, _ := x.Of(r); id != "" {
+		t.Errorf("anybody is %q", id)
+	}
+	trusted = true
+	for _, bad := range [][]string{nil, {""}, {"ada", "bob"}, {"ada\x00"}, {strings.Repeat("a", longestID+1)}} {
+		r.Header["X-Member"] = bad
+		if id, known := x.Of(r); id != "" || !known {
+			t.Errorf("%q is %q", bad, id)
+		}
+	}
+}
+
+// FuzzToken looks for a token that counts and that the sign-in has not made, and for panics.
+func FuzzToken(f *testing.F) {
+	s := newSignIn(f)
+	good := s.sign(jwt.SigningMethodES256, "ec", s.ec, s.claims())
+	f.Add(good, "session="+good)
+	f.Add("", "session=;session=a.b.c")
+	f.Add("eyJhbGciOiJub25lIn0.e30.", "\x00")
+	f.Fuzz(func(t *testing.T, token, cookie string) {
+		r := bearer(token)
+		r.Header["Cookie"] = []string{cookie}
+		id, known := s.knows.Of(r)
+		if id != "" && !strings.Contains(token+cookie, good) || !known {
+			t.Errorf("%q in %q %q", id, token, cookie)
+		}
+	})
+}
+
+func TestKeysComeByHTTPSOnly(t *testing.T) {
+	for text, want := range map[string]bool{
+		"https://login.example.com/jwks": true, "http://127.0.0.1:8080/jwks": true, "http://[::1]/": true,
+		"http://localhost/jwks": true, "http://login.example.com/jwks": false, "http://127.example.com/": false,
+		"https:///jwks": false, "http://localhost.example.com/": false, "http://127.0.0.1.example.com/": false,
+		"ftp://127.0.0.1/": false,
+	} {
+		u, err := url.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := Safe(u); got != want {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
+}
