@@ -14,6 +14,7 @@ const (
 	gain    = 0.12 // how much of the knee a queue says
 	noisy   = 0.08 // of mean latency between samples, until it is known
 	settled = 0.01 // smaller steps are not worth one
+	known   = 0.9  // of the highest knee so far: up to here capacity that is back is found fast
 
 	inVain   = 3   // times that a limit of calls is lowered before it shows that this does not help
 	down     = 0.5 // share of failed calls, from which on the origin may be down: fewer calls help it come up
@@ -57,7 +58,9 @@ type Controller struct {
 	from     int64         // the limit before that
 	worst    float64       // share of failed and refused requests then, and until it was lowered again
 	always   float64       // share that fails or is refused however many calls there are
+	peak     float64       // the highest knee that was known
 	queued   reading       // when the queue became longer than it should be
+	quiet    reading       // with the fewest requests since it was
 }
 
 // New returns a controller that continues from what was learned; the zero State has learned nothing.
@@ -79,6 +82,9 @@ func (c *Controller) State() State { return c.state }
 
 // Step takes the sample of one interval and returns what is in force from now on.
 func (c *Controller) Step(s Sample) Decision {
+	if s.Behind {
+		c.state.active = min(c.state.active, s.Limit)
+	}
 	was := c.inside
 	c.length, c.inside = s.Length, s.Inside
 	c.changed += s.Length
@@ -163,7 +169,7 @@ func (c *Controller) doubt(r *reading) float64 { return max(0, c.noise-2*noisy) 
 
 // judge moves the limit by what the last intervals say.
 func (c *Controller) judge(s *Sample, d *Decision) {
-	r := c.read(fastOver)
+	r := c.readEnough()
 	d.P95 = r.p95
 	if r.counted < fewest {
 		if d.Reason = ReasonFew; !math.IsNaN(s.Load) {
@@ -248,7 +254,7 @@ func (c *Controller) lower(r *reading, d *Decision, signal Signal, reason Reason
 			c.know(min(c.state.knee, 0.95*c.rate))
 		}
 	}
-	c.calm, c.queued = 0, reading{}
+	c.calm, c.queued, c.quiet = 0, reading{}, reading{}
 	to := 0.97 * min(active, r.inside)
 	if per := c.state.perPerson; per > 0 { // its throughput is its capacity now
 		to = min(to, 0.9*r.good/per)
@@ -431,7 +437,7 @@ func (c *Controller) raise(d *Decision, r *reading, want float64) {
 	switch knee := c.state.knee; {
 	case knee == 0 && r.pressure > 0.2:
 		most, wait = 1.1, fastOver
-	case knee > 0 && r.rate < 0.85*knee:
+	case knee > 0 && r.rate < 0.85*knee && (c.spare(r) > 1.05 || c.settings.Calls || c.settings.Own):
 		most, wait = 1.12, fastOver
 	case c.settings.Calls && knee > 0: // a slot more is a queue within a second
 		most, wait = 1.05, fastOver
@@ -474,39 +480,76 @@ func (c *Controller) learnKnee(r *reading) {
 	}
 	c.rate += (r.rate - c.rate) * min(1, 2*weight)
 	knee, u := c.state.knee, r.pressure
-	at := r.rate * (1 + min(max(gain*(1-u), -0.1), gain))
+	spare := c.spare(r)
+	at := r.rate * max(spare, 1+min(max(gain*(1-u), -0.1), gain))
 	switch {
 	case knee == 0 && u > 0.8+c.doubt(r):
 		c.know(at)
 		c.calm = 0
 	case knee == 0:
+	case spare > 1 && at > knee:
+		c.know(at)
 	case r.rate > 0.85*knee || u > 1:
 		c.know(knee + (at-knee)*weight)
 	}
 	if broke := c.state.broke; broke > 0 && u < 0.3 && r.rate > 0.9*broke && r.seconds >= longOver.Seconds() {
-		c.state.broke += broke * 0.03 * weight
+		c.state.broke = max(broke*(1+0.03*weight), spare*r.rate)
 	}
 }
 
-// rebase learns that the origin has become slower by nature: fewer requests did not make it faster. Its
-// queue would have become shorter.
-func (c *Controller) rebase(r *reading) {
-	was := &c.queued
-	switch {
-	case r.pressure < 0.7:
-		*was = reading{}
-	case r.pressure < 1 || r.seconds < longOver.Seconds():
-	case was.rate == 0:
-		*was = *r
-	case r.rate < 0.8*was.rate && r.slower > 0.98*was.slower:
-		for i := range c.state.routes {
-			b := &c.state.routes[i]
-			b.mean = time.Duration(float64(b.mean) * r.slower)
-			b.p95 = time.Duration(float64(b.p95) * r.slower)
-		}
-		*was = reading{}
-		c.seen = c.seen[:0] // judged by what was before
+// spare returns how many times as many requests the origin can answer for sure, as its queue is shorter than
+// near the knee, in the last minute and now; 0: not known. The queue of M/M/n grows with about the eighth
+// power of the load there. It leads up to the highest knee so far: what is beyond is felt for in small steps.
+func (c *Controller) spare(r *reading) float64 {
+	c.peak = max(c.peak, c.state.knee)
+	if r.seconds < longOver.Seconds() || r.rate > known*c.peak {
+		return 0
 	}
+	now := c.read(fastOver)
+	most := max(c.atMost(r), c.atMost(&now))
+	return min(math.Pow(max(most, 0.05), -1.0/8), known*c.peak/r.rate)
+}
+
+// atMost returns the greatest pressure that a reading allows, as its mean is noisy: less so the longer it is.
+func (c *Controller) atMost(r *reading) float64 {
+	return r.pressure + c.noise*math.Sqrt(c.length.Seconds()/r.seconds)*r.steep
+}
+
+// rebase learns that the origin is slower by nature than was thought: fewer requests did not make it faster,
+// as a shorter queue would, or more did not make it slower. The least of some noisy means is too low, and an
+// origin that seems to have a queue hides its spare capacity.
+func (c *Controller) rebase(r *reading) {
+	was, low := &c.queued, &c.quiet
+	if r.pressure < 0.7 {
+		*was = reading{}
+	}
+	if r.pressure > 0.5 {
+		*low = reading{}
+	}
+	by := 1.0
+	switch {
+	case r.seconds < longOver.Seconds():
+	case r.pressure >= 1 && was.rate == 0:
+		*was = *r
+	case r.pressure >= 1 && r.rate < 0.8*was.rate && r.slower > 0.98*was.slower:
+		by = r.slower
+	case r.pressure > 0.5:
+	case low.rate == 0 || r.rate < low.rate:
+		*low = *r
+	case r.rate > 1.15*low.rate: // a queue would be three times as long
+		by = max(1, min(r.slower, low.slower)-max(0, r.slower-low.slower)/2)
+		*low = *r
+	}
+	if by < 1+settled {
+		return
+	}
+	for i := range c.state.routes {
+		b := &c.state.routes[i]
+		b.mean = time.Duration(float64(b.mean) * by)
+		b.p95 = time.Duration(float64(b.p95) * by)
+	}
+	*was, *low = reading{}, reading{}
+	c.seen = c.seen[:0] // judged by what was before
 }
 
 // set sets the limit that is wanted; Step keeps it within its bounds.

@@ -73,6 +73,16 @@ func TestRaisesInStepsToMax(t *testing.T) {
 	}
 }
 
+// A room so small that ten seconds have too few answers is judged by more of them.
+func TestRaisesWhereFewAsk(t *testing.T) {
+	r := newRoom(State{})
+	r.c = New(Settings{Min: 20, Max: 2000, MaxPerMinute: 3000, TargetP95: 400 * time.Millisecond}, State{})
+	r.d.Active = 20
+	if d := r.step(60, nil); d.Active < 100 {
+		t.Errorf("the limit is %d: %s", d.Active, d.Reason)
+	}
+}
+
 // Nothing is learned about a higher limit from any of these.
 func TestDoesNotRaiseOnSamplesThatSayNothing(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -73,9 +73,16 @@ type reading struct {
 }
 
 // read sums up the intervals of the last d.
-func (c *Controller) read(d time.Duration) (r reading) {
+func (c *Controller) read(d time.Duration) reading { return c.readAtLeast(d, 0) }
+
+// readEnough sums up the last intervals that say something: where few requests come, some more.
+func (c *Controller) readEnough() reading { return c.readAtLeast(fastOver, fewest) }
+
+// readAtLeast sums up the intervals of the last d, and more until they have so many answers.
+func (c *Controller) readAtLeast(d time.Duration, answers float64) (r reading) {
 	var sum interval
-	for i := len(c.seen) - 1; i >= 0 && sum.length < d.Seconds(); i-- {
+	for i := len(c.seen) - 1; i >= 0 && (sum.length < d.Seconds() ||
+		sum.counted < answers && sum.length < longOver.Seconds()); i-- {
 		sum.merge(&c.seen[i])
 	}
 	r = reading{seconds: sum.length, counted: sum.counted, covered: sum.covered, p95: math.NaN()}

@@ -16,13 +16,13 @@ import (
 // Report plays all strategies in all scenarios, writes a table of each to w, and saves a page with plots.
 // It takes some minutes.
 func Report(ctx context.Context, w io.Writer, file string, seed uint64) error {
-	knee := origin.Knee(seed)
 	page := &report.Report{Version: "strategies", Command: "make auto", Seed: seed, Scenario: sim.Scenario{
 		Name: "The limit that finds itself", Length: time.Hour,
-		About: fmt.Sprintf("An origin whose knee is at %d people inside, and strategies that set the limit.", knee)}}
+		About: "An origin that can be overloaded, and strategies that set the limit of the room in front."}}
 	for _, s := range origin.Scenarios() {
+		knee := s.Knee(seed)
 		limit, best := origin.Best(s, knee, seed)
-		f := figure(s, limit, best)
+		f := figure(s, knee, limit, best)
 		for _, st := range Strategies(knee) {
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -43,14 +43,15 @@ func Report(ctx context.Context, w io.Writer, file string, seed uint64) error {
 }
 
 // figure returns the figure of a scenario with what could be reached.
-func figure(s *origin.Scenario, limit int64, best *origin.Result) report.Figure {
+func figure(s *origin.Scenario, knee, limit int64, best *origin.Result) report.Figure {
 	reference := line(best.Name, best.Limit)
 	reference.Grey, reference.Dashed = true, true
 	return report.Figure{
 		ID: "auto-" + strings.Join(strings.FieldsFunc(strings.ToLower(s.Name), notLetter), "-"), Title: s.Name,
 		Source: "internal/sim/origin", XLabel: "minutes", YLabel: "limit", Step: true,
 		Series: []report.Series{reference},
-		Note:   fmt.Sprintf("The best number in hindsight is %d; with it %d people are served.", limit, best.Served),
+		Note: fmt.Sprintf("A steady crowd may be %d. The best number in hindsight is %d; with it %d people are served.",
+			knee, limit, best.Served),
 		Table: &report.Table{Columns: []string{"strategy", "served", "of the best", "time over the target",
 			"oscillation", "back within the target"}},
 	}

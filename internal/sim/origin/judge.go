@@ -15,6 +15,7 @@ const (
 	maxFailed = 0.01
 	settling  = 5 * time.Minute // in the beginning, the limit may be looked for
 	react     = 30 * time.Second
+	regain    = 6 * time.Minute // to find capacity that is back
 )
 
 // A Result is what the people saw.
@@ -24,6 +25,7 @@ type Result struct {
 	Left    int64         // people whose session ended
 	Over    float64       // share of time over the target after the first five minutes
 	Swing   float64       // of the limit while nothing changes: half the range of 90 % of the time
+	Again   int64         // of those served: some minutes after the capacity came back, and later
 	Back    time.Duration // after the capacity fell, until a minute within the target begins
 	Down    bool          // most requests of a window failed
 	Worst   float64       // greatest share of slow or failed requests in a window after five minutes
@@ -109,6 +111,9 @@ func (j *judge) end(now time.Duration) {
 	res.Left += j.left
 	if !bad {
 		res.Served += j.left - j.gaveUp
+		if j.s.rises > 0 && now > j.s.rises+regain {
+			res.Again += j.left - j.gaveUp
+		}
 	}
 	res.Down = res.Down || failed > 0.5
 	if fell := j.s.falls; fell > 0 && now > fell && res.Back < 0 {
@@ -134,7 +139,7 @@ func (j *judge) end(now time.Duration) {
 // excused reports whether nobody could have kept the target: capacity fell, and who is inside is
 // not thrown out.
 func (j *judge) excused(now time.Duration) bool {
-	return j.s.falls > 0 && now > j.s.falls && now-window < j.s.falls+react+Drain
+	return j.s.falls > 0 && now > j.s.falls && now-window < j.s.falls+react+j.s.people.drain()
 }
 
 func (j *judge) result(name string) *Result {

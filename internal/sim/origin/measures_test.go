@@ -14,15 +14,16 @@ func hindsight() map[string]int64 {
 		"steady": 1000, "flash crowd": 975, "capacity halves, comes back": 1000, "deploy 40 % slower": 750,
 		"slow leak": 675, "autoscaler doubles after 3 min": 1700, "one slow route": 1050,
 		"quiet night, then a rush": 1000, "noise ±30 %": 1000, "signals lost for 5 min": 1000,
-		"attacker, one address": 1000,
+		"attacker, one address": 1000, "halves, 16 slow connections": 390, "halves, 8 slow connections": 170,
 	}
 }
 
 // These are the measures. The mean over the seeds is judged, as an overload begins by chance: near the
-// knee it is one more request at the wrong time. People served are compared with the best number known
-// in hindsight, for an hour that begins with nothing learned.
+// knee it is one more request at the wrong time. With three seeds that chance is as great as the bounds.
+// People served are compared with the best number known in hindsight, for an hour that begins with nothing
+// learned.
 const (
-	seeds      = 3
+	seeds      = 10
 	leastRatio = 0.95 // of the people that the best number serves
 	leastMoves = 0.9  // where capacity changes
 	mostOver   = 0.02 // of the time, after five minutes
@@ -35,37 +36,66 @@ func TestMeasures(t *testing.T) {
 		n = 1
 	}
 	for _, s := range Scenarios() {
-		if testing.Short() && s.Name != "capacity halves, comes back" && s.Name != "attacker, one address" {
-			continue
+		switch s.Name {
+		case "capacity halves, comes back", "halves, 16 slow connections", "attacker, one address":
+		default:
+			if testing.Short() {
+				continue
+			}
 		}
 		t.Run(s.Name, func(t *testing.T) {
-			var served, best, over float64
+			var served, best, over, swing, again, full, late float64
 			for seed := uint64(1); seed <= n; seed++ {
 				r := Play(s, Ours(), seed)
 				served += float64(r.Served)
 				best += float64(Play(s, Fixed("", hindsight()[s.Name]), seed).Served)
 				over += r.Over / float64(n)
-				if r.Down || r.Swing > mostSwing {
-					t.Errorf("seed %d: down %v, the limit swings by %.3f", seed, r.Down, r.Swing)
+				if s.rises > 0 {
+					whole := *s
+					whole.change = nil
+					full += float64(Play(&whole, Fixed("", hindsight()[s.Name]), seed).Again)
+					again += float64(r.Again)
+					late += s.regained(r, 0.85*float64(hindsight()[s.Name])).Minutes() / float64(n)
 				}
-				if s.falls > 0 && (r.Back < 0 || r.Back > react+Drain) {
+				swing += r.Swing / float64(n)
+				if r.Down {
+					t.Errorf("seed %d: the origin is down", seed)
+				}
+				if s.falls > 0 && (r.Back < 0 || r.Back > react+s.people.drain()) {
 					t.Errorf("seed %d: %v from the fall of capacity to the target", seed, r.Back)
 				}
 			}
-			want := leastRatio
+			want, most := leastRatio, mostOver
 			if s.Changes {
 				want = leastMoves
 			}
-			t.Logf("%.3f of the best number's people, %.3f of the time over the target", served/best, over)
+			t.Logf("%.3f of the best number's people, %.3f of the time over the target; the limit swings by %.3f",
+				served/best, over, swing)
 			if testing.Short() { // one seed is chance
-				want -= 0.03
+				want, most = want-0.03, 2.5*most
 			}
-			if served < want*best || over > mostOver {
-				t.Errorf("served %.3f of the best number's people, want %.3f; %.3f of the time over the target",
-					served/best, want, over)
+			if s.rises > 0 {
+				t.Logf("capacity is back: %.3f of the best number's people; found in %.1f minutes", again/full, late)
+				if again < leastMoves*full || late > regain.Minutes() {
+					t.Errorf("capacity is back: %.3f of the best number's people; found in %.1f minutes", again/full, late)
+				}
+			}
+			if served < want*best || over > most || swing > mostSwing {
+				t.Errorf("served %.3f of the best number's people, want %.3f; %.3f of the time over the target; swing %.3f",
+					served/best, want, over, swing)
 			}
 		})
 	}
+}
+
+// regained returns how long it takes from the return of the capacity to a limit.
+func (s *Scenario) regained(r *Result, limit float64) time.Duration {
+	for i, x := range r.Limit {
+		if at := time.Duration(i+1) * window; at > s.rises && x >= limit {
+			return at - s.rises
+		}
+	}
+	return s.Length
 }
 
 // Beyond the knee, people are a closed loop: without the loss of throughput, latency is people inside by
@@ -126,7 +156,7 @@ func TestOriginsOfOtherSizes(t *testing.T) {
 // others: with them in the mean, three quarters of the people were served, and the limit swung by 18 %.
 func TestQuickPages(t *testing.T) {
 	const best = 9923 // people that a limit of 1,314 serves
-	seeds := uint64(seeds)
+	seeds := uint64(3)
 	if testing.Short() {
 		seeds = 1
 	}
@@ -170,13 +200,20 @@ func TestKilled(t *testing.T) {
 		}
 	}}
 	s := Scenarios()[0]
-	alive, r := Play(s, Ours(), 3), Play(s, killed, 3)
-	if r.Served < alive.Served*95/100 || r.Over > 2*mostOver {
-		t.Errorf("%d people served with kills, %d without; %.3f over the target", r.Served, alive.Served, r.Over)
-	}
-	for i, limit := range r.Limit[20:] {
-		if limit < 600 {
-			t.Fatalf("the limit is %.0f after %d windows", limit, i+20)
+	var served, most, over float64
+	for seed := range uint64(seeds) {
+		r := Play(s, killed, seed)
+		served += float64(r.Served)
+		most += float64(Play(s, Ours(), seed).Served)
+		over += r.Over / seeds
+		for i, limit := range r.Limit[20:] {
+			if limit < 600 {
+				t.Fatalf("seed %d: the limit is %.0f after %d windows", seed, limit, i+20)
+			}
 		}
+	}
+	t.Logf("%.0f people served with kills, %.0f without; %.3f over the target", served, most, over)
+	if served < 0.95*most || over > mostOver {
+		t.Errorf("%.0f people served with kills, %.0f without; %.3f over the target", served, most, over)
 	}
 }

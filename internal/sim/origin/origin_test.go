@@ -21,7 +21,7 @@ func TestSameSeedSameResult(t *testing.T) {
 func TestKneeIsACliff(t *testing.T) {
 	knee := int64(1000)
 	if !testing.Short() {
-		knee = Knee(1) // ten runs
+		knee = Scenarios()[0].Knee(1) // ten runs
 	}
 	s := Scenarios()[0]
 	below, above := Play(s, Fixed("", knee*9/10), 2), Play(s, Fixed("", knee*6/5), 2)

@@ -12,7 +12,6 @@ import (
 const (
 	timeout  = 10 * time.Second // after it, a request has failed and its work is dropped
 	backlog  = 400              // requests that wait at the application; more are refused
-	erlang   = 3                // stages of a service time: its coefficient of variation is 0.58
 	cacheTop = 0.9              // hits of a warm cache
 	cacheFor = 10 * time.Minute // an entry lives so long
 	cacheAll = 2000             // entries that are asked for
@@ -81,6 +80,7 @@ type request struct {
 type Plant struct {
 	routes   []route
 	stations [stations]station
+	stages   int     // of a service time (Erlang): with 3, its coefficient of variation is 0.58
 	warm     float64 // share of the cache's entries that are there
 	warmedAt time.Duration
 
@@ -96,7 +96,7 @@ type Plant struct {
 // requests a second at most. With a cold cache it is the database.
 func newPlant(report float64, events sim.Events, r *rand.Rand) *Plant {
 	return &Plant{
-		routes: shop(report), events: events, rand: r,
+		routes: shop(report), events: events, rand: r, stages: 3,
 		stations: [stations]station{
 			// σ and κ are chosen: with 30 requests throughput is 8 % below its greatest, and with 72 a
 			// third. So an origin that was overloaded recovers only when fewer people are inside than
@@ -163,8 +163,8 @@ func (p *Plant) serve(at int, now time.Duration) {
 		}
 		s.busy++
 		sum := 0.0
-		for range erlang {
-			sum += p.rand.ExpFloat64() / erlang
+		for range p.stages {
+			sum += p.rand.ExpFloat64() / float64(p.stages)
 		}
 		took := p.routes[p.requests[i].route].work[at].Seconds() * sum * s.factor()
 		s.work += took

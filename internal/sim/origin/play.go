@@ -14,16 +14,9 @@ import (
 const (
 	// SessionLength is how long a visitor without requests stays inside.
 	SessionLength = time.Minute
-	leastVisit    = 30 * time.Second
-	meanVisit     = 210 * time.Second // beyond leastVisit, exponential
-	firstGap      = 6 * time.Second   // mean time between two requests of who has just come,
-	lastGap       = 14 * time.Second  // and later; a person slows down
 	slowsDown     = time.Minute
 	patience      = 3 * time.Second // of an answer that takes longer, or fails,
 	giveUp        = 0.25            // so many end their visit
-
-	// Drain is the mean time from admission to the end of a session.
-	Drain = leastVisit + meanVisit + SessionLength + lastGap
 
 	// Interval is the length of a sample.
 	Interval = 5 * time.Second
@@ -36,6 +29,20 @@ const (
 	kindEnd                 // a session ends
 	kindTick                // a second
 )
+
+// A habit is how people use a site.
+type habit struct {
+	leastVisit, meanVisit time.Duration // the second is beyond the first, exponential
+	firstGap, lastGap     time.Duration // mean time between two requests of who has just come, and later
+}
+
+// usual is the habit of people in a shop. They slow down.
+func usual() habit {
+	return habit{30 * time.Second, 210 * time.Second, 6 * time.Second, 14 * time.Second}
+}
+
+// drain is the mean time from admission to the end of a session.
+func (h *habit) drain() time.Duration { return h.leastVisit + h.meanVisit + SessionLength + h.lastGap }
 
 // A Strategy sets the limits of a room.
 type Strategy struct {
@@ -92,7 +99,7 @@ type run struct {
 
 // settings are those of the room in every scenario: the issue's own.
 func settings(s *Scenario) adaptive.Settings {
-	return adaptive.Settings{Min: 50, Max: 5000, MaxPerMinute: 3000, TargetP95: s.target,
+	return adaptive.Settings{Min: s.min, Max: 5000, MaxPerMinute: 3000, TargetP95: s.target,
 		TargetErrors: maxFailed, SessionLength: SessionLength}
 }
 
@@ -101,6 +108,9 @@ func Play(s *Scenario, st Strategy, seed uint64) *Result {
 	r := &run{events: sim.NewEvents(), rand: rand.New(rand.NewPCG(seed, 24)), s: s,
 		decide: st.Make(settings(s))}
 	r.plant = newPlant(s.report, r.events, r.rand)
+	if s.plant != nil {
+		s.plant(r.plant)
+	}
 	r.plant.answer = r.answered
 	r.judge.begin(r)
 	r.clear()
@@ -158,7 +168,8 @@ func (r *run) admit() {
 		r.inside++
 		r.entered++
 		p := person{entered: r.now,
-			until: r.now + leastVisit + time.Duration(r.rand.ExpFloat64()*float64(meanVisit))}
+			until: r.now + r.s.people.leastVisit +
+				time.Duration(r.rand.ExpFloat64()*float64(r.s.people.meanVisit))}
 		i := int32(len(r.people))
 		if n := len(r.unused); n > 0 {
 			i, r.unused = r.unused[n-1], r.unused[:n-1]
@@ -181,7 +192,8 @@ func (r *run) answered(q *request, latency time.Duration, failed bool) {
 	r.judge.answer(int(q.route), latency, failed)
 	p := &r.people[q.person]
 	young := math.Exp(-float64(r.now-p.entered) / float64(slowsDown))
-	gap := (lastGap.Seconds() - (lastGap-firstGap).Seconds()*young) * r.s.gaps(r.now)
+	h := &r.s.people
+	gap := (h.lastGap.Seconds() - (h.lastGap-h.firstGap).Seconds()*young) * r.s.gaps(r.now)
 	next := r.now + time.Duration(r.rand.ExpFloat64()*gap*float64(time.Second))
 	if (failed || latency > patience) && r.rand.Float64() < giveUp {
 		p.gaveUp, p.until = true, 0

@@ -1,6 +1,7 @@
 package origin
 
 import (
+	"fmt"
 	"math"
 	"time"
 
@@ -11,13 +12,17 @@ import (
 type Scenario struct {
 	Name    string
 	Length  time.Duration
-	Changes bool // of capacity
+	Changes bool  // of capacity
+	min     int64 // of the limit
 	target  time.Duration
-	report  float64 // share of the slow route
-	noise   float64 // of measured latencies, in each sample
-	falls   time.Duration
+	report  float64          // share of the slow route
+	noise   float64          // of measured latencies, in each sample
+	falls   time.Duration    // when capacity falls,
+	rises   time.Duration    // and when it is back
 	calm    [2]time.Duration // when the limit should stand still
 	targets []time.Duration  // by route; nil: measure
+	people  habit
+	plant   func(*Plant) // changes the usual plant; may be nil
 
 	arrivals func(time.Duration) float64 // people a minute
 	gaps     func(time.Duration) float64 // factor of the time between two requests
@@ -31,7 +36,7 @@ const crowd = 320
 // base returns an hour of a crowd.
 func base(name string) *Scenario {
 	return &Scenario{
-		Name: name, Length: time.Hour, target: 400 * time.Millisecond, report: 0.01,
+		Name: name, Length: time.Hour, min: 50, target: 400 * time.Millisecond, report: 0.01, people: usual(),
 		calm:     [2]time.Duration{20 * time.Minute, time.Hour},
 		arrivals: func(time.Duration) float64 { return crowd },
 		gaps:     func(time.Duration) float64 { return 1 },
@@ -43,8 +48,8 @@ func at(r *run, t time.Duration) bool { return r.now == t }
 
 // Scenarios returns all scenarios.
 func Scenarios() []*Scenario {
-	all := []*Scenario{base("steady"), flash(), halving(), deploy(), leak(), autoscaler(), slowRoute(),
-		night(), noisy(), lost(), attack()}
+	all := []*Scenario{base("steady"), flash(), halving("capacity halves, comes back"), deploy(), leak(),
+		autoscaler(), slowRoute(), night(), noisy(), lost(), attack(), few(16), few(8)}
 	for _, s := range all {
 		s.measure()
 	}
@@ -63,16 +68,38 @@ func flash() *Scenario {
 	return s
 }
 
-func halving() *Scenario {
-	s := base("capacity halves, comes back")
-	s.Changes, s.falls, s.calm = true, 20*time.Minute, [2]time.Duration{}
+func halving(name string) *Scenario {
+	s := base(name)
+	s.Changes, s.falls, s.rises, s.calm = true, 20*time.Minute, 40*time.Minute, [2]time.Duration{}
 	s.change = func(r *run) {
-		if at(r, 20*time.Minute) {
+		switch r.now {
+		case s.falls:
 			r.plant.Scale(0.5, r.now)
-		}
-		if at(r, 40*time.Minute) {
+		case s.rises:
 			r.plant.Scale(2, r.now)
 		}
+	}
+	return s
+}
+
+// few has an origin of some slow connections, of which half are taken away, and given back: it answers
+// few requests a second, and the mean of few is noisy. It is the origin of tests/knee.
+func few(connections int) *Scenario {
+	s := halving(fmt.Sprintf("halves, %d slow connections", connections))
+	s.target = time.Second
+	s.min = int64(5 * connections)
+	s.people = habit{time.Minute, 30 * time.Second, 6 * time.Second, 6 * time.Second}
+	s.arrivals = func(time.Duration) float64 { return 10 * float64(connections) }
+	s.plant = func(p *Plant) {
+		const app, query = 2 * time.Millisecond, 500 * time.Millisecond
+		p.routes = []route{
+			{"GET /", 0.3, [stations]time.Duration{app}, false},
+			{"GET /product", 0.5, [stations]time.Duration{app, query}, false},
+			{"GET /cart", 0.2, [stations]time.Duration{app, query}, false},
+		}
+		p.stages = 12 // a coefficient of variation of 0.29, as of ±50 %
+		p.stations[application].coherency = 0
+		p.stations[database] = station{servers: connections, slow: 1}
 	}
 	return s
 }
@@ -177,22 +204,23 @@ func attack() *Scenario {
 // two and a half times as long; chosen.
 func (s *Scenario) measure() {
 	calm := base("idle")
-	calm.Length, calm.report = 20*time.Minute, s.report
-	j := Play(calm, Fixed("", 60), 1)
+	calm.Length, calm.report, calm.people, calm.plant = 20*time.Minute, s.report, s.people, s.plant
+	j := Play(calm, Fixed("", s.min+10), 1)
 	for i := range j.idle {
 		s.targets = append(s.targets, max(s.target, percentile(&j.idle[i], 0.95)*5/2))
 	}
 }
 
 // Knee finds the greatest limit that keeps the target in a steady crowd, by trying.
-func Knee(seed uint64) int64 {
-	s := base("steady")
-	s.Length = 30 * time.Minute
-	s.measure()
-	low, high := int64(100), int64(3000)
-	for high-low > low/100 {
+func (s *Scenario) Knee(seed uint64) int64 {
+	steady := base("steady")
+	steady.Length, steady.arrivals = 30*time.Minute, func(time.Duration) float64 { return 10 * crowd }
+	steady.min, steady.target, steady.people, steady.plant = s.min, s.target, s.people, s.plant
+	steady.measure()
+	low, high := int64(10), int64(3000)
+	for high-low > max(1, low/100) {
 		mid := (low + high) / 2
-		if Play(s, Fixed("", mid), seed).Over <= 0.02 {
+		if Play(steady, Fixed("", mid), seed).Over <= 0.02 {
 			low = mid
 		} else {
 			high = mid
