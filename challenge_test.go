@@ -420,7 +420,8 @@ func TestAbsentVisitorsDoNotOpenTheLine(t *testing.T) {
 // never come.
 func TestFreeSlotsMakeNoStockOfPlaces(t *testing.T) {
 	for _, method := range []Method{MethodFIFO, MethodRandom} {
-		for _, x := range []struct{ slots, perMinute, seconds int64 }{{5, 60, 9}, {100, 5, 1}} {
+		for _, x := range []struct{ slots, perMinute, seconds, most int64 }{
+			{5, 60, 9, 5}, {100, 5, 1, 5}, {1000, 120, 1, 22}} { // 20 are called in 10 s
 			synctest.Test(t, func(t *testing.T) {
 				g, _ := challenged(t, RoomConfig{
 					TotalActiveUsers: x.slots, NewUsersPerMinute: x.perMinute, Method: method})
@@ -433,7 +434,7 @@ func TestFreeSlotsMakeNoStockOfPlaces(t *testing.T) {
 					for _, v := range all {
 						v.asks("")
 					}
-					if n := g.room.Status().WaitingUsers; n > 5+1 {
+					if n := g.room.Status().WaitingUsers; n > x.most+1 {
 						t.Fatalf("%s, %+v: %d have a place after %d s", method, x, n, second)
 					}
 					time.Sleep(time.Second)

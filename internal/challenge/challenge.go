@@ -160,13 +160,14 @@ func draw(cost int, tries uint64) uint64 {
 	return rand.Uint64()<<8 | tries<<costBits | uint64(min(max(cost, leastCost), mostCost)/costUnit)
 }
 
-func (t *bound) cost() int { return int(t.Work&(1<<costBits-1)) * costUnit }
+// Cost returns the iterations of one derivation for the Work of a ticket.
+func Cost(work uint64) int { return int(work&(1<<costBits-1)) * costUnit }
 
 // parameters returns ALTCHA's parameters in canonical JSON, and the nonce and the salt in them.
 func (t *bound) parameters() (text, nonce, salt []byte) {
 	h := t.hash("parameters")
 	nonce, salt = h[:16:16], h[16:] // derive appends to the nonce
-	return canonical(t.cost(), t.Arrived+expiry, nonce, salt), nonce, salt
+	return canonical(Cost(t.Work), t.Arrived+expiry, nonce, salt), nonce, salt
 }
 
 // canonical returns parameters as ALTCHA signs them: without spaces, the keys in order.
@@ -334,7 +335,7 @@ func (g *Gate) check(
 		return busy
 	}
 	g.checked(t.Mix(), now, 1)
-	if subtle.ConstantTimeCompare(key, derive(nonce, salt, counter, t.cost())) != 1 {
+	if subtle.ConstantTimeCompare(key, derive(nonce, salt, counter, Cost(t.Work))) != 1 {
 		return wrong
 	}
 	return solved

@@ -320,7 +320,7 @@ func TestTriesEnd(t *testing.T) {
 		for {
 			tries, why := Again(work, busies(joins))
 			joins++
-			if work = draw(mostCost, tries); (&bound{"", &ticket.Token{Work: work}}).cost() != mostCost {
+			if work = draw(mostCost, tries); Cost(work) != mostCost {
 				t.Fatalf("the cost is another one after %d", joins)
 			}
 			if why == ticket.Unsolved {
@@ -349,8 +349,7 @@ func TestCostFollowsTheRush(t *testing.T) {
 		}
 	}
 	for _, want := range []int{leastCost, 2250, mostCost, 1 << 30} {
-		x := bound{"", &ticket.Token{Work: draw(want, 0)}}
-		if got := x.cost(); got > want || got < min(want, mostCost)-costUnit {
+		if got := Cost(draw(want, 0)); got > want || got < min(want, mostCost)-costUnit {
 			t.Errorf("cost %d became %d", want, got)
 		}
 	}
@@ -368,8 +367,7 @@ func TestCostFollowsTheRush(t *testing.T) {
 func TestABurstIsARush(t *testing.T) {
 	g, last := Gate{}, 0
 	at := func(second int64) int {
-		w := g.Draw(time.Unix(second, 0), 0, 100, 0, 0, 0)
-		return (&bound{"", &ticket.Token{Work: w}}).cost()
+		return Cost(g.Draw(time.Unix(second, 0), 0, 100, 0, 0, 0))
 	}
 	for i := range 100 {
 		if c := at(1000); c < last || i == 0 && c != leastCost {

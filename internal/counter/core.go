@@ -239,6 +239,9 @@ func (c *desk) others(clk time.Duration) bool {
 		return true
 	}
 	free := c.pool.FreeNow(clk)
+	if step := c.pace.step; step > 0 { // a solution that comes in time delays no later call
+		free = min(free, 1+int64(slot.ProvisionalFor/step))
+	}
 	if !c.mayCall(clk) {
 		free = 0
 	}

@@ -65,6 +65,16 @@ func (d *Core) IsReady(clk time.Duration, join bool) bool {
 // for its join. IsReady must be true.
 func (d *Core) Join(clk, hold, waited time.Duration) PlaceInfo { return d.join(clk, 0, hold, waited) }
 
+// JoinLane is Join for a lane of the settings, by its id.
+func (d *Core) JoinLane(clk time.Duration, lane uint64, hold time.Duration) PlaceInfo {
+	return d.join(clk, d.line.Lane(lane), hold, 0)
+}
+
+// PollUnproven is Poll for a ticket whose challenge is not solved.
+func (d *Core) PollUnproven(clk time.Duration, number uint64) PlaceInfo {
+	return d.place(number, clk, true)
+}
+
 // Poll notes that the visitor of a ticket is present, and returns its place. IsReady must be true.
 func (d *Core) Poll(clk time.Duration, number uint64) PlaceInfo { return d.place(number, clk, false) }
 
