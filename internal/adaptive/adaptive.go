@@ -37,6 +37,7 @@ type Sample struct {
 	Excess   Excess  // what one network may have made on purpose: it does not count
 
 	Frozen bool // an operator holds the limit: the controller learns, and changes nothing
+	Behind bool // the last higher limit is not in force yet: the next step is one from Limit
 }
 
 // An Excess is what the network with the most requests has more than the one with the second most, over all

@@ -82,6 +82,9 @@ func (c *Controller) State() State { return c.state }
 
 // Step takes the sample of one interval and returns what is in force from now on.
 func (c *Controller) Step(s Sample) Decision {
+	if s.Behind {
+		c.state.active = min(c.state.active, s.Limit)
+	}
 	was := c.inside
 	c.length, c.inside = s.Length, s.Inside
 	c.changed += s.Length

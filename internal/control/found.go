@@ -29,6 +29,9 @@ type foundAmount struct {
 	InForce int64 `json:"in_force"`
 }
 
+// next returns the version of the record that follows.
+func (x *foundAmount) next() uint64 { return max(uint64(time.Now().UnixMilli()), x.Version+1) }
+
 // in returns the amount of a mode that puts one into force, or 0.
 func (x *foundAmount) in(mode string) int64 {
 	switch mode {
@@ -177,7 +180,7 @@ func (f *finding) keep(ctx context.Context, x foundAmount, inForce int64) {
 			x = *v
 			return false, nil
 		}
-		x.By, x.Version = f.by, max(uint64(time.Now().UnixMilli()), v.Version+1, was.Version+1)
+		x.By, x.Version = f.by, max(v.next(), was.next())
 		*v = x
 		return true, nil
 	})
@@ -190,4 +193,18 @@ func (f *finding) keep(ctx context.Context, x foundAmount, inForce int64) {
 	}
 	f.wrote = time.Now()
 	f.set(x, !others)
+}
+
+// erase forgets what was found: the file has a number. Later, the same name may stand for something else.
+func (f *finding) erase(ctx context.Context) error {
+	ctx, stop := context.WithTimeout(ctx, signals.Every)
+	defer stop()
+	_, err := f.doc.Edit(ctx, func(v *foundAmount) (bool, error) {
+		if v.Shown.Amount == 0 && len(v.State) == 0 {
+			return false, nil
+		}
+		*v = foundAmount{By: f.by, Version: v.next()}
+		return true, nil
+	})
+	return err
 }

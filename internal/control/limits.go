@@ -52,6 +52,7 @@ type Limits struct {
 	// finding guards what was found, and what puts it into force. It is not the turn, which waits for the
 	// store: a lower amount is in force at once.
 	finding sync.Mutex
+	erases  map[string]bool // limits whose found amount is to be forgotten; guarded by turn
 
 	dynamic      atomic.Pointer[map[string]inForce] // in addition to the limits of files
 	takenDynamic taken                              // guarded by turn
@@ -76,6 +77,7 @@ func NewLimits(
 	}
 	s.defined.Store(&defined)
 	s.seekers.Store(s.seekersOf(defined, nil))
+	s.erases = numbers(defined)
 	return s
 }
 
@@ -189,6 +191,9 @@ func (s *Limits) SetFile(cfg *config.Config, before func()) {
 		}
 	}
 	s.defined.Store(&kept)
+	for name := range *s.seekers.Load() {
+		s.erases[name] = true // unless it is found again
+	}
 	s.seekers.Store(s.seekersOf(kept, *s.seekers.Load()))
 	before() // requests would otherwise use removed limits
 	dynamic := *s.dynamic.Load()

@@ -55,12 +55,16 @@ func (s *Limits) seekersOf(defined map[string]Definition, was map[string]*seeker
 			continue
 		}
 		if all[name] = was[name]; all[name] == nil {
-			k := newFinding(s.node, foundKey+name, &s.finding, func() { s.force(name) }, s.log)
-			k.doc.Bus, k.doc.Topic = s.node.Bus, LimitsTopic
-			all[name] = &seeker{finding: k, meter: signals.NewCallMeter()}
+			all[name] = &seeker{finding: s.newFinding(name), meter: signals.NewCallMeter()}
 		}
 	}
 	return &all
+}
+
+func (s *Limits) newFinding(name string) *finding {
+	f := newFinding(s.node, foundKey+name, &s.finding, func() { s.force(name) }, s.log)
+	f.doc.Bus, f.doc.Topic = s.node.Bus, LimitsTopic
+	return f
 }
 
 // Meter returns the meter of the calls of a limit, or nil if its amount is a number.
@@ -126,6 +130,32 @@ func (s *Limits) takeFound(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// numbers returns the limits of a file that have a number, and may have had an amount that was found.
+func numbers(defined map[string]Definition) map[string]bool {
+	all := map[string]bool{}
+	for name, f := range defined {
+		if f.Auto.Mode == "" && f.Algorithm == limit.Concurrency && !IsEnvoys(name) {
+			all[name] = true
+		}
+	}
+	return all
+}
+
+// eraseFound forgets the amounts of limits that have a number now. The caller holds the turn.
+func (s *Limits) eraseFound(ctx context.Context) {
+	for name := range s.erases {
+		var err error
+		if _, found := (*s.seekers.Load())[name]; !found && !s.node.Worker { // a worker must not write it
+			err = s.newFinding(name).erase(ctx)
+		}
+		if err != nil {
+			s.log.Warn("an amount that was found is not forgotten yet", "limit", name, "error", err)
+			return
+		}
+		delete(s.erases, name)
+	}
 }
 
 // Seek finds the amounts of the limits, until ctx ends.
@@ -232,6 +262,8 @@ func (k *seeker) step(s *seeking, x *signals.Report) (next foundAmount) {
 		At: time.Now(), Length: cmp.Or(x.Length, signals.Every), Inside: x.Inside, Waiting: x.Entered,
 		Limit: s.inForce, InFlight: x.InFlight, Routes: x.Routes, Load: cmp.Or(x.Load, math.NaN()),
 		Frozen: s.mode == limit.AutoFrozen,
+		Behind: s.mode == limit.AutoOn && k.mode == s.mode && k.shown.Load() != nil &&
+			k.shown.Load().Amount > s.inForce,
 	}
 	if s.begins {
 		sample.Length = 0

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,21 +14,32 @@ import (
 	"github.com/headgate/headgate/internal/chanmutex"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/node"
+	"github.com/headgate/headgate/internal/signals"
 	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/limit"
 	"github.com/headgate/headgate/ratelimit"
 	"github.com/headgate/headgate/status"
 )
 
-// finder returns the limits of a process that finds the amount of the limit api.
-func finder(t *testing.T, s store.Store, amount string) *Limits {
+// fileWith returns a configuration with such an amount of the limit api.
+func fileWith(t *testing.T, amount string) *config.Config {
 	t.Helper()
-	cfg, err := config.Parse("t", []byte("limits:\n  - {name: api, algorithm: concurrency, amount: {"+amount+
-		"}}\n"+
+	if strings.Contains(amount, ":") {
+		amount = "{" + amount + "}"
+	}
+	cfg, err := config.Parse("t", []byte("limits:\n  - {name: api, algorithm: concurrency, amount: "+amount+"}\n"+
 		"rooms:\n  - {name: shop, origin: 'http://127.0.0.1:1', suspended: true, total_active_users: 9, "+
 		"new_users_per_minute: 9, limits: [api]}"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return cfg
+}
+
+// finder returns the limits of a process that finds the amount of the limit api.
+func finder(t *testing.T, s store.Store, amount string) *Limits {
+	t.Helper()
+	cfg := fileWith(t, amount)
 	rules, err := ratelimit.New(ratelimit.Config{Limits: LimitConfigs(cfg)})
 	if err != nil {
 		t.Fatal(err)
@@ -307,5 +319,116 @@ func TestChangesDoNotWaitForAnUnreadableAmount(t *testing.T) {
 	three := finder(t, records, "auto: true, min: 2, max: 100")
 	if three.seekOnce(t); three.Found("api") == nil {
 		t.Error("nothing is found any more")
+	}
+}
+
+// answered returns what was measured in five seconds of an origin that answers 100 calls a second, with all
+// ten slots in use; as many calls found none. A share of them failed.
+func answered(failed float64) *signals.Report {
+	m := signals.NewCallMeter()
+	for i := range 500 {
+		what := signals.Answered
+		if float64(i) < 500*failed {
+			what = signals.Failed
+		}
+		m.Note("GET", "/list", uint64(i), what, 100*time.Millisecond)
+	}
+	x := m.Read()
+	x.Length, x.Inside, x.InFlight, x.Entered = signals.Every, 10, 10, 500
+	return x
+}
+
+// tenInForce returns what a step needs to know while ten calls may be under way.
+func tenInForce(begins bool) *seeking {
+	return &seeking{log: slog.New(slog.DiscardHandler), mode: limit.AutoOn, inForce: 10, senders: 1,
+		begins: begins, of: adaptive.Settings{Min: 2, Max: 500, Start: 10, Calls: true}}
+}
+
+// While a higher amount cannot be written, the next is one step from what is in force: the origin has not
+// answered the others.
+func TestStepsThatAreNotInForceDoNotAddUp(t *testing.T) {
+	k, most := finder(t, &store.Memory{}, "auto: true, min: 2, max: 500").seeker(), int64(0)
+	for range 60 {
+		next := k.step(tenInForce(false), answered(0))
+		most = max(most, next.InForce)
+	}
+	if most != 12 {
+		t.Errorf("10 are in force, and %d would be next; want 12", most)
+	}
+}
+
+// What a process has received when it begins to find an amount is only a part of what all have measured.
+func TestTheFirstStepJudgesByNoPart(t *testing.T) {
+	for _, failed := range []float64{0, 0.3} {
+		k := finder(t, &store.Memory{}, "auto: true, min: 2, max: 500").seeker()
+		step := func(begins bool) foundAmount {
+			return k.step(tenInForce(begins), answered(failed))
+		}
+		if x := step(true); x.InForce != 10 {
+			t.Errorf("%v failed: from 10 to %d in the first step: %s", failed, x.InForce, x.Shown.Reason)
+		}
+		last := foundAmount{InForce: 10}
+		for i := 0; i < 3 && last.InForce == 10; i++ {
+			last = step(false)
+		}
+		if last.InForce == 10 || last.InForce > 10 != (failed == 0) {
+			t.Errorf("%v failed: %d after some steps: %s", failed, last.InForce, last.Shown.Reason)
+		}
+	}
+}
+
+// A reload that changes the bounds puts them into force at once, and keeps what was found.
+func TestNewBoundsKeepWhatWasFound(t *testing.T) {
+	s := finder(t, &store.Memory{}, "auto: true, min: 2, max: 100")
+	s.seeker().keep(t.Context(), amountOf(60), s.amount(t))
+	for _, c := range []struct {
+		bounds string
+		want   int64
+	}{{"min: 3, max: 90", 60}, {"min: 3, max: 40", 40}, {"min: 70, max: 90, start: 80", 70}} {
+		s.SetFile(fileWith(t, "auto: true, "+c.bounds), func() {})
+		if got := s.amount(t); got != c.want {
+			t.Errorf("%s: %d in force, want %d", c.bounds, got, c.want)
+		}
+	}
+}
+
+// What was found is forgotten when the file has a number: later the same name may stand for something else.
+// That is so for a reload and for a restart.
+func TestWhatWasFoundIsForgottenWithANumber(t *testing.T) {
+	for name, number := range map[string]func(s *Limits) *Limits{
+		"reload": func(s *Limits) *Limits { s.SetFile(fileWith(t, "7"), func() {}); return s },
+		"removal": func(s *Limits) *Limits {
+			cfg := fileWith(t, "7")
+			cfg.Limits = nil
+			s.SetFile(cfg, func() {})
+			return s
+		},
+		"restart": func(s *Limits) *Limits { return finder(t, s.node.Records, "7") },
+		"another reload": func(s *Limits) *Limits {
+			s.SetFile(fileWith(t, "auto: true, min: 2, max: 90"), func() {})
+			return s
+		},
+	} {
+		s := finder(t, &store.Memory{}, "auto: true, min: 2, max: 100")
+		k := s.seeker()
+		k.keep(t.Context(), amountOf(60), s.amount(t))
+		s = number(s)
+		for range 2 {
+			if err := s.Take(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.SetFile(fileWith(t, "auto: true, min: 2, max: 80"), func() {})
+		if err := s.Take(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		want := int64(2)
+		if name == "another reload" {
+			want = 60
+		}
+		x := s.record(t)
+		if s.amount(t) != want || x.Shown.Amount == 60 != (want == 60) || x.Version < k.known.Load().Version {
+			t.Errorf("%s: %d in force, %+v", name, s.amount(t), x)
+		}
 	}
 }

@@ -29,6 +29,7 @@ func (s *Limits) Take(ctx context.Context) error {
 	if err := s.takeDynamic(ctx); err != nil {
 		return err
 	}
+	s.eraseFound(ctx)
 	if err := s.takeFound(ctx); err != nil {
 		return err
 	}

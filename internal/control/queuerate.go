@@ -33,6 +33,13 @@ func NewQueueRate(n *node.Node, name string, log *slog.Logger) *QueueRate {
 	return q
 }
 
+// ForgetRate forgets the rate that was found for a queue whose rate is a number now.
+func ForgetRate(ctx context.Context, n *node.Node, name string, log *slog.Logger) {
+	if err := NewQueueRate(n, name, log).erase(ctx); err != nil {
+		log.Warn("a rate that was found is not forgotten", "queue", name, "error", err)
+	}
+}
+
 // SetBounds sets the configuration of the queue.
 func (q *QueueRate) SetBounds(c *config.Queue) { q.bounds.Store(c) }
 

@@ -3,10 +3,10 @@ package quota
 import (
 	"context"
 	"maps"
-	"strconv"
 	"sync"
 
 	"github.com/headgate/headgate/internal/codec"
+	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/signals"
 )
 
@@ -28,8 +28,28 @@ func (h *Host) putSignals(_ context.Context, msg []byte) []byte {
 	if err != nil || c.of[name] == nil {
 		return []byte{}
 	}
-	c.of[name].Put(x)
+	c.of[name].MakeRoom(x.From, h.senders)
+	if !c.of[name].Put(x) {
+		return []byte{}
+	}
 	return []byte{1}
+}
+
+// senderOf returns the name of a member in its reports: those of data centers may be the same.
+func senderOf(member string, d *counter.Datacenters) string {
+	if d != nil {
+		return d.Own() + "/" + member
+	}
+	return member
+}
+
+// senders returns the names of all members in their reports. Other names may be made up.
+func (h *Host) senders() map[string]bool {
+	all := map[string]bool{}
+	for _, m := range h.cfg.Members.All() {
+		all[senderOf(m.Name, h.cfg.Datacenters)] = true
+	}
+	return all
 }
 
 // takeSignals returns what all have reported about a limit since the last call, if this process decides
@@ -63,7 +83,7 @@ func (h *Host) keepSignals(taken func(name string) bool) {
 // about them: the host of the key "". A report that is lost is not sent again.
 func (s *Shared) SendSignals(ctx context.Context, name string, global bool, x *signals.Report) error {
 	n := s.node(global)
-	x.From = strconv.FormatUint(public(n.Client.who), 36)
+	x.From = senderOf(n.cfg.Members.Self().Name, n.cfg.Datacenters)
 	host := n.Client.way.Host(shardOf(name, ""))
 	if host == "" {
 		return ErrUnreachable

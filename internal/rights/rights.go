@@ -106,11 +106,12 @@ func Reads(key string) bool {
 }
 
 // Writes reports whether a worker may write the record of a key: what the management API
-// changes, what webhooks have sent, and leases of the queue package.
+// changes, what webhooks have sent, the rates of queues, which it may deliver, and leases of
+// the queue package.
 func Writes(key string) bool {
 	if slices.Contains([]string{"rooms", "limit-changes", "limits-made", "told-limits"}, key) {
 		return true
 	}
-	return slices.ContainsFunc([]string{"live.", "page.", "told.", "webhook.", "leases/"},
+	return slices.ContainsFunc([]string{"live.", "page.", "told.", "webhook.", "queue-rate.", "leases/"},
 		func(head string) bool { return strings.HasPrefix(key, head) })
 }

@@ -18,6 +18,7 @@ func TestWorkerRecords(t *testing.T) {
 		"limit-changes": {true, true}, "limits-made": {true, true},
 		"told.shop": {true, true}, "told-limits": {true, true},
 		"webhook.w": {true, true}, "leases/db/0": {true, true},
+		"limit-found.api": {true, false}, "queue-rate.orders": {true, true},
 	} {
 		if got := [2]bool{Reads(key), Writes(key)}; got != want {
 			t.Errorf("%q: reads and writes %v, want %v", key, got, want)

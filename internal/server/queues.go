@@ -37,6 +37,7 @@ func (s *Server) openQueues(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("open queue %q: %w", s.cfg.Queues[i].Name, err)
 		}
+		s.forgetRate(ctx, q)
 		set = append(set, q)
 	}
 	s.jobs.set.Store(&set)
@@ -131,6 +132,13 @@ func (s *Server) rateOf(q *openQueue) queue.Handler {
 		s.jobs.rates[q.file.Name] = q.rate
 	}
 	return &measuredTarget{q.target, q.rate.Meter}
+}
+
+// forgetRate forgets what was found about the rate of a queue, if it is a number now.
+func (s *Server) forgetRate(ctx context.Context, q *openQueue) {
+	if q.rate == nil {
+		control.ForgetRate(ctx, s.node, q.file.Name, s.log)
+	}
 }
 
 // A measuredTarget measures deliveries.
@@ -307,7 +315,7 @@ func (w *swap) reconfigureQueues(ctx context.Context) error {
 }
 
 // commitQueues starts the new set of queues. It cannot fail.
-func (w *swap) commitQueues() {
+func (w *swap) commitQueues(ctx context.Context) {
 	j := w.s.jobs
 	old := *j.set.Load()
 	j.set.Store(&w.jobs)
@@ -318,6 +326,10 @@ func (w *swap) commitQueues() {
 			w.s.removeQueue(was)
 		case q != was:
 			was.target.close()
+			w.s.forgetRate(ctx, q)
+			if q.rate != nil && q.rate != was.rate && q.Hosted() {
+				q.rate.Host(ctx)
+			}
 		}
 	}
 	for _, q := range w.jobs {

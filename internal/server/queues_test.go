@@ -24,6 +24,7 @@ import (
 
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/deliver"
+	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/limit"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/ratelimit"
@@ -297,6 +298,62 @@ func TestJobsLeaveRoomOnTheDisk(t *testing.T) {
 			t.Error("of a small disk a twentieth is kept free")
 		}
 	})
+}
+
+// finds writes the record of an amount or a rate that another process has found.
+func (p *process) finds(key string, n int64) {
+	p.t.Helper()
+	b := fmt.Appendf(nil, `{"version": %d, "shown": {"amount": %d, "reason": "full"}, "in_force": %d}`,
+		uint64(1)<<50, n, n)
+	for { // the process may write at the same time
+		_, revision, err := p.s.node.Records.Load(p.t.Context(), key)
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			p.t.Fatal(err)
+		}
+		if _, err = p.s.node.Records.CompareAndSwap(p.t.Context(), key, revision, b); err == nil {
+			return
+		}
+	}
+}
+
+// A queue that was removed, and is back, delivers at the rate that was found meanwhile, from the first job
+// on. With a number, it forgets that.
+func TestAQueueThatComesBackReadsItsRate(t *testing.T) {
+	p := run(t, shop)
+	write := func(rate string) {
+		t.Helper()
+		p.write(shop + "queues:\n  - {name: one, target: {url: 'http://127.0.0.1:1/'}, rate: " + rate + "}\n")
+		p.reload()
+	}
+	rate := func() float64 {
+		t.Helper()
+		eventually(t, "a host", p.queue("one").Hosted)
+		var s queue.Status
+		eventually(t, "the rate is read", func() bool {
+			s, _ = p.queue("one").Status(t.Context())
+			return s.Rate != 5
+		})
+		return s.Rate
+	}
+	const auto = "{auto: true, min: 5, max: 500, start: 300}"
+	write(auto)
+	if got := rate(); got != 300 {
+		t.Errorf("it begins with %v a second", got)
+	}
+	was := p.s.jobs.rates["one"]
+	p.write(shop)
+	p.reload()
+	if len(p.s.jobs.rates) > 0 {
+		t.Error("the rate of a queue that is removed is kept")
+	}
+	p.finds("queue-rate.one", 10)
+	if write(auto); p.s.jobs.rates["one"] == was || rate() != 10 {
+		t.Errorf("it is back with %v a second, 10 were found", rate())
+	}
+	write("7")
+	if write(auto); rate() != 300 {
+		t.Errorf("%v a second, found before the rate was a number", rate())
+	}
 }
 
 // The queues of the configuration check the free space, also after a reload.

@@ -358,7 +358,7 @@ func (w *swap) commit(ctx context.Context) {
 	if err := w.s.envoy.reload(w.s.limits, w.rules); err != nil {
 		w.s.log.Error("rules for Envoy not reloaded", "error", err)
 	}
-	w.commitQueues()
+	w.commitQueues(ctx)
 	w.commitWebhooks(ctx)
 	w.commitRooms()
 }

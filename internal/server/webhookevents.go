@@ -144,10 +144,13 @@ func (s *Server) lookAtLimits(w *watched) *webhook.Observation {
 	if !s.knows(w) {
 		return l
 	}
-	l.Limits = map[string]map[string]string{}
+	l.Limits, l.Found = map[string]map[string]string{}, map[string]string{}
 	for _, c := range s.limits.Rules.Limits() {
 		if !control.IsEnvoys(c.Name) {
 			l.Limits[c.Name] = api.LimitValues(c)
+		}
+		if a := s.limits.Found(c.Name); a != nil && c.Auto.Mode == config.AutoOn {
+			l.Found[c.Name] = foundBy + a.Reason
 		}
 	}
 	return l

@@ -391,6 +391,22 @@ func TestWebhookTellsWhoChangedALimit(t *testing.T) {
 	}
 }
 
+// The author of an amount that was found is its reason.
+func TestWebhookTellsWhyAnAmountWasFound(t *testing.T) {
+	t.Parallel()
+	g := newReceiver(t)
+	p := run(t, "limits:\n  - {name: api, algorithm: concurrency, amount: {auto: true, min: 2, max: 100}}\n"+
+		hooked(secretFile(t, oneSecret), "", g))
+	p.told(limitsWatched)
+	p.finds("limit-found.api", 9)
+	p.s.limits.TakeNews(t.Context())
+	g.awaits(t, "limit_changed api")
+	d := g.got()[0].body.Data
+	if len(d.Changes) != 1 || d.Changes[0].To != "9" || !strings.HasPrefix(d.By, foundBy) || d.By == foundBy {
+		t.Errorf("%+v", d)
+	}
+}
+
 func TestReloadOpensRemovesAndChangesWebhooks(t *testing.T) {
 	t.Parallel()
 	first, second := newReceiver(t), newReceiver(t)

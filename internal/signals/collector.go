@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/headgate/headgate/internal/adaptive"
 )
 
 // A Sender gives reports to the host of a room. A Room embeds it under an unexported name, so that its
@@ -33,10 +35,13 @@ func Each(ctx context.Context, begin func(wg *sync.WaitGroup)) {
 }
 
 // Bounds of a collector. Chosen: a node that has missed three reports is down, and its visitors ask other
-// nodes.
+// nodes. A route takes a kilobyte, twice. Of more than 32 nodes each has fewer routes of its own, so that
+// made up ones fill some megabytes.
 const (
 	mostSenders = 1024
 	mostMissed  = 3
+	mostRoutes  = 32 * adaptive.MaxRoutes // of senders with as many each
+	leastRoutes = 4
 )
 
 // A Collector holds the reports of the nodes, or of the data centers, of one room until they are
@@ -71,12 +76,30 @@ func (c *Collector) Put(x *Report) bool {
 		c.of[x.From] = s
 	}
 	s.sum.add(x)
+	s.sum.Routes = bound(s.sum.Routes, max(leastRoutes, min(mostRoutes/len(c.of), adaptive.MaxRoutes)))
 	s.sum.Length += x.Length
 	s.sum.InFlight += x.InFlight * x.Length.Seconds()
 	s.sum.Inside += x.Inside * x.Length.Seconds()
 	s.sum.Waiting = x.Waiting
 	s.sum.Entered += x.Entered
 	return true
+}
+
+// MakeRoom forgets a sender that nobody knows, if there is no room for one that is known.
+func (c *Collector) MakeRoom(from string, known func() map[string]bool) {
+	if c.of[from] != nil || len(c.of) < mostSenders {
+		return
+	}
+	names := known()
+	if !names[from] {
+		return
+	}
+	for other := range c.of {
+		if !names[other] {
+			delete(c.of, other)
+			return
+		}
+	}
 }
 
 // Complete reports whether every known sender has sent something since the last Take.

@@ -69,6 +69,60 @@ func TestASilentNodeIsNotZero(t *testing.T) {
 	}
 }
 
+// Made up senders with made up routes fill little, and those of a small cluster keep all of their routes.
+func TestRoutesAreBounded(t *testing.T) {
+	var c Collector
+	for _, n := range []int{32, 256} {
+		for range 2 { // for what was taken last, too
+			for k := range n {
+				x := &Report{From: strconv.Itoa(k), Length: Every}
+				for r := range adaptive.MaxRoutes {
+					x.Routes = append(x.Routes, adaptive.Route{Class: strconv.Itoa(r), Answered: 1})
+				}
+				c.Put(x)
+			}
+			c.Take()
+		}
+		routes, answered := 0, 0
+		for _, s := range c.of {
+			if cap(s.last.Routes) > 2*adaptive.MaxRoutes {
+				t.Fatalf("there is room for %d routes", cap(s.last.Routes))
+			}
+			routes += len(s.last.Routes) // a kilobyte each
+			for i := range s.last.Routes {
+				answered += int(s.last.Routes[i].Answered)
+			}
+		}
+		if n == 32 && routes != 32*adaptive.MaxRoutes || routes > 5*mostRoutes ||
+			answered != n*adaptive.MaxRoutes {
+			t.Errorf("%d senders: %d routes are kept, of %d answers", n, routes, answered)
+		}
+	}
+}
+
+// A known sender finds room among those that nobody knows, and no known one makes room.
+func TestKnownSendersFindRoom(t *testing.T) {
+	var c Collector
+	known := map[string]bool{"0": true, "known": true, "more": true}
+	for k := range mostSenders {
+		c.Put(&Report{From: strconv.Itoa(k), Length: Every})
+	}
+	put := func(from string) bool {
+		c.MakeRoom(from, func() map[string]bool { return known })
+		return c.Put(&Report{From: from, Length: Every})
+	}
+	if put("made up") || !put("known") || !put("known") || !put("0") || c.of["0"] == nil ||
+		len(c.of) != mostSenders {
+		t.Errorf("%d senders are kept, the known one: %v", len(c.of), c.of["known"] != nil)
+	}
+	for k := range mostSenders {
+		known[strconv.Itoa(k)] = true
+	}
+	if put("more") {
+		t.Error("a known sender makes room")
+	}
+}
+
 // A worker that makes up names fills no memory.
 func TestSendersAreBounded(t *testing.T) {
 	var c Collector

@@ -140,5 +140,5 @@ func bound(routes []adaptive.Route, n int) []adaptive.Route {
 	for i := range routes[n-1:] {
 		mergeRoute(&rest, &routes[n-1+i])
 	}
-	return append(routes[:n-1:n-1], rest)
+	return append(slices.Clone(routes[:n-1]), rest) // the memory of the others is free
 }

@@ -121,8 +121,10 @@ type Observation struct {
 	Down    bool   // the origin does not answer
 	Events  []events.Event
 	Limits  map[string]map[string]string // nil: not known now
-	// By is the author of the room's limits, if its settings name one; may be "".
+	// By is the author of the room's limits, if its settings name one; may be "". Found has those of the
+	// amounts that were found, by limit.
 	By      string
+	Found   map[string]string
 	Figures *Counts
 	// Wants reports whether any webhook wants a message. Home reports whether this data center
 	// sends the messages about the configuration. Limits of a narrower scope are reported in each
@@ -293,8 +295,12 @@ func (r *Record) limits(l *Observation, now time.Time) (changed bool) {
 			continue
 		}
 		if changed = true; l.Home || !ofAll(r.Limits[name], l.Limits[name]) {
+			by := l.By
+			if len(all) == 1 && all[0].Key == "amount" {
+				by = cmp.Or(l.Found[name], by)
+			}
 			r.tell(l, Message{Kind: LimitChanged, At: now, Limit: name, Changes: all,
-				By: cmp.Or(r.notedBy(name, all, now), l.By, Configuration)})
+				By: cmp.Or(r.notedBy(name, all, now), by, Configuration)})
 		}
 	}
 	if changed {

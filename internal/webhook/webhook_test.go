@@ -178,6 +178,18 @@ func TestLimitsByNameComeAndGo(t *testing.T) {
 	}
 }
 
+// An amount that was found has its reason as the author. Another change of that limit has not.
+func TestAnAmountThatWasFoundHasAReason(t *testing.T) {
+	p := &player{t: t}
+	l := &Observation{Wants: all, Home: true, Found: map[string]string{"api": "auto: it is full"}}
+	for s, c := range []map[string]string{{"amount": "10"}, {"amount": "12"}, {"amount": "9", "lease": "9s"}} {
+		l.Limits = map[string]map[string]string{"api": c}
+		p.look(s, l)
+	}
+	p.wants("abc-1 limit_changed 1 amount 10>12 by auto: it is full\n" +
+		"abc-2 limit_changed 2 amount 12>9 lease >9s by configuration\n")
+}
+
 // If this is not the home, only limits of this data center are reported.
 func TestLimitsAreToldWhereTheyAreDecided(t *testing.T) {
 	p := &player{t: t}

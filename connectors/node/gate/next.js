@@ -16,8 +16,8 @@ const CACHES = Object.entries({'Cache-Control': 'no-store', 'CDN-Cache-Control':
  * Next.js does not tell the address of the connection. By default the middleware relies on
  * X-Forwarded-For alone, which the proxy in front of Next.js must set.
  * @param {import('./gate.js').Gate} gate
- * @param {{from?: (request: import('next/server').NextRequest) => string,
- *   app?: (request: import('next/server').NextRequest) => Response | Promise<Response>}} [options]
+ * @param {{from?: (request: import('next/server.js').NextRequest) => string,
+ *   app?: (request: import('next/server.js').NextRequest) => Response | Promise<Response>}} [options]
  */
 export function nextMiddleware(gate, options = {}) {
   return async (request) => {
