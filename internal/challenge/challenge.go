@@ -86,7 +86,8 @@ const (
 	mostBytes = 2048        // of a solution; clients send about 600
 	checkWait = time.Second // for a processor. Chosen: more than the crowd of a second needs
 
-	// Chosen: a client that computes right sends one, and again if the answer was lost.
+	// Chosen: a client that computes right sends one, and again if the answer was lost. After a wrong one
+	// nothing of its ticket is checked any more: that client does not compute.
 	checksOfTicket = 3
 	mostTickets    = 10_000 // whose checks are counted. Chosen: 300 KB
 )
@@ -227,7 +228,7 @@ const (
 	foreign                 // the challenge is that of another ticket or room, or was changed
 	wrong                   // the key does not follow from the counter
 	busy                    // not checked: too many at the same time, or of this network
-	repeated                // not checked: too many of this ticket
+	repeated                // not checked: too many of this ticket, or after a wrong one
 	results
 )
 
@@ -336,6 +337,7 @@ func (g *Gate) check(
 	}
 	g.checked(t.Mix(), now, 1)
 	if subtle.ConstantTimeCompare(key, derive(nonce, salt, counter, Cost(t.Work))) != 1 {
+		g.checked(t.Mix(), now, checksOfTicket)
 		return wrong
 	}
 	return solved

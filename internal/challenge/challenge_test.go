@@ -265,8 +265,8 @@ func TestDerivationsAtTheSameTimeAreBounded(t *testing.T) {
 	})
 }
 
-// Three solutions of a ticket are checked while its challenge lasts, whatever is allowed to its network.
-// One that its network may not have is none of the three.
+// Three solutions of a ticket are checked while its challenge lasts, whatever is allowed to its network, and
+// none after a wrong one. One that its network may not have is none of the three.
 func TestChecksOfATicketAreBounded(t *testing.T) {
 	g, own := &Gate{}, sample()
 	good := solve(t, own.appendJSON(nil))
@@ -280,19 +280,22 @@ func TestChecksOfATicketAreBounded(t *testing.T) {
 			t.Errorf("%v, want %v", r, want)
 		}
 	}
-	for _, want := range []result{wrong, wrong, wrong, repeated} {
-		if r := check(&bad, true); r != want {
+	for _, want := range []result{solved, solved, solved, repeated} {
+		if r := check(good, true); r != want {
 			t.Errorf("%v, want %v", r, want)
 		}
 	}
-	if r := check(good, true); r != repeated {
-		t.Error(r)
+	own.ID++ // another ticket
+	good = solve(t, own.appendJSON(nil))
+	bad = *good
+	bad.Solution.Counter++
+	for _, want := range []result{wrong, repeated} {
+		if r := check(&bad, true); r != want {
+			t.Errorf("another ticket: %v, want %v", r, want)
+		}
 	}
-	other := sample()
-	other.ID++
-	good = solve(t, other.appendJSON(nil))
-	if r := g.check(t.Context(), &other, good.String(), own.Arrived, always); r != solved {
-		t.Errorf("another ticket: %v", r)
+	if r := check(good, true); r != repeated {
+		t.Errorf("a right one after a wrong one: %v", r)
 	}
 	for id := range uint64(3 * mostTickets) {
 		g.checked(id, own.Arrived, 1)
