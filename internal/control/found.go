@@ -32,8 +32,8 @@ type foundAmount struct {
 // next returns the version of the record that follows.
 func (x *foundAmount) next() uint64 { return max(uint64(time.Now().UnixMilli()), x.Version+1) }
 
-// in returns the amount of a mode that puts one into force, or 0.
-func (x *foundAmount) in(mode string) int64 {
+// amountIn returns the amount in force in a mode, or 0 if the mode puts none into force.
+func (x *foundAmount) amountIn(mode string) int64 {
 	switch mode {
 	case limit.AutoOn:
 		return x.Shown.Amount

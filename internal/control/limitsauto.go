@@ -102,7 +102,7 @@ func (s *Limits) fit(l *ratelimit.Limit) {
 	if k == nil {
 		return
 	}
-	if n := k.known.Load().inForce().in(l.Auto.Mode); n > 0 {
+	if n := k.known.Load().inForce().amountIn(l.Auto.Mode); n > 0 {
 		l.Amount = min(max(n, l.Auto.Min), l.Auto.Max)
 	}
 }

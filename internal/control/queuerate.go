@@ -47,7 +47,7 @@ func (q *QueueRate) SetBounds(c *config.Queue) { q.bounds.Store(c) }
 // the node that delivered before may have found as little.
 func (q *QueueRate) Rate() float64 {
 	c, k := q.bounds.Load(), q.known.Load()
-	n := k.inForce().in(c.Auto.Mode)
+	n := k.inForce().amountIn(c.Auto.Mode)
 	switch {
 	case !k.isRead && c.Auto.Mode != config.AutoShadow:
 		n = c.Auto.Min

@@ -200,11 +200,11 @@ func (p *PlaceInfo) Notice(over ticket.Kind) (word, sentence string) {
 	case p.UsedUp:
 		return "ticket_used", "This ticket has just been used. If that was in another browser, you will join the end of the line."
 	case over == ticket.Unsolved:
-		return "unsolved", "This browser did not compute in time what this site asks of each newcomer. You wait in " +
-			"a slower line, and keep your place there. A browser with JavaScript, over https, computes it by itself."
+		return "unsolved", "Your browser did not finish the check that this site asks of newcomers, so you wait in " +
+			"a slower line. You keep your place there. With JavaScript and https, a browser does the check by itself."
 	case over == ticket.NotYetSolved:
-		return "new_challenge", "What this site asks the browser of each newcomer to compute was not computed and " +
-			"checked in time. You have joined the end of the line, and the browser computes once more."
+		return "new_challenge", "The check that this site asks of newcomers' browsers was not finished in time. You " +
+			"are now at the end of the line, and your browser tries again."
 	case over == ticket.Pass:
 		return "session_over", "Your visit has ended. You have joined the end of the line."
 	case over == ticket.Ticket:

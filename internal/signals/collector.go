@@ -18,7 +18,8 @@ type Sender interface {
 // and a thousand nodes send 200 messages a second.
 const Every = 5 * time.Second
 
-// Each calls begin every Every, until ctx ends, and waits for what begin has started.
+// Each calls begin once in each interval of Every, until ctx ends. What begin starts in wg may take longer:
+// the next call waits for it.
 func Each(ctx context.Context, begin func(wg *sync.WaitGroup)) {
 	tick := time.NewTicker(Every)
 	defer tick.Stop()
