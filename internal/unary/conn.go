@@ -162,6 +162,16 @@ func (c *conn) flush() {
 	}
 }
 
+// flushAll returns when all collected data is written or writing is no longer possible. A worker may
+// be writing an answer: without the wait, the connection would end before its GOAWAY is sent.
+func (c *conn) flushAll() {
+	for len(c.out) > 0 && !c.dead {
+		if c.flush(); c.writing {
+			c.room.Wait()
+		}
+	}
+}
+
 // kept returns b for reuse, or nil if it has grown too large.
 func kept(b []byte, most int) []byte {
 	if cap(b) > most {

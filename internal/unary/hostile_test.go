@@ -119,6 +119,30 @@ func TestBrokenRules(t *testing.T) {
 	}
 }
 
+// A peer learns why its connection ends, also if an answer is being written at that moment.
+func TestGoodbyeDuringAnAnswer(t *testing.T) {
+	bubble(t, true, func(t *testing.T, p *peer) {
+		p.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 4 * maxMessage})
+		p.says("SETTINGS ack")
+		p.WriteWindowUpdate(0, 4*maxMessage)
+		const more = maxMessage - 9
+		for id := uint32(1); id <= 5; id += 2 { // more than the pipe holds
+			p.call(id, false, ":path", "/x.Y/Zeros")
+			p.WriteData(id, true, msg(string(binary.BigEndian.AppendUint32(nil, more))))
+		}
+		synctest.Wait() // a worker is writing
+		p.WritePushPromise(http2.PushPromiseParam{StreamID: 1, PromiseID: 2, EndHeaders: true})
+		synctest.Wait()
+		last := ""
+		for f := p.next(); f != "end"; f = p.next() {
+			last = f
+		}
+		if want := "GOAWAY 5 PROTOCOL_ERROR"; last != want {
+			t.Errorf("the last frame is %.100s, want %s", last, want)
+		}
+	})
+}
+
 // Frames without a call are tolerated for a while.
 func TestFloods(t *testing.T) {
 	stream := uint32(1)

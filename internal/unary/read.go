@@ -51,7 +51,7 @@ func (c *conn) serve() {
 		}
 		c.framer.WriteGoAway(c.highest, http2.ErrCode(b), []byte(why))
 	}
-	c.flush()
+	c.flushAll()
 	c.stop()
 	c.mu.Unlock()
 	cancel()
