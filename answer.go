@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate/internal/challenge"
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/persons"
 	"github.com/headgate/headgate/internal/slot"
@@ -193,7 +192,7 @@ func (r *Room) view(q *visitRequest, p *counter.PlaceInfo, s State) (v View) {
 			v.PollAfter = max(0, left) + rand.N(time.Second+time.Duration(v.Waiting)*openingPoll)
 		}
 	}
-	v.Challenge = challenge.JSON(q.f.cfg.Challenge, q.f.cfg.Name, &q.tok, q.hasTicket() && !q.over)
+	v.Challenge = q.f.cfg.Challenge.JSON(q.f.cfg.Name, &q.tok, q.hasTicket() && !q.over)
 	if q.hasTicket() && !q.over {
 		v.Number, v.JoinedPosition = q.tok.ID, int64(q.tok.Joined)
 		v.Ticket = ticket.ShortID(q.tok.Life, q.tok.ID)

@@ -1,6 +1,7 @@
 package headgate
 
 import (
+	"cmp"
 	"crypto/pbkdf2"
 	"crypto/sha256"
 	"encoding/base64"
@@ -83,7 +84,7 @@ func (v *visitor) joins() *work {
 // which one visitor waits.
 func challenged(t *testing.T, cfg RoomConfig) (*gate, *visitor) {
 	t.Helper()
-	cfg.Challenge, cfg.QueueAll = "work", true
+	cfg.Challenge.Kind, cfg.QueueAll = cmp.Or(cfg.Challenge.Kind, "work"), true
 	g := openGate(t, cfg)
 	first := g.visitor()
 	first.joins()
@@ -384,7 +385,7 @@ func burst(t *testing.T, g *gate, n int) (all []*visitor) {
 func TestABurstIsChallenged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := openGate(t, RoomConfig{
-			TotalActiveUsers: 100, NewUsersPerMinute: 600, Challenge: "work", QueueAll: true})
+			TotalActiveUsers: 100, NewUsersPerMinute: 600, Challenge: Challenge{Kind: "work"}, QueueAll: true})
 		defer g.stop()
 		all := burst(t, g, 250)
 		time.Sleep(time.Second)
@@ -456,7 +457,7 @@ func TestFreeSlotsForAllNeedNoSolution(t *testing.T) {
 	for _, kind := range []string{"", "work"} {
 		synctest.Test(t, func(t *testing.T) {
 			g := openGate(t, RoomConfig{
-				TotalActiveUsers: 100, NewUsersPerMinute: 6000, Challenge: kind, QueueAll: true})
+				TotalActiveUsers: 100, NewUsersPerMinute: 6000, Challenge: Challenge{Kind: kind}, QueueAll: true})
 			defer g.stop()
 			first := g.visitor()
 			first.joins()
@@ -538,7 +539,7 @@ func TestNoLaneForTheUnsolvedIsNoWayIn(t *testing.T) {
 			v.poll()
 			old = append(old, v)
 		}
-		err := g.again(func(c *RoomConfig) { c.Lanes, c.Rules, c.Challenge = nil, nil, "work" })
+		err := g.again(func(c *RoomConfig) { c.Lanes, c.Rules, c.Challenge.Kind = nil, nil, "work" })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -613,7 +614,7 @@ func TestAnUnsolvedTicketRoamsNowhere(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, func(t *testing.T) {
 		w := newWorld(t, RoomConfig{Name: "shop", TotalActiveUsers: 3, NewUsersPerMinute: 1000,
-			SessionDuration: time.Minute, Challenge: "work", QueueAll: true}, "sjc", "lhr")
+			SessionDuration: time.Minute, Challenge: Challenge{Kind: "work"}, QueueAll: true}, "sjc", "lhr")
 		sjc := w.gates["sjc"]
 		for _, g := range w.gates { // one waits in each
 			v := g.visitor()
@@ -645,7 +646,7 @@ func TestTheAnswerNamesChallengesOnlyWithThem(t *testing.T) {
 	for kind, has := range map[string]bool{"": false, "work": true} {
 		synctest.Test(t, func(t *testing.T) {
 			g := openGate(t, RoomConfig{
-				TotalActiveUsers: 1, NewUsersPerMinute: 1, QueueAll: true, Challenge: kind})
+				TotalActiveUsers: 1, NewUsersPerMinute: 1, QueueAll: true, Challenge: Challenge{Kind: kind}})
 			defer g.stop()
 			v := g.visitor()
 			v.joins()
@@ -683,9 +684,9 @@ func TestOnlyASolutionProves(t *testing.T) {
 
 func TestChallengesThatDoNotExist(t *testing.T) {
 	for _, cfg := range []RoomConfig{
-		{Challenge: "puzzle"},
-		{Challenge: "work", Lanes: []Lane{{"a", 1}, {"b", 1}, {"c", 1}}},
-		{Challenge: "work", Lanes: []Lane{{"a", 80}}},
+		{Challenge: Challenge{Kind: "puzzle"}},
+		{Challenge: Challenge{Kind: "work"}, Lanes: []Lane{{"a", 1}, {"b", 1}, {"c", 1}}},
+		{Challenge: Challenge{Kind: "work"}, Lanes: []Lane{{"a", 80}}},
 	} {
 		cfg.Name, cfg.TotalActiveUsers, cfg.NewUsersPerMinute = "shop", 1, 1
 		if _, err := OpenRoom(t.Context(), cfg); err == nil {

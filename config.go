@@ -71,7 +71,7 @@ type RoomConfig struct {
 	Lanes     []Lane // lanes to which Rules may send newcomers
 	Exclude   Exclude
 	JoinLimit JoinLimit
-	Challenge string // "work": while others wait, a place counts once its browser has computed; "": off
+	Challenge Challenge // while others wait, a place counts once this is solved
 
 	CORS        *CORS       // answers to preflights; nil: the handler behind the room answers them
 	PassSharing PassSharing // what happens to a pass that is used in many networks
@@ -112,16 +112,18 @@ func (c RoomConfig) withDefaults() (RoomConfig, error) {
 	if c.CookieSuffix == "" && len(c.Routes) > 0 {
 		errs = append(errs, fmt.Errorf("%w: further routes need a cookie suffix", ErrConfig))
 	}
-	for _, l := range c.limits() {
-		if err := l.Check(); err != nil {
+	rules, err := (*cors.Rules)(c.CORS).Fill()
+	c.CORS = (*CORS)(rules)
+	lim, lanes := c.limits(), slot.CheckLanes(c.lanes())
+	for _, err := range []error{lim[0].Check(), lim[1].Check(), err, c.Challenge.Check(), lanes} {
+		if err != nil {
 			errs = append(errs, fmt.Errorf("%w: %w", ErrConfig, err))
 		}
 	}
 	if c.Name == "" || len(c.Name) > 64 {
 		errs = append(errs, fmt.Errorf("%w: a name of 1 to 64 characters is needed", ErrConfig))
 	}
-	codes := []int{200, 202, 429, 503}
-	if c.Path[0] != '/' || c.SessionDuration < 0 || !slices.Contains(codes, c.StatusCode) {
+	if codes := []int{200, 202, 429, 503}; c.Path[0] != '/' || c.SessionDuration < 0 || !slices.Contains(codes, c.StatusCode) {
 		errs = append(errs, fmt.Errorf("%w: path %q does not begin with /, session %v is below 0, or "+
 			"status %d is none of %v", ErrConfig, c.Path, c.SessionDuration, c.StatusCode, codes))
 	}
@@ -133,16 +135,6 @@ func (c RoomConfig) withDefaults() (RoomConfig, error) {
 		errs = append(errs, fmt.Errorf("%w: a room of several data centers cannot know people", ErrConfig))
 	}
 	errs = append(errs, (*sessions.Sharing)(&c.PassSharing).SetDefaults(ErrConfig))
-	rules, err := (*cors.Rules)(c.CORS).Fill()
-	if c.CORS = (*CORS)(rules); err != nil {
-		errs = append(errs, fmt.Errorf("%w: %w", ErrConfig, err))
-	}
-	if c.Challenge != "" && c.Challenge != challenge.Kind {
-		errs = append(errs, fmt.Errorf("%w: challenge %q: there is work", ErrConfig, c.Challenge))
-	}
-	if err := slot.CheckLanes(c.lanes()); err != nil {
-		errs = append(errs, fmt.Errorf("%w: %w", ErrConfig, err))
-	}
 	if c.HardEnd != 0 && c.HardEnd < c.SessionDuration {
 		errs = append(errs, fmt.Errorf("%w: hard end %v is before the session duration %v",
 			ErrConfig, c.HardEnd, c.SessionDuration))
@@ -201,11 +193,14 @@ func (c *RoomConfig) lanes() (lanes []slot.Lane) {
 	for _, x := range c.Lanes {
 		lanes = append(lanes, slot.Lane(x))
 	}
-	if c.Challenge != "" {
+	if c.Challenge.Kind != "" {
 		lanes = append(lanes, challenge.Lane())
 	}
 	return lanes
 }
+
+// Challenge is what browsers of newcomers have to do. Kind is "work", or a third party.
+type Challenge = challenge.Config
 
 // A Route is an additional location of a room: a host ("" is any host) and a folder with everything
 // below it.

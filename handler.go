@@ -591,10 +591,9 @@ func (r *Room) join(q *visitRequest, why State) {
 		r.roam(q, comesNow)
 		return
 	}
-	tries := uint64(0)
-	known := q.person != (persons.ID{})
-	if q.f.cfg.Challenge != "" && !known && q.lane == 0 && q.hasTicket() && q.tok.Work > 0 { // not solved; people need not
-		if tries, q.again = challenge.Again(q.tok.Work, q.busy); q.again == ticket.Unsolved {
+	tries, known := uint64(0), q.person != (persons.ID{})
+	if c := &q.f.cfg.Challenge; c.Kind != "" && !known && q.lane == 0 && q.hasTicket() && q.tok.Work > 0 {
+		if tries, q.again = c.Again(q.tok.Work, q.busy); q.again == ticket.Unsolved {
 			q.lane = challenge.Lane().ID()
 		}
 	}
@@ -634,7 +633,7 @@ func (r *Room) join(q *visitRequest, why State) {
 		q.tok.Joined = 0
 	}
 	q.tok.Shown, q.has = q.tok.Joined, true
-	if q.f.cfg.Challenge != "" && slot.LaneIndex(p.Number) == 0 { // a lane may not fit in yet
+	if q.f.cfg.Challenge.Kind != "" && slot.LaneIndex(p.Number) == 0 { // a lane may not fit in yet
 		q.tok.Work = r.gate.Draw(q.f.cfg.Wall(), p.Waiting, q.f.cfg.NewUsersPerMinute,
 			q.f.joins.Rate(q.f.cfg.ClientAddr(q.r), r.boot()), q.f.joins.Limit.Amount, tries)
 	}

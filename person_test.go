@@ -303,7 +303,7 @@ func TestAPersonStartsAnewAfterLeaving(t *testing.T) {
 func TestPeopleSolveNoChallenge(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		cfg := memberRoom(1, false)
-		cfg.Challenge = "work"
+		cfg.Challenge.Kind = "work"
 		g := openGate(t, cfg)
 		time.Sleep(5 * time.Second)
 		g.room.SetQueueAll(true)

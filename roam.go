@@ -135,7 +135,7 @@ func (r *Room) outOfReach(q *visitRequest) {
 		r.wait(q, &counter.PlaceInfo{PollAfter: unreachableRetry}, StateWaiting)
 	case q.tok.Kind == ticket.Pass:
 		r.roam(q, 0)
-	case q.tok.Work > 0 && q.f.cfg.Challenge != "": // no place: it joins here, and has another challenge
+	case q.tok.Work > 0 && q.f.cfg.Challenge.Kind != "": // no place: it joins here, and has another challenge
 		q.busy = true
 		r.serveNewcomer(q)
 	case same && t.WasCalled(q.tok.ID), q.tok.Seen == 0: // 0: the arrival time is unknown

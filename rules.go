@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/challenge"
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/decide"
 	"github.com/headgate/headgate/internal/exclude"
@@ -205,21 +206,27 @@ func (r *Room) overLimit(q *visitRequest) bool {
 	return over
 }
 
-// poll polls with the visitor's ticket. A solution of its challenge comes with the request. Without
-// it the ticket stays provisional while others wait, and lapses.
+// poll polls with the visitor's ticket. Without a solution of its challenge the ticket stays provisional
+// while others wait, and lapses. The token of a third party is not spent on one that has lapsed.
 func (r *Room) poll(q *visitRequest) (p counter.PlaceInfo, err error) {
-	t, proven := &q.tok, true
-	if t.Work > 0 && q.f.cfg.Challenge != "" {
-		proven, q.busy = r.gate.Solves(q.r, q.f.cfg.Name, t, q.f.cfg.Wall(), func() bool {
-			over, _ := q.f.solutions.Over(q.f.cfg.ClientAddr(q.r), r.boot())
-			return !over
-		})
+	t, c, send, proven := &q.tok, &q.f.cfg.Challenge, q.counter.Poll, true
+	if t.Work > 0 && c.Kind != "" {
+		proven = !c.Remote()
+		if !proven && q.r.Header.Get(challenge.Header) != "" {
+			p, err = q.counter.PollUnproven(q.r.Context(), t.Life, t.ID, t.Key)
+			proven = err == nil && p.Status == slot.TicketProvisional
+		}
+		if proven {
+			proven, q.busy = r.gate.Solves(q.r, c, q.f.cfg.Name, t, q.f.cfg.Wall, func() bool {
+				over, _ := q.f.solutions.Over(q.f.cfg.ClientAddr(q.r), r.boot())
+				return !over
+			})
+		}
 	}
-	if proven {
-		p, err = q.counter.Poll(q.r.Context(), t.Life, t.ID, t.Key)
-	} else {
-		p, err = q.counter.PollUnproven(q.r.Context(), t.Life, t.ID, t.Key)
+	if !proven {
+		send = q.counter.PollUnproven
 	}
+	p, err = send(q.r.Context(), t.Life, t.ID, t.Key)
 	held := p.Position > 0 && p.Status != slot.TicketProvisional
 	if t.Work > 0 && err == nil && (held || p.Status == slot.TicketUsed) {
 		if t.Work = 0; held && q.does.Own != "here.gif" { // else the cookie might replace the pass

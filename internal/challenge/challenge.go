@@ -24,9 +24,15 @@
 // time, for which a request waits a second at most, and those of a ticket. Its caller bounds those
 // of a network.
 //
+// # Third parties
+//
+// Turnstile, hCaptcha and reCAPTCHA tell people from programs in their own way. Their widget gives the
+// page a token, which is sent as a solution is, and a Gate asks their siteverify endpoint about it, once
+// (siteverify.go). The rest is the same.
+//
 // # What it does not do
 //
-// It does not tell people from programs: it makes many places cost many times one.
+// A proof of work does not tell people from programs: it makes many places cost many times one.
 package challenge
 
 import (
@@ -103,9 +109,10 @@ const (
 
 // Again returns how a visitor joins whose ticket is over, and whose challenge, work, was not solved in
 // time: with how many tries in the next one, and why. busy means that a solution came and could not
-// be checked.
-func Again(work uint64, busy bool) (tries uint64, why ticket.Kind) {
-	if tries = work >> costBits & mostTries; busy {
+// be checked. A widget of a third party may ask its visitor something, which takes more than 10 s, and
+// time buys nothing there.
+func (c *Config) Again(work uint64, busy bool) (tries uint64, why ticket.Kind) {
+	if tries = work >> costBits & mostTries; busy || c.Remote() {
 		tries++
 	} else {
 		tries += lateWeighs
@@ -132,14 +139,16 @@ type bound struct {
 	*ticket.Token
 }
 
-// JSON returns the challenge of a ticket as ALTCHA's clients read it, or null if it has none or is not
-// valid. kind is the kind of challenges of the room; without one JSON returns "".
-func JSON(kind, room string, t *ticket.Token, valid bool) string {
+// JSON returns the challenge of a ticket, or null if it has none or is not valid: as ALTCHA's clients
+// read it, or what the widget of a third party needs. In a room without challenges it returns "".
+func (c *Config) JSON(room string, t *ticket.Token, valid bool) string {
 	switch {
-	case kind == "":
+	case c.Kind == "":
 		return ""
 	case t.Work == 0 || !valid:
 		return "null"
+	case c.Remote():
+		return c.widgetJSON(room)
 	}
 	return string((&bound{room, t}).appendJSON(nil))
 }
@@ -222,19 +231,21 @@ type result uint8
 
 // Results of a check. All but solved are counted as refused.
 const (
-	solved    result = iota // the ticket has done its work
-	malformed               // not a solution: too long, or no JSON
-	expired                 // the challenge has expired
-	foreign                 // the challenge is that of another ticket or room, or was changed
-	wrong                   // the key does not follow from the counter
-	busy                    // not checked: too many at the same time, or of this network
-	repeated                // not checked: too many of this ticket, or after a wrong one
+	solved      result = iota // the ticket has done its work
+	malformed                 // not a solution: too long, or no JSON
+	expired                   // the challenge has expired
+	foreign                   // the challenge is that of another ticket or room, or was changed
+	wrong                     // the key does not follow from the counter
+	busy                      // not checked: too many at the same time, or of this network
+	repeated                  // not checked: too many of this ticket, after a wrong one, or of another ticket
+	unavailable               // the third party does not answer, or not as it should
 	results
 )
 
 // String returns the name of a result in metrics.
 func (r result) String() string {
-	return [results]string{"solved", "malformed", "expired", "foreign", "wrong", "busy", "repeated"}[r]
+	return [results]string{"solved", "malformed", "expired", "foreign", "wrong", "busy", "repeated",
+		"unavailable"}[r]
 }
 
 // A Gate issues the challenges of a room on one node, checks the solutions, and counts both. The zero
@@ -245,16 +256,20 @@ type Gate struct {
 	rush   rush
 
 	once  sync.Once
-	slots chan struct{} // derivations at this moment
+	slots [2]chan struct{} // derivations, and questions to a third party, at this moment
 
 	mu     sync.Mutex
-	since  int64          // Unix seconds
-	checks map[uint64]int // since then, by ticket
+	since  int64                       // Unix seconds
+	checks map[uint64]int              // since then, by ticket
+	tokens map[[sha256.Size]byte]token // of a third party, by their hash
+
+	failed   int // questions in a row without an answer
+	failedAt time.Time
 }
 
 // Report returns the counts as operators see them, nil in a room without challenges.
-func (g *Gate) Report(kind string) *status.Challenges {
-	if kind == "" {
+func (g *Gate) Report(c *Config) *status.Challenges {
+	if c.Kind == "" {
 		return nil
 	}
 	s := &status.Challenges{Issued: g.issued.Load(), Solved: g.counts[solved].Load(),
@@ -294,20 +309,28 @@ func (r *rush) add(window int64) int64 {
 }
 
 // Solves reports whether a request has the solution of its ticket's challenge. unchecked means that
-// its solution may be right, but could not be checked now. Solves calls allowed before a derivation,
+// its solution may be right, but could not be checked now. Solves calls allowed before it checks one,
 // which must report whether the client's network may cause one more.
 func (g *Gate) Solves(
-	r *http.Request, room string, t *ticket.Token, now time.Time, allowed func() bool,
+	r *http.Request, c *Config, room string, t *ticket.Token, wall func() time.Time,
+	allowed func() bool,
 ) (yes, unchecked bool) {
 	solution := r.Header.Get(Header)
 	if solution == "" {
 		return false, false
 	}
-	got := g.check(r.Context(), &bound{room, t}, solution, now.Unix(), allowed)
+	var got result
+	if x := (&bound{room, t}); c.Remote() {
+		got = g.checkToken(r, c, x, solution, wall, allowed)
+	} else {
+		got = g.check(r.Context(), x, solution, wall().Unix(), allowed)
+	}
 	g.counts[got].Add(1)
-	return got == solved, got == busy
+	away := got == unavailable
+	return got == solved || away && c.FailOpen, got == busy || away
 }
 
+// check checks a proof of work.
 func (g *Gate) check(
 	ctx context.Context, t *bound, solution string, now int64, allowed func() bool,
 ) result {
@@ -325,34 +348,50 @@ func (g *Gate) check(
 	if len(key) != keyLength || hex.EncodeToString(key)[:len(prefix)] != prefix {
 		return wrong
 	}
-	if !g.enter(ctx) {
+	return g.admit(ctx, 0, t.Mix(), now, allowed, func() result {
+		if subtle.ConstantTimeCompare(key, derive(nonce, salt, counter, Cost(t.Work))) != 1 {
+			return wrong
+		}
+		return solved
+	})
+}
+
+// admit calls costly, which checks a solution of a ticket, if the bounds allow that.
+func (g *Gate) admit(
+	ctx context.Context, slots int, ticket uint64, now int64, allowed func() bool, costly func() result,
+) result {
+	leave, ok := g.enter(ctx, slots)
+	if !ok {
 		return busy
 	}
-	defer func() { <-g.slots }()
-	if g.checked(t.Mix(), now, 0) >= checksOfTicket {
+	defer leave()
+	if g.checked(ticket, now, 0) >= checksOfTicket {
 		return repeated
 	}
 	if !allowed() {
 		return busy
 	}
-	g.checked(t.Mix(), now, 1)
-	if subtle.ConstantTimeCompare(key, derive(nonce, salt, counter, Cost(t.Work))) != 1 {
-		g.checked(t.Mix(), now, checksOfTicket)
-		return wrong
+	g.checked(ticket, now, 1)
+	got := costly()
+	if got == wrong {
+		g.checked(ticket, now, checksOfTicket)
 	}
-	return solved
+	return got
 }
 
-// enter waits until a processor is free for a derivation. It reports false if that takes too long.
-func (g *Gate) enter(ctx context.Context) bool {
-	g.once.Do(func() { g.slots = make(chan struct{}, runtime.GOMAXPROCS(0)) })
+// enter waits until a processor is free for a derivation, or one of the questions to a third party has
+// its answer. It reports false if that takes too long.
+func (g *Gate) enter(ctx context.Context, slots int) (leave func(), ok bool) {
+	g.once.Do(func() {
+		g.slots = [2]chan struct{}{make(chan struct{}, runtime.GOMAXPROCS(0)), make(chan struct{}, mostAsked)}
+	})
 	ctx, stop := context.WithTimeout(ctx, checkWait)
 	defer stop()
 	select {
-	case g.slots <- struct{}{}:
-		return true
+	case g.slots[slots] <- struct{}{}:
+		return func() { <-g.slots[slots] }, true
 	case <-ctx.Done():
-		return false
+		return nil, false
 	}
 }
 

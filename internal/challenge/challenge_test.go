@@ -197,7 +197,8 @@ func TestWrongSolutionsCostNoDerivation(t *testing.T) {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set(Header, solution)
 		refuse := func() bool { asked++; return false }
-		yes, unchecked := g.Solves(r, x.room, x.Token, time.Unix(now, 0), refuse)
+		wall := func() time.Time { return time.Unix(now, 0) }
+		yes, unchecked := g.Solves(r, &Config{Kind: Kind}, x.room, x.Token, wall, refuse)
 		if unchecked != (asked > 0) {
 			t.Error("a solution that was not checked, and one that was wrong, look the same")
 		}
@@ -215,8 +216,9 @@ func TestWrongSolutionsCostNoDerivation(t *testing.T) {
 	if solves(own, good.String(), own.Arrived) || asked != 1 {
 		t.Error("not bounded by the caller")
 	}
-	want := map[string]int64{"malformed": 1, "foreign": 1, "expired": 1, "wrong": 1, "busy": 1, "repeated": 0}
-	if got := g.Report(Kind); !maps.Equal(got.Refused, want) || got.Solved != 0 {
+	want := map[string]int64{"malformed": 1, "foreign": 1, "expired": 1, "wrong": 1, "busy": 1, "repeated": 0,
+		"unavailable": 0}
+	if got := g.Report(&Config{Kind: Kind}); !maps.Equal(got.Refused, want) || got.Solved != 0 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -257,9 +259,9 @@ func TestDerivationsAtTheSameTimeAreBounded(t *testing.T) {
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		for range n {
-			g.slots <- struct{}{}
+			g.slots[0] <- struct{}{}
 		}
-		if g.enter(gone) {
+		if _, ok := g.enter(gone, 0); ok {
 			t.Error("a client that is gone has a processor")
 		}
 	})
@@ -321,7 +323,7 @@ func TestTriesEnd(t *testing.T) {
 	} {
 		work, joins := draw(mostCost, 0), 0
 		for {
-			tries, why := Again(work, busies(joins))
+			tries, why := (&Config{Kind: Kind}).Again(work, busies(joins))
 			joins++
 			if work = draw(mostCost, tries); Cost(work) != mostCost {
 				t.Fatalf("the cost is another one after %d", joins)
@@ -360,7 +362,7 @@ func TestCostFollowsTheRush(t *testing.T) {
 		t.Error("one challenge for two tickets")
 	}
 	g := Gate{}
-	if g.Draw(time.Unix(5, 0), 0, 10, 0, 60, 0) == 0 || g.Report(Kind).Issued != 1 {
+	if g.Draw(time.Unix(5, 0), 0, 10, 0, 60, 0) == 0 || g.Report(&Config{Kind: Kind}).Issued != 1 {
 		t.Error("no challenge for the first of a rush")
 	}
 }

@@ -104,7 +104,7 @@ func roomFields(r *Room) []field {
 		{name: "exclude", read: readExclude(&r.Exclude)},
 		{name: "cors", read: readCORS(&r.CORS)},
 		group("join_limit", joinLimitFields(&r.JoinLimit)),
-		group("challenge", challengeFields(&r.Challenge)),
+		{name: "challenge", read: readChallenge(&r.Challenge)},
 		group("pass_sharing", passSharingFields(&r.PassSharing)),
 		one("bind", text(&r.Bind, cleanBind)),
 		{name: "identity", read: readIdentity(&r.Identity)},
@@ -154,8 +154,48 @@ func joinLimitFields(j *JoinLimit) []field {
 	}
 }
 
+func readChallenge(c *Challenge) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		d.mapping(key, n, challengeFields(c))
+		third := (&challenge.Config{Kind: c.Kind}).Remote()
+		switch keys := c.SiteKey != "" || c.SecretFile != ""; {
+		case !d.good(key, key+".kind", key+".sitekey", key+".secret_file"):
+		case third && (c.SiteKey == "" || c.SecretFile == ""):
+			d.fault(key, n, wrong("write sitekey: and secret_file: as the third party gave them to you",
+				"has a third party, and not both of its keys"))
+		case !third && (keys || c.VerifyURL != "" || c.Hostnames != nil || c.FailOpen):
+			d.fault(key, n, wrong("write kind: turnstile, hcaptcha or recaptcha, or take the other keys out",
+				"has keys of a third party, and none"))
+		}
+	}
+}
+
 func challengeFields(c *Challenge) []field {
-	return []field{one("kind", word(&c.Kind, challenge.None, challenge.Kind))}
+	return []field{
+		one("kind", word(&c.Kind, challenge.Kinds()...)),
+		one("sitekey", text(&c.SiteKey, cleanSiteKey)),
+		{name: "secret_file", read: readFileName(&c.SecretFile)},
+		one("verify_url", text(&c.VerifyURL, cleanVerifyURL)),
+		list("hostnames", &c.Hostnames, cleanHost),
+		one("fail_open", truth(&c.FailOpen)),
+	}
+}
+
+func cleanSiteKey(s string) (string, *mistake) {
+	if !challenge.IsSiteKey(s) {
+		return "", wrong("write the public key of letters, digits and _.:- alone", "%s is no site key", quote(s))
+	}
+	return s, nil
+}
+
+// cleanVerifyURL parses the address to which a secret is sent.
+func cleanVerifyURL(s string) (string, *mistake) {
+	u, err := url.Parse(s)
+	if err != nil || !identity.Safe(u) || u.User != nil || u.Fragment != "" {
+		return "", wrong("write a URL such as https://proxy.example.com/siteverify",
+			"%s is not the address of an endpoint by https", quote(s))
+	}
+	return s, nil
 }
 
 func passSharingFields(p *PassSharing) []field {

@@ -291,11 +291,26 @@ type JoinLimit struct {
 
 // Challenge configures what a newcomer's browser has to do before its place counts.
 type Challenge struct {
-	Kind string // "none", the default, or "work": a proof of work
+	// Kind is "none", the default, "work": a proof of work, or the third party whose widget the waiting
+	// page shows: "turnstile", "hcaptcha" or "recaptcha".
+	Kind string
+
+	// SiteKey and SecretFile are the keys of the third party. Required with one.
+	SiteKey, SecretFile string
+
+	// VerifyURL is where tokens are checked. "" is the third party's own address.
+	VerifyURL string
+
+	// Hostnames are the hosts of sites on which tokens may be made. None is the host of the request.
+	Hostnames []string
+
+	// FailOpen makes tickets count without a token while tokens cannot be checked. Default false:
+	// their visitors wait in the lane of those who have not solved it, and come in.
+	FailOpen bool
 }
 
 // Asked returns the kind of challenge, "" for none.
-func (c Challenge) Asked() string {
+func (c *Challenge) Asked() string {
 	if c.Kind == challenge.None {
 		return ""
 	}
@@ -426,7 +441,7 @@ func defaultRoom() Room {
 		Exclude:            defaultExclude(),
 		JoinLimit: JoinLimit{Amount: 60, Window: time.Minute, PrefixV4: 32, PrefixV6: 64,
 			Action: "lane"},
-		Challenge:      Challenge{challenge.None},
+		Challenge:      Challenge{Kind: challenge.None},
 		PassSharing:    PassSharing{Networks: 3, Action: "mark"},
 		CookieSecure:   CookieSecureAuto,
 		CookieSameSite: "lax",

@@ -49,7 +49,7 @@ func fromFile(c *config.Room, b *Catalog) *Room {
 	o.Checkout = Checkout{Pass: c.Checkout.Pass, GracePaths: orNone(c.Checkout.GracePaths),
 		GraceSeconds: int64(cmp.Or(c.Checkout.Grace, config.DefaultGrace).Seconds()),
 		WarnSeconds:  int64(c.Checkout.Warn.Seconds())}
-	o.Challenge = Challenge(c.Challenge)
+	o.Challenge = Challenge{c.Challenge.Kind}
 	o.PassSharing, o.Bind = PassSharing{int64(c.PassSharing.Networks), c.PassSharing.Action}, c.Bind
 	if !c.OpensAt.IsZero() {
 		at := c.OpensAt.Format(timeShown)

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/challenge"
 )
 
 // These constants limit a room's own page. The first is Cloudflare's. The others are chosen: ten
@@ -218,6 +219,9 @@ func newCustomSet(c *Config, book *DefaultPages, own *pageSet) (*customSet, erro
 		return nil, nil
 	}
 	policy := CustomPolicy
+	if challenge.Sources(c.Challenge) != nil {
+		policy = opened(policy, c.Challenge)
+	}
 	if c.Policy != "" {
 		policy = CleanPolicy(c.Policy) + notFramed
 	}

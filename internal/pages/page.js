@@ -14,7 +14,7 @@ let v = read('view');
 let due = 0, received = 0, timer = 0, fails = 0, shared = false, entering = false;
 let leading = true, wanted = false, bell;
 let said = {}, slowest = Infinity, slow = '';
-let worker, solving, solution;
+let worker, solving, solution, widget;
 
 const fill = (s, words) => s.replace(/\{(\w)\}/g, (_, key) => words[key]);
 const plural = (forms, n) => forms[plurals.select(n)] ?? forms.other ?? forms;
@@ -131,16 +131,20 @@ function arm() {
 }
 
 // A worker solves the challenge of the ticket, and the next question has the solution. Without
-// workers or WebCrypto nothing happens here: the place is in a slower line.
+// workers or WebCrypto nothing happens here: the place is in a slower line. Where a third party
+// makes the challenge, this script shows its widget and does the rest.
 function work() {
   const c = v.challenge;
+  const src = c && new URL('work.js', document.images[0].src);
+  if (!c) widget = widget?.remove();
+  else if (c.kind) widget ??= document.head.appendChild(Object.assign(document.createElement('script'), {src, id: 'widget'}));
   if (c?.signature == solving) return;
   worker?.terminate();
   solving = c?.signature;
   solution = null;
   if (!c) return;
   try {
-    worker = new Worker(new URL('work.js', document.images[0].src));
+    worker = new Worker(src);
     worker.onmessage = (event) => {
       solution = event.data;
       worker.terminate();

@@ -68,8 +68,8 @@ type Config struct {
 	// Framed allows pages of other sites to show these pages in a frame.
 	Framed bool
 
-	// Work allows the default page to solve challenges in a worker.
-	Work bool
+	// Challenge is the kind of challenges that the pages may solve, "" for none.
+	Challenge string
 
 	// Path is the folder of the room, for previews. Pages for visitors use the folder of their
 	// View.
@@ -106,7 +106,7 @@ func New(c Config) (*Page, error) {
 	}
 	p.events = map[string]*customSet{}
 	for name, own := range c.Events {
-		one := Config{Custom: own, Policy: c.Policy}
+		one := Config{Custom: own, Policy: c.Policy, Challenge: c.Challenge}
 		if p.events[name], err = newCustomSet(&one, p.book, p.own); err != nil {
 			return nil, err
 		}
@@ -119,7 +119,7 @@ func New(c Config) (*Page, error) {
 func (p *Page) Equal(x *Page) bool {
 	a, b := &p.config, &x.config
 	return a.Language == b.Language && a.Policy == b.Policy && a.Path == b.Path && a.Framed == b.Framed &&
-		a.Work == b.Work &&
+		a.Challenge == b.Challenge &&
 		a.Custom.Equal(b.Custom) && maps.EqualFunc(a.Translations, b.Translations, (*Custom).Equal) &&
 		maps.EqualFunc(a.Events, b.Events, (*Custom).Equal)
 }
@@ -152,9 +152,9 @@ func (p *Page) Header(v *headgate.View) http.Header {
 		return p.framed(own.header(v))
 	}
 	header := p.choose(v.AcceptLanguage).header[side(v.AcceptEncoding)]
-	if p.config.Work {
+	if p.config.Challenge != "" {
 		header = maps.Clone(header)
-		header[policyName] = []string{"worker-src 'self'; " + header.Get(policyName)}
+		header[policyName] = []string{opened(header.Get(policyName), p.config.Challenge)}
 	}
 	return p.framed(header)
 }

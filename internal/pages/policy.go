@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/headgate/headgate/internal/challenge"
 )
 
 // reserved lists the directives that the policy of a room's own page may not have. Browsers obey
@@ -75,6 +77,26 @@ func policyOf(style string, scripts ...string) string {
 		"base-uri 'none'",
 		"form-action 'self'",
 	}, "; ") + notFramed
+}
+
+// opened returns a policy of ours that allows what challenges of a kind load: a worker, or exactly what
+// the third party documents, and the script of headgate that shows its widget.
+func opened(policy, kind string) string {
+	sources := challenge.Sources(kind)
+	if sources == nil {
+		return "worker-src 'self'; " + policy
+	}
+	parts := strings.Split(policy, "; ")
+	for _, name := range slices.Sorted(maps.Keys(sources)) {
+		i := slices.IndexFunc(parts, func(d string) bool { return directiveName(d) == name })
+		if i < 0 {
+			i, parts = 0, slices.Insert(parts, 0, name+" 'self'")
+		}
+		if parts[i] += " " + sources[name]; name == "script-src" && !strings.Contains(parts[i], "'self'") {
+			parts[i] += " 'self'"
+		}
+	}
+	return strings.Join(parts, "; ")
 }
 
 // notFramed ends the policy of pages that no other site may show in a frame.

@@ -119,3 +119,84 @@ func TestCheckPolicy(t *testing.T) {
 		}
 	}
 }
+
+// A page with a third party loads exactly what that documents, and headgate's own script. Whatever else
+// the policy has stays. A policy that an operator wrote is left alone.
+func TestPoliciesOfThirdParties(t *testing.T) {
+	own, err := ParseCustom([]byte("{{{turnstile}}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sources := func(c Config) map[string]string {
+		page, err := New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := map[string]string{}
+		for d := range strings.SplitSeq(page.Header(&headgate.View{}).Get(policyName), "; ") {
+			name, values, _ := strings.Cut(d, " ")
+			if _, twice := all[name]; twice {
+				t.Errorf("%+v: two directives %s", c, name)
+			}
+			all[name] = values
+		}
+		return all
+	}
+	for kind, hosts := range map[string]map[string]string{
+		"turnstile": {"script-src": "https://challenges.cloudflare.com", "frame-src": "https://challenges.cloudflare.com"},
+		"hcaptcha": {"script-src": "https://hcaptcha.com https://*.hcaptcha.com",
+			"frame-src":   "https://hcaptcha.com https://*.hcaptcha.com",
+			"style-src":   "https://hcaptcha.com https://*.hcaptcha.com",
+			"connect-src": "https://hcaptcha.com https://*.hcaptcha.com"},
+		"recaptcha": {"script-src": "https://www.google.com/recaptcha/ https://www.gstatic.com/recaptcha/",
+			"frame-src": "https://www.google.com/recaptcha/ https://recaptcha.google.com/recaptcha/"},
+	} {
+		for _, c := range []Config{{}, {Custom: own}} {
+			without := sources(c)
+			c.Challenge = kind
+			for name, got := range sources(c) {
+				want := without[name]
+				if x := hosts[name]; x != "" {
+					if want == "" {
+						want = "'self'"
+					}
+					if want += " " + x; name == "script-src" && !strings.Contains(want, "'self'") {
+						want += " 'self'"
+					}
+				}
+				if got != want {
+					t.Errorf("%s: %s %s, want %s", kind, name, got, want)
+				}
+			}
+		}
+		const policy = "script-src 'none'"
+		if got := sources(Config{Custom: own, Policy: policy, Challenge: kind}); got["script-src"] != "'none'" || len(got) != 2 {
+			t.Errorf("%s: %v", kind, got)
+		}
+	}
+	if got := sources(Config{Challenge: "work"}); got["worker-src"] != "'self'" || got["script-src"] != sources(Config{})["script-src"] {
+		t.Error(got)
+	}
+}
+
+// Cloudflare's variable is the element and the script of the widget, with the folder of the room.
+func TestTheVariableOfAWidget(t *testing.T) {
+	own, err := ParseCustom([]byte("<p>{{{turnstile}}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := New(Config{Custom: own, Challenge: "turnstile"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for challenge, want := range map[string]string{
+		"":     "<p>",
+		"null": `<p><div id="headgate-challenge"></div><script src="/a&#34;b/.headgate/work.js" defer></script>`,
+	} {
+		var b strings.Builder
+		v := &headgate.View{Challenge: challenge, HereURL: `/a"b/.headgate/here.gif`}
+		if err := page.Render(&b, v); err != nil || b.String() != want {
+			t.Errorf("%v: %s, want %s", err, b.String(), want)
+		}
+	}
+}

@@ -49,7 +49,7 @@ var variables = []struct {
 		return w.formatted(v.Event.Active, untilEnd(v))
 	}},
 	{"shuffleAtEventStart", false, func(_ *words, v *view) any { return v.Event.Shuffle }},
-	{"turnstile", false, func(*words, *view) any { return "" }},
+	{"turnstile", false, widget},
 	{"infiniteQueue", false, func(*words, *view) any { return false }},
 	{"waitTimeHours", false, func(_ *words, v *view) any { return waitTime(v) / 60 }},
 	{"waitTimeHourMinutes", false, func(_ *words, v *view) any { return waitTime(v) % 60 }},
@@ -80,6 +80,15 @@ func (w *words) values(v *headgate.View) map[string]any {
 		all[variables[i].name] = variables[i].of(w, v)
 	}
 	return all
+}
+
+// widget is the HTML with which a page solves challenges, as the variable of Cloudflare is.
+func widget(_ *words, v *view) any {
+	if v.Challenge == "" {
+		return ""
+	}
+	script := appendHTML(nil, strings.TrimSuffix(v.HereURL, "here.gif")+"work.js")
+	return `<div id="headgate-challenge"></div><script src="` + string(script) + `" defer></script>`
 }
 
 func isMethod(name string) func(*words, *view) any {

@@ -14,7 +14,7 @@ func TestServeWork(t *testing.T) {
 	next := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusTeapot)
 	})
-	h := ServeWork(route.New([]route.Route{{Path: "/shop"}}, false), next)
+	h := ServeWork(route.New([]route.Route{{Path: "/shop"}}, false), "work", next)
 	ask := func(method, path string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(method, path, nil))
@@ -42,5 +42,15 @@ func TestServeWork(t *testing.T) {
 		if r := ask(x[0], x[1]); r.Code != http.StatusTeapot {
 			t.Errorf("%v: %d", x, r.Code)
 		}
+	}
+}
+
+// A room with a third party has the script of its widget at the same address.
+func TestServeWidget(t *testing.T) {
+	h := ServeWork(route.New([]route.Route{{Path: "/"}}, false), "hcaptcha", http.NotFoundHandler())
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/.headgate/work.js", nil))
+	if w.Code != 200 || w.Body.String() != string(widgetJS) {
+		t.Errorf("%d, %d bytes", w.Code, w.Body.Len())
 	}
 }

@@ -50,7 +50,7 @@ func (s *Server) Change(
 	if err != nil {
 		return api.ChangeResult{}, err
 	}
-	rc, err := s.roomConfig(set.cfg, now)
+	rc, err := s.roomConfig(set.cfg, now, g.look)
 	if err == nil {
 		err = g.room.Reconfigure(ctx, rc)
 	}
@@ -108,7 +108,7 @@ func (s *Server) takeLive(ctx context.Context, room string) error {
 	}
 	next := *g
 	next.now, next.live = *now, live
-	rc, err := s.roomConfig(set.cfg, now)
+	rc, err := s.roomConfig(set.cfg, now, g.look)
 	if err == nil {
 		err = g.room.Reconfigure(ctx, rc)
 	}

@@ -61,7 +61,7 @@ func (s *Server) takeEvent(ctx context.Context, room string) error {
 	}
 	ctx, stop := context.WithTimeout(ctx, eventWait)
 	defer stop()
-	rc, err := s.roomConfig(set.cfg, &g.now)
+	rc, err := s.roomConfig(set.cfg, &g.now, g.look)
 	if err != nil {
 		return err
 	}

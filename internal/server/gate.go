@@ -95,11 +95,11 @@ func (s *Server) openGate(
 ) (*gate, error) {
 	g := &gate{file: x.room, now: *now, look: x.look, made: x.made, ended: &endings{},
 		origin: &originCounts{}, broken: &brokenAnswers{}, state: &originState{}, measures: newMeasures()}
-	rc, err := s.roomConfig(all, now)
+	rc, err := s.roomConfig(all, now, x.look)
 	if err != nil {
 		return nil, err
 	}
-	rc.Page, rc.Log, rc.Engine = x.look.page, s.log, s.node.Rooms
+	rc.Log, rc.Engine = s.log, s.node.Rooms
 	if g.room, err = headgate.OpenRoom(ctx, rc); err != nil {
 		return nil, err
 	}
@@ -213,7 +213,9 @@ func revoke(w http.ResponseWriter, _ *http.Request) {
 }
 
 // roomConfig converts the configuration of a room to the type that the room takes.
-func (s *Server) roomConfig(all *config.Config, c *config.Room) (headgate.RoomConfig, error) {
+func (s *Server) roomConfig(
+	all *config.Config, c *config.Room, l *look,
+) (headgate.RoomConfig, error) {
 	asked, lanes, err := s.rulesOf(all, c)
 	at := time.Now()
 	now, moment := c.At(at)
@@ -248,7 +250,10 @@ func (s *Server) roomConfig(all *config.Config, c *config.Room) (headgate.RoomCo
 			PrefixV4: c.JoinLimit.PrefixV4, PrefixV6: c.JoinLimit.PrefixV6,
 			Refuse: c.JoinLimit.Action == "refuse",
 		},
-		Challenge:   c.Challenge.Asked(),
+		Page: l.page,
+		Challenge: headgate.Challenge{Kind: c.Challenge.Asked(), SiteKey: c.Challenge.SiteKey, Secret: l.secret,
+			VerifyURL: c.Challenge.VerifyURL, Hostnames: c.Challenge.Hostnames,
+			FailOpen: c.Challenge.FailOpen, Log: s.log},
 		PassSharing: headgate.PassSharing(c.PassSharing), BindHeader: c.BindHeader(),
 		Identity:   s.identityOf(all, c),
 		ClientAddr: clientAddr(all.TrustedProxies),

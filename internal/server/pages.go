@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -10,11 +11,15 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strings"
+	"unicode"
 
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/manage"
 	"github.com/headgate/headgate/internal/pages"
+	"github.com/headgate/headgate/internal/smallfile"
 )
 
 // checkPages reports faults in the files of the rooms' own pages.
@@ -40,11 +45,15 @@ func readLooks(cfg *config.Config, book *pages.DefaultPages) (map[string]*look, 
 
 // readLook reads the files of a room's page.
 func readLook(c *config.Room, book *pages.DefaultPages) (*look, error) {
-	l := &look{places: c.Places(), work: c.Challenge.Asked() != ""}
+	l := &look{places: c.Places(), asked: c.Challenge.Asked()}
 	pc := pages.Config{Book: book, Language: c.DefaultTemplateLanguage, Path: c.Path,
-		Policy: c.Page.ContentSecurityPolicy, Framed: c.CookieSameSite == "none", Work: l.work}
+		Policy: c.Page.ContentSecurityPolicy, Framed: c.CookieSameSite == "none", Challenge: l.asked}
 	var err error
 	var errs []error
+	if file := c.Challenge.SecretFile; file != "" {
+		l.secret, err = readSecret(file)
+		errs = append(errs, err)
+	}
 	if c.Page.HTMLFile != "" {
 		pc.Custom, err = readTemplate(c.Page.HTMLFile)
 		errs = append(errs, err)
@@ -77,11 +86,11 @@ func readLook(c *config.Room, book *pages.DefaultPages) (*look, error) {
 // madeLook returns the look of a room that is not in the file: its own page or the default one, and
 // the pages of its events.
 func madeLook(w *manage.DesiredRoom, book *pages.DefaultPages) (l *look, err error) {
-	l = &look{places: w.Room.Places(), work: w.Room.Challenge.Asked() != ""}
+	l = &look{places: w.Room.Places(), asked: w.Room.Challenge.Asked()}
 	pc := pages.Config{Book: book, Language: w.Room.DefaultTemplateLanguage, Path: w.Room.Path,
 		Translations: map[string]*pages.Custom{}, Events: map[string]*pages.Custom{},
 		Policy: w.Room.Page.ContentSecurityPolicy, Framed: w.Room.CookieSameSite == "none",
-		Work: l.work}
+		Challenge: l.asked}
 	if pc.Custom, err = ownPageOf(w.Page); err != nil {
 		return nil, err
 	}
@@ -134,13 +143,28 @@ func readTemplate(name string) (*pages.Custom, error) {
 	return t, errors.Join(errs...)
 }
 
-func (l *look) same(x *look) bool { return l.page.Equal(x.page) && l.assets.Equal(x.assets) }
+// readSecret reads the secret of a third party.
+func readSecret(file string) (string, error) {
+	b, err := smallfile.ReadSecret(file)
+	secret := string(bytes.TrimSpace(b))
+	if err == nil && (secret == "" || strings.ContainsFunc(secret, unicode.IsSpace)) {
+		err = smallfile.Wrong(file, "holds no secret", "write the secret key of the third party into it, and nothing else")
+	}
+	if err != nil {
+		err = &config.Fault{Key: "challenge.secret_file", Problem: err.Error(), Hint: hint.Of(err)}
+	}
+	return secret, err
+}
+
+func (l *look) same(x *look) bool {
+	return l.page.Equal(x.page) && l.assets.Equal(x.assets) && l.secret == x.secret
+}
 
 // before serves the page's files; all other requests go to next. The files need no session: waiting
 // visitors receive them, whatever the state of the origin.
 func (l *look) before(next http.Handler) http.Handler {
-	if l.work {
-		next = pages.ServeWork(l.places, next)
+	if l.asked != "" {
+		next = pages.ServeWork(l.places, l.asked, next)
 	}
 	if l.assets == nil {
 		return next

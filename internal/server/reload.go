@@ -330,11 +330,10 @@ func (w *swap) gate(ctx context.Context, x *want) (*gate, error) {
 
 // reconfigure changes a room that stays, and notes how to take that back.
 func (w *swap) reconfigure(ctx context.Context, g *gate) error {
-	rc, err := w.s.roomConfig(w.new.cfg, &g.now)
+	rc, err := w.s.roomConfig(w.new.cfg, &g.now, g.look)
 	if err != nil {
 		return fmt.Errorf("room %q: %w", g.file.Name, err)
 	}
-	rc.Page = g.look.page
 	if err := g.room.Reconfigure(ctx, rc); err != nil {
 		return fmt.Errorf("room %q: %w", g.file.Name, err)
 	}
@@ -342,11 +341,10 @@ func (w *swap) reconfigure(ctx context.Context, g *gate) error {
 	w.undo = append(w.undo, func() error {
 		ctx, stop := control.Afterwards(ctx)
 		defer stop()
-		rc, err := w.s.roomConfig(w.old.cfg, &was.now)
+		rc, err := w.s.roomConfig(w.old.cfg, &was.now, was.look)
 		if err != nil {
 			return err
 		}
-		rc.Page = was.look.page
 		return g.room.Reconfigure(ctx, rc)
 	})
 	return nil

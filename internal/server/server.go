@@ -409,7 +409,8 @@ type metLimits struct {
 
 // A look holds the content of a room's pages, as read from its files.
 type look struct {
-	work   bool // its newcomers have challenges
+	asked  string // the kind of challenges of its newcomers
+	secret string // for the third party that checks them
 	page   *pages.Page
 	assets *pages.Assets // nil: none
 	places *route.Set    // the routes of the room

@@ -112,7 +112,7 @@ func (x *rush) join(v *visitor, clk time.Duration) {
 		lane = slot.NetworkLane().ID()
 	} else if v.work > 0 {
 		var why ticket.Kind
-		if again, why = challenge.Again(v.work, false); why == ticket.Unsolved {
+		if again, why = (&challenge.Config{Kind: challenge.Kind}).Again(v.work, false); why == ticket.Unsolved {
 			lane = challenge.Lane().ID()
 		}
 	}
