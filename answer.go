@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/challenge"
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/persons"
 	"github.com/headgate/headgate/internal/slot"
@@ -99,16 +100,7 @@ func (r *Room) wait(q *visitRequest, p *counter.PlaceInfo, s State) {
 	case wire.PrefersJSON(q.r.Header):
 		r.waitJSON(q, &v, code)
 	default: // a script, an image or a form must not mistake the page for its own answer
-		if code == http.StatusOK || code == http.StatusAccepted {
-			code = http.StatusServiceUnavailable
-		}
-		h["Content-Type"] = textType
-		q.w.WriteHeader(code)
-		why := wire.Why(string(s), "This site is full at the moment.")
-		if s == StateWaiting {
-			why += " To join the line, open a page of it, with cookies allowed."
-		}
-		io.WriteString(q.w, why+" Try again in "+secs+" s.\n")
+		wire.WriteWhy(q.w, code, string(s), secs)
 	}
 }
 
@@ -192,7 +184,7 @@ func (r *Room) view(q *visitRequest, p *counter.PlaceInfo, s State) (v View) {
 			v.PollAfter = max(0, left) + rand.N(time.Second+time.Duration(v.Waiting)*openingPoll)
 		}
 	}
-	v.Challenge = q.f.cfg.Challenge.JSON(q.f.cfg.Name, &q.tok, q.hasTicket() && !q.over)
+	v.Challenge = (*challenge.Config)(&q.f.cfg.Challenge).JSON(q.f.cfg.Name, &q.tok, q.hasTicket() && !q.over)
 	if q.hasTicket() && !q.over {
 		v.Number, v.JoinedPosition = q.tok.ID, int64(q.tok.Joined)
 		v.Ticket = ticket.ShortID(q.tok.Life, q.tok.ID)

@@ -385,7 +385,8 @@ func burst(t *testing.T, g *gate, n int) (all []*visitor) {
 func TestABurstIsChallenged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := openGate(t, RoomConfig{
-			TotalActiveUsers: 100, NewUsersPerMinute: 600, Challenge: Challenge{Kind: "work"}, QueueAll: true})
+			TotalActiveUsers: 100, NewUsersPerMinute: 600, QueueAll: true,
+			Challenge: Challenge{Kind: "work"}})
 		defer g.stop()
 		all := burst(t, g, 250)
 		time.Sleep(time.Second)
@@ -457,7 +458,8 @@ func TestFreeSlotsForAllNeedNoSolution(t *testing.T) {
 	for _, kind := range []string{"", "work"} {
 		synctest.Test(t, func(t *testing.T) {
 			g := openGate(t, RoomConfig{
-				TotalActiveUsers: 100, NewUsersPerMinute: 6000, Challenge: Challenge{Kind: kind}, QueueAll: true})
+				TotalActiveUsers: 100, NewUsersPerMinute: 6000, QueueAll: true,
+				Challenge: Challenge{Kind: kind}})
 			defer g.stop()
 			first := g.visitor()
 			first.joins()

@@ -114,8 +114,8 @@ func (c RoomConfig) withDefaults() (RoomConfig, error) {
 	}
 	rules, err := (*cors.Rules)(c.CORS).Fill()
 	c.CORS = (*CORS)(rules)
-	lim, lanes := c.limits(), slot.CheckLanes(c.lanes())
-	for _, err := range []error{lim[0].Check(), lim[1].Check(), err, c.Challenge.Check(), lanes} {
+	lim, lanes, asked := c.limits(), slot.CheckLanes(c.lanes()), (*challenge.Config)(&c.Challenge).Check()
+	for _, err := range []error{lim[0].Check(), lim[1].Check(), err, asked, lanes} {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%w: %w", ErrConfig, err))
 		}
@@ -123,7 +123,8 @@ func (c RoomConfig) withDefaults() (RoomConfig, error) {
 	if c.Name == "" || len(c.Name) > 64 {
 		errs = append(errs, fmt.Errorf("%w: a name of 1 to 64 characters is needed", ErrConfig))
 	}
-	if codes := []int{200, 202, 429, 503}; c.Path[0] != '/' || c.SessionDuration < 0 || !slices.Contains(codes, c.StatusCode) {
+	codes := []int{200, 202, 429, 503}
+	if c.Path[0] != '/' || c.SessionDuration < 0 || !slices.Contains(codes, c.StatusCode) {
 		errs = append(errs, fmt.Errorf("%w: path %q does not begin with /, session %v is below 0, or "+
 			"status %d is none of %v", ErrConfig, c.Path, c.SessionDuration, c.StatusCode, codes))
 	}
@@ -199,8 +200,15 @@ func (c *RoomConfig) lanes() (lanes []slot.Lane) {
 	return lanes
 }
 
-// Challenge is what browsers of newcomers have to do. Kind is "work", or a third party.
-type Challenge = challenge.Config
+// A Challenge is what the browsers of newcomers have to do before their places count.
+type Challenge struct {
+	Kind              string            // "work", "turnstile", "hcaptcha" or "recaptcha"; "" is none
+	PublicKey, Secret string            // of a third party: for its widget, and for its endpoint
+	VerifyURL         string            // default: that of the third party
+	Hostnames         []string          // of the pages with the widget; default: the host of the request
+	FailOpen          bool              // tickets need no token while the third party does not answer
+	Transport         http.RoundTripper // to the third party; default http.DefaultTransport
+}
 
 // A Route is an additional location of a room: a host ("" is any host) and a folder with everything
 // below it.

@@ -592,8 +592,8 @@ func (r *Room) join(q *visitRequest, why State) {
 		return
 	}
 	tries, known := uint64(0), q.person != (persons.ID{})
-	if c := &q.f.cfg.Challenge; c.Kind != "" && !known && q.lane == 0 && q.hasTicket() && q.tok.Work > 0 {
-		if tries, q.again = c.Again(q.tok.Work, q.busy); q.again == ticket.Unsolved {
+	if c := q.f.cfg.Challenge; c.Kind != "" && !known && q.lane == 0 && q.hasTicket() && q.tok.Work > 0 {
+		if tries, q.again = (*challenge.Config)(&c).Again(q.tok.Work, q.busy); q.again == ticket.Unsolved {
 			q.lane = challenge.Lane().ID()
 		}
 	}

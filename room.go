@@ -152,7 +152,7 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 	if _, open := cfg.Engine.rooms.LoadOrStore(cfg.Name, true); open { // two would host one line
 		return nil, fmt.Errorf("%w: room %q is open already on this engine", ErrConfig, cfg.Name)
 	}
-	r := &Room{boot: cfg.Boot, keys: &cfg.Engine.keys}
+	r := &Room{boot: cfg.Boot, keys: &cfg.Engine.keys, gate: challenge.Gate{Log: cfg.Log}}
 	if cfg.sealing != nil {
 		r.keys = &atomic.Pointer[ticket.Ring]{}
 		r.keys.Store(cfg.sealing)

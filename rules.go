@@ -209,7 +209,7 @@ func (r *Room) overLimit(q *visitRequest) bool {
 // poll polls with the visitor's ticket. Without a solution of its challenge the ticket stays provisional
 // while others wait, and lapses. The token of a third party is not spent on one that has lapsed.
 func (r *Room) poll(q *visitRequest) (p counter.PlaceInfo, err error) {
-	t, c, send, proven := &q.tok, &q.f.cfg.Challenge, q.counter.Poll, true
+	t, c, send, proven := &q.tok, (*challenge.Config)(&q.f.cfg.Challenge), q.counter.Poll, true
 	if t.Work > 0 && c.Kind != "" {
 		proven = !c.Remote()
 		if !proven && q.r.Header.Get(challenge.Header) != "" {

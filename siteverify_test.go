@@ -36,11 +36,12 @@ func (p *thirdParty) RoundTrip(r *http.Request) (*http.Response, error) {
 		body = `{"success":false,"error-codes":["timeout-or-duplicate"]}`
 	}
 	p.spent[token] = true
-	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
+	answer := io.NopCloser(strings.NewReader(body))
+	return &http.Response{StatusCode: http.StatusOK, Body: answer, Request: r}, nil
 }
 
 func (p *thirdParty) challenge() Challenge {
-	return Challenge{Kind: "turnstile", SiteKey: "0x4AAA", Secret: "secret", Transport: p,
+	return Challenge{Kind: "turnstile", PublicKey: "0x4AAA", Secret: "secret", Transport: p,
 		Hostnames: []string{"shop.example"}}
 }
 
@@ -49,7 +50,8 @@ func (p *thirdParty) challenge() Challenge {
 func TestATokenIsAsASolution(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &thirdParty{spent: map[string]bool{}}
-		g, first := challenged(t, RoomConfig{TotalActiveUsers: 100, NewUsersPerMinute: 600, Challenge: p.challenge()})
+		g, first := challenged(t, RoomConfig{TotalActiveUsers: 100, NewUsersPerMinute: 600,
+			Challenge: p.challenge()})
 		defer g.stop()
 		early, late := g.visitor(), g.visitor()
 		early.joins()
@@ -105,7 +107,8 @@ func TestATokenIsAsASolution(t *testing.T) {
 func TestATokenThatComesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &thirdParty{spent: map[string]bool{}}
-		g, first := challenged(t, RoomConfig{TotalActiveUsers: 100, NewUsersPerMinute: 600, Challenge: p.challenge()})
+		g, first := challenged(t, RoomConfig{TotalActiveUsers: 100, NewUsersPerMinute: 600,
+			Challenge: p.challenge()})
 		defer g.stop()
 		v := g.visitor()
 		v.joins()

@@ -36,7 +36,7 @@ func (r *Room) Status() status.Room {
 	st.SessionDuration, st.QueueAll, st.Closed = cfg.SessionDuration.String(), l.queueAll, l.closed
 	st.Message, st.Method, st.Shadow, st.OriginUp = l.message, string(cfg.Method), cfg.Shadow, !l.down
 	st.OneAddress = r.face.Load().joins.Lone(r.boot())
-	st.Challenges = r.gate.Report(&cfg.Challenge)
+	st.Challenges = r.gate.Report(cfg.Challenge.Kind)
 	if s.Waiting > 0 || l.holds() {
 		st.Status = "queueing"
 	}

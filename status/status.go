@@ -45,7 +45,7 @@ type Room struct {
 	Datacenters *Datacenters `json:"datacenters,omitempty"`
 }
 
-// Challenges are counts of proofs of work since the start of the process.
+// Challenges are counts of solutions since the start of the process.
 type Challenges struct {
 	Issued  int64            `json:"issued"`
 	Solved  int64            `json:"solved"`

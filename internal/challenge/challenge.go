@@ -45,6 +45,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"runtime"
@@ -251,6 +252,8 @@ func (r result) String() string {
 // A Gate issues the challenges of a room on one node, checks the solutions, and counts both. The zero
 // value is ready.
 type Gate struct {
+	Log *slog.Logger // says when a third party is away; nil: nobody
+
 	issued atomic.Int64
 	counts [results]atomic.Int64
 	rush   rush
@@ -268,8 +271,8 @@ type Gate struct {
 }
 
 // Report returns the counts as operators see them, nil in a room without challenges.
-func (g *Gate) Report(c *Config) *status.Challenges {
-	if c.Kind == "" {
+func (g *Gate) Report(kind string) *status.Challenges {
+	if kind == "" {
 		return nil
 	}
 	s := &status.Challenges{Issued: g.issued.Load(), Solved: g.counts[solved].Load(),

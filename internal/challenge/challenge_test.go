@@ -218,7 +218,7 @@ func TestWrongSolutionsCostNoDerivation(t *testing.T) {
 	}
 	want := map[string]int64{"malformed": 1, "foreign": 1, "expired": 1, "wrong": 1, "busy": 1, "repeated": 0,
 		"unavailable": 0}
-	if got := g.Report(&Config{Kind: Kind}); !maps.Equal(got.Refused, want) || got.Solved != 0 {
+	if got := g.Report(Kind); !maps.Equal(got.Refused, want) || got.Solved != 0 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -362,7 +362,7 @@ func TestCostFollowsTheRush(t *testing.T) {
 		t.Error("one challenge for two tickets")
 	}
 	g := Gate{}
-	if g.Draw(time.Unix(5, 0), 0, 10, 0, 60, 0) == 0 || g.Report(&Config{Kind: Kind}).Issued != 1 {
+	if g.Draw(time.Unix(5, 0), 0, 10, 0, 60, 0) == 0 || g.Report(Kind).Issued != 1 {
 		t.Error("no challenge for the first of a rush")
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -36,13 +35,12 @@ type Config struct {
 	Kind string // "work", "turnstile", "hcaptcha" or "recaptcha"; "" is none
 
 	// Of a third party:
-	SiteKey   string   // public, for its widget
-	Secret    string   // for its siteverify endpoint
-	VerifyURL string   // of that endpoint; "" is the party's own
-	Hostnames []string // of the sites on which tokens may be made; nil: the host of the request
-	FailOpen  bool     // tickets need no token while the endpoint does not answer
-	Transport http.RoundTripper
-	Log       *slog.Logger
+	PublicKey string            // public, for its widget
+	Secret    string            // for its siteverify endpoint
+	VerifyURL string            // of that endpoint; "" is the party's own
+	Hostnames []string          // of the sites on which tokens may be made; nil: the host of the request
+	FailOpen  bool              // tickets need no token while the endpoint does not answer
+	Transport http.RoundTripper // to the endpoint; nil is http.DefaultTransport
 }
 
 // Remote reports whether a third party makes the challenge.
@@ -79,18 +77,18 @@ func Sources(kind string) map[string]string {
 	return nil
 }
 
-// siteKeyForm keeps a site key readable in JSON and in HTML. Chosen: wider than those of all three.
-var siteKeyForm = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,200}$`)
+// publicKeyForm keeps a site key readable in JSON and in HTML. Chosen: wider than those of all three.
+var publicKeyForm = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,200}$`)
 
-// IsSiteKey reports whether a text can be a site key.
-func IsSiteKey(s string) bool { return siteKeyForm.MatchString(s) }
+// IsPublicKey reports whether a text can be a site key.
+func IsPublicKey(s string) bool { return publicKeyForm.MatchString(s) }
 
 // Check rejects a configuration that no room can have.
 func (c *Config) Check() error {
 	switch {
 	case !c.Remote() && c.Kind != "" && c.Kind != Kind:
 		return fmt.Errorf("challenge %q: there are %s", c.Kind, strings.Join(Kinds()[1:], ", "))
-	case c.Remote() && (!IsSiteKey(c.SiteKey) || c.Secret == ""):
+	case c.Remote() && (!IsPublicKey(c.PublicKey) || c.Secret == ""):
 		return fmt.Errorf("challenge %s needs a secret, and a site key of letters, digits and _.:-", c.Kind)
 	}
 	return nil
@@ -105,7 +103,7 @@ func action(room string) string {
 
 // widgetJSON returns what the page needs to show the widget of the third party.
 func (c *Config) widgetJSON(room string) string {
-	return `{"kind":"` + c.Kind + `","sitekey":"` + c.SiteKey + `","action":"` + action(room) + `"}`
+	return `{"kind":"` + c.Kind + `","sitekey":"` + c.PublicKey + `","action":"` + action(room) + `"}`
 }
 
 // Bounds of questions to a third party. Chosen: it answers in a tenth of a second as a rule.
@@ -178,11 +176,11 @@ func (g *Gate) answered(c *Config, problem string, now time.Time) {
 	g.failedAt = now
 	g.mu.Unlock()
 	switch {
-	case c.Log == nil:
+	case g.Log == nil:
 	case problem != "" && was == 0:
-		c.Log.Warn("challenges cannot be checked", "kind", c.Kind, "problem", problem, "fail_open", c.FailOpen)
+		g.Log.Warn("challenges cannot be checked", "kind", c.Kind, "problem", problem, "fail_open", c.FailOpen)
 	case problem == "" && was > 0:
-		c.Log.Info("challenges can be checked again", "kind", c.Kind)
+		g.Log.Info("challenges can be checked again", "kind", c.Kind)
 	}
 }
 
@@ -201,9 +199,10 @@ func (c *Config) ask(ctx context.Context, room, host, token string) (got result,
 	defer stop()
 	form := url.Values{"secret": {c.Secret}, "response": {token}}
 	if c.Kind == HCaptcha { // it then refuses tokens of other site keys
-		form.Set("sitekey", c.SiteKey)
+		form.Set("sitekey", c.PublicKey)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.endpoint(), strings.NewReader(form.Encode()))
+	body := strings.NewReader(form.Encode())
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.endpoint(), body)
 	if err != nil {
 		return unavailable, err.Error()
 	}
@@ -217,14 +216,14 @@ func (c *Config) ask(ctx context.Context, room, host, token string) (got result,
 		return unavailable, err.Error()
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, mostAnswer+1))
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, mostAnswer+1))
 	var v verdict
 	switch {
 	case err != nil:
 		return unavailable, err.Error()
 	case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusBadRequest:
 		return unavailable, "its answer is " + strconv.Itoa(resp.StatusCode)
-	case len(body) > mostAnswer, json.Unmarshal(body, &v) != nil, v.Success == nil:
+	case len(answer) > mostAnswer, json.Unmarshal(answer, &v) != nil, v.Success == nil:
 		return unavailable, "its answer is not that of siteverify"
 	}
 	if got = c.judge(&v, room, host); got == unavailable {

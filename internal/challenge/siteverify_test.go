@@ -77,7 +77,7 @@ func newParty() *party {
 }
 
 func (p *party) config(kind string) *Config {
-	return &Config{Kind: kind, SiteKey: "0x4AAAAAAA", Secret: secret, Transport: p}
+	return &Config{Kind: kind, PublicKey: "0x4AAAAAAA", Secret: secret, Transport: p}
 }
 
 // sends returns what a gate finds about a token of a ticket.
@@ -214,7 +214,7 @@ func TestWhatAThirdPartyIsTold(t *testing.T) {
 			}
 			io.WriteString(w, `{"success":true}`)
 		}))
-		c := &Config{Kind: kind, SiteKey: "0x4AAAAAAA", Secret: secret, VerifyURL: server.URL + "/siteverify"}
+		c := &Config{Kind: kind, PublicKey: "0x4AAAAAAA", Secret: secret, VerifyURL: server.URL + "/siteverify"}
 		r := new(Gate).sends(c, sample(), "good")
 		server.Close()
 		if want = "POST /siteverify application/x-www-form-urlencoded " + want; r != solved || got != want {
@@ -230,7 +230,7 @@ func TestAThirdPartyThatIsAway(t *testing.T) {
 		p, g, own := newParty(), &Gate{}, sample()
 		var log bytes.Buffer
 		c := p.config(Turnstile)
-		c.Log = slog.New(slog.NewTextHandler(&log, nil))
+		g.Log = slog.New(slog.NewTextHandler(&log, nil))
 		own.room = "shop"
 		p.answer = func(r *http.Request) (int, string, error) {
 			<-r.Context().Done()
@@ -365,13 +365,13 @@ func TestTheMemoryOfTokensIsBounded(t *testing.T) {
 }
 
 func TestConfigsThatAreNone(t *testing.T) {
-	for _, c := range []Config{{Kind: "puzzle"}, {Kind: Turnstile}, {Kind: Turnstile, SiteKey: "a"},
-		{Kind: Turnstile, Secret: "a"}, {Kind: HCaptcha, SiteKey: `a"`, Secret: "a"}} {
+	for _, c := range []Config{{Kind: "puzzle"}, {Kind: Turnstile}, {Kind: Turnstile, PublicKey: "a"},
+		{Kind: Turnstile, Secret: "a"}, {Kind: HCaptcha, PublicKey: `a"`, Secret: "a"}} {
 		if got := c.Check(); got == nil || strings.Contains(got.Error(), "secret: a") {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}
-	for _, c := range []Config{{}, {Kind: Kind}, {Kind: ReCAPTCHA, SiteKey: "a", Secret: "b"}} {
+	for _, c := range []Config{{}, {Kind: Kind}, {Kind: ReCAPTCHA, PublicKey: "a", Secret: "b"}} {
 		if got := c.Check(); got != nil {
 			t.Error(got)
 		}

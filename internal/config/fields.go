@@ -158,9 +158,9 @@ func readChallenge(c *Challenge) func(*decoder, string, *yaml.Node) {
 	return func(d *decoder, key string, n *yaml.Node) {
 		d.mapping(key, n, challengeFields(c))
 		third := (&challenge.Config{Kind: c.Kind}).Remote()
-		switch keys := c.SiteKey != "" || c.SecretFile != ""; {
+		switch keys := c.PublicKey != "" || c.SecretFile != ""; {
 		case !d.good(key, key+".kind", key+".sitekey", key+".secret_file"):
-		case third && (c.SiteKey == "" || c.SecretFile == ""):
+		case third && (c.PublicKey == "" || c.SecretFile == ""):
 			d.fault(key, n, wrong("write sitekey: and secret_file: as the third party gave them to you",
 				"has a third party, and not both of its keys"))
 		case !third && (keys || c.VerifyURL != "" || c.Hostnames != nil || c.FailOpen):
@@ -173,7 +173,7 @@ func readChallenge(c *Challenge) func(*decoder, string, *yaml.Node) {
 func challengeFields(c *Challenge) []field {
 	return []field{
 		one("kind", word(&c.Kind, challenge.Kinds()...)),
-		one("sitekey", text(&c.SiteKey, cleanSiteKey)),
+		one("sitekey", text(&c.PublicKey, cleanPublicKey)),
 		{name: "secret_file", read: readFileName(&c.SecretFile)},
 		one("verify_url", text(&c.VerifyURL, cleanVerifyURL)),
 		list("hostnames", &c.Hostnames, cleanHost),
@@ -181,8 +181,8 @@ func challengeFields(c *Challenge) []field {
 	}
 }
 
-func cleanSiteKey(s string) (string, *mistake) {
-	if !challenge.IsSiteKey(s) {
+func cleanPublicKey(s string) (string, *mistake) {
+	if !challenge.IsPublicKey(s) {
 		return "", wrong("write the public key of letters, digits and _.:- alone", "%s is no site key", quote(s))
 	}
 	return s, nil

@@ -295,8 +295,8 @@ type Challenge struct {
 	// page shows: "turnstile", "hcaptcha" or "recaptcha".
 	Kind string
 
-	// SiteKey and SecretFile are the keys of the third party. Required with one.
-	SiteKey, SecretFile string
+	// PublicKey and SecretFile are the keys of the third party. Required with one.
+	PublicKey, SecretFile string
 
 	// VerifyURL is where tokens are checked. "" is the third party's own address.
 	VerifyURL string

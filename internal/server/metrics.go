@@ -419,7 +419,7 @@ func (c *collector) lanes(ch chan<- prometheus.Metric, st *status.Room) {
 	}
 }
 
-// challenges collects the proofs of work of a room that asks for them.
+// challenges collects the solutions in a room that asks for them.
 func (c *collector) challenges(ch chan<- prometheus.Metric, st *status.Room) {
 	x := st.Challenges
 	if x == nil {
@@ -430,7 +430,7 @@ func (c *collector) challenges(ch chan<- prometheus.Metric, st *status.Room) {
 		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, names, nil),
 			prometheus.CounterValue, float64(n), append([]string{st.Name}, labels...)...)
 	}
-	send("headgate_challenges_issued_total", "Tickets with a proof of work to do.", x.Issued)
+	send("headgate_challenges_issued_total", "Tickets with something to solve.", x.Issued)
 	send("headgate_challenges_solved_total", "Solutions that were right.", x.Solved)
 	for reason, n := range x.Refused {
 		send("headgate_challenges_refused_total", "Solutions that were refused, and why.", n, reason)

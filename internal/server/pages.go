@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"cmp"
+	"crypto/subtle"
 	"errors"
 	"fmt"
 	"io"
@@ -157,7 +158,8 @@ func readSecret(file string) (string, error) {
 }
 
 func (l *look) same(x *look) bool {
-	return l.page.Equal(x.page) && l.assets.Equal(x.assets) && l.secret == x.secret
+	return l.page.Equal(x.page) && l.assets.Equal(x.assets) &&
+		subtle.ConstantTimeCompare([]byte(l.secret), []byte(x.secret)) == 1
 }
 
 // before serves the page's files; all other requests go to next. The files need no session: waiting

@@ -110,7 +110,8 @@ func TestCheckFilesOfSecrets(t *testing.T) {
 		{"0x4AAA\n", 0o600, ""},
 	} {
 		if x.mode > 0 {
-			if err := errors.Join(os.WriteFile(secret, []byte(x.text), x.mode), os.Chmod(secret, x.mode)); err != nil {
+			err := errors.Join(os.WriteFile(secret, []byte(x.text), x.mode), os.Chmod(secret, x.mode))
+			if err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -1,5 +1,10 @@
 package wire
 
+import (
+	"io"
+	"net/http"
+)
+
 // Why returns a sentence that explains why a visitor is not inside, given the state of the answer.
 // It returns otherwise for a state that needs no reason.
 func Why(state, otherwise string) string {
@@ -22,4 +27,19 @@ func Why(state, otherwise string) string {
 		return "Too many come from this network at the moment."
 	}
 	return otherwise
+}
+
+// WriteWhy writes an answer of one sentence to what shows no page, such as a script or an image, which must
+// not mistake it for its own answer.
+func WriteWhy(w http.ResponseWriter, code int, state, secs string) {
+	if code == http.StatusOK || code == http.StatusAccepted {
+		code = http.StatusServiceUnavailable
+	}
+	w.Header()["Content-Type"] = []string{"text/plain; charset=utf-8"}
+	w.WriteHeader(code)
+	why := Why(state, "This site is full at the moment.")
+	if state == "waiting" {
+		why += " To join the line, open a page of it, with cookies allowed."
+	}
+	io.WriteString(w, why+" Try again in "+secs+" s.\n")
 }

@@ -112,7 +112,8 @@ func (x *rush) join(v *visitor, clk time.Duration) {
 		lane = slot.NetworkLane().ID()
 	} else if v.work > 0 {
 		var why ticket.Kind
-		if again, why = (&challenge.Config{Kind: challenge.Kind}).Again(v.work, false); why == ticket.Unsolved {
+		asked := &challenge.Config{Kind: challenge.Kind}
+		if again, why = asked.Again(v.work, false); why == ticket.Unsolved {
 			lane = challenge.Lane().ID()
 		}
 	}
