@@ -23,7 +23,8 @@ needs decide.listen; for envoy and k8s, envoy.decide. See docs/edges.md.
 
   PROXY          apache, caddy, envoy, haproxy, nginx, traefik;
                  apache-lua, haproxy-lua: their scripts;
-                 k8s, k8s-traefik: manifests for Envoy Gateway, Traefik
+                 k8s, k8s-nginx, k8s-traefik: manifests for Envoy Gateway,
+                 ingress-nginx, Traefik
   --config FILE  the configuration of headgate
 `
 
