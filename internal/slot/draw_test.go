@@ -287,6 +287,9 @@ func TestManyTicketsOfANetworkBuyFewChances(t *testing.T) {
 		if (d.Weights == "") != (tt.weight == 0) || !l.Shuffle(d, 0) {
 			t.Fatalf("weight %d: not drawn, %d bytes", tt.weight, len(d.Weights))
 		}
+		if n := l.End() / 2; l.Network(n) != network(n) {
+			t.Error("a network has moved to another ticket")
+		}
 		bots, mobile := firstPlaces(1000, network, func() uint64 { n, _ := l.Call(0); return n })
 		t.Logf("shuffle, weight %d: %d bots, %d of the mobile network, %d bytes", tt.weight, bots, mobile, len(d.Weights))
 		if bots < tt.bots || bots > tt.botsMost || mobile < tt.mobile {
