@@ -96,6 +96,9 @@ func challenged(t *testing.T, cfg RoomConfig) (*gate, *visitor) {
 // Who solves the challenge has the place of its arrival. Who does not waits in a lane with a tenth of
 // the calls, and comes in too. Nobody is overtaken in either.
 func TestWhoSolvesWaitsLess(t *testing.T) {
+	if testing.Short() {
+		return // the race detector slows the solving tenfold: make all plays it
+	}
 	synctest.Test(t, func(t *testing.T) {
 		g, first := challenged(t, RoomConfig{TotalActiveUsers: 1000, NewUsersPerMinute: 60})
 		defer g.stop()
@@ -312,6 +315,9 @@ func wrongs(t *testing.T, g *gate, visitors int) {
 
 // Of wrong solutions that look right, one of a ticket is derived, and only some of a network.
 func TestWrongSolutionsOfANetworkAreBounded(t *testing.T) {
+	if testing.Short() {
+		return // the race detector slows the solving tenfold: make all plays it
+	}
 	synctest.Test(t, func(t *testing.T) {
 		g, first := challenged(t, RoomConfig{TotalActiveUsers: 100, NewUsersPerMinute: 600,
 			JoinLimit: JoinLimit{Amount: 100}})

@@ -15,27 +15,6 @@ import (
 	"github.com/headgate/headgate/internal/analytics"
 )
 
-const analyticsHelp = `usage: headgate analytics NAME [--limit|--queue] [--from TIME] [--to TIME]
-           [--step STEP] [--csv]
-       headgate analytics --advice [NAME] [--from TIME] [--to TIME]
-
-Shows statistics of a room, a limit or a queue: how many visitors were inside,
-waited, entered and left the line, how long they waited, and how the origin
-answered. All figures are in docs/analytics.md.
-
-  headgate analytics shop
-  headgate analytics shop --from -7d --step 1h --csv > shop.csv
-  headgate analytics --advice
-
-  --limit            NAME is a limit
-  --queue            NAME is a queue
-  --from TIME        2026-03-01T12:00:00Z, or -24h, the default, for a day ago
-  --to TIME          the same; default now
-  --step STEP        auto, 1m, 5m, 15m, 30m, 1h, 2h, 3h, 6h, 12h, 1d or 7d
-  --csv              all figures, for a spreadsheet
-  --advice           recommended settings, for this room or for all
-` + operatorHelp
-
 // analyticsFlags are the flags of headgate analytics.
 type analyticsFlags struct {
 	limit, queue, csv, advice bool

@@ -14,23 +14,6 @@ import (
 	"github.com/headgate/headgate/internal/platform"
 )
 
-const backupHelp = `usage: headgate backup [--data DIR | --config FILE] [--force] FILE
-
-Writes a backup of the data folder: the record of each room, the sealing keys
-and the hashes of tokens. You can run it at any time, also while headgate runs;
-it changes nothing. Only its owner can read FILE; - is standard output. Keep it
-like a password: anyone with the sealing keys can make passes. It does not
-contain the jobs of queues: headgate queue save writes those.
-
-  headgate backup --data /var/lib/headgate backup.tar.gz
-
-  --data DIR      the data folder; default ./headgate-data
-  --config FILE   the configuration that names it
-  --force         overwrite FILE
-
-The exit code is 1 if a record could not be read; the backup has the others.
-`
-
 // backupCommand writes a backup.
 func backupCommand(_ context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("backup", flag.ContinueOnError)
@@ -95,23 +78,6 @@ func tellBackup(stderr io.Writer, file string, b *doctor.Backup) error {
 	}
 	return nil
 }
-
-const restoreHelp = `usage: headgate restore [--data DIR | --config FILE] [--aside] FILE
-
-Fills a data folder from a backup. The folder must be empty or must not exist,
-and no headgate may use it. The whole backup is checked before anything is
-written. FILE may be - for standard input.
-
-After the next start passes are valid and places are kept. Newcomers are
-admitted once all visitors that entered after the backup have left: it does not
-know them.
-
-  headgate restore --data /var/lib/headgate backup.tar.gz
-
-  --data DIR      the data folder; default ./headgate-data
-  --config FILE   the configuration that names it
-  --aside         rename an old folder to DIR.old-TIME
-`
 
 // restoreCommand fills a data folder.
 func restoreCommand(_ context.Context, args []string, stdout, _ io.Writer) error {

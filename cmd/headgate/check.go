@@ -16,30 +16,6 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-const checkHelp = `usage: headgate check --config FILE [--format text|json]
-
-Reads a configuration as headgate run does, and lists all mistakes with file,
-line, column, key, and what to do. It starts and changes nothing. It also reads
-the files that the configuration names: certificates of tls, and the files of
-cluster, engine, envoy and the pages of rooms.
-
-  headgate check --config headgate.yaml
-
-  --config FILE    the configuration
-  --format FORMAT  text, the default, or json for editors and scripts
-
-The exit code is 0 if headgate run would accept the file, else 2. A warning is
-about something allowed but unusual, and does not change the exit code.
-
-A whole configuration can be as short as this:
-
-  rooms:
-    - name: shop
-      origin: http://127.0.0.1:3000
-      total_active_users: 200
-      new_users_per_minute: 200
-`
-
 // A verdict is the answer of check as JSON. Durations are text such as 5m0s.
 type verdict struct {
 	OK       bool             `json:"ok"`

@@ -20,55 +20,16 @@ import (
 	"github.com/headgate/headgate/internal/join"
 )
 
-const clusterHelp = `usage: headgate cluster init --store NODES [--datacenter NAME] [--dir DIR]
-       headgate cluster node NAME [--dir DIR]
-       headgate cluster status [--json] [--admin URL]
-       headgate cluster revoke FILE|SERIAL [--admin URL]
-       headgate cluster move-anywhere DATACENTER [--home-is-off]
-       headgate cluster datacenter-off DATACENTER[,DATACENTER]
-
-Makes the files that let several machines be one room. The store nodes, one or
-three, store the records; of three, one may fail. You can have any number of
-workers: they serve visitors and store nothing.
-
-init makes a CA, a join file for each store node, and one that all workers may
-share. node makes one more: for a worker with its own name, or a new one for a
-node whose certificate expires (after two years) or was seen by others.
-
-  headgate cluster init --datacenter sjc \
-      --store n1=10.0.0.1:7422,n2=10.0.0.2:7422,n3=10.0.0.3:7422
-  headgate cluster node w7
-
-  --store NODES      name=host:port of each store node, separated by commas;
-                     workers connect there, store nodes to the next port
-  --datacenter NAME  the name of the cluster; default dc1
-  --dir DIR          the folder of these files; default ./cluster
-
-Copy each join file to its machine, readable only by headgate's user, and name
-it in the configuration there:
-
-  cluster:
-    join: n1.join
-
-Several data centers, each a cluster with its own init, can be one room: see
-Data centers in docs/operations.md, and for the last two commands headgate
-cluster move-anywhere --help.
-
-Anyone holding a join file can act as that node. If others have seen one, see
-headgate cluster revoke --help. Keep ca.key away from these machines: anyone who
-has it can make nodes.
-`
-
 // clusterCommand writes join files.
 func clusterCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) > 0 && (args[0] == "move-anywhere" || args[0] == "datacenter-off") {
-		return part(stdout, clusterMoveHelp, moveCommand(ctx, args, stdout))
+		return part(stdout, "cluster-move", moveCommand(ctx, args, stdout))
 	}
 	if len(args) > 0 && args[0] == "revoke" {
-		return part(stdout, clusterRevokeHelp, revokeCommand(ctx, args, stdout))
+		return part(stdout, "cluster-revoke", revokeCommand(ctx, args, stdout))
 	}
 	if len(args) > 0 && args[0] == "status" {
-		return part(stdout, clusterStatusHelp, clusterStatus(ctx, args[1:], stdout))
+		return part(stdout, "cluster-status", clusterStatus(ctx, args[1:], stdout))
 	}
 	flags := flag.NewFlagSet("cluster", flag.ContinueOnError)
 	store := flags.String("store", "", "")
@@ -252,28 +213,6 @@ func (s *engineSummary) print(w io.Writer) {
 	fmt.Fprintf(w, "engine %s: %s; this process is %s\n", strings.Join(s.URLs, ", "), by, who)
 }
 
-const clusterMoveHelp = `usage: headgate cluster move-anywhere DATACENTER [--home-is-off]
-       headgate cluster datacenter-off DATACENTER[,DATACENTER]
-
-When several data centers are one room, one of them is the home: it lends the
-slots to all. move-anywhere makes another data center the home, while visitors
-are inside and wait. This never happens by itself, because a home that is only
-cut off continues to lend.
-
-  headgate cluster move-anywhere lhr
-
---home-is-off declares that the present home is off and will not come back with
-its data. Use it only if no visitor is served there. Run it at a node of the new
-home. All slots are presumed lent until each data center has reported what it
-holds; those of the lost one come back when the sessions of its visitors have
-ended. Before it comes back, clear the data folders of its store nodes.
-
-datacenter-off declares the same of a data center that is not the home: its
-slots come back when its sessions have ended, and not ten minutes later.
-
-Both need a token with the scope write: see headgate help token.
-` + operatorHelp
-
 // moveCommand moves what belongs to no single data center, or declares data centers off.
 func moveCommand(ctx context.Context, args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("cluster", flag.ContinueOnError)
@@ -309,27 +248,6 @@ func moveCommand(ctx context.Context, args []string, stdout io.Writer) error {
 	return nil
 }
 
-const clusterRevokeHelp = `usage: headgate cluster revoke FILE|SERIAL
-
-Revokes the certificate of a join file that others have seen, or the certificate
-with this serial number. The store nodes close its connections and accept no new
-ones at any port. It also makes a new sealing key, which the holder never gets.
-
-  headgate cluster revoke cluster/w7.join
-
-The holder still has the earlier sealing keys and can make passes with them.
-When the present visitors have gone, or may lose their places, run headgate key
-list, and headgate key forget N for each earlier key.
-
-All workers that share worker.join share its certificate. Make a file for each
-worker with headgate cluster node NAME, and revoke one at a time.
-
-A revoked store node keeps its connections to other store nodes until they have
-been restarted, one after the other.
-
-Send it to a store node. It needs a token with the scope write: see headgate
-help token.` + operatorHelp
-
 // serialNumber matches the serial number of a certificate as headgate prints it.
 const serialNumber = `^[0-9a-fA-F]{16,40}$`
 
@@ -363,14 +281,6 @@ func revokeCommand(ctx context.Context, args []string, stdout io.Writer) error {
 		"then headgate key forget N\n", got.Key, got.SealsIn)
 	return nil
 }
-
-const clusterStatusHelp = `usage: headgate cluster status [--json]
-
-Shows the nodes of the cluster as one of them sees them, and which hosts what.
-A node that was not heard for two seconds counts as gone.
-
-  --json             for scripts
-` + operatorHelp
 
 // clusterStatus prints the nodes of the cluster.
 func clusterStatus(ctx context.Context, args []string, stdout io.Writer) error {

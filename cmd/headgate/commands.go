@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"embed"
 	"flag"
 	"fmt"
 	"io"
@@ -9,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/internal/crowd"
-	"github.com/headgate/headgate/internal/sim/simulate"
 	"github.com/headgate/headgate/internal/suggest"
 )
 
@@ -17,34 +17,33 @@ import (
 type command struct {
 	name    string
 	summary string // one line, for the list of commands
-	help    string // the full help text; "" when run prints its own for -h
 	run     func(ctx context.Context, args []string, stdout, stderr io.Writer) error
 }
 
 // commands returns all commands in the order of the help text.
 func commands() []command {
 	return []command{
-		{"run", "run headgate in front of an origin", runHelp, runCommand},
-		{"check", "list the mistakes in a configuration", checkHelp, checkCommand},
-		{"status", "show the rooms of a running headgate", statusHelp, statusCommand},
-		{"room", "change a room while it runs", roomHelp, roomCommand},
-		{"ticket", "show the place of a visitor, and why", ticketHelp, ticketCommand},
-		{"limit", "show and change limits, and what their keys used", limitHelp, limitCommand},
-		{"queue", "put jobs into queues, and manage them", queueHelp, queueCommand},
-		{"webhook", "show webhooks, and test one", webhookHelp, webhookCommand},
-		{"analytics", "show statistics of rooms, limits and queues", analyticsHelp, analyticsCommand},
-		{"reload", "make a running headgate read its file again", reloadHelp, reloadCommand},
-		{"key", "list, rotate and forget sealing keys", keyHelp, keyCommand},
-		{"token", "create and revoke the tokens of operators", tokenHelp, tokenCommand},
-		{"cluster", "make several machines one room, and manage them", clusterHelp, clusterCommand},
-		{"edges", "print the configuration of a proxy that asks headgate", edgesHelp, edgesCommand},
-		{"doctor", "check the data folder, the configuration and the machine", doctorHelp, doctorCommand},
-		{"backup", "write records, keys and tokens to a file", backupHelp, backupCommand},
-		{"restore", "fill a data folder from a backup", restoreHelp, restoreCommand},
-		{"crowd", "send a crowd of simulated visitors to a room", "", crowdCommand},
-		{"demo", "watch a shop, a room and a crowd, and kill the room", demoHelp, demoCommand},
-		{"simulate", "play traffic in virtual time; find the right limits", simulate.Help, simulateCommand},
-		{"version", "print the version", versionHelp, versionCommand},
+		{"run", "run headgate in front of an origin", runCommand},
+		{"check", "list the mistakes in a configuration", checkCommand},
+		{"status", "show the rooms of a running headgate", statusCommand},
+		{"room", "change a room while it runs", roomCommand},
+		{"ticket", "show the place of a visitor, and why", ticketCommand},
+		{"limit", "show and change limits, and what their keys used", limitCommand},
+		{"queue", "put jobs into queues, and manage them", queueCommand},
+		{"webhook", "show webhooks, and test one", webhookCommand},
+		{"analytics", "show statistics of rooms, limits and queues", analyticsCommand},
+		{"reload", "make a running headgate read its file again", reloadCommand},
+		{"key", "list, rotate and forget sealing keys", keyCommand},
+		{"token", "create and revoke the tokens of operators", tokenCommand},
+		{"cluster", "make several machines one room, and manage them", clusterCommand},
+		{"edges", "print the configuration of a proxy that asks headgate", edgesCommand},
+		{"doctor", "check the data folder, the configuration and the machine", doctorCommand},
+		{"backup", "write records, keys and tokens to a file", backupCommand},
+		{"restore", "fill a data folder from a backup", restoreCommand},
+		{"crowd", "send a crowd of simulated visitors to a room", crowdCommand},
+		{"demo", "watch a shop, a room and a crowd, and kill the room", demoCommand},
+		{"simulate", "play traffic in virtual time; find the right limits", simulateCommand},
+		{"version", "print the version", versionCommand},
 	}
 }
 
@@ -67,14 +66,28 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) int 
 	if at < 0 {
 		return finish(stdout, stderr, "", unknownCommand(name, all))
 	}
-	cmd := all[at]
+	help := helpOf(name)
 	if len(args) > 0 && isHelp(args[0]) {
-		if cmd.help != "" {
-			return finish(stdout, stderr, cmd.help, flag.ErrHelp)
+		if help != "" {
+			return finish(stdout, stderr, help, flag.ErrHelp)
 		}
 		args, stderr = []string{"-h"}, stdout
 	}
-	return finish(stdout, stderr, cmd.help, cmd.run(ctx, args, stdout, stderr))
+	return finish(stdout, stderr, help, all[at].run(ctx, args, stdout, stderr))
+}
+
+// helpFiles has a text for each command that does not print its own, and for the parts of commands
+// that have one.
+//
+//go:embed help
+var helpFiles embed.FS
+
+// helpOf returns a help text, or "" if there is none. What commands that use a running headgate share
+// stands in one file.
+func helpOf(name string) string {
+	text, _ := helpFiles.ReadFile("help/" + name + ".txt")
+	operator, _ := helpFiles.ReadFile("help/operator.txt")
+	return strings.Replace(string(text), "{{operator}}\n", "\n"+string(operator), 1)
 }
 
 func crowdCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -109,32 +122,9 @@ func unknownCommand(name string, all []command) error {
 }
 
 func printUsage(w io.Writer) {
-	fmt.Fprint(w, `headgate is a waiting room. It is a proxy in front of a site, and admits only
-as many visitors as the site can handle. The others wait in line, in order, on
-a page that shows how long.
-
-Try it with a site on port 3000 of this machine:
-
-  headgate run --origin http://127.0.0.1:3000 \
-      --total-active-users 200 --new-users-per-minute 200
-
-then open http://127.0.0.1:8080. For several rooms, write a file:
-
-  headgate check --config headgate.yaml
-  headgate run --config headgate.yaml
-
-Test it with 500 simulated visitors that wait as browsers do:
-
-  headgate crowd http://127.0.0.1:8080/ -n 500
-
-Commands:
-
-`)
+	var list strings.Builder
 	for _, c := range commands() {
-		fmt.Fprintf(w, "  %-9s %s\n", c.name, c.summary)
+		fmt.Fprintf(&list, "  %-9s %s\n", c.name, c.summary)
 	}
-	fmt.Fprint(w, `
-headgate help COMMAND explains a command. The exit code is 0 for success, 1 for
-a failure, and 2 if the arguments or the configuration are wrong.
-`)
+	io.WriteString(w, strings.Replace(helpOf("headgate"), "{{commands}}", list.String(), 1))
 }

@@ -15,37 +15,6 @@ import (
 	"github.com/headgate/headgate/internal/demo"
 )
 
-const demoHelp = `usage: headgate demo [flags]
-
-Runs a demo: a small shop, a room in front of it for 20 visitors at once, and a
-crowd that keeps coming. Open the address that it prints and join the line. In a
-terminal there is a live picture; keys kill the room for real, change its limit,
-and stop the line. When it ends, nothing is left behind.
-
-  headgate demo
-  headgate demo --cluster
-  headgate demo --datacenters
-  headgate demo --for 20s --kills 2 --plain
-
-  --cluster       three processes are one room, like three machines: kill any of
-                  them. The start takes 4 to 12 s, to elect a leader
-  --datacenters   three processes are one room: data centers in San Jose,
-                  London and Delhi, with realistic latency; one of them is
-                  cut off for a while
-  --listen ADDR   for browsers; default 127.0.0.1:8080, or a free port if taken
-  --visitors N    simulated visitors at any time; default 120, and with
-                  --datacenters at most 70
-  --for D         end after this long; default never, without a terminal 20s
-                  (30s with --cluster, from when visitors come); with
-                  --datacenters 1m30s
-  --kills N       kill the room, or its host, N times automatically; default
-                  never, without a terminal once with --cluster
-  --plain         print one line per second instead of the picture
-
-The exit code is 0 if the shop and the visitors saw no fault: no limit exceeded,
-nobody overtaken, no place lost.
-`
-
 // demoListen is the default address for browsers.
 const demoListen = "127.0.0.1:8080"
 

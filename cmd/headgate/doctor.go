@@ -18,25 +18,6 @@ import (
 	"github.com/headgate/headgate/status"
 )
 
-const doctorHelp = `usage: headgate doctor [--data DIR | --config FILE] [--json]
-
-Checks the data folder, the configuration and the machine, and prints what is
-wrong and what to do. It changes nothing. If headgate runs, it asks headgate
-too; the engine can be checked only while headgate is stopped. Run it as
-headgate's user. The exit code is 1 if there is a fault, and 0 if there are only
-warnings.
-
-If the configuration has a cluster, it also checks the other nodes from here:
-ports, certificates, clocks, and whether enough store nodes answer. This takes 2
-s more, at most 10 s.
-
-  headgate doctor --config headgate.yaml
-
-  --data DIR         the data folder; default ./headgate-data
-  --config FILE      the configuration: it is checked, and names the folder
-  --json             for scripts
-` + operatorHelp
-
 // doctorCommand prints the faults and what to do.
 func doctorCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("doctor", flag.ContinueOnError)

@@ -12,25 +12,6 @@ import (
 	"github.com/headgate/headgate/internal/api"
 )
 
-const keyHelp = `usage: headgate key list
-       headgate key rotate
-       headgate key forget N
-
-Sealing keys seal the cookies of visitors: tickets and passes.
-
-rotate makes a new key. It is used from now on; in a cluster after 30 s, when
-all nodes know it. Cookies sealed with old keys stay valid: no visitor loses a
-place or a session. headgate rotates by itself each week.
-
-forget removes a key that others may have seen. Rotate first. Visitors whose
-cookies were sealed with it become newcomers. To avoid that, first wait as long
-as the longest session and hold.
-
-  headgate key rotate
-
-rotate and forget need a token with the scope write: see headgate help token.
-` + operatorHelp
-
 // keyCommand manages the sealing keys.
 func keyCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o, words, err := operatorFlags(flag.NewFlagSet("key", flag.ContinueOnError), "key", args)

@@ -18,42 +18,6 @@ import (
 	"github.com/headgate/headgate/status"
 )
 
-const limitHelp = `usage: headgate limit list
-       headgate limit keys LIMIT
-       headgate limit key LIMIT KEY [COST]
-       headgate limit set LIMIT KEY=VALUE...
-       headgate limit reset LIMIT KEY
-       headgate limit create NAME KEY=VALUE...
-       headgate limit remove NAME
-
-A limit bounds how often each key, such as a client, may do something: see
-Limits in docs/operations.md.
-
-list shows the limits and where each comes from: the file, the rules for Envoy,
-or create. keys lists the keys that have used a limit. key explains one key:
-what it has left, and when its next call is allowed, or its next call of COST.
-reset deletes what a key has used.
-
-set changes amount, burst, window, lease, shadow, or the amount of one key, at
-all nodes of the data center, until the limit is changed in the file. The usage
-so far stays. An amount that is found in the file takes auto, shadow and frozen
-too.
-
-create makes a limit for clients of the API, or replaces one that create made.
-It takes the keys that a limit has in the file. The limit is stored, and is
-valid where its scope says. remove removes such a limit. Limits used by rooms
-and queues belong in the file.
-
-Write -- before a key that begins with -, as in headgate limit key api -- -x.
-
-  headgate limit key api big-client
-  headgate limit set api amount=200 overrides.big-client=1000
-  headgate limit create partner algorithm=sliding_log amount=100 window=60s
-
-set, reset, create and remove need a token with the scope write: see headgate
-help token.
-` + operatorHelp
-
 // A shownLimit is a limit as the API returns it.
 type shownLimit struct {
 	Name      string `json:"name"`

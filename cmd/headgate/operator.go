@@ -27,13 +27,6 @@ const (
 
 const maxToken = 4 << 10
 
-// operatorHelp is the part of the help text that all these commands share.
-const operatorHelp = `
-  --admin URL        where headgate answers operators; default HEADGATE_ADMIN,
-                     else http://127.0.0.1:8081
-  --token-file FILE  the token to use; default the one in HEADGATE_TOKEN
-`
-
 // An operator is a client of a running headgate.
 type operator struct {
 	adminclient.Client

@@ -52,9 +52,9 @@ func finish(stdout, stderr io.Writer, help string, err error) int {
 }
 
 // part is the error of a part of a command that has a help text of its own.
-func part(stdout io.Writer, help string, err error) error {
+func part(stdout io.Writer, name string, err error) error {
 	if errors.Is(err, flag.ErrHelp) {
-		_, err = fmt.Fprint(stdout, help)
+		_, err = io.WriteString(stdout, helpOf(name))
 	}
 	return err
 }

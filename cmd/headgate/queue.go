@@ -21,47 +21,6 @@ import (
 	"github.com/headgate/headgate/queue"
 )
 
-const queueHelp = `usage: headgate queue status [QUEUE] [--watch]
-       headgate queue put QUEUE FILE [--keep] [--from LINE]
-       headgate queue save QUEUE FILE [--dead]
-       headgate queue pause|resume QUEUE
-       headgate queue rate QUEUE JOBS_A_SECOND
-       headgate queue dead QUEUE [--count N]
-       headgate queue redrive QUEUE [ID...]
-       headgate queue purge QUEUE
-       headgate queue purge QUEUE --dead [ID...]
-
-A queue stores jobs and delivers them at the pace that their target can handle:
-see docs/queues.md.
-
-put adds the lines of a file as jobs. Each line is a job such as
-{"key": "order-17", "tenant": "acme", "body": {"order": 17}}
-- is standard input. If a line is invalid, put adds nothing and lists the
-invalid lines. It reads a pipe to its end first; with --keep it adds jobs as
-they arrive.
-
-save writes the jobs that are not done to a new file, in the form that put
-reads; with --dead it writes the dead jobs. - is standard output.
-
-pause stops deliveries, resume continues them. rate sets a maximum number of
-jobs per second in addition to the limits; 0 removes it. dead lists the jobs
-that are no longer tried, most recent first; redrive puts them back into the
-queue. purge deletes all waiting jobs, or with --dead all dead jobs or those
-with these IDs.
-
-  headgate queue put orders orders.ndjson
-  headgate queue status --watch
-
-  --watch            repeat each second, until an interrupt
-  --keep             put the valid lines although others are invalid
-  --from LINE        begin with this line; 1 is the first
-  --dead             purge or save the dead jobs instead of the waiting ones
-  --count N          list at most N dead jobs; default all
-
-put needs a token with the scope put. All others except status and dead need the
-scope write: see headgate help token.
-` + operatorHelp
-
 // queueFlags are the flags of headgate queue.
 type queueFlags struct {
 	watch, keep, dead bool

@@ -11,19 +11,6 @@ import (
 	"github.com/headgate/headgate/internal/api"
 )
 
-const reloadHelp = `usage: headgate reload
-
-Makes a running headgate read its configuration again. Visitors inside stay, and
-those who wait keep their places. A file with a mistake changes nothing. Changes
-by headgate room end: the file is in force again. kill -HUP does the same
-without a token.
-
-  headgate check --config headgate.yaml
-  headgate reload
-
-It needs a token with the scope write: see headgate help token.
-` + operatorHelp
-
 // reloadCommand requests a reload and prints the result.
 func reloadCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o, words, err := operatorFlags(flag.NewFlagSet("reload", flag.ContinueOnError), "reload", args)

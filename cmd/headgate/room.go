@@ -19,38 +19,6 @@ import (
 	"github.com/headgate/headgate/status"
 )
 
-const roomHelp = `usage: headgate room set NAME KEY=VALUE...
-       headgate room queue-all NAME on|off
-       headgate room close NAME [--message TEXT]
-       headgate room open NAME
-       headgate room message NAME TEXT
-       headgate room history NAME
-       headgate room undo NAME [VERSION]
-
-Changes a room while visitors are inside and wait. Nobody is sent away: a lower
-limit is in force once enough visitors have left, and places and passes stay
-valid. A change survives a restart; it ends when the file changes or is
-reloaded.
-
-  headgate room set shop total_active_users=300 new_users_per_minute=60
-  headgate room close shop --message "Sold out. Thank you!"
-
-  set        keys as in the file: total_active_users, new_users_per_minute,
-             session_duration, hard_end, max_waiting, hold, hold_phone,
-             message, method, queue_all, closed, suspended, shadow. Either
-             all changes are made or none
-  queue-all  stop the line: newcomers wait, nobody is called
-  close      close the room: newcomers get no place, nobody is called
-  open       undo close; the message stays
-  message    shown to waiting visitors; "" for none
-  history    changes of a room that the API made, newest first
-  undo       undo such a change: VERSION, or the newest. This is a change too
-
-  --message TEXT     with close: the reason, shown to visitors
-
-It needs a token with the scope write: see headgate help token.
-` + operatorHelp
-
 // roomCommand changes a room.
 func roomCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("room", flag.ContinueOnError)

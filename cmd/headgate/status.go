@@ -15,19 +15,6 @@ import (
 	"github.com/headgate/headgate/status"
 )
 
-const statusHelp = `usage: headgate status [--watch] [--json]
-
-Shows each room of a running headgate: how many visitors are inside and how many
-may be, how many wait and how long the last of them will wait, how many entered
-in the last minute, and whether the origin answers.
-
-  headgate status
-  headgate status --watch
-
-  --watch            repeat each second, until an interrupt
-  --json             for scripts
-` + operatorHelp
-
 // statusCommand prints the table of rooms.
 func statusCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("status", flag.ContinueOnError)

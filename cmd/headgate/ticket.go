@@ -11,17 +11,6 @@ import (
 	"github.com/headgate/headgate/status"
 )
 
-const ticketHelp = `usage: headgate ticket ID [--room NAME] [--json]
-
-Shows the place of the visitor with this ticket, and why. The ID is the short
-text at the bottom of the waiting page.
-
-  headgate ticket 7kq3mz9a
-
-  --room NAME        search only this room
-  --json             for scripts
-` + operatorHelp
-
 // ticketCommand finds a ticket.
 func ticketCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("ticket", flag.ContinueOnError)

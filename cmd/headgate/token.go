@@ -17,31 +17,6 @@ import (
 	"github.com/headgate/headgate/internal/hint"
 )
 
-const tokenHelp = `usage: headgate token create --scope SCOPE [--name TEXT] [--expires D]
-       headgate token list
-       headgate token revoke ID
-
-Creates and revokes the tokens that operators use. A token is shown once, when
-it is created; headgate stores only its hash, in tokens.json of the data folder.
-It is valid at once, without a restart; a revoked one is invalid at once. The
-command needs the data folder, not a running headgate: run it as headgate's
-user.
-
-  headgate token create --scope write:shop --expires 90d --name deploy
-
-  --scope SCOPE   read; put, to put jobs into queues; pass, to complete and
-                  abandon sessions; load, to report how the origin answers;
-                  or write, which includes all. For only the room and the
-                  queue of one name: read:NAME, put:NAME, pass:NAME,
-                  load:NAME or write:NAME. For only the rooms of one zone:
-                  read:zone/NAME or write:zone/NAME. Separate several by
-                  commas
-  --name TEXT     its purpose, shown in lists and in the audit log
-  --expires D     after this time, such as 12h or 90d; default never
-  --data DIR      the data folder; default ./headgate-data
-  --config FILE   the configuration that names it
-`
-
 // tokenCommand manages tokens.json.
 func tokenCommand(_ context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("token", flag.ContinueOnError)

@@ -11,16 +11,6 @@ import (
 	"github.com/headgate/headgate/internal/config"
 )
 
-const versionHelp = `usage: headgate version [--json]
-
-Prints the version of headgate, and the Go version and system for which it was
-built.
-
-  headgate version
-
-  --json  for scripts
-`
-
 // A build describes the origin of a binary. Revision, Time and Modified are empty when it was built
 // outside a checkout.
 type build struct {

@@ -14,20 +14,6 @@ import (
 	"github.com/headgate/headgate/internal/hint"
 )
 
-const webhookHelp = `usage: headgate webhook list
-       headgate webhook test WEBHOOK
-
-Webhooks receive messages by HTTP about rooms and limits: see docs/webhooks.md.
-
-list shows all webhooks and their deliveries. test sends a message of the kind
-test to one of them, and waits for the answer, 20 seconds at most. A webhook
-whose receiver answered 410 Gone is off; an accepted test switches it on again.
-
-  headgate webhook test ops
-
-test needs a token with the scope write: see headgate help token.
-` + operatorHelp
-
 // These are the timeouts of headgate webhook test. Chosen: the receiver has 15 s to answer.
 const (
 	webhookPatience = 20 * time.Second

@@ -185,8 +185,7 @@ func TestACallThatWaitsDelaysNone(t *testing.T) {
 					p.WriteData(id+2*uint32(i), true, msg("abc"))
 				}
 			})
-			p.answers(id, "abc")
-			p.answers(id+4, "abc")
+			p.answersOf("abc", id, id+4)
 		}
 		p.after(began, 0)
 	})

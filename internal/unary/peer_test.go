@@ -162,8 +162,30 @@ func (p *peer) echo(id uint32) {
 
 func (p *peer) answers(id uint32, text string) {
 	p.Helper()
-	p.says(fmt.Sprintf("HEADERS %d :status 200 content-type application/grpc", id),
-		fmt.Sprintf("DATA %d %q", id, msg(text)), fmt.Sprintf("HEADERS %d grpc-status 0 end", id))
+	p.says(answer(id, text)...)
+}
+
+// answersOf checks the answers of calls that workers have at the same time: in any order.
+func (p *peer) answersOf(text string, ids ...uint32) {
+	p.Helper()
+	want := map[string][]string{}
+	for _, id := range ids {
+		want[fmt.Sprint(id)] = answer(id, text)
+	}
+	for range 3 * len(ids) {
+		got := p.next()
+		id := strings.Fields(got + " no frame")[1]
+		if left := want[id]; len(left) == 0 || left[0] != got {
+			p.Fatalf("got  %.300s\nwant %q", got, left)
+		}
+		want[id] = want[id][1:]
+	}
+}
+
+// answer returns the frames of an answer.
+func answer(id uint32, text string) []string {
+	return []string{fmt.Sprintf("HEADERS %d :status 200 content-type application/grpc", id),
+		fmt.Sprintf("DATA %d %q", id, msg(text)), fmt.Sprintf("HEADERS %d grpc-status 0 end", id)}
 }
 
 // says checks the next frames.

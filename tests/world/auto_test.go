@@ -47,6 +47,9 @@ func autoOf(w *World, n *Node) (x autoRoom, ok bool) {
 // The limit rises while the origin answers well, is the same at all nodes, and goes on with what it has
 // learned when its host is killed.
 func TestTheFoundLimitSurvivesItsHost(t *testing.T) {
+	if testing.Short() {
+		return // minutes of three nodes, which the race detector slows tenfold: make all plays them
+	}
 	virtual.Test(t, func(t *testing.T) {
 		w := New(t, Config{Seed: 24, Servers: []string{"n1", "n2", "n3"}})
 		for _, name := range []string{"n1", "n2", "n3"} {

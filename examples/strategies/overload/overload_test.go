@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/sim/origin"
+	"github.com/headgate/headgate/examples/strategies/origin"
 )
 
 // headgate serves more people than each of the models that find a limit, and than half of the knee, and

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/examples/strategies/origin"
 	"github.com/headgate/headgate/internal/sim"
-	"github.com/headgate/headgate/internal/sim/origin"
 	"github.com/headgate/headgate/internal/sim/report"
 )
 
@@ -48,7 +48,7 @@ func figure(s *origin.Scenario, knee, limit int64, best *origin.Result) report.F
 	reference.Grey, reference.Dashed = true, true
 	return report.Figure{
 		ID: "auto-" + strings.Join(strings.FieldsFunc(strings.ToLower(s.Name), notLetter), "-"), Title: s.Name,
-		Source: "internal/sim/origin", XLabel: "minutes", YLabel: "limit", Step: true,
+		Source: "examples/strategies/origin", XLabel: "minutes", YLabel: "limit", Step: true,
 		Series: []report.Series{reference},
 		Note: fmt.Sprintf("A steady crowd may be %d. The best number in hindsight is %d; with it %d people are served.",
 			knee, limit, best.Served),

@@ -8,9 +8,9 @@ package overload
 import (
 	"math"
 
+	"github.com/headgate/headgate/examples/strategies/origin"
 	"github.com/headgate/headgate/internal/adaptive"
 	"github.com/headgate/headgate/internal/histogram"
-	"github.com/headgate/headgate/internal/sim/origin"
 )
 
 // A model sets a limit of people from one sample. Its state is its own.

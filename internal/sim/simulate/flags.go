@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"cmp"
+	_ "embed"
 	"errors"
 	"flag"
 	"fmt"
@@ -15,55 +16,8 @@ import (
 	"github.com/headgate/headgate/internal/sim/traffic"
 )
 
-// Help is the help text.
-const Help = `usage: headgate simulate [flags]
-
-Plays traffic in virtual time against headgate's own code, and against an ideal
-counter for comparison. It sends nothing.
-
-  headgate simulate
-  headgate simulate --scenario two-days --html report.html
-  headgate simulate --arrivals access.log --config headgate.yaml --plan
-
-  --list             list the scenarios and strategies
-  --scenario NAME    the traffic and its world; default world-spike
-  --strategy NAMES   only these, separated by commas; default all
-  --seed N           the same seed gives the same visitors; default 1
-  --json             for scripts
-  --html FILE        write a page with plots
-  --plan             recommend limits for this traffic instead; with an access
-                     log that has response times, also the number that auto
-                     would have found
-
-The limits are those of the scenario, unless you set them:
-
-  --config FILE              the limits of a room in this configuration
-  --room NAME                the room, if there are several
-  --total-active-users N     visitors at once
-  --new-users-per-minute N   visitors that enter in any minute
-  --session-duration D       after the last request; default 5m with --arrivals
-
-The traffic is that of the scenario, or of a file, which may be gzipped:
-
-  --arrivals FILE      a CSV file with a header and a line for each visitor, in
-                       order of time; or an access log, common or combined,
-                       in which one address within a session is one visitor
-  --format FORMAT      csv or log; default as the first line looks
-  --time-column NAME   default time, timestamp, ts, date or at: RFC 3339, or
-                       seconds or milliseconds since 1970
-  --datacenter-column NAME
-                       data center; default site, colo or datacenter, if any.
-                       A column dwell is the time from entering to the last
-                       request, such as 90 or 1m30s
-
-headgate can also be played with random faults, to find a broken promise:
-
-  --hunt N         play N cases
-  --hunt-seed N    the seed of the cases; default 1
-  --replay CASE    play one case again
-
-The exit code is 1 if a hunt found something, or after an interrupt.
-`
+//go:embed help.txt
+var help string
 
 // A simFlags holds the parsed flags.
 type simFlags struct {

@@ -49,7 +49,7 @@ func (c *Command) Run(ctx context.Context, args []string) int {
 	flags, err := parseFlags(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(c.Stdout, Help)
+		fmt.Fprint(c.Stdout, help)
 		return exitOK
 	case err != nil:
 		config.Print(c.Stderr, err)
