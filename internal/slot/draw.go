@@ -166,24 +166,28 @@ func (l *Line) setNetwork(rank uint64, network uint32) {
 		return
 	}
 	c := l.chunks[k]
-	if c.networks == nil {
-		if network == 0 {
-			return
-		}
-		c.networks = new([lineSize]uint32)
-	}
-	if was := c.networks[i]; was != 0 {
+	if was := c.network(i); was != 0 {
 		if l.crowds[was]--; l.crowds[was] == 0 {
 			delete(l.crowds, was)
 		}
 	}
-	if c.networks[i] = network; network == 0 {
+	if c.setNetwork(i, network); network == 0 {
 		return
 	}
 	if l.crowds == nil {
 		l.crowds = map[uint32]int{}
 	}
 	l.crowds[network]++
+}
+
+func (c *lineChunk) setNetwork(i uint64, network uint32) {
+	if c.networks == nil {
+		if network == 0 {
+			return
+		}
+		c.networks = new([lineSize]uint32)
+	}
+	c.networks[i] = network
 }
 
 // Weights returns the weights of the tickets from from up to, but not including, to, for a Draw: each
@@ -373,8 +377,9 @@ func (l *Line) lift(rank uint64) {
 		}
 	}
 	l.unmark(in, rank)
-	l.setNetwork(rank, 0)
-	l.chunks[l.index(rank)].live--
+	c := l.chunks[l.index(rank)]
+	c.setNetwork(rank&lineMask, 0)
+	c.live--
 }
 
 // A drawnPlace is a place on its way to its rank, with one bit for each set that it is in. 0 bits
@@ -412,7 +417,7 @@ func (l *Line) put(rank uint64, x *drawnPlace, tick int64) {
 			l.mark(set, rank)
 		}
 	}
-	l.setNetwork(rank, x.network)
+	c.setNetwork(i, x.network) // the network has as many places as before
 }
 
 // rank returns the rank at which the place of a number lies.

@@ -401,3 +401,20 @@ func TestWeightsAreBounded(t *testing.T) {
 		t.Errorf("%d networks are known of nobody", len(l.crowds))
 	}
 }
+
+// BenchmarkShuffleWeighed measures a draw of a million tickets, of which half are of 500 networks.
+func BenchmarkShuffleWeighed(b *testing.B) {
+	for b.Loop() {
+		b.StopTimer()
+		l := joined(1_000_000)
+		l.weight = 10
+		for n := uint64(1); n < l.End(); n++ {
+			l.setNetwork(n, uint32(n%2*(1000+n)+(n+1)%2*(1+n/2%500)))
+		}
+		d := Draw{Seed: seedOf("d"), From: 1, To: l.End()}
+		b.StartTimer()
+		if d.Weights = l.Weights(1, l.End()); !l.Shuffle(d, 0) || d.Weights == "" {
+			b.Fatal("not drawn")
+		}
+	}
+}
