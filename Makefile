@@ -210,6 +210,11 @@ edges-gateway: setup-edges setup-egctl ## the manifests for Envoy Gateway in Env
 	$(TEST) -count=1 -v -timeout 15m -parallel 4 -tags edges -run '/k8s$$' -skip 'Cost$$|TestQuotas' ./tests/edges \
 		-envoy '$(ENVOY)' -egctl '$(EGCTL)' 2>&1 | $(SOME)
 
+.PHONY: edges-ingress
+edges-ingress: setup-edges setup-ingress ## the manifests for ingress-nginx in nginx; its controller is built first: 8 min, then 3 min
+	$(TEST) -count=1 -v -timeout 15m -parallel 4 -tags edges -run '/k8s-nginx' -skip 'HalfLoad|Cost$$|TestQuotas' ./tests/edges \
+		-ingress '$(INGRESS)' 2>&1 | $(SOME)
+
 .PHONY: connectors connectors-node connectors-python
 connectors: connectors-node connectors-python ## applications that ask headgate, from the packed packages: 2 min for each language
 
@@ -357,6 +362,7 @@ soak: setup ## the long rest: 10,000 visitors, 100 kills, an hour with kills, 10
 	$(MAKE) terraform
 	$(MAKE) edges-traefik
 	$(MAKE) edges-gateway
+	$(MAKE) edges-ingress
 	$(MAKE) real SHORT=
 	$(MAKE) cluster
 	$(TEST) -count=1 -v -timeout 40m -tags cluster -run TestQueuesKillAny ./tests/cluster -jobs 1000000 \
@@ -506,6 +512,27 @@ EGCTL_SUM := h1:vAVp6/AlBXJ1aOhp1mxL7fNEzVEfjADUguUhm2wzxQY=
 .PHONY: setup-egctl
 setup-egctl:
 	@$(pinned); pinned '$(EGCTL_AT)' '$(EGCTL_SUM)' '$(EGCTL)' ./cmd/egctl '$(EGCTL).pinned'
+
+# The controller is built from a copy of its module, with the folders of its image in the working directory.
+INGRESS     := $(CURDIR)/bin/ingress-nginx/controller
+INGRESS_AT  := k8s.io/ingress-nginx@v0.0.0-20240708192948-52c50467d67d
+INGRESS_SUM := h1:tZui5g6S4GO1hxLm6yrEoIXLkl4QfeGytlmZqZ+DmdQ=
+
+.PHONY: setup-ingress
+setup-ingress:
+	@if [ -x '$(INGRESS)' ] && [ "$$(cat '$(INGRESS).pinned' 2>/dev/null)" = '$(INGRESS_SUM)' ]; then exit; fi; \
+	module=$$($(GO) mod download -json $(INGRESS_AT)); \
+	field() { sed -n 's/.*"'"$$1"'": "\(.*\)".*/\1/p' <<<"$$module"; }; \
+	if [ "$$(field Sum)" != '$(INGRESS_SUM)' ]; then \
+		echo "$(INGRESS_AT) has the checksum $$(field Sum), not the pinned $(INGRESS_SUM): not built" >&2; exit 1; \
+	fi; \
+	source=$$(mktemp -d); trap 'rm -rf "$$source"' EXIT; \
+	cp -r "$$(field Dir)/." "$$source"; chmod -R u+w "$$source"; mkdir -p "$$(dirname '$(INGRESS)')"; \
+	grep -rlE '"/etc/(nginx|ingress-controller)' --include='*.go' "$$source"/{cmd,internal,pkg} \
+		| xargs sed -i -E 's#"/etc/(nginx|ingress-controller)#"etc/\1#'; \
+	GOWORK=off $(GO) build -C "$$source" -trimpath -ldflags '-s -w' -o '$(INGRESS)' ./cmd/nginx; \
+	cp "$$source/rootfs/etc/nginx/template/nginx.tmpl" "$$(dirname '$(INGRESS)')"; \
+	echo '$(INGRESS_SUM)' >'$(INGRESS).pinned'
 
 # Flask is installed beside, of the versions that are written down.
 .PHONY: setup-origins

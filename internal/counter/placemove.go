@@ -152,7 +152,7 @@ func (c *Counter) JoinPerson(ctx context.Context, x PersonJoin) (p PlaceInfo, s 
 			clk := c.cfg.Boot()
 			c.atOnce = c.waiting() <= int64(c.line.Called()) // as a newcomer who needs no ticket
 			p = c.join(clk, c.line.Lane(x.Lane), x.Hold, x.Waited+clk-first)
-			number, mark = p.Number, c.persons.Set(x.Person, p.Number)
+			number, mark = p.Number, c.persons.Set(x.Person, p.Number, mark)
 		}
 		at := p.ArrivedAt
 		pace := c.pace.at
@@ -257,7 +257,7 @@ func (c *Counter) better(x *PersonJoin, own uint64, m persons.Mark) (uint64, per
 	if mine == holdsPlace {
 		c.leave(own, c.cfg.Boot())
 	}
-	return has, c.persons.Set(x.Person, has)
+	return has, c.persons.Set(x.Person, has, m)
 }
 
 // earlier reports whether a place is before another one.

@@ -41,7 +41,7 @@ var kinds = map[string]string{
 	"nginx": "nginx.txtar", "caddy": "caddy.txtar", "haproxy": "haproxy.txtar",
 	"haproxy-lua": "headgate.lua", "envoy": "envoy.txtar", "apache": "apache.txtar",
 	"apache-lua": "apache-lua.txtar", "traefik": "traefik.txtar", "k8s": "k8s.txtar",
-	"k8s-traefik": "k8s-traefik.txtar",
+	"k8s-nginx": "k8s-nginx.txtar", "k8s-traefik": "k8s-traefik.txtar",
 }
 
 // Kinds returns the proxies that Write knows, sorted.
@@ -173,8 +173,11 @@ func (f *form) host(h host, p *plan) string {
 		name, isDefault = map[string]string{"nginx": "_", "envoy": `"*"`}[f.kind], " default_server"
 	}
 	hostnames := "  hostnames: [" + h.name + "]\n"
-	if h.name == "" {
+	switch {
+	case h.name == "":
 		hostnames = ""
+	case f.kind == "k8s-nginx":
+		hostnames = "      host: " + h.name + "\n"
 	}
 	return f.fill("host", append(p.ports(), "rooms", rooms.String(), "waiting", waiting.String(), "hostnames", hostnames,
 		"host", name, "default", isDefault, "room", h.rooms[0].name, "route", cmp.Or(h.name, "any-host"),
@@ -199,6 +202,8 @@ func match(kind, host string, r room) string {
 		return traefikRule(host, r)
 	case kind == "k8s":
 		return r.routeMatch()
+	case kind == "k8s-nginx":
+		return r.ingressPath()
 	case kind == "nginx" && r.path == "/":
 		return r.path
 	case kind == "nginx" && r.anyCase:
@@ -258,9 +263,8 @@ func planOf(kind string, c *config.Config) (*plan, error) {
 		o, ok := known[key]
 		if !ok {
 			o = originOf(r.Name, r.Origin)
-			if inKubernetes(kind) && o.service() == "" {
-				return nil, &hint.Error{Text: fmt.Sprintf("the origin of room %q is no Service that speaks http", r.Name),
-					Do: "write http://NAME:PORT, or http://NAME.NAMESPACE.svc:PORT"}
+			if err := o.refusal(kind); err != nil {
+				return nil, err
 			}
 			known[key], p.origins = o, append(p.origins, o)
 		}

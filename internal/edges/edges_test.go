@@ -43,7 +43,8 @@ rooms:
   - {name: shop, host: shop.example, origin: "http://shop:3000", total_active_users: 200, new_users_per_minute: 200}
 `
 	for _, block := range []string{inKubernetes, write(t, "k8s", inKubernetes),
-		write(t, "k8s-traefik", inKubernetes+"decide: {listen: \":8083\"}\n")} {
+		write(t, "k8s-traefik", inKubernetes+"decide: {listen: \":8083\"}\n"),
+		write(t, "k8s-nginx", inKubernetes+"decide: {listen: \":8083\"}\n")} {
 		if !strings.Contains(string(docs), "\n```yaml\n"+block+"```\n") {
 			t.Errorf("docs/edges.md lacks:\n%s", block)
 		}
@@ -97,7 +98,7 @@ func TestPathsInTheirCase(t *testing.T) {
 		"haproxy": "{ path /A }\n    use_backend a if { hdr(host),field(1,:) -i shop.example } { path_beg /A/ }\n",
 		"envoy":   `{path_separated_prefix: "/A", case_sensitive: true}`, "apache": `ProxyPassMatch "^/A(/|$)"`,
 		"traefik": "PathRegexp(`^/A(/|$)`)", "k8s-traefik": "PathRegexp(`^/A(/|$)`)",
-		"k8s": "value: '/A(/.*)?'}",
+		"k8s": "value: '/A(/.*)?'}", "k8s-nginx": "path: '/(?-i:A)(/|$)'",
 	} {
 		if got := write(t, kind, head+rooms); !strings.Contains(got, want) {
 			t.Errorf("%s lacks %s:\n%s", kind, want, got)
@@ -111,8 +112,10 @@ func TestWhatCannotBeWritten(t *testing.T) {
 		"nginx":   "rooms:\n  - {name: shop, origin: http://127.0.0.1:3000, total_active_users: 1, new_users_per_minute: 1}\n",
 		"envoy":   "rooms:\n  - {name: shop, origin: http://127.0.0.1:3000, total_active_users: 1, new_users_per_minute: 1}\n",
 		"haproxy": head + "  - {name: shop, path: /sale*, origin: http://127.0.0.1:3000, total_active_users: 1, new_users_per_minute: 1}\n",
-		"k8s":     head + "  - {name: shop, origin: https://shop:3000, total_active_users: 1, new_users_per_minute: 1}\n",
-		"caddy":   head + "  - {name: shop, origin: http://127.0.0.1:3000/shop, total_active_users: 1, new_users_per_minute: 1}\n",
+		"k8s-nginx": head +
+			"  - {name: shop, origin: http://shop.other.svc:3000, total_active_users: 1, new_users_per_minute: 1}\n",
+		"k8s":   head + "  - {name: shop, origin: https://shop:3000, total_active_users: 1, new_users_per_minute: 1}\n",
+		"caddy": head + "  - {name: shop, origin: http://127.0.0.1:3000/shop, total_active_users: 1, new_users_per_minute: 1}\n",
 	} {
 		cfg, err := config.Parse("test.yaml", []byte(text))
 		if err != nil {

@@ -1,8 +1,11 @@
 package edges
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/headgate/headgate/internal/hint"
 )
 
 // serviceName matches the host of an origin that is a Service: NAME, or NAME.NAMESPACE.svc.
@@ -20,7 +23,31 @@ func (o origin) service() string {
 	return "name: " + found[1]
 }
 
-func inKubernetes(kind string) bool { return strings.HasPrefix(kind, "k8s") }
+// refusal returns why manifests of a kind cannot refer to the origin, or nil.
+func (o origin) refusal(kind string) error {
+	switch service := o.service(); {
+	case strings.HasPrefix(kind, "k8s") && service == "":
+		return &hint.Error{Text: fmt.Sprintf("the origin of room %q is no Service that speaks http", o.name),
+			Do: "write http://NAME:PORT, or http://NAME.NAMESPACE.svc:PORT"}
+	case kind == "k8s-nginx" && strings.Contains(service, ", namespace: "):
+		return &hint.Error{Text: fmt.Sprintf("the origin of room %q is in a namespace, and an Ingress reaches only its own", o.name),
+			Do: "run headgate there, and write http://NAME:PORT"}
+	}
+	return nil
+}
+
+// ingressPath returns the regular expression of a room's path and what is below it, as ingress-nginx
+// reads it: it begins with a slash, ignores case, and the longest comes first.
+func (r room) ingressPath() string {
+	if r.path == "/" {
+		return r.path
+	}
+	flag := "(?i:"
+	if !r.anyCase {
+		flag = "(?-i:"
+	}
+	return "/" + flag + strings.ReplaceAll(regexp.QuoteMeta(r.path[1:]), "'", "''") + ")(/|$)"
+}
 
 // below returns the regular expression of a room's path and what is below it, as Envoy Gateway reads
 // it. It puts longer expressions first, so that one that continues this one comes before it.

@@ -257,9 +257,13 @@ func forwarded(r *http.Request) (method, host, proto, uri string, err error) {
 }
 
 // original reads the headers of ingress-nginx, X-Original-URL with scheme and host, or those of
-// docs/edges.md: X-Original-URI, and Host.
+// docs/edges.md: X-Original-URI, and Host. A question with both is not answered: one of them may be the
+// visitor's.
 func original(r *http.Request) (method, host, proto, uri string, err error) {
 	method, err = one(r.Header, "X-Original-Method")
+	if err == nil && r.Header["X-Original-Uri"] != nil && r.Header["X-Original-Url"] != nil {
+		err = errMissing
+	}
 	if err != nil {
 		return
 	}

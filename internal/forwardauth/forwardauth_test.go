@@ -45,3 +45,26 @@ func TestTwoCookies(t *testing.T) {
 		}
 	}
 }
+
+// TestTwoTargets: of two, one may be the visitor's own header, which the proxy has not overwritten.
+func TestTwoTargets(t *testing.T) {
+	in := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		Admitted(nil).ServeHTTP(inSession{w}, r)
+	})
+	h := &Handler{Trusts: func(*http.Request) bool { return true }, Check: in}
+	for _, uri := range [][]string{{"/robots.txt"}, {"/robots.txt", "/"}, {""}} {
+		for _, both := range []bool{false, true} {
+			r := ask("/original")
+			delete(r.Header, "X-Original-Uri")
+			r.Header.Set("X-Original-URL", "https://shop.example/checkout")
+			want := http.StatusNoContent
+			if both {
+				r.Header["X-Original-Uri"], want = uri, http.StatusBadRequest
+			}
+			w := httptest.NewRecorder()
+			if h.ServeHTTP(w, r); w.Code != want {
+				t.Errorf("%q, %v: %d, want %d", uri, both, w.Code, want)
+			}
+		}
+	}
+}

@@ -163,10 +163,15 @@ func (r *Registry) Find(id ID) (number uint64, m Mark) {
 	return h.number, Mark{r.read, h.revision}
 }
 
-// Set notes the ticket of a person. The caller waits for the mark before it tells anybody.
-func (r *Registry) Set(id ID, number uint64) Mark {
+// Set notes the ticket of a person. found is the mark of the Find that number follows from: if the log
+// was read again since then, Set notes nothing, because the person may have another ticket by now. The
+// caller waits for the mark that Set returns before it tells anybody.
+func (r *Registry) Set(id ID, number uint64, found Mark) Mark {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.read != found.read {
+		return found // for Await it has changed
+	}
 	return Mark{r.read, r.set(r.hash(id), number)}
 }
 

@@ -79,6 +79,7 @@ func (l *memoryLog) Truncate(_ context.Context, before uint64) error {
 // A host is a registry that runs.
 type host struct {
 	*Registry
+	desk sync.Mutex // between Find and Set, as the lock of a desk
 	stop context.CancelFunc
 	done chan struct{}
 }
@@ -110,11 +111,13 @@ func (h *host) ticket(ctx context.Context, id ID, next func() uint64) (uint64, e
 				return 0, err
 			}
 		}
+		h.desk.Lock()
 		n, m := h.Find(id)
 		if n == 0 {
 			n = next()
-			m = h.Set(id, n)
+			m = h.Set(id, n, m)
 		}
+		h.desk.Unlock()
 		if err := h.Await(ctx, m); !errors.Is(err, ErrChanged) {
 			return n, err
 		}
@@ -159,6 +162,35 @@ func TestTwoHostsNeverGiveOnePersonTwoTickets(t *testing.T) {
 		}
 		for _, h := range hosts {
 			h.end()
+		}
+	})
+}
+
+// A host that is suspended between Find and Set notes nothing that it has decided before the log was read
+// again.
+func TestWhatWasFoundBeforeTheLogWasReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &memoryLog{}
+		old, next := run(t, l, 7, nil), run(t, l, 7, nil)
+		defer old.end()
+		defer next.end()
+		ada, bob := IDOf("shop", "ada"), IDOf("shop", "bob")
+		number := func(n uint64) func() uint64 { return func() uint64 { return n } }
+		if _, err := old.ticket(t.Context(), IDOf("shop", "eve"), number(1)); err != nil {
+			t.Fatal(err)
+		}
+		n, found := old.Find(ada)
+		if _, err := next.ticket(t.Context(), ada, number(2)); n != 0 || err != nil {
+			t.Fatal(n, err)
+		}
+		if _, err := old.ticket(t.Context(), bob, number(3)); err != nil { // it reads the log again
+			t.Fatal(err)
+		}
+		if err := old.Await(t.Context(), old.Set(ada, 4, found)); !errors.Is(err, ErrChanged) {
+			t.Error(err)
+		}
+		if n, err := old.ticket(t.Context(), ada, number(5)); n != 2 || err != nil {
+			t.Errorf("ticket %d, want 2, error %v", n, err)
 		}
 	})
 }

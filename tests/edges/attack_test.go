@@ -83,6 +83,8 @@ func TestNobodyReachesQuestions(t *testing.T) {
 				q = question{"/envoy", itself}
 			} else if q.wire == "/forward" {
 				q.about = r.Header.Get("X-Forwarded-Uri")
+			} else if u, err := url.Parse(r.Header.Get("X-Original-Url")); err == nil && u.Host != "" {
+				q.about = u.RequestURI() // ingress-nginx
 			}
 			asked <- q
 		}).open(t, o.addr(), "total_active_users: 100, new_users_per_minute: 100")

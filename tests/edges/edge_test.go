@@ -52,7 +52,7 @@ var fences = map[string]struct {
 	nth      int
 }{"nginx": {"nginx", 0}, "caddy": {"caddy", 0}, "haproxy": {"haproxy", 0}, "haproxy-lua": {"lua", 0},
 	"envoy": {"yaml", 1}, "envoy-http": {"yaml", 2}, "envoy-http-polls": {"yaml", 3}, "apache": {"apache", 0}, "apache-lua": {"lua", 1}, "traefik": {"yaml", 4},
-	"k8s": {"yaml", 6}, "k8s-traefik": {"yaml", 8}, "k8s-open": {"yaml", 7}, "externalauth": {"yaml", 9}}
+	"k8s": {"yaml", 6}, "k8s-traefik": {"yaml", 8}, "k8s-open": {"yaml", 7}, "externalauth": {"yaml", 10}, "k8s-nginx": {"yaml", 9}}
 
 // recipe returns the configuration of a kind of proxy in docs/edges.md, or what headgate writes for
 // to.cfg, with other addresses.
@@ -293,6 +293,9 @@ func buildAndRun(m *testing.M) int {
 	}
 	if *egctlPath != "" {
 		kinds = append(kinds, edge{"k8s", startEnvoyGateway})
+	}
+	if *ingressPath != "" {
+		kinds = append(kinds, edge{"k8s-nginx", startIngressNginx})
 	}
 	return m.Run()
 }

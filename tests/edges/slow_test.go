@@ -22,7 +22,7 @@ import (
 func (e *edge) patience(t *testing.T) (wait time.Duration, status int) {
 	t.Helper()
 	names := map[string]string{"nginx": "nginx", "caddy": "Caddy", "haproxy": "HAProxy", "envoy": "Envoy", "envoy-http": "Envoy",
-		"apache": "Apache", "traefik": "Traefik", "k8s": "Envoy Gateway", "k8s-traefik": "Traefik"}
+		"apache": "Apache", "traefik": "Traefik", "k8s": "Envoy Gateway", "k8s-traefik": "Traefik", "k8s-nginx": "ingress-nginx"}
 	docs, err := os.ReadFile("../../docs/edges.md")
 	if err != nil {
 		t.Fatal(err)
