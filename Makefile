@@ -202,12 +202,12 @@ edges: setup-edges ## real nginx, Caddy, HAProxy, Envoy and Apache that ask head
 
 .PHONY: edges-traefik
 edges-traefik: setup-traefik ## the same with Traefik, which is built first: 20 min, then 2 min
-	$(TEST) -count=1 -v -timeout 15m -parallel 4 -tags edges -run '/(k8s-)?traefik$$' -skip TestCost ./tests/edges \
+	$(TEST) -count=1 -v -timeout 15m -parallel 4 -tags edges -run '/(k8s-)?traefik$$' -skip 'HalfLoad|Cost$$' ./tests/edges \
 		-traefik '$(TRAEFIK)' 2>&1 | $(SOME)
 
 .PHONY: edges-gateway
 edges-gateway: setup-edges setup-egctl ## the manifests for Envoy Gateway in Envoy; its egctl is built first: 8 min, then 3 min
-	$(TEST) -count=1 -v -timeout 15m -parallel 4 -tags edges -run '/k8s$$' -skip 'Cost$$|TestQuotas' ./tests/edges \
+	$(TEST) -count=1 -v -timeout 15m -parallel 4 -tags edges -run '/k8s$$' -skip 'HalfLoad|Cost$$|TestQuotas' ./tests/edges \
 		-envoy '$(ENVOY)' -egctl '$(EGCTL)' 2>&1 | $(SOME)
 
 .PHONY: edges-ingress
@@ -468,7 +468,6 @@ setup-edges:
 	missing=(); \
 	for program in nginx haproxy caddy; do command -v $$program >/dev/null || missing+=($$program); done; \
 	command -v apache2 >/dev/null || missing+=(apache2-bin); \
-	command -v h2load >/dev/null || missing+=(nghttp2-client); \
 	[ -e /usr/share/lua/5.3/socket.lua ] || missing+=(lua-socket); \
 	python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip); \
 	if [ $${#missing[@]} -gt 0 ]; then \

@@ -218,12 +218,12 @@ func (f *form) become(r *http.Request) error {
 	}
 	for name := range r.Header {
 		if wire.OverridesURL(name) || name == "X-Original-Method" || name == "X-Forwarded-Method" ||
-			name == "X-Forwarded-Host" || name == "X-Forwarded-Uri" || name == "X-Forwarded-Proto" {
+			name == "X-Forwarded-Host" || name == "X-Forwarded-Uri" {
 			delete(r.Header, name)
 		}
 	}
-	if proto != "" {
-		r.Header["X-Forwarded-Proto"] = []string{proto}
+	if r.Header["X-Forwarded-Proto"] = []string{proto}; proto == "" {
+		delete(r.Header, "X-Forwarded-Proto")
 	}
 	return nil
 }

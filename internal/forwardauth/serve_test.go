@@ -187,6 +187,8 @@ func FuzzQuestion(f *testing.F) {
 	f.Add([]byte("GET / HTTP/1.1\r\nHost: a\r\nPragma: no-cache\r\nTrailer: x\r\n\r\n"))
 	f.Add([]byte("POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: y\n\n"))
 	f.Add([]byte("GET / HTTP/1.0\r\nHost: a\r\n b\r\n\r\n"))
+	f.Add([]byte("GET / HTTP/1.1\r\nHost: a\r\nx-a: 1\r\nX-B: 2\r\nX-A:\t3 \r\n\r\nGET"))
+	f.Add([]byte("GET / HTTP/1.1\nHost: a\r\nX-A: 1\nX-B: 2\r\n\r\n"))
 	base := (&http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(f.Context())
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		c := &conn{base: base, trusts: all, head: io.LimitedReader{R: bytes.NewReader(raw), N: mostHead}}

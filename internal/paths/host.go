@@ -24,17 +24,20 @@ func Hostname(host string) string {
 // another URL.
 func SplitHost(s string) (host, port string, ok bool) {
 	host = s
-	if h, p, err := net.SplitHostPort(s); err == nil {
-		host, port = h, p
-		if strings.Trim(port, "0123456789") != "" || len(port) > 5 {
-			return "", "", false
-		}
-	} else if strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") {
-		host = s[1 : len(s)-1]
-	}
 	bracketed := strings.HasPrefix(s, "[")
-	if ip, err := netip.ParseAddr(host); err == nil || bracketed {
-		return host, port, err == nil && ip.Zone() == "" && ip.Is6() == bracketed
+	// Nearly all hosts are names without a port. Both parsers would allocate an error for them.
+	if bracketed || strings.IndexByte(s, ':') >= 0 || strings.Trim(s, "0123456789.") == "" {
+		if h, p, err := net.SplitHostPort(s); err == nil {
+			host, port = h, p
+			if strings.Trim(port, "0123456789") != "" || len(port) > 5 {
+				return "", "", false
+			}
+		} else if bracketed && strings.HasSuffix(s, "]") {
+			host = s[1 : len(s)-1]
+		}
+		if ip, err := netip.ParseAddr(host); err == nil || bracketed {
+			return host, port, err == nil && ip.Zone() == "" && ip.Is6() == bracketed
+		}
 	}
 	if len(strings.TrimSuffix(host, ".")) > 253 || !isName(strings.TrimSuffix(host, ".")) {
 		return "", "", false

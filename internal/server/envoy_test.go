@@ -9,8 +9,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
@@ -168,4 +171,66 @@ func TestEnvoyIsAnsweredBesideManyConnections(t *testing.T) {
 	if err != nil || res.OverallCode != pb.RateLimitResponse_OK {
 		t.Errorf("an honest Envoy is told %v, %v", res, err)
 	}
+}
+
+// BenchmarkDecide measures a question about a request of a session, by both wires, with its connection
+// and its client.
+func BenchmarkDecide(b *testing.B) {
+	s, _ := serve(b, "http://127.0.0.1:1", "  - {name: shop, origin: ORIGIN, total_active_users: 9, new_users_per_minute: 9, "+
+		"session_duration: 1h}\ntrusted_proxies: [127.0.0.0/8]\ndecide: {listen: \"127.0.0.1:0\"}\n"+
+		"envoy: {listen: \"127.0.0.1:0\", decide: true}\n")
+	c, err := net.Dial("tcp", s.DecideAddr().String())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	answer := make([]byte, 4096)
+	ask := func(cookie string) string {
+		if _, err := io.WriteString(c, "GET /original HTTP/1.1\r\nHost: shop.example\r\nX-Forwarded-For: 203.0.113.7\r\n"+
+			"X-Forwarded-Proto: http\r\nX-Original-Method: GET\r\nX-Original-URI: /\r\nAccept: text/html\r\n"+
+			"User-Agent: Mozilla/5.0 (X11; Linux x86_64)\r\nAccept-Encoding: gzip\r\nCookie: "+cookie+"\r\n\r\n"); err != nil {
+			b.Fatal(err)
+		}
+		n, err := c.Read(answer)
+		if err != nil || !strings.HasPrefix(string(answer[:n]), "HTTP/1.1 204") {
+			b.Fatalf("%s %v", answer[:n], err)
+		}
+		return string(answer[:n])
+	}
+	var cookie string
+	for range 4 { // a second apart, they give the whole pass
+		if _, set, ok := strings.Cut(ask(cookie), "Set-Cookie: "); ok {
+			cookie, _, _ = strings.Cut(set, ";")
+		}
+		<-time.After(time.Second)
+	}
+	b.Run("HTTP", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			ask(cookie)
+		}
+	})
+	headers := map[string]string{":authority": "shop.example", ":path": "/", ":method": "GET", "cookie": cookie,
+		"x-forwarded-for": "203.0.113.7", "x-forwarded-proto": "http", "accept": "text/html", "accept-encoding": "gzip",
+		"user-agent": "Mozilla/5.0 (X11; Linux x86_64)"}
+	peer := &auth.AttributeContext_Peer{Address: &core.Address{Address: &core.Address_SocketAddress{
+		SocketAddress: &core.SocketAddress{Address: "203.0.113.7"}}}}
+	check := &auth.CheckRequest{Attributes: &auth.AttributeContext{Source: peer,
+		Request: &auth.AttributeContext_Request{Http: &auth.AttributeContext_HttpRequest{
+			Method: "GET", Host: "shop.example", Path: "/", Scheme: "http", Headers: headers}}}}
+	conn, err := grpc.NewClient(s.EnvoyAddr().String(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Close()
+	client := auth.NewAuthorizationClient(conn)
+	b.Run("Envoy", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if a, err := client.Check(b.Context(), check); err != nil || a.GetStatus().GetCode() != 0 {
+				b.Fatal(a, err)
+			}
+		}
+	})
 }

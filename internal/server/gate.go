@@ -248,7 +248,7 @@ func (s *Server) roomConfig(
 		JoinLimit: headgate.JoinLimit{
 			Amount: int(c.JoinLimit.Amount), Window: c.JoinLimit.Window,
 			PrefixV4: c.JoinLimit.PrefixV4, PrefixV6: c.JoinLimit.PrefixV6,
-			Refuse: c.JoinLimit.Action == "refuse",
+			Refuse: c.JoinLimit.Action == "refuse", DrawWeight: int(c.JoinLimit.DrawWeight),
 		},
 		Page: l.page,
 		Challenge: headgate.Challenge{Kind: c.Challenge.Asked(), PublicKey: c.Challenge.PublicKey,

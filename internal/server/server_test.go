@@ -44,7 +44,7 @@ func start(t *testing.T, origin, rooms string) (visitors, operators string, stop
 	return "http://" + s.Addr().String(), "http://" + s.AdminAddr().String(), stop
 }
 
-func serve(t *testing.T, origin, rooms string) (s *Server, stop func() error) {
+func serve(t testing.TB, origin, rooms string) (s *Server, stop func() error) {
 	t.Helper()
 	text := "listen: 127.0.0.1:0\nadmin_listen: 127.0.0.1:0\ndata: " + t.TempDir() + "\nrooms:\n" +
 		strings.ReplaceAll(rooms, "ORIGIN", origin)
@@ -73,7 +73,7 @@ func serve(t *testing.T, origin, rooms string) (s *Server, stop func() error) {
 const oneRoom = "  - {name: shop, origin: ORIGIN, total_active_users: 1, new_users_per_minute: 100, " +
 	"session_duration: 2s}\n"
 
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	yardstick.Await(t, what, ok)
 }
@@ -98,7 +98,7 @@ func fetch(t testing.TB, do func(*http.Request) (*http.Response, error), r *http
 	return reply{Response: res, body: string(b)}
 }
 
-func get(t *testing.T, url, cookie string) reply {
+func get(t testing.TB, url, cookie string) reply {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
 	if err != nil {
@@ -119,7 +119,7 @@ func get(t *testing.T, url, cookie string) reply {
 
 // loads requests what a browser loads with a waiting page: its image, with which the cookie comes
 // back.
-func loads(t *testing.T, page *http.Request, body, cookie string) {
+func loads(t testing.TB, page *http.Request, body, cookie string) {
 	t.Helper()
 	_, src, ok := strings.Cut(body, `<img src="`)
 	if path, _, _ := strings.Cut(src, `"`); ok && strings.HasSuffix(path, "here.gif") {

@@ -273,6 +273,9 @@ func TestMain(m *testing.M) {
 	if addr := os.Getenv("LEAST_HANDLER"); addr != "" {
 		os.Exit(serveLeast(addr))
 	}
+	if text := os.Getenv("DRIVE"); text != "" {
+		os.Exit(serveDrive(text))
+	}
 	flag.Parse()
 	os.Exit(buildAndRun(m))
 }
