@@ -192,7 +192,7 @@ func (c *RoomConfig) settings() counter.Settings {
 			MaxWaiting: c.MaxWaiting, PollMin: c.PollMin, PollMax: c.PollMax,
 			CallHold: c.CallHold, Hold: max(c.Hold, c.HoldPhone),
 		},
-		Lanes: c.lanes(), Auto: c.Auto,
+		Lanes: c.lanes(), Auto: c.Auto, DrawWeight: c.JoinLimit.DrawWeight,
 	}
 }
 
@@ -235,6 +235,8 @@ type JoinLimit struct {
 	PrefixV4 int           // default 32
 	PrefixV6 int           // default 64
 	Refuse   bool          // newcomers above the limit get no place
+	// DrawWeight is how many chances all tickets of one network have together in draws; 0: no bound.
+	DrawWeight int
 }
 
 // PassSharing configures what happens when a pass is used from more than a number of networks.

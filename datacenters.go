@@ -3,7 +3,6 @@ package headgate
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/headgate/headgate/internal/counter"
 )
@@ -20,17 +19,17 @@ var ErrDatacenter = counter.ErrDatacenter
 //
 // A repeated call does what is left to do.
 func (r *Room) MoveAnywhere(ctx context.Context, to string, gone bool) error {
-	e := r.face.Load().cfg.Engine
-	switch {
-	case e.datacenters == nil:
-		return fmt.Errorf("%w: there is but one", ErrDatacenter)
-	case to == e.datacenters.Home():
+	d := r.face.Load().cfg.Engine.datacenters
+	if d != nil && to == d.Home() {
 		return nil
-	case to != e.datacenters.Own() && !slices.Contains(e.datacenters.Names(), to):
-		return fmt.Errorf("%w: %q", ErrDatacenter, to)
+	}
+	if err := d.CheckNames(true, to); err != nil {
+		return err
+	}
+	switch {
 	case !gone:
-		return e.datacenters.Move(ctx, r.Config().Name, to)
-	case to != e.datacenters.Own():
+		return d.Move(ctx, r.Config().Name, to)
+	case to != d.Own():
 		return fmt.Errorf("%w: a home that is gone is replaced at a node of %s itself", ErrDatacenter, to)
 	}
 	return r.above.RecreateAnywhere(ctx, r.counter.State(0, 0))
@@ -40,14 +39,9 @@ func (r *Room) MoveAnywhere(ctx context.Context, to string, gone bool) error {
 // knows to be down. It returns when the last of their sessions has certainly ended. missing lists
 // other data centers that have not reported what they hold since Anywhere was moved.
 func (r *Room) MarkDatacentersDown(ctx context.Context, off []string) (missing []string, err error) {
-	e := r.face.Load().cfg.Engine
-	if e.datacenters == nil {
-		return nil, fmt.Errorf("%w: there is but one", ErrDatacenter)
+	d := r.face.Load().cfg.Engine.datacenters
+	if err := d.CheckNames(false, off...); err != nil {
+		return nil, err
 	}
-	for _, name := range off {
-		if !slices.Contains(e.datacenters.Names(), name) {
-			return nil, fmt.Errorf("%w: %q", ErrDatacenter, name)
-		}
-	}
-	return e.datacenters.MarkDown(ctx, r.Config().Name, off)
+	return d.MarkDown(ctx, r.Config().Name, off)
 }

@@ -136,6 +136,28 @@ func TestAShuffledEvent(t *testing.T) {
 	})
 }
 
+// The host of a draw learns the networks of the visitors, and weighs those with many tickets.
+func TestAnEventWeighsNetworks(t *testing.T) {
+	for _, weight := range []int{0, 2} {
+		bubble(t, fmt.Sprintf("many tickets of one network, with the weight %d", weight), func(t *testing.T) {
+			g := openGate(t, RoomConfig{TotalActiveUsers: 10, NewUsersPerMinute: 600,
+				SessionDuration: 30 * time.Second, JoinLimit: JoinLimit{Amount: 60, DrawWeight: weight}})
+			g.sale(true, false)
+			for i := range 6 {
+				v := g.visitor()
+				if v.addr = "203.0.113.9:1000"; i > 3 {
+					v.addr = fmt.Sprintf("198.51.100.%d:1000", i)
+				}
+				v.in()
+			}
+			g.sale(true, true)
+			if d := g.room.Status().Draw; !d.Finished || (d.Weights != "") != (weight > 0) {
+				t.Errorf("%+v", d)
+			}
+		})
+	}
+}
+
 // drawSome, in a bubble, lets people poll until at least n have been admitted, and returns which.
 func drawSome(t *testing.T, g *gate, line []*visitor, n int) (order []int) {
 	t.Helper()

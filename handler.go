@@ -396,7 +396,8 @@ func (r *Room) whyWaiting() State {
 
 // claim turns a called ticket into a session and lets the visitor in.
 func (r *Room) claim(q *visitRequest, p *counter.PlaceInfo) {
-	c, err := q.counter.Claim(q.r.Context(), p.Life, p.Number, q.tok.Key, q.f.cfg.claims())
+	c, err := q.counter.Claim(q.r.Context(), p.Life, p.Number, q.tok.Key,
+		sessions.Claims(q.f.cfg.SessionDuration, q.f.cfg.longest(), q.f.cfg.HardEnd))
 	if err != nil || c.End == 0 {
 		r.notClaimed(q, p, err)
 		return
@@ -622,6 +623,7 @@ func (r *Room) join(q *visitRequest, why State) {
 		r.servePerson(q, &p, s)
 		return
 	}
+	r.weigh(q, &p)
 	if q.again == 0 && q.has && q.tok.ID > 0 { // ID 0: see remember, shadowPass
 		q.again = q.tok.Kind
 	}

@@ -23,6 +23,7 @@ type placeCounter interface {
 	PollUnproven(ctx context.Context, life, number, key uint64) (counter.PlaceInfo, error)
 	Claim(ctx context.Context, life, number, key uint64, hard time.Duration) (slot.ClaimReply, error)
 	Leave(ctx context.Context, life, number, key uint64) error
+	SetNetwork(ctx context.Context, life, number uint64, network uint32) error
 	Move(ctx context.Context, m counter.Move) error
 	ReportSuspectPass(ctx context.Context)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/headgate/headgate/internal/decide"
 	"github.com/headgate/headgate/internal/exclude"
 	"github.com/headgate/headgate/internal/paths"
+	"github.com/headgate/headgate/internal/persons"
 	"github.com/headgate/headgate/internal/sessions"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/ticket"
@@ -220,6 +221,7 @@ func (r *Room) poll(q *visitRequest) (p counter.PlaceInfo, err error) {
 	} else {
 		p, err = q.counter.PollUnproven(q.r.Context(), t.Life, t.ID, t.Key)
 	}
+	r.weigh(q, &p)
 	held := p.Position > 0 && p.Status != slot.TicketProvisional
 	if t.Work > 0 && err == nil && (held || p.Status == slot.TicketUsed) {
 		if t.Work = 0; held && q.does.Own != "here.gif" { // else the cookie might replace the pass
@@ -227,6 +229,17 @@ func (r *Room) poll(q *visitRequest) (p counter.PlaceInfo, err error) {
 		}
 	}
 	return p, err
+}
+
+// weigh tells the host of a draw from which network a visitor comes. If that fails, the next poll does.
+// The site vouches for people.
+func (r *Room) weigh(q *visitRequest, p *counter.PlaceInfo) {
+	if !p.AsksNetwork || q.person != (persons.ID{}) {
+		return
+	}
+	if n := q.f.joins.Network(q.f.cfg.ClientAddr(q.r)); n > 0 {
+		_ = q.counter.SetNetwork(q.r.Context(), p.Life, p.Number, n)
+	}
 }
 
 // slack is the extra time that a request gets beyond its need, so that not every request has to
@@ -242,19 +255,6 @@ func (c *RoomConfig) longest() time.Duration {
 func (c *RoomConfig) rules(par *slot.Params) *sessions.Rules {
 	return &sessions.Rules{Session: c.SessionDuration, Longest: c.longest(),
 		Grid: par.Grid(c.limits()[0]), Fixed: c.FixedSession}
-}
-
-// claims returns the longest duration of a claimed session, or 0 for a session without a hard end:
-// the counter then uses the longest session, and rounds this value down to its grid.
-func (c *RoomConfig) claims() time.Duration {
-	if c.longest() == c.SessionDuration {
-		return c.HardEnd
-	}
-	session := c.SessionDuration + c.longest()/100
-	if c.HardEnd > 0 {
-		session = min(session, c.HardEnd)
-	}
-	return session
 }
 
 // restOf returns how long the session of a pass lasts from the visitor's current request: normally

@@ -4,6 +4,7 @@ package status
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -106,11 +107,12 @@ type Event struct {
 // A Draw is what may be published about a draw.
 type Draw struct {
 	Event    string `json:"event"`
-	Hash     string `json:"hash"`            // the SHA-256 of the seed
-	Seed     string `json:"seed,omitempty"`  // from when the order is drawn
-	From     uint64 `json:"from,omitempty"`  // the first ticket that took part
-	To       uint64 `json:"to,omitempty"`    // the first ticket after From that did not
-	Finished bool   `json:"drawn,omitempty"` // the order is drawn
+	Hash     string `json:"hash"`              // the SHA-256 of the seed
+	Seed     string `json:"seed,omitempty"`    // from when the order is drawn
+	From     uint64 `json:"from,omitempty"`    // the first ticket that took part
+	To       uint64 `json:"to,omitempty"`      // the first ticket after From that did not
+	Finished bool   `json:"drawn,omitempty"`   // the order is drawn
+	Weights  string `json:"weights,omitempty"` // the SHA-256 of the weights; "": all tickets weigh the same
 	// Last is the previous draw, if visitors of it still wait to be called; nil: none.
 	Last *Draw `json:"last,omitempty"`
 }
@@ -121,7 +123,7 @@ func (d *Draw) Text() string {
 		return ""
 	}
 	if d.Finished {
-		return fmt.Sprintf("%s/%d/%d", d.Seed, d.From, d.To)
+		return strings.TrimSuffix(fmt.Sprintf("%s/%d/%d/%s", d.Seed, d.From, d.To, d.Weights), "/")
 	}
 	return d.Hash
 }

@@ -14,6 +14,13 @@
 // it costs a request nothing. A minute is one write of a few dozen bytes per room, without a sync.
 // A finished day is converted to columns: a month of a room is read in some milliseconds.
 //
+// # The files
+//
+// From the top down: rows answers a query, and advice recommends settings. keeper counts, minute by
+// minute; files has the files of all days, day one finished day in columns, log the day that is being
+// written, grid a period in equal steps. metric has the figures of answers; row is one step of a series,
+// and schema what a series counts.
+//
 // # What it does not do
 //
 // It counts nothing itself. It knows no other node: the caller adds up the Rows of several nodes.

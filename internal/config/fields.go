@@ -151,6 +151,7 @@ func joinLimitFields(j *JoinLimit) []field {
 		one("prefix_v4", whole(&j.PrefixV4, 1, 32)),
 		one("prefix_v6", whole(&j.PrefixV6, 1, 128)),
 		one("action", word(&j.Action, "lane", "refuse")),
+		one("draw_weight", whole(&j.DrawWeight, 0, maxUsers)),
 	}
 }
 

@@ -279,6 +279,11 @@ func (e Exclude) WithDefaults() Exclude {
 	return e
 }
 
+// DrawWeight is the default of join_limit.draw_weight. Chosen: few homes and small offices have more
+// people in one line, and a bot with two hundred tickets of an address gains ten chances. An address
+// that a mobile network shares has ten chances, too.
+const DrawWeight = 10
+
 // JoinLimit bounds how many newcomers one network sends in a window while others wait. The next
 // wider network may send twice as many.
 type JoinLimit struct {
@@ -287,6 +292,8 @@ type JoinLimit struct {
 	PrefixV4 int           // bits that make an IPv4 network, default 32
 	PrefixV6 int           // bits that make an IPv6 network, default 64
 	Action   string        // for newcomers above it: lane, the default, or refuse
+	// DrawWeight is how many chances one network has in draws, default 10; 0: as many as tickets.
+	DrawWeight int64
 }
 
 // Challenge configures what a newcomer's browser has to do before its place counts.
@@ -425,7 +432,7 @@ func defaultRoom() Room {
 		PollMax:            30 * time.Second,
 		Exclude:            defaultExclude(),
 		JoinLimit: JoinLimit{Amount: 60, Window: time.Minute, PrefixV4: 32, PrefixV6: 64,
-			Action: "lane"},
+			Action: "lane", DrawWeight: DrawWeight},
 		Challenge:      Challenge{challenge.None},
 		PassSharing:    PassSharing{Networks: 3, Action: "mark"},
 		CookieSecure:   CookieSecureAuto,

@@ -260,7 +260,7 @@ func (c *desk) newPlace(number uint64, clk time.Duration) PlaceInfo {
 	if !ok {
 		return p
 	}
-	p.Position, p.Ahead = pos, pos-1
+	p.Position, p.Ahead, p.AsksNetwork = pos, pos-1, c.asksNetwork(number)
 	if c.cfg.RandomOrder {
 		p.ETA, p.PollAfter = c.drawETA(number, clk), c.spreadPoll(c.drawInterval())
 	} else {

@@ -382,13 +382,24 @@ func NewDatacenterAccess(s *Datacenters) DatacenterAccess { return DatacenterAcc
 // CheckDatacenter returns an error that says why a data center does not answer, or nil if it
 // answers.
 func (a DatacenterAccess) CheckDatacenter(ctx context.Context, name string) error {
-	switch {
-	case a.of == nil:
-		return fmt.Errorf("%w: there is but one", ErrDatacenter)
-	case name != a.of.Own() && !slices.Contains(a.of.Names(), name):
-		return fmt.Errorf("%w: %q", ErrDatacenter, name)
+	if err := a.of.CheckNames(true, name); err != nil {
+		return err
 	}
 	return a.of.Check(ctx, name)
+}
+
+// CheckNames returns an error for a name that is none of the other data centers, or the own one if
+// own is true.
+func (s *Datacenters) CheckNames(own bool, names ...string) error {
+	if s == nil {
+		return fmt.Errorf("%w: there is but one", ErrDatacenter)
+	}
+	for _, name := range names {
+		if (!own || name != s.Own()) && !slices.Contains(s.Names(), name) {
+			return fmt.Errorf("%w: %q", ErrDatacenter, name)
+		}
+	}
+	return nil
 }
 
 // AnywhereHome returns the data center that holds the slots which belong to no data center, or ""

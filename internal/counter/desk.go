@@ -190,6 +190,8 @@ type PlaceInfo struct {
 	// after PollAfter.
 	UsedUp bool
 
+	AsksNetwork bool // SetNetwork may follow
+
 	Key uint64 // of a person's place: of the device that it has moved to, 0 for none
 }
 

@@ -54,6 +54,7 @@ func (c *testCluster) settings() Settings {
 		Line: LineConfig{
 			MaxWaiting: 1000, PollMin: 100 * time.Millisecond, PollMax: time.Second, Hold: time.Minute,
 		},
+		DrawWeight: 20,
 	}
 }
 
@@ -158,6 +159,20 @@ func testThreeSeatsAreOneRoom(t *testing.T) {
 		}
 	}
 	old := all[slices.IndexFunc(all, func(n *node) bool { return n.seat.host.Load() != nil })]
+	for i, p := range places { // the node of each visitor tells the host the network
+		n := all[i%3].seat
+		p, err := n.Poll(t.Context(), p.Life, p.Number, 0)
+		if err == nil {
+			err = n.SetNetwork(t.Context(), p.Life, p.Number, uint32(1+i))
+		}
+		h := old.seat.host.Load()
+		h.mu.Lock()
+		network := h.line.Ordinary().Network(p.Number)
+		h.mu.Unlock()
+		if err != nil || !p.AsksNetwork || network != uint32(1+i) {
+			t.Fatalf("ticket %d: asked for its network %v, %v", p.Number, p.AsksNetwork, err)
+		}
+	}
 	rest := slices.DeleteFunc(slices.Clone(all), func(n *node) bool { return n == old })
 	old.stop()
 	gap := c.await("the next host", 10*time.Second, func() bool { return len(c.hosts(rest...)) == 1 })

@@ -19,6 +19,7 @@ func (c *desk) setLanes() {
 		return
 	}
 	left := c.line.SetLanes(c.lanes())
+	c.line.SetDrawWeight(c.cfg.DrawWeight)
 	if len(left) != c.laneless {
 		for _, x := range left {
 			c.cfg.Log.Warn("lane has no line yet: who is to wait in it joins the ordinary one",

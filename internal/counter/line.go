@@ -248,6 +248,19 @@ func (c *Counter) Claim(
 	}
 }
 
+// SetNetwork notes the network of a visitor who waits, a number that stands for it. The first one counts.
+func (c *Counter) SetNetwork(_ context.Context, life, number uint64, network uint32) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone() {
+		return ErrFenced
+	}
+	if c.ofLine(life) {
+		c.line.SetNetwork(number, network)
+	}
+	return nil
+}
+
 // Leave gives up a place of this line.
 func (c *Counter) Leave(_ context.Context, life, number, key uint64) error {
 	c.mu.Lock()

@@ -2,6 +2,7 @@ package counter
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"math"
 	"slices"
@@ -62,11 +63,21 @@ func (c *desk) follow(clk time.Duration) {
 	for _, before := range line.Draws() { // overlapping events: drawn places stay as they are
 		x.From = max(x.From, before.To)
 	}
+	if d.From > 0 && x.To > x.From {
+		x.Weights = line.Weights(x.From, x.To)
+	}
 	if d.From == 0 || !line.Shuffle(x, c.pool.CounterTime(clk)) {
 		c.cfg.Log.Warn("nobody takes part in the draw", "room", c.cfg.Room, "event", x.Event)
-		x.From, x.To = 0, 0
+		x.From, x.To, x.Weights = 0, 0, ""
 	}
 	*d = x
+}
+
+// asksNetwork reports whether the network of a ticket's visitor is needed for a draw.
+func (c *desk) asksNetwork(number uint64) bool {
+	line := c.line.Line(slot.LaneIndex(number))
+	return c.cfg.DrawWeight > 0 && line != nil && line.Network(number) == 0 &&
+		(c.cfg.RandomOrder || c.plan.Phase == Prequeuing && c.plan.Event != "" && line == c.line.Ordinary())
 }
 
 // planned returns the draw of the plan, and makes it if there is none. A finished draw with another
@@ -154,6 +165,10 @@ func told(d *slot.Draw) *status.Draw {
 	s := &status.Draw{Event: d.Event, Hash: hex.EncodeToString(sum[:])}
 	if d.Start != 0 {
 		s.Seed, s.From, s.To, s.Finished = hex.EncodeToString(d.Seed[:]), d.From, d.To, true
+	}
+	if d.Weights != "" {
+		sum = sha256.Sum256([]byte(d.Weights))
+		s.Weights = hex.EncodeToString(sum[:])
 	}
 	return s
 }

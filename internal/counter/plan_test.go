@@ -417,3 +417,84 @@ func TestADrawOfAClockThatIsBehind(t *testing.T) {
 		}
 	})
 }
+
+// A network with many tickets has few chances, also if a host dies before the draw: it asks again for
+// the networks of those who wait. A host that dies after it changes no place.
+func TestAWeighedDrawOutlivesItsHosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, plan := &store.Memory{}, Plan{Event: "sale", Start: 1000, Phase: Prequeuing}
+		next := func(name string) *Counter {
+			t.Helper()
+			c := host(t, name, s, 1)
+			set := c.cfg.Settings
+			set.DrawWeight = 3
+			c.Hold(true)
+			if err := errors.Join(c.Reconfigure(t.Context(), set), c.SetPlan(t.Context(), plan)); err != nil {
+				t.Fatal(err)
+			}
+			return c
+		}
+		c := next("a")
+		life := lifeOf(c)
+		network := map[uint64]uint32{}
+		places := func() (at []int64) {
+			t.Helper()
+			time.Sleep(10 * time.Second) // unused numbers do not count any more
+			for n := range uint64(200) {
+				of := network[n]
+				if of == 0 {
+					continue
+				}
+				for range 2 { // the network is asked for once
+					p, err := c.Poll(t.Context(), life, n, 0)
+					if err != nil || p.Status != slot.TicketWaiting {
+						t.Fatalf("ticket %d is %v: %v", n, p.Status, err)
+					}
+					if p.AsksNetwork {
+						err = c.SetNetwork(t.Context(), life, n, of)
+					}
+					if at = append(at, p.Position); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if p, err := c.Poll(t.Context(), life, n, 0); err != nil || p.AsksNetwork {
+					t.Fatalf("ticket %d: its network is asked for again, or %v", n, err)
+				}
+			}
+			return at
+		}
+		for i := range uint32(90) {
+			network[join(t, c).Number] = 2 + max(i, 60) // 61 of one network, 29 of others
+		}
+		places()
+		c = next("b")
+		places()
+		plan.Phase = Started
+		if err := c.SetPlan(t.Context(), plan); err != nil {
+			t.Fatal(err)
+		}
+		drawn, weights := c.State(0, 0).Draw.Text(), c.draws[0].Weights
+		lone := slot.NewLines() // what 61 tickets of one network have
+		lone.SetDrawWeight(3)
+		from := c.draws[0].From
+		for n := uint64(1); n < c.draws[0].To; n++ {
+			lone.Join(0, 0, time.Second, time.Minute)
+			if network[n] == 62 {
+				lone.SetNetwork(n, 1)
+			}
+		}
+		if want := lone.Ordinary().Weights(from, c.draws[0].To); weights != want || want == "" ||
+			strings.Count(drawn, "/") != 3 {
+			t.Fatalf("the weights are %x, want %x; %s", weights, want, drawn)
+		}
+		before := places()
+		c = next("c")
+		if after := places(); fmt.Sprint(after) != fmt.Sprint(before) || c.State(0, 0).Draw.Text() != drawn {
+			t.Errorf("after a kill\n%v, before\n%v", after, before)
+		}
+		join(t, c)
+		if p := join(t, c); p.AsksNetwork {
+			t.Error("asked for a network after the draw")
+		}
+	})
+}

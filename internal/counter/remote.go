@@ -354,6 +354,8 @@ func (c *Counter) do(ctx context.Context, q *request) (r reply) {
 		c.ReportSuspectPass(ctx)
 	case opMove:
 		err = c.Move(ctx, q.move())
+	case opNetwork:
+		err = c.SetNetwork(ctx, q.life, q.id, uint32(q.more[0]))
 	case opRoam:
 		x := q.roam()
 		r.place, err = c.Roam(ctx, x.id, x.came)

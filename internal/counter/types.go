@@ -56,6 +56,7 @@ type Settings struct {
 	New         slot.Limit // new users per window
 	Spread      bool       // space calls evenly while anyone waits
 	RandomOrder bool       // the next visitor is chosen at random
+	DrawWeight  int        // chances of one network in a draw; 0: as many as tickets
 	AdmitAll    bool       // everybody is admitted: the line delays nobody
 	Line        LineConfig
 	Lanes       []slot.Lane      // beside the ordinary line, at most slot.MaxLanes

@@ -32,6 +32,7 @@ const (
 	opRoam
 	opMove
 	opPerson
+	opNetwork
 )
 
 // A reply answers a request. Only the fields that its op needs are sent.
@@ -116,7 +117,7 @@ func parseRequests(b []byte) ([]request, error) {
 	for i := range rs {
 		r, head := &rs[i], d.Uint()
 		r.op = op(min(head>>requestBits, 255))
-		if r.op < opJoin || r.op > opPerson {
+		if r.op < opJoin || r.op > opNetwork {
 			return nil, errDamaged()
 		}
 		if head&hasID != 0 {
@@ -197,7 +198,7 @@ func parseReplies(b []byte) ([]reply, error) {
 			r.claim = d.claim()
 		case opTrace:
 			r.trace = d.trace()
-		case opLeave, opSuspect, opMove:
+		case opLeave, opSuspect, opMove, opNetwork:
 		default:
 			return nil, errDamaged()
 		}
@@ -219,6 +220,7 @@ const (
 	bitLane // of a trace: the name of a lane follows
 	bitUsedUp
 	bitKey // of a place: the key of a device follows
+	bitAsks
 )
 
 // appendPlace appends a place. Values that places have in common are written relative to the last
@@ -227,7 +229,7 @@ func appendPlace(b []byte, p, last *PlaceInfo) []byte {
 	b = codec.AppendUint(b, uint64(p.Status),
 		flag(p.Held, bitHeld)|flag(p.Called, bitCalled)|flag(p.ETA != ETA{}, bitETA)|
 			flag(p.ArrivedAt != 0, bitCame)|flag(p.Now != 0, bitNow)|flag(p.Moved, bitMoved)|
-			flag(p.UsedUp, bitUsedUp)|flag(p.Key != 0, bitKey))
+			flag(p.UsedUp, bitUsedUp)|flag(p.Key != 0, bitKey)|flag(p.AsksNetwork, bitAsks))
 	b = codec.AppendInt(b, int64(p.Number-last.Number), int64(p.Life-last.Life),
 		p.Position, p.Ahead, p.Waiting-last.Waiting, int64(p.Served-last.Served),
 		int64(p.PollAfter))
@@ -247,7 +249,7 @@ func (d *reader) place(p, last *PlaceInfo) {
 	p.Status = d.status()
 	bits := d.Uint()
 	p.Held, p.Called, p.Moved = bits&bitHeld != 0, bits&bitCalled != 0, bits&bitMoved != 0
-	p.UsedUp = bits&bitUsedUp != 0
+	p.UsedUp, p.AsksNetwork = bits&bitUsedUp != 0, bits&bitAsks != 0
 	p.Number, p.Life = last.Number+uint64(d.Int()), last.Life+uint64(d.Int())
 	p.Position, p.Ahead, p.Waiting = d.Int(), d.Int(), last.Waiting+d.Int()
 	p.Served, p.PollAfter = last.Served+uint64(d.Int()), time.Duration(d.Int())
@@ -522,6 +524,12 @@ func (d ticketDesk) Claim(
 	t := ticketRequest{life: life, number: number, key: key}
 	r, err := d.askHost(ctx, claimRequest{t, hard}.request())
 	return r.claim, err
+}
+
+// SetNetwork notes the network of a visitor; see Counter.SetNetwork.
+func (d ticketDesk) SetNetwork(ctx context.Context, life, number uint64, network uint32) error {
+	_, err := d.askHost(ctx, request{op: opNetwork, id: number, life: life, more: [3]int64{int64(network)}})
+	return err
 }
 
 // Leave gives up a place.

@@ -69,7 +69,7 @@ func scatter(rng *rand.Rand, v reflect.Value) {
 
 func randomRequests(rng *rand.Rand) (rs []request) {
 	for range rng.IntN(6) {
-		r := request{op: opJoin + op(rng.IntN(int(opPerson)))}
+		r := request{op: opJoin + op(rng.IntN(int(opNetwork)))}
 		for _, p := range []any{&r.id, &r.life, &r.more[0], &r.more[1], &r.more[2]} {
 			scatter(rng, reflect.ValueOf(p))
 		}
@@ -84,7 +84,7 @@ func randomRequests(rng *rand.Rand) (rs []request) {
 
 func randomReplies(rng *rand.Rand) (rs []reply) {
 	for range rng.IntN(6) {
-		r := reply{op: opJoin + op(rng.IntN(int(opPerson))), fault: fault(rng.IntN(len(faults())))}
+		r := reply{op: opJoin + op(rng.IntN(int(opNetwork))), fault: fault(rng.IntN(len(faults())))}
 		switch r.op {
 		case opJoin, opPoll, opRoam:
 			scatter(rng, reflect.ValueOf(&r.place))
@@ -103,6 +103,7 @@ func randomReplies(rng *rand.Rand) (rs []reply) {
 
 func randomSettings(rng *rand.Rand) (s Settings) {
 	scatter(rng, reflect.ValueOf(&s))
+	s.DrawWeight = 0 // each process has it in its own configuration, too
 	for _, l := range []*slot.Limit{&s.Active, &s.New} {
 		l.N, l.Per = rng.Int64N(1<<40), 1+time.Duration(rng.Int64N(int64(time.Hour)))
 	}
@@ -151,10 +152,10 @@ func TestWireRefusesDamage(t *testing.T) {
 	}
 	limit := slot.Limit{Kind: slot.AtOnce, N: 1, Per: 1}
 	for _, bad := range []any{
-		[]request{{op: opPerson + 1}}, []request{{}},
+		[]request{{op: opNetwork + 1}}, []request{{}},
 		slices.Repeat([]request{{op: opLeave}}, mostRequests+1),
 		slices.Repeat([]reply{{op: opLeave}}, mostRequests+1),
-		[]reply{{op: opPerson + 1}}, []reply{{}},
+		[]reply{{op: opNetwork + 1}}, []reply{{}},
 		[]reply{{op: opLeave, fault: fault(len(faults()))}},
 		[]reply{{op: opPoll, place: PlaceInfo{Status: slot.TicketGone + 1}}},
 		Settings{Active: limit}, Settings{New: limit}, // no limit is of kind 0
@@ -186,7 +187,7 @@ func TestWireRefusesAnotherFormat(t *testing.T) {
 // A change of these bytes requires a new wireFormat.
 func TestWireOfFormat1HasTheseBytes(t *testing.T) {
 	eta := ETA{Known: true, Exact: true, Expect: 1, Low: 2, High: 3}
-	place := PlaceInfo{slot.TicketCalled, 4, 5, 0, 6, 7, 8, 9, 10, eta, true, true, 0, false, false, 0}
+	place := PlaceInfo{slot.TicketCalled, 4, 5, 0, 6, 7, 8, 9, 10, eta, true, true, 0, false, false, false, 0}
 	next := place
 	next.Number, next.Position, next.ETA, next.Held = 6, 7, ETA{}, false
 	for i, tt := range []struct {

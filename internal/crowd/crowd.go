@@ -15,6 +15,12 @@
 // answer) or use a proxy. Its cookie jar keeps only the newest value of each name: no paths, no
 // domains, and no expiry other than deletion. It connects only to loopback unless the caller
 // declares that the site is its own: a crowd sent to another person's site is an attack.
+//
+// # The files
+//
+// From the top down: command is headgate crowd, with progress; crowd runs the visitors. visitor is one of
+// them, plan what it decides by itself, wire what it sends and reads, event what it notes. result is the
+// log of all, and summary its figures; target keeps the crowd away from sites of others.
 package crowd
 
 import (

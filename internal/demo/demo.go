@@ -17,6 +17,15 @@
 //
 // The demo is not a benchmark: crowd, shop and room share the machine. Use headgate crowd to
 // measure.
+//
+// # The files
+//
+// From the top down: run makes a play and shows it. alone, cluster and worldwide are the three plays,
+// each with its picture (scene, clusterpicture, worldpicture on a canvas); stage is what they share;
+// summary judges the run. node starts and kills a process; room is several of them, world several data
+// centers (city) with delayed connections (wire) between them. shop is the origin, with what it saw
+// (stays); flock is the crowd, with what it saw (judge); front is for people with a browser, and
+// terminal for the person who watches.
 package demo
 
 import (

@@ -15,6 +15,14 @@
 // room. Examine copies the engine's folder, up to a gigabyte. In a cluster it connects to all store
 // nodes at once and listens, for 10 s at most.
 //
+// # The files
+//
+// doctor has Examine. Its checks from the top down: machine (certificates, open files, the clock),
+// records (the records of the folder and of its engine), folder (the data folder itself); of a cluster:
+// cluster (ports and addresses), quorum (who answers, records, versions, clocks), datacenters, proof
+// (certificates) and door (one connection to a port). restore fills a folder from a backup, backup takes
+// one, and archive is its form.
+//
 // # What it does not do
 //
 // It repairs nothing: headgate repairs what it can when it starts, and the operator must do the

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -214,44 +213,11 @@ func (x *examiner) copyEngine(dir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("not looked at: %w", err)
 	}
-	if err := copyTree(dir, filepath.Join(to, "engine")); err != nil {
+	if err := os.CopyFS(filepath.Join(to, "engine"), os.DirFS(dir)); err != nil {
 		os.RemoveAll(to)
 		return "", fmt.Errorf("not looked at: %w", err)
 	}
 	return to, nil
-}
-
-func copyTree(from, to string) error {
-	return filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(from, path)
-		if err != nil {
-			return err
-		}
-		switch target := filepath.Join(to, rel); {
-		case e.IsDir():
-			return os.MkdirAll(target, 0o700)
-		case e.Type().IsRegular():
-			return copyFile(path, target)
-		}
-		return nil
-	})
-}
-
-func copyFile(from, to string) error {
-	r, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	w, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(w, r)
-	return errors.Join(err, w.Close())
 }
 
 // open starts an engine in a copy of its folder and reads its content. damage describes what it

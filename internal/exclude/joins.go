@@ -1,6 +1,7 @@
 package exclude
 
 import (
+	"hash/fnv"
 	"net/netip"
 	"sync"
 	"time"
@@ -14,6 +15,8 @@ type JoinLimit struct {
 	PrefixV4 int           // default 32
 	PrefixV6 int           // default 64
 	Refuse   bool          // newcomers above the limit get no place
+
+	DrawWeight int // see Network
 }
 
 // The prefix of the wider network is this many bits shorter.
@@ -101,6 +104,19 @@ func (j *Joins) Forget(a netip.Addr) {
 	if !local(a.Unmap()) {
 		j.now[around] = max(0, j.now[around]-1)
 	}
+}
+
+// Network returns a number that stands for the network of an address at every node: a hash, and not 0.
+// In a draw the places of one network have together the chances of DrawWeight places. It returns 0 if
+// that has no bound.
+func (j *Joins) Network(a netip.Addr) uint32 {
+	own, _, ok := j.networks(a)
+	if !ok || j.Limit.DrawWeight <= 0 || local(a.Unmap()) {
+		return 0
+	}
+	h := fnv.New32a()
+	h.Write(own.Addr().AsSlice()) // never fails
+	return h.Sum32() | 1
 }
 
 // networks returns the network of an address and the wider one around it.

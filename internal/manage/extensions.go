@@ -74,6 +74,7 @@ type JoinLimit struct {
 	PrefixV4      int64  `json:"prefix_v4"`
 	PrefixV6      int64  `json:"prefix_v6"`
 	Action        string `json:"action"` // lane or refuse; "" in an old record is lane
+	DrawWeight    int64  `json:"draw_weight"`
 }
 
 // Exclude selects requests that pass uncounted, in addition to the defaults.
@@ -130,6 +131,7 @@ const (
 func (o *RoomExtensions) UnmarshalJSON(b []byte) error {
 	type plain RoomExtensions
 	var x RoomExtensions
+	x.JoinLimit.DrawWeight = config.DrawWeight
 	for _, f := range newMembers(&x) {
 		f.std()
 	}
@@ -170,6 +172,7 @@ func (o *RoomExtensions) fields() []field {
 			whole("prefix_v4", &j.PrefixV4, 32, 1, 32),
 			whole("prefix_v6", &j.PrefixV6, 64, 1, 128),
 			word("action", &j.Action, "lane", "lane", "refuse"),
+			whole("draw_weight", &j.DrawWeight, config.DrawWeight, 0, mostUsers),
 		}, false),
 	}, newMembers(o)...)
 }

@@ -32,7 +32,8 @@ func fromFile(c *config.Room, b *Catalog) *Room {
 		PollMinSeconds:  int64(math.Ceil(c.PollMin.Seconds())),
 		PollMaxSeconds:  int64(math.Ceil(c.PollMax.Seconds())),
 		JoinLimit: JoinLimit{c.JoinLimit.Amount, int64(c.JoinLimit.Window.Seconds()),
-			int64(c.JoinLimit.PrefixV4), int64(c.JoinLimit.PrefixV6), c.JoinLimit.Action},
+			int64(c.JoinLimit.PrefixV4), int64(c.JoinLimit.PrefixV6), c.JoinLimit.Action,
+			c.JoinLimit.DrawWeight},
 		CORS: r.Own.CORS,
 	}
 	r.AdditionalRoutes, r.CookieSuffix = routesOf(c), c.CookieSuffix

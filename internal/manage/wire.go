@@ -47,6 +47,8 @@ func (r *Room) values(origin string) map[string]any {
 			"prefix_v4": strconv.FormatInt(o.JoinLimit.PrefixV4, 10),
 			"prefix_v6": strconv.FormatInt(o.JoinLimit.PrefixV6, 10),
 			"action":    cmp.Or(o.JoinLimit.Action, "lane"),
+
+			"draw_weight": strconv.FormatInt(o.JoinLimit.DrawWeight, 10),
 		},
 		"challenge": map[string]any{"kind": o.Challenge.Kind},
 		"pass_sharing": map[string]any{

@@ -15,15 +15,12 @@ import (
 	"github.com/headgate/headgate/internal/signals"
 )
 
-// Config configures the origin and the connections to it. Only Origin is required. For every
-// duration 0 is the default and a negative value is no limit.
+// Config configures the origin and the connections to it. Only Origin is required. A duration
+// of 0 is the default.
 type Config struct {
 	// Origin is http://host[:port][/path] or https://. Its path is put before the path of each
 	// request.
 	Origin *url.URL
-
-	// OriginHost sends the host of Origin as the Host header; otherwise the client's Host is sent.
-	OriginHost bool
 
 	// TLS is used for an https origin, for example with a private CA.
 	TLS *tls.Config
@@ -46,19 +43,8 @@ type Config struct {
 	// Dial opens the connections to the origin. Nil: TCP.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
-	DialTimeout           time.Duration // 5 s
 	ResponseHeaderTimeout time.Duration // 60 s, from the end of the request's body
-	IdleTimeout           time.Duration // 60 s until an unused connection is closed
 	ProbeEvery            time.Duration // 1 s ± 25 % between probes while the origin is down
-
-	MaxIdleConns           int   // 512 connections kept for reuse
-	MaxResponseHeaderBytes int64 // 1 MiB
-
-	// FlushInterval is ReverseProxy's. Answers of unknown length and
-	// server-sent events are flushed at once whatever it is; 0 lets answers of
-	// known length gather up to net/http's 4 KiB, which saves a system call and a
-	// goroutine for each of them; -1 flushes those at once as well.
-	FlushInterval time.Duration
 
 	// OnResponse is called with each answer of the origin before it is passed on, and may change
 	// it. It is also called for 101, but not for other 1xx answers. The context of res.Request
@@ -116,24 +102,5 @@ func (c *Config) check() error {
 			fault("trusted: prefix %q is not usable; write 10.0.0.0/8 or 2001:db8::/32", t)
 		}
 	}
-	if c.MaxIdleConns < 0 {
-		fault("max idle conns: %d is negative; 0 is the default of 512", c.MaxIdleConns)
-	}
-	if c.MaxResponseHeaderBytes < 0 {
-		fault("max response header bytes: %d is negative; 0 is the default of 1 MiB",
-			c.MaxResponseHeaderBytes)
-	}
 	return errors.Join(faults...)
-}
-
-// limit returns the default for 0 and converts "no limit", negative in a Config, to the 0 of net
-// and net/http.
-func limit(d, standard time.Duration) time.Duration {
-	switch {
-	case d < 0:
-		return 0
-	case d == 0:
-		return standard
-	}
-	return d
 }

@@ -25,6 +25,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,11 +44,10 @@ import (
 
 // A Proxy forwards requests to one origin. Its Run should be running.
 type Proxy struct {
-	origin     *url.URL
-	originHost bool
-	trusted    []netip.Prefix
-	prefix     string
-	identity   string // header
+	origin   *url.URL
+	trusted  []netip.Prefix
+	prefix   string
+	identity string // header
 
 	keepCommands bool
 
@@ -69,11 +69,10 @@ func New(cfg Config) (*Proxy, error) {
 	}
 	origin := *cfg.Origin
 	p := &Proxy{
-		origin:     &origin,
-		originHost: cfg.OriginHost,
-		trusted:    append([]netip.Prefix(nil), cfg.Trusted...),
-		prefix:     cfg.StripCookiePrefix,
-		identity:   cfg.Identity,
+		origin:   &origin,
+		trusted:  append([]netip.Prefix(nil), cfg.Trusted...),
+		prefix:   cfg.StripCookiePrefix,
+		identity: cfg.Identity,
 
 		keepCommands: cfg.KeepCommands,
 
@@ -84,7 +83,7 @@ func New(cfg Config) (*Proxy, error) {
 	if p.onError == nil {
 		p.onError = plainError
 	}
-	p.health = newHealth(cfg.OnHealth, limit(cfg.ProbeEvery, time.Second))
+	p.health = newHealth(cfg.OnHealth, cmp.Or(cfg.ProbeEvery, time.Second))
 	plain := dialer(&cfg)
 	dial := p.health.watchDial(plain)
 	p.transport = newTransport(&cfg, dial)
@@ -102,10 +101,12 @@ func New(cfg Config) (*Proxy, error) {
 	if cfg.Around != nil {
 		carrier = cfg.Around(carrier)
 	}
+	// No FlushInterval: answers of unknown length and server-sent events are flushed at once anyway, and
+	// those of known length may gather up to net/http's 4 KiB, which saves a system call and a goroutine
+	// for each of them.
 	p.reverse = &httputil.ReverseProxy{
 		Rewrite:        p.rewrite,
 		Transport:      &watched{next: carrier, health: p.health, answered: cfg.OnAnswer},
-		FlushInterval:  cfg.FlushInterval,
 		ErrorLog:       log.New(io.Discard, "", 0),
 		BufferPool:     newBuffers(),
 		ModifyResponse: p.modify,
@@ -158,9 +159,7 @@ func (p *Proxy) measure(a *answer) {
 // hop-by-hop headers and the client's Forwarded and X-Forwarded-*.
 func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	pr.SetURL(p.origin)
-	if !p.originHost {
-		pr.Out.Host = pr.In.Host
-	}
+	pr.Out.Host = pr.In.Host
 	// ReverseProxy drops and reorders a query with ";" or a stray "%", which breaks signed URLs. No
 	// decision here depends on the query, so it does no harm if headgate and the origin parse it
 	// differently.

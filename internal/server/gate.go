@@ -246,7 +246,7 @@ func (s *Server) roomConfig(all *config.Config, c *config.Room) (headgate.RoomCo
 		JoinLimit: headgate.JoinLimit{
 			Amount: int(c.JoinLimit.Amount), Window: c.JoinLimit.Window,
 			PrefixV4: c.JoinLimit.PrefixV4, PrefixV6: c.JoinLimit.PrefixV6,
-			Refuse: c.JoinLimit.Action == "refuse",
+			Refuse: c.JoinLimit.Action == "refuse", DrawWeight: int(c.JoinLimit.DrawWeight),
 		},
 		Challenge:   c.Challenge.Asked(),
 		PassSharing: headgate.PassSharing(c.PassSharing), BindHeader: c.BindHeader(),

@@ -42,6 +42,19 @@ type Rules struct {
 	Changing bool // another session length is about to be in force
 }
 
+// Claims returns the longest duration of a claimed session, or 0 for a session without a hard end:
+// the counter then uses the longest session, and rounds this value down to its grid.
+func Claims(session, longest, hardEnd time.Duration) time.Duration {
+	if longest == session {
+		return hardEnd
+	}
+	session += longest / 100
+	if hardEnd > 0 {
+		session = min(session, hardEnd)
+	}
+	return session
+}
+
 // Hard returns the hard end that makes a renewal at a sighting request last and not Longest.
 func (r *Rules) Hard(at slot.Time, last time.Duration, hard slot.Time) slot.Time {
 	if last >= r.Longest {

@@ -30,32 +30,9 @@ const MaxFound = 4 << 10
 // AppendBinary appends the record to b as varints. It takes 1–5 KB, independent of the number of
 // visitors inside.
 func (r *Record) AppendBinary(b []byte) ([]byte, error) {
-	v := uint64(2) // earlier versions can read it too
-	if r.MovedTo != "" || r.WasRoot || r.Before != 0 {
-		v = 3
-	}
-	// Each format is used only when the record has what the earlier ones lack, so that the previous
-	// program can take a room over while nobody uses what is new.
-	ordered, more := inOrder(r.Skipped, r.Frontier), len(r.Draws)+len(r.Lanes)+len(r.Moved) > 0
-	if more && !ordered || !lanesInOrder(r.Lanes) {
-		return b, fmt.Errorf("%w: skipped tickets are out of order", ErrRecord)
-	} else if more || len(r.Skipped) > fewRuns && ordered {
-		v = 4
-	}
-	if len(r.Lanes) > 0 {
-		v = 5
-	}
-	if len(r.Moved) > 0 {
-		v = 6
-	}
-	if len(r.Left) > 0 {
-		v = 7
-	}
-	if len(r.Lanes) > OwnLanes {
-		v = 8
-	}
-	if len(r.Found) > 0 {
-		v = 9
+	v, err := r.format()
+	if err != nil {
+		return b, err
 	}
 	b = codec.AppendUint(b, v, r.Name.Life, r.Name.Epoch, r.Name.Writes)
 	b = appendName(b, r.Host)
@@ -124,7 +101,46 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	if v > 8 {
 		b = codec.AppendText(b, r.Found)
 	}
+	if v > 9 {
+		for i := range r.Draws {
+			b = codec.AppendText(b, r.Draws[i].Weights)
+		}
+	}
 	return b, nil
+}
+
+// format returns the format to write, the first one that has what the record has: so the previous
+// program can take a room over while nobody uses what is new.
+func (r *Record) format() (uint64, error) {
+	v := uint64(2) // earlier versions can read it too
+	if r.MovedTo != "" || r.WasRoot || r.Before != 0 {
+		v = 3
+	}
+	ordered, more := inOrder(r.Skipped, r.Frontier), len(r.Draws)+len(r.Lanes)+len(r.Moved) > 0
+	if more && !ordered || !lanesInOrder(r.Lanes) {
+		return 0, fmt.Errorf("%w: skipped tickets are out of order", ErrRecord)
+	} else if more || len(r.Skipped) > fewRuns && ordered {
+		v = 4
+	}
+	if len(r.Lanes) > 0 {
+		v = 5
+	}
+	if len(r.Moved) > 0 {
+		v = 6
+	}
+	if len(r.Left) > 0 {
+		v = 7
+	}
+	if len(r.Lanes) > OwnLanes {
+		v = 8
+	}
+	if len(r.Found) > 0 {
+		v = 9
+	}
+	if slices.ContainsFunc(r.Draws, func(d Draw) bool { return d.Weights != "" }) {
+		v = 10
+	}
+	return v, nil
 }
 
 // UnmarshalBinary reads a record. For another version of the format it returns an error that names
@@ -200,6 +216,13 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 	}
 	if v > 8 {
 		x.Found = d.bytes(MaxFound)
+	}
+	for i := 0; v > 9 && i < len(x.Draws); i++ {
+		y := &x.Draws[i]
+		y.Weights = d.Text(maxWeights)
+		if _, err := y.exponents(); y.Weights != "" && (d.Bad() || y.To == 0 || err != nil) {
+			d.Fail()
+		}
 	}
 	if !d.Done() || n == 0 {
 		return fmt.Errorf("%w: damaged", ErrRecord)

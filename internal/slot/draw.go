@@ -1,21 +1,34 @@
 package slot
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
+	"maps"
 	"math/bits"
 	"slices"
+
+	"github.com/headgate/headgate/internal/codec"
 )
 
 // A Draw puts the tickets of a prequeue into an order that nobody can guess before its seed is
 // published and that everybody can check afterwards (docs/events.md). It is a permutation of the
 // numbers from From up to, but not including, To: for every seed, each number has one rank and each
 // rank one number.
+//
+// A network with many tickets has no more chances than SetDrawWeight says. Then the order is that of
+// Efraimidis and Spirakis (Weighted random sampling with a reservoir, Information Processing Letters
+// 97, 2006): a ticket of the weight w gets the key u^(1/w), with u uniform in (0, 1), and the highest
+// key is first. Of all tickets that are left, the next one is then each with a probability
+// proportional to its weight. u is a hash of the seed and the number, and keys are whole numbers, so
+// each host and each checker has the same order. The weights are in the record with the draw: for a
+// ticket with less than one chance one bit, or two bytes where few have.
 type Draw struct {
 	Event    string // names this draw
 	Start    int64  // of the event, in Unix seconds, once the order is drawn; else 0
 	Seed     [32]byte
 	From, To uint64 // From 0: the prequeue has not begun; To 0: not drawn, or no tickets
+	Weights  string // of the tickets of large networks, as Line.Weights writes them; "": all are equal
 }
 
 // Commitment returns the SHA-256 of the seed. It is published before the draw and proves afterwards
@@ -38,12 +51,18 @@ type Order struct {
 	Draw
 	half   uint // bits in each half of the network
 	rounds [drawRounds][]uint32
+
+	ranks, numbers []uint32 // with weights, in place of the network: by number and by rank, from From on
 }
 
 // Order prepares a draw for look-ups. It computes one hash for each entry of the tables.
 func (d Draw) Order() *Order {
 	o := &Order{Draw: d}
 	if d.To <= d.From {
+		return o
+	}
+	if d.Weights != "" {
+		o.weigh()
 		return o
 	}
 	o.half = uint(max(drawBits, bits.Len64(d.To-d.From-1))+1) / 2
@@ -66,6 +85,9 @@ func (o *Order) Rank(number uint64) uint64 {
 	if number < o.From || number >= o.To {
 		return number
 	}
+	if o.ranks != nil {
+		return o.From + uint64(o.ranks[number-o.From])
+	}
 	x := number - o.From
 	for again := true; again; again = x >= o.To-o.From { // skip numbers beyond the last
 		l, r := uint32(x>>o.half), uint32(x)&(1<<o.half-1)
@@ -82,6 +104,9 @@ func (o *Order) Number(rank uint64) uint64 {
 	if rank < o.From || rank >= o.To {
 		return rank
 	}
+	if o.numbers != nil {
+		return o.From + uint64(o.numbers[rank-o.From])
+	}
 	x := rank - o.From
 	for again := true; again; again = x >= o.To-o.From {
 		l, r := uint32(x>>o.half), uint32(x)&(1<<o.half-1)
@@ -91,6 +116,198 @@ func (o *Order) Number(rank uint64) uint64 {
 		x = uint64(l)<<o.half | uint64(r)
 	}
 	return o.From + x
+}
+
+// Weights are counted in quarters, rounded so that no network gets more than its chances: a ticket has
+// the weight wholeWeight/exponent. maxWeights bounds what a record has of them, as for the places of a
+// random order. Chosen.
+const (
+	wholeWeight = 4
+	weightBits  = 3
+	maxWeights  = 256 << 10
+)
+
+// SetDrawWeight sets how many chances all tickets of one network have together in a draw; 0: as many
+// as tickets.
+func (l *Lines) SetDrawWeight(chances int) {
+	for _, x := range l.all {
+		if x != nil {
+			x.weight = chances
+		}
+	}
+}
+
+// SetNetwork notes the network of a ticket's visitor: any number but 0. The first one counts.
+func (l *Lines) SetNetwork(number uint64, network uint32) {
+	if x := l.of(number); x.Network(number) == 0 {
+		x.setNetwork(x.rank(number), network)
+	}
+}
+
+// Network returns the network of a ticket's visitor, 0 if it is unknown or the ticket has no place.
+func (l *Line) Network(number uint64) uint32 {
+	if c, i := l.findAny(l.rank(number)); c != nil {
+		return c.network(i)
+	}
+	return 0
+}
+
+func (c *lineChunk) network(i uint64) uint32 {
+	if c.networks == nil {
+		return 0
+	}
+	return c.networks[i]
+}
+
+// setNetwork changes the network of a place, and the number of places of both networks.
+func (l *Line) setNetwork(rank uint64, network uint32) {
+	k, i := rank>>lineShift-l.base, rank&lineMask
+	if k >= uint64(len(l.chunks)) || l.chunks[k] == nil {
+		return
+	}
+	c := l.chunks[k]
+	if was := c.network(i); was != 0 {
+		if l.crowds[was]--; l.crowds[was] == 0 {
+			delete(l.crowds, was)
+		}
+	}
+	if c.setNetwork(i, network); network == 0 {
+		return
+	}
+	if l.crowds == nil {
+		l.crowds = map[uint32]int{}
+	}
+	l.crowds[network]++
+}
+
+func (c *lineChunk) setNetwork(i uint64, network uint32) {
+	if c.networks == nil {
+		if network == 0 {
+			return
+		}
+		c.networks = new([lineSize]uint32)
+	}
+	c.networks[i] = network
+}
+
+// Weights returns the weights of the tickets from from up to, but not including, to, for a Draw: each
+// exponent with the runs of its numbers. It returns "" if all weigh the same. If there are too many to
+// write, all tickets of large networks weigh the same, so that together they have no more chances.
+func (l *Line) Weights(from, to uint64) string {
+	crowds := map[uint32]int{}
+	for n := from; n < to; n++ {
+		if network := l.Network(n); network != 0 {
+			crowds[network]++
+		}
+	}
+	tickets, networks := 0, 0
+	for network, n := range crowds {
+		if l.weight == 0 || n <= l.weight {
+			delete(crowds, network)
+			continue
+		}
+		tickets, networks = tickets+n, networks+1
+	}
+	if networks == 0 {
+		return ""
+	}
+	w := l.weights(from, to, func(network uint32) int { return crowds[network] })
+	if len(w) > maxWeights {
+		mean := (tickets + networks - 1) / networks
+		w = l.weights(from, to, func(network uint32) int { return min(crowds[network], 1) * mean })
+	}
+	if len(w) > maxWeights {
+		return ""
+	}
+	return w
+}
+
+// weights returns the weights of the tickets of networks of a size. The size 0 is that of networks
+// whose tickets have a whole chance each.
+func (l *Line) weights(from, to uint64, size func(uint32) int) string {
+	runs := map[uint64][]Run{}
+	for n := to - 1; n >= from; n-- {
+		if many := size(l.Network(n)); many > 0 {
+			x := uint64(many*wholeWeight+l.weight-1) / uint64(l.weight)
+			up := max(0, bits.Len64(x)-weightBits)
+			x = (x + 1<<up - 1) >> up << up
+			runs[x] = appendMerged(runs[x], []Run{{n, 1}})
+		}
+	}
+	var b []byte
+	for _, x := range slices.Sorted(maps.Keys(runs)) {
+		b = codec.AppendText(codec.AppendUint(b, x), AppendRuns(nil, to, runs[x]))
+	}
+	return string(b)
+}
+
+// exponents returns the exponent of each ticket of a draw.
+func (d *Draw) exponents() ([]uint64, error) {
+	all := slices.Repeat([]uint64{wholeWeight}, int(d.To-d.From))
+	for r := codec.NewReader([]byte(d.Weights)); !r.Done(); {
+		x := r.Uint()
+		runs, err := ParseRuns(r.Bytes(maxWeights), d.To)
+		if err != nil || r.Bad() || x < wholeWeight || x > wholeWeight*lineMost {
+			return nil, errRuns
+		}
+		for _, run := range runs {
+			if run.First < d.From {
+				return nil, errRuns
+			}
+			for n := run.First; n < run.First+run.N; n++ {
+				all[n-d.From] = x
+			}
+		}
+	}
+	return all, nil
+}
+
+// A fraction is mantissa / 2^(64+shift), a number in (0, 1). The highest bit of mantissa is set.
+type fraction struct{ mantissa, shift uint64 }
+
+func (a fraction) times(b fraction) fraction {
+	hi, lo := bits.Mul64(a.mantissa, b.mantissa)
+	if a.shift += b.shift; hi>>63 == 0 {
+		hi, a.shift = hi<<1|lo>>63, a.shift+1
+	}
+	return fraction{hi, a.shift}
+}
+
+func (a fraction) power(n uint64) fraction {
+	x := a
+	for bit := bits.Len64(n) - 2; bit >= 0; bit-- {
+		if x = x.times(x); n>>bit&1 != 0 {
+			x = x.times(a)
+		}
+	}
+	return x
+}
+
+// weigh sorts the tickets by their keys. To sort by u^(1/w), it raises u to the exponents.
+func (o *Order) weigh() {
+	exponents, err := o.exponents()
+	if err != nil { // a record with such a draw cannot be read
+		panic(err)
+	}
+	keys := make([]fraction, len(exponents))
+	o.ranks, o.numbers = make([]uint32, len(keys)), make([]uint32, len(keys))
+	var b [41]byte
+	copy(b[:], o.Seed[:])
+	b[32] = drawRounds
+	for i, x := range exponents {
+		binary.BigEndian.PutUint64(b[33:], uint64(i))
+		sum := sha256.Sum256(b[:])
+		u := binary.BigEndian.Uint64(sum[:]) | 1
+		zeros := bits.LeadingZeros64(u)
+		keys[i], o.numbers[i] = fraction{u << zeros, uint64(zeros)}.power(x), uint32(i)
+	}
+	slices.SortFunc(o.numbers, func(a, b uint32) int {
+		x, y := keys[a], keys[b]
+		return cmp.Or(cmp.Compare(x.shift, y.shift), cmp.Compare(y.mantissa, x.mantissa), cmp.Compare(a, b))
+	})
+	for rank, i := range o.numbers {
+		o.ranks[i] = uint32(rank)
+	}
 }
 
 // mostDraws is how many draws a line remembers: past ones whose tickets may still wait, and future
@@ -123,7 +340,7 @@ func (l *Line) Shuffle(d Draw, now Time) bool {
 		if first == l.tick(now) {
 			first = int64(c.born[i>>6]) + int64(c.places[i].born)
 		}
-		old[n-d.From] = drawnPlace{c.places[i], c.setsOf(i)}
+		old[n-d.From] = drawnPlace{c.places[i], c.setsOf(i), c.network(i)}
 	}
 	for n := d.From; n < d.To; n++ {
 		if old[n-d.From].sets != 0 {
@@ -160,14 +377,17 @@ func (l *Line) lift(rank uint64) {
 		}
 	}
 	l.unmark(in, rank)
-	l.chunks[l.index(rank)].live--
+	c := l.chunks[l.index(rank)]
+	c.setNetwork(rank&lineMask, 0)
+	c.live--
 }
 
 // A drawnPlace is a place on its way to its rank, with one bit for each set that it is in. 0 bits
 // mean no place.
 type drawnPlace struct {
-	place linePlace
-	sets  uint16
+	place   linePlace
+	sets    uint16
+	network uint32
 }
 
 func (x *drawnPlace) in(set int) bool { return x.sets>>set&1 != 0 }
@@ -197,6 +417,7 @@ func (l *Line) put(rank uint64, x *drawnPlace, tick int64) {
 			l.mark(set, rank)
 		}
 	}
+	c.setNetwork(i, x.network) // the network has as many places as before
 }
 
 // rank returns the rank at which the place of a number lies.

@@ -2,8 +2,10 @@ package slot
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -223,6 +225,195 @@ func BenchmarkShuffle(b *testing.B) {
 		l := joined(1_000_000)
 		b.StartTimer()
 		if !l.Shuffle(Draw{Seed: seedOf("d"), From: 1, To: l.End()}, 0) {
+			b.Fatal("not drawn")
+		}
+	}
+}
+
+// anAttack is the line of a sale: 1,000 people of networks of their own, 200 people behind one
+// address of a mobile network, and 10,000 tickets of one attacker of 50 networks, in any order.
+func anAttack(weight int) (l *Line, network func(uint64) uint32) {
+	const people, mobile, bots, networks = 1000, 200, 10_000, 50
+	rng := rand.New(rand.NewPCG(1, 2))
+	of := make([]uint32, people+mobile+bots)
+	for i, k := range rng.Perm(len(of)) {
+		switch {
+		case i < people:
+			of[k] = attackers + mobileNetwork + 1 + uint32(i)
+		case i < people+mobile:
+			of[k] = attackers + mobileNetwork
+		default:
+			of[k] = 1 + uint32(i%networks)
+		}
+	}
+	lines := NewLines()
+	l = lines.Ordinary()
+	lines.SetDrawWeight(weight)
+	for i := range of {
+		n := l.Join(0, time.Minute, time.Hour)
+		lines.SetNetwork(n, of[i])
+		lines.SetNetwork(n, 5_000_000) // the first network counts
+	}
+	return l, func(n uint64) uint32 { return of[n-1] }
+}
+
+const attackers, mobileNetwork = 50, 1
+
+// firstPlaces counts the first places of the attacker and of the mobile network.
+func firstPlaces(most int, network func(uint64) uint32, next func() uint64) (bots, mobile int) {
+	for range most {
+		switch n := network(next()); {
+		case n <= attackers:
+			bots++
+		case n == attackers+mobileNetwork:
+			mobile++
+		}
+	}
+	return bots, mobile
+}
+
+// TestManyTicketsOfANetworkBuyFewChances counts who gets the first 1,000 places of a draw. The
+// attacker has 11/12 of the tickets; of 50 networks it has with ten chances each 500 beside 1,000 of
+// people and 10 of the mobile network.
+func TestManyTicketsOfANetworkBuyFewChances(t *testing.T) {
+	for _, tt := range []struct{ weight, bots, botsMost, mobile int }{
+		{0, 850, 950, 5},
+		{1, 60, 160, 1},
+		{10, 370, 450, 3},
+	} {
+		l, network := anAttack(tt.weight)
+		d := Draw{Seed: seedOf("an attack"), From: 1, To: l.End(), Start: 1}
+		d.Weights = l.Weights(1, l.End())
+		if (d.Weights == "") != (tt.weight == 0) || !l.Shuffle(d, 0) {
+			t.Fatalf("weight %d: not drawn, %d bytes", tt.weight, len(d.Weights))
+		}
+		if n := l.End() / 2; l.Network(n) != network(n) {
+			t.Error("a network has moved to another ticket")
+		}
+		bots, mobile := firstPlaces(1000, network, func() uint64 { n, _ := l.Call(0); return n })
+		t.Logf("shuffle, weight %d: %d bots, %d of the mobile network, %d bytes", tt.weight, bots, mobile, len(d.Weights))
+		if bots < tt.bots || bots > tt.botsMost || mobile < tt.mobile {
+			t.Errorf("shuffle, weight %d: %d bots, %d of the mobile network", tt.weight, bots, mobile)
+		}
+		l, network = anAttack(tt.weight)
+		rng := rand.New(rand.NewPCG(3, 4))
+		bots, mobile = firstPlaces(1000, network, func() uint64 {
+			n, _ := l.Draw(0, rng.IntN)
+			l.Use(n)
+			return n
+		})
+		t.Logf("random, weight %d: %d bots, %d of the mobile network", tt.weight, bots, mobile)
+		if bots < tt.bots || bots > tt.botsMost || mobile < tt.mobile {
+			t.Errorf("random, weight %d: %d bots, %d of the mobile network", tt.weight, bots, mobile)
+		}
+		rest := 0
+		for _, ok := l.Draw(0, rng.IntN); ok; _, ok = l.Draw(0, rng.IntN) { // nobody is locked out
+			rest++
+		}
+		if rest != 10_200 {
+			t.Errorf("%d are drawn after that", rest)
+		}
+	}
+}
+
+// TestAWeighedDrawIsChecked checks the order with real numbers, and what a record keeps of it.
+func TestAWeighedDrawIsChecked(t *testing.T) {
+	l, network := anAttack(10)
+	want := Draw{Seed: seedOf("x"), From: 101, To: 11_101, Start: 1, Weights: l.Weights(101, 11_101)}
+	crowds := map[uint32]float64{}
+	for n := want.From; n < want.To; n++ {
+		crowds[network(n)]++
+	}
+	bought := map[uint32]float64{}
+	exponents, err := want.exponents()
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := make([]float64, len(exponents)) // the logarithms of u^(1/w)
+	for i, x := range exponents {
+		var b [41]byte
+		copy(b[:], want.Seed[:])
+		b[32] = 10
+		binary.BigEndian.PutUint64(b[33:], uint64(i))
+		sum := sha256.Sum256(b[:])
+		u := float64(binary.BigEndian.Uint64(sum[:])|1) / (1 << 64)
+		keys[i] = math.Log(u) * float64(x)
+		bought[network(want.From+uint64(i))] += 4 / float64(x)
+	}
+	for n, chances := range bought {
+		if least := min(10, crowds[n]); chances > least+1e-9 || chances < least*0.75 {
+			t.Errorf("network %d of %.0f tickets has %.2f chances", n, crowds[n], chances)
+		}
+	}
+	r := codecSample()
+	r.Draws = []Draw{{Event: "old", Start: 5, Seed: seedOf("a"), From: 10, To: 100}, want}
+	b, err := r.AppendBinary(nil)
+	var got Record
+	if err != nil || b[0] != 10 || got.UnmarshalBinary(b) != nil || !slices.Equal(got.Draws, r.Draws) {
+		t.Fatalf("not restored: %v, format %d", err, b[0])
+	}
+	o := got.Draws[1].Order()
+	for rank := want.From; rank < want.To; rank++ {
+		n := o.Number(rank)
+		if o.Rank(n) != rank {
+			t.Fatalf("rank %d has the number %d, whose rank is %d", rank, n, o.Rank(n))
+		}
+		if rank > want.From && keys[n-want.From] > keys[o.Number(rank-1)-want.From]+1e-9 {
+			t.Fatalf("rank %d has a higher key than the one before", rank)
+		}
+	}
+	for _, damage := range []string{"x", want.Weights[:len(want.Weights)-1], want.Weights + "\x01\x00"} {
+		r.Draws[1].Weights = damage
+		if b, err = r.AppendBinary(nil); err == nil && got.UnmarshalBinary(b) == nil {
+			t.Errorf("damaged weights of %d bytes are read", len(damage))
+		}
+	}
+}
+
+// TestWeightsAreBounded checks that a huge attack from networks of all sizes fits into a record, and
+// still buys no more than its chances.
+func TestWeightsAreBounded(t *testing.T) {
+	const tickets, networks = 600_000, 300
+	lines := NewLines()
+	l := lines.Ordinary()
+	lines.SetDrawWeight(10)
+	rng := rand.New(rand.NewPCG(5, 6))
+	for range tickets {
+		x := rng.Float64()
+		lines.SetNetwork(l.Join(0, time.Minute, time.Hour), 1+uint32(networks*x*x))
+	}
+	d := Draw{From: 1, To: l.End(), Weights: l.Weights(1, l.End())}
+	exponents, err := d.exponents()
+	if err != nil || d.Weights == "" || len(d.Weights) > maxWeights {
+		t.Fatalf("%d bytes: %v", len(d.Weights), err)
+	}
+	chances := 0.0
+	for _, x := range exponents {
+		chances += 4 / float64(x)
+	}
+	if most := 10.0 * networks; chances > most || chances < most/2 {
+		t.Errorf("%.0f chances, and %.0f are the most", chances, most)
+	}
+	for n := uint64(1); n < l.End(); n++ {
+		l.Leave(n)
+	}
+	if len(l.crowds) != 0 {
+		t.Errorf("%d networks are known of nobody", len(l.crowds))
+	}
+}
+
+// BenchmarkShuffleWeighed measures a draw of a million tickets, of which half are of 500 networks.
+func BenchmarkShuffleWeighed(b *testing.B) {
+	for b.Loop() {
+		b.StopTimer()
+		l := joined(1_000_000)
+		l.weight = 10
+		for n := uint64(1); n < l.End(); n++ {
+			l.setNetwork(n, uint32(n%2*(1000+n)+(n+1)%2*(1+n/2%500)))
+		}
+		d := Draw{Seed: seedOf("d"), From: 1, To: l.End()}
+		b.StartTimer()
+		if d.Weights = l.Weights(1, l.End()); !l.Shuffle(d, 0) || d.Weights == "" {
 			b.Fatal("not drawn")
 		}
 	}

@@ -77,6 +77,9 @@ type Line struct {
 
 	draws []*Order // their numbers' places lie by rank
 
+	weight int            // of a network in draws, 0: no bound; see SetDrawWeight
+	crowds map[uint32]int // places by network, as far as it is known
+
 	kept     []keptPlace // restored, not yet polled, with a slot kept for each; by number
 	keptBack int         // how many of kept have polled
 	keptDue  Time        // before it, none of kept is silent for too long
@@ -488,6 +491,7 @@ func (l *Line) drop(number uint64) {
 	l.unmark(overdueSet, number)
 	l.unmark(calledSet, number)
 	l.unmark(liveSet, number)
+	l.setNetwork(number, 0)
 	l.release(l.index(number))
 }
 

@@ -232,6 +232,10 @@ func (l *Line) blocks(number uint64, p *linePlace, now Time) bool {
 // take part in more draws but have no other advantage. random returns a number below n, each
 // equally likely. Visitors must not be able to guess it.
 //
+// Exception: a network with more places than SetDrawWeight says has that many chances together.
+// This is rejection sampling: a candidate of a network with n places counts with the probability
+// weight/n. Its expected cost is the places for each chance, and at most mostTries candidates.
+//
 // Absent tickets are not drawn and lose nothing: they take part again when they poll. A ticket
 // whose hold has ended is dropped when it would have been drawn. A ticket whose call lapsed takes
 // part again too. ok is false if no present ticket waits.
@@ -242,7 +246,7 @@ func (l *Line) blocks(number uint64, p *linePlace, now Time) bool {
 //
 // It costs O(log n) amortized: each absent ticket is drawn once while it is absent.
 func (l *Line) Draw(now Time, random func(n int) int) (number uint64, ok bool) {
-	tick := l.tick(now)
+	tick, tries := l.tick(now), 0
 	l.unkeepAll()
 	for n := l.counts[liveSet] - l.counts[outSet]; n > 0; n = l.counts[liveSet] - l.counts[outSet] {
 		number = l.nth(random(n))
@@ -251,6 +255,8 @@ func (l *Line) Draw(now Time, random func(n int) int) (number uint64, ok bool) {
 		switch {
 		case c.has(calledSet, i): // called in order, before draws were in use
 			l.mark(outSet, number)
+		case p.present(tick) && tries < mostTries && !l.accepts(c, i, random):
+			tries++
 		case p.present(tick):
 			l.pass(number)
 			l.mark(calledSet, number)
@@ -263,6 +269,17 @@ func (l *Line) Draw(now Time, random func(n int) int) (number uint64, ok bool) {
 		}
 	}
 	return 0, false
+}
+
+// mostTries bounds the candidates of one draw: a tenth of a millisecond. Only if almost all places
+// belong to networks with a thousand times their weight does a network get more chances than that.
+// Chosen.
+const mostTries = 1024
+
+// accepts decides whether a candidate counts, by the weight of its network.
+func (l *Line) accepts(c *lineChunk, i uint64, random func(n int) int) bool {
+	n := l.crowds[c.network(i)]
+	return l.weight == 0 || n <= l.weight || random(n) < l.weight
 }
 
 // Drawable returns the number of tickets that a draw would choose from: those present, and those

@@ -42,10 +42,12 @@ const (
 )
 
 type lineChunk struct {
-	places [lineSize]linePlace
-	sets   [lineSets][lineWords]uint64
-	born   [lineWords]uint32 // tick at which the first of these 64 joined
-	live   int               // live or provisional
+	// Networks of the places, 0: unknown; nil: all are. First, for the garbage collector.
+	networks *[lineSize]uint32
+	places   [lineSize]linePlace
+	sets     [lineSets][lineWords]uint64
+	born     [lineWords]uint32 // tick at which the first of these 64 joined
+	live     int               // live or provisional
 }
 
 // A linePlace is what a line remembers of one visitor.

@@ -204,6 +204,7 @@ func (l *Line) isProvisional(rank uint64) bool {
 
 func (l *Line) dropProvisional(rank uint64) {
 	l.unmark(provisionalSet, rank)
+	l.setNetwork(rank, 0)
 	l.release(l.index(rank))
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // Version is the format of the records that this code writes. It reads all formats up to it.
-const Version = 9
+const Version = 10
 
 // A Record is all that a counter must not forget: a few KB, independent of the number of visitors
 // inside. A confirmed Record never changes, except for Seq at a heartbeat.

@@ -10,6 +10,14 @@
 //
 // A Store may be used by many goroutines at once. Its methods block.
 //
+// # The files
+//
+// From the top down: doc is a typed record that many processes edit. nats keeps records, and log keeps
+// entries in order, on a JetStream stream; copies are their second copies, and revive fills a lost
+// stream from them. worker does both through a store node, where proxy answers. answers says which
+// errors pass by themselves, diagnose which need a person; inspect says where records are. bus carries
+// messages between processes, keys has the names, and store the interface.
+//
 // # Limits
 //
 // The package does not know what the bytes mean: encoding is up to the caller.

@@ -7,4 +7,10 @@
 // enter when they are called.
 //
 // [Hunt] searches for a world in which a promise of docs/design.md §2 breaks.
+//
+// # The files
+//
+// From the top down: hunt plays random cases, and faults breaks things in them. headgate is the strategy
+// of package sim. above (Anywhere), host (a counter) and worker are the parts that talk; writer and store
+// keep the records; process is what each of them is: it has a clock, and dies.
 package lending

@@ -10,6 +10,12 @@
 //
 // The package computes nothing that the judge of internal/sim has not counted, and draws at most
 // 600 samples of a run.
+//
+// # The files
+//
+// From the top down: page is the HTML page, with advice, panels and figures; table is for the terminal.
+// Both show columns. plot draws lines over two axes by markup; words formats figures; save replaces a
+// file by a complete one.
 package report
 
 import (
