@@ -1,17 +1,15 @@
 package quota
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/headgate/headgate/internal/cluster"
-	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/store"
 )
 
@@ -29,36 +27,14 @@ const (
 	againMost  = 2 * time.Second
 )
 
-// HostConfig configures a process that can host shards.
-type HostConfig struct {
-	Prefix      string // of records and messages
-	Store       store.Store
-	Bus         *store.Bus
-	Members     *cluster.Members
-	Datacenters *counter.Datacenters // the home hosts; nil: a single data center
-	Boot        func() time.Duration
-	Log         *slog.Logger
-	Rules       func(name string) *Definition
-	Recall      func(who uint64, msg []byte)
-	Lease       time.Duration // of a host without a standby; 0: 15 s
-	// SoleHost reports that no other process can host, and that no other process with this name
-	// runs at the same time.
-	SoleHost bool
-}
-
-func (c *HostConfig) lease() time.Duration {
-	if c.Lease > 0 {
-		return c.Lease
-	}
-	return leaseTerm
-}
+func (c *Config) lease() time.Duration { return cmp.Or(max(c.Lease, 0), leaseTerm) }
 
 // fenceWait returns how long a fenced host may still make decisions, by its own clock.
-func (c *HostConfig) fenceWait() time.Duration { return c.lease() + c.lease()/lendDrift }
+func (c *Config) fenceWait() time.Duration { return c.lease() + c.lease()/lendDrift }
 
 // A Host hosts some shards of all limits in one process. Run must be called.
 type Host struct {
-	cfg    HostConfig
+	cfg    Config
 	self   string
 	ledger *ledger
 	poke   chan struct{}
@@ -100,13 +76,13 @@ type leaving struct {
 }
 
 // NewHost returns a Host.
-func NewHost(cfg HostConfig) *Host {
+func NewHost(cfg Config, recall func(who uint64, msg []byte)) *Host {
 	self := cfg.Members.Self()
 	h := &Host{cfg: cfg, self: processOf(self.Name, self.Life), poke: make(chan struct{}, 1),
 		links: map[string]*follower{}, fences: map[string]fence{},
 		refused: map[string]refusal{}, readOf: map[string]bool{}}
 	h.ledger = newLedger(cfg.Boot, cfg.Rules, func(who uint64, ps []place) {
-		cfg.Recall(who, appendPlaces(nil, ps))
+		recall(who, appendPlaces(nil, ps))
 	})
 	return h
 }

@@ -31,8 +31,10 @@ type Config struct {
 	// Datacenters are the data centers that share these limits. The home hosts them. Nil: a single data
 	// center.
 	Datacenters *counter.Datacenters
-	Lease       time.Duration // see HostConfig; 0: its default
-	SoleHost    bool          // see HostConfig
+	Lease       time.Duration // of a host without a standby; 0: 15 s
+	// SoleHost reports that no other process can host, and that no other process with this name
+	// runs at the same time.
+	SoleHost bool
 }
 
 // A Node is the part of one process in shared limits: it sends requests, and may host shards. Run
@@ -59,11 +61,7 @@ func NewNode(cfg Config) *Node {
 		n.Client.way = n.far
 	}
 	if self.CanHost {
-		n.host = NewHost(HostConfig{
-			Prefix: cfg.Prefix, Store: cfg.Store, Bus: cfg.Bus, Members: cfg.Members, Boot: cfg.Boot,
-			Log: cfg.Log, Rules: cfg.Rules, Recall: n.recall, Datacenters: cfg.Datacenters, Lease: cfg.Lease,
-			SoleHost: cfg.SoleHost,
-		})
+		n.host = NewHost(cfg, n.recall)
 	}
 	return n
 }

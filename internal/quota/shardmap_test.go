@@ -295,8 +295,8 @@ func (b *bench) host(name string) (*Host, *cutStore) {
 	s := &cutStore{Store: b.store}
 	self := cluster.Member{Name: name, Life: rand.Uint64(), CanHost: true}
 	members := cluster.NewMembers(b.bus, self, b.boot, log)
-	h := NewHost(HostConfig{Prefix: "l.", Store: s, Bus: b.bus, Members: members, Boot: b.boot, Log: log,
-		Rules: func(string) *Definition { return b.rules }, Recall: func(uint64, []byte) {}})
+	h := NewHost(Config{Prefix: "l.", Store: s, Bus: b.bus, Members: members, Boot: b.boot, Log: log,
+		Rules: func(string) *Definition { return b.rules }}, func(uint64, []byte) {})
 	return h, s
 }
 
