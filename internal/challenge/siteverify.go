@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -219,6 +220,9 @@ func (c *Config) ask(ctx context.Context, room, host, token string) (got result,
 		return http.ErrUseLastResponse
 	}}
 	resp, err := client.Do(req)
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err // without the URL, in whose query a proxy may have a key
+	}
 	if err != nil {
 		return unavailable, err.Error()
 	}
