@@ -189,7 +189,8 @@ func testNodesTellTheHostTheNetworks(t *testing.T) {
 	c.random = true
 	all := []*node{c.start("n1"), c.start("n2"), c.start("n3")}
 	c.await("a host", 10*time.Second, func() bool { return len(c.hosts(all...)) == 1 })
-	host := all[slices.IndexFunc(all, func(n *node) bool { return n.seat.host.Load() != nil })].seat.host.Load()
+	at := slices.IndexFunc(all, func(n *node) bool { return n.seat.host.Load() != nil })
+	host := all[at].seat.host.Load()
 	for i, n := range all {
 		n.seat.Hold(true)
 		p := c.join(n)
