@@ -245,7 +245,7 @@ func (r *Room) weigh(q *visitRequest, p *counter.PlaceInfo) {
 	if !p.AsksNetwork || q.person != (persons.ID{}) {
 		return
 	}
-	if n := q.f.joins.Network(q.f.cfg.ClientAddr(q.r)); n > 0 {
+	if n := q.f.joins.Network(q.f.cfg.ClientAddr(q.r), p.Life); n > 0 {
 		_ = q.counter.SetNetwork(q.r.Context(), p.Life, p.Number, n)
 	}
 }
