@@ -136,15 +136,10 @@ func TestVerdictFindsFaults(t *testing.T) { //nolint:funlen // a list of cases
 				asked(askJoin, 55, 1, "", 0, 0), asked(askVisit, 56, 1, "", 0, 0)}})
 		}},
 		{"used tickets", "a used ticket lets in", func(r *run) { r.replays[0].admitted = true }},
-		{"used tickets", "a used ticket waits", func(r *run) { r.replays[0].got = 1 }},
-		{"", "it waits while the record stands still", func(r *run) {
-			r.replays[0].got, r.replays[0].at, r.gauges[30].age = 1, secs(29.5), 2
-		}},
-		{"used tickets", "it is let in while the record stands still", func(r *run) {
-			r.replays[0].admitted, r.replays[0].at, r.gauges[30].age = true, secs(29.5), 2
-		}},
-		{"used tickets", "it waits, and the record was written", func(r *run) {
-			r.replays[0].got, r.replays[0].at, r.gauges[30].age = 1, secs(29.5), 0.6
+		{"used tickets", "a used ticket has a place", func(r *run) { r.replays[0].got, r.replays[0].place = 1, 7 }},
+		{"", "it is told to wait, and has no place", func(r *run) { r.replays[0].got = 1 }},
+		{"the same of revoked", "a ticket of a revoked stay has a place", func(r *run) {
+			r.replays[1].got, r.replays[1].place = 2, 7
 		}},
 		{"the same of revoked", "a revoked stay is entered again", func(r *run) {
 			r.replays[1].admitted = true

@@ -241,7 +241,7 @@ func missed(visits []*visit) (f finding) {
 func (r *run) doubled() (f finding) {
 	for _, x := range r.replays {
 		if x.age > claimMemory {
-			f.judge(x, r.stood(x))
+			f.judge(x)
 		}
 	}
 	return f
@@ -268,31 +268,16 @@ func (r *run) revived() (f finding) {
 			return k.at > x.revoked && k.at-x.revoked < written
 		})
 		if x.age <= claimMemory && x.revoked != never && !unwritten {
-			f.judge(x, r.stood(x))
+			f.judge(x)
 		}
 	}
 	return f
 }
 
-// stood reports whether the record stood still when a ticket came again: it was asked in vain for a
-// second, or a look soon after tells that no write of the second before is confirmed. A room asks for
-// 2 s at most, so the second does not grow with the syncs.
-func (r *run) stood(x replay) bool {
-	if x.took >= time.Second {
-		return true
-	}
-	i := slices.IndexFunc(r.gauges, func(g gauge) bool { return g.at >= x.at })
-	if i < 0 {
-		return false
-	}
-	g := &r.gauges[i]
-	written := g.at - time.Duration(g.age*float64(time.Second))
-	return written <= x.at-time.Second
-}
-
-// judge finds a used ticket that was good once more. A room whose record stands still shows
-// the waiting page whatever ticket comes: that says nothing of the ticket.
-func (f *finding) judge(r replay, stood bool) {
+// judge finds a used ticket that was good once more. It may be told to wait without a place: while the
+// record stands still, or because its pass has come back, so that another one is not given out. That is
+// no place in the line.
+func (f *finding) judge(r replay) {
 	if !r.answered {
 		return
 	}
@@ -300,7 +285,7 @@ func (f *finding) judge(r replay, stood bool) {
 	switch {
 	case r.admitted:
 		f.add("%s was let in by ticket %d, %v after its claim", r.name, r.number, r.age)
-	case r.got == r.number && !stood:
+	case r.got == r.number && r.place > 0:
 		f.add("%s waits with the used ticket %d, %v after its claim", r.name, r.number, r.age)
 	}
 }

@@ -108,9 +108,9 @@ type replay struct {
 	age      time.Duration // since the answer to its claim
 	revoked  time.Duration // when its stay was ended by the origin, or never
 	answered bool
-	at, took time.Duration // of the answer
 	admitted bool
 	got      uint64 // number of the ticket in a waiting answer
+	place    int64  // in the line, 0: none
 }
 
 // A kill is one end of a process and the start of the next.
@@ -128,6 +128,5 @@ type gauge struct {
 	life                  int
 	active, called, fresh float64
 	writes                float64 // since its start
-	age                   float64 // of the newest record that is written, in seconds
 	goroutines, rss, fds  float64
 }

@@ -77,9 +77,10 @@ func (c *client) replay(ctx context.Context, u usedTicket) bool {
 	}
 	got, err := c.st.send(ctx, askEnter, r.name, u.cookie)
 	a.answered, a.life[1] = c.st.clock(), int(c.st.life.Load())
-	r.age, r.at, r.took = a.answered-u.claimed, a.answered, a.answered-a.sent
+	r.age = a.answered - u.claimed
 	if err == nil {
-		r.answered, r.admitted, r.got = true, got.state == "", got.number
+		r.answered, r.admitted = true, got.state == ""
+		r.got, r.place = got.number, got.position
 	}
 	c.st.mu.Lock()
 	c.st.replays = append(c.st.replays, r)
