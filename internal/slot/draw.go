@@ -241,25 +241,36 @@ func (l *Line) weights(from, to uint64, size func(uint32) int) string {
 	return string(b)
 }
 
-// exponents returns the exponent of each ticket of a draw.
-func (d *Draw) exponents() ([]uint64, error) {
-	all := slices.Repeat([]uint64{wholeWeight}, int(d.To-d.From))
+// runs calls f with each run of tickets of the same exponent. The weights of a damaged record are an
+// error: of more tickets, or of others, than those of the draw.
+func (d *Draw) runs(f func(exponent uint64, run Run)) error {
+	left := d.To - d.From
 	for r := codec.NewReader([]byte(d.Weights)); !r.Done(); {
 		x := r.Uint()
 		runs, err := ParseRuns(r.Bytes(maxWeights), d.To)
 		if err != nil || r.Bad() || x < wholeWeight || x > wholeWeight*lineMost {
-			return nil, errRuns
+			return errRuns
 		}
 		for _, run := range runs {
-			if run.First < d.From {
-				return nil, errRuns
+			if run.First < d.From || run.N > left {
+				return errRuns
 			}
-			for n := run.First; n < run.First+run.N; n++ {
-				all[n-d.From] = x
-			}
+			left -= run.N
+			f(x, run)
 		}
 	}
-	return all, nil
+	return nil
+}
+
+// exponents returns the exponent of each ticket of a draw.
+func (d *Draw) exponents() ([]uint64, error) {
+	all := slices.Repeat([]uint64{wholeWeight}, int(d.To-d.From))
+	err := d.runs(func(x uint64, run Run) {
+		for i := range run.N {
+			all[run.First-d.From+i] = x
+		}
+	})
+	return all, err
 }
 
 // A fraction is mantissa / 2^(64+shift), a number in (0, 1). The highest bit of mantissa is set.

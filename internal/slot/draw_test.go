@@ -418,3 +418,25 @@ func BenchmarkShuffleWeighed(b *testing.B) {
 		}
 	}
 }
+
+// TestAWeighedDrawBesideOthers checks that a record is read while the prequeue of the next event has
+// begun, whose draw has no end yet. Weights of no draw, or of more tickets than it has, are damaged.
+func TestAWeighedDrawBesideOthers(t *testing.T) {
+	l, _ := anAttack(10)
+	r := codecSample()
+	w := l.Weights(1, l.End())
+	r.Draws = []Draw{{Event: "old", Start: 1, Seed: seedOf("a"), From: 1, To: l.End(), Weights: w},
+		{Event: "next", Seed: seedOf("b"), From: l.End()}, {Event: "later", Seed: seedOf("c")}}
+	b, err := r.AppendBinary(nil)
+	var got Record
+	if err != nil || got.UnmarshalBinary(b) != nil || !slices.Equal(got.Draws, r.Draws) {
+		t.Fatalf("not restored: %v", err)
+	}
+	for _, damaged := range []Draw{{From: l.End(), Weights: w}, {Weights: w},
+		{From: 1, To: l.End(), Weights: w + w}} {
+		r.Draws[1] = damaged
+		if b, err = r.AppendBinary(nil); err != nil || got.UnmarshalBinary(b) == nil {
+			t.Errorf("read: %d to %d, %d bytes, error %v", damaged.From, damaged.To, len(damaged.Weights), err)
+		}
+	}
+}
