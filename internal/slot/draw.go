@@ -137,9 +137,11 @@ func (l *Lines) SetDrawWeight(chances int) {
 	}
 }
 
-// SetNetwork notes the network of a ticket's visitor: any number but 0. The first one counts.
+// SetNetwork notes the network of a ticket's visitor: any number but 0. The first one counts, and that of
+// a ticket that has no place any more does not.
 func (l *Lines) SetNetwork(number uint64, network uint32) {
-	if x := l.of(number); x.Network(number) == 0 {
+	x := l.of(number)
+	if c, i := x.findAny(x.rank(number)); c != nil && c.network(i) == 0 {
 		x.setNetwork(x.rank(number), network)
 	}
 }
