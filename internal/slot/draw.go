@@ -194,7 +194,8 @@ func (c *lineChunk) setNetwork(i uint64, network uint32) {
 
 // Weights returns the weights of the tickets from from up to, but not including, to, for a Draw: each
 // exponent with the runs of its numbers. It returns "" if all weigh the same. If there are too many to
-// write, all tickets of large networks weigh the same, so that together they have no more chances.
+// write, they are rounded down further. If that is not enough, all tickets of large networks weigh the
+// same, so that together they have no more chances.
 func (l *Line) Weights(from, to uint64) string {
 	crowds := map[uint32]int{}
 	for n := from; n < to; n++ {
@@ -213,11 +214,14 @@ func (l *Line) Weights(from, to uint64) string {
 	if networks == 0 {
 		return ""
 	}
-	w := l.weights(from, to, func(network uint32) int { return crowds[network] })
-	if len(w) > maxWeights {
-		mean := (tickets + networks - 1) / networks
-		w = l.weights(from, to, func(network uint32) int { return min(crowds[network], 1) * mean })
+	for _, step := range []int{0, 2, 4, 8} {
+		w := l.weights(from, to, step, func(network uint32) int { return crowds[network] })
+		if len(w) <= maxWeights {
+			return w
+		}
 	}
+	mean := (tickets + networks - 1) / networks
+	w := l.weights(from, to, 0, func(network uint32) int { return min(crowds[network], 1) * mean })
 	if len(w) > maxWeights {
 		return ""
 	}
@@ -226,13 +230,11 @@ func (l *Line) Weights(from, to uint64) string {
 
 // weights returns the weights of the tickets of networks of a size. The size 0 is that of networks
 // whose tickets have a whole chance each.
-func (l *Line) weights(from, to uint64, size func(uint32) int) string {
+func (l *Line) weights(from, to uint64, step int, size func(uint32) int) string {
 	runs := map[uint64][]Run{}
 	for n := to - 1; n >= from; n-- {
 		if many := size(l.Network(n)); many > 0 {
-			x := uint64(many*wholeWeight+l.weight-1) / uint64(l.weight)
-			up := max(0, bits.Len64(x)-weightBits)
-			x = (x + 1<<up - 1) >> up << up
+			x := rounded(uint64(many*wholeWeight+l.weight-1)/uint64(l.weight), step)
 			runs[x] = appendMerged(runs[x], []Run{{n, 1}})
 		}
 	}
@@ -241,6 +243,15 @@ func (l *Line) weights(from, to uint64, size func(uint32) int) string {
 		b = codec.AppendText(codec.AppendUint(b, x), AppendRuns(nil, to, runs[x]))
 	}
 	return string(b)
+}
+
+// rounded rounds an exponent up: to weightBits digits, or to a power of 2^step.
+func rounded(x uint64, step int) uint64 {
+	if step > 0 {
+		return min(uint64(1)<<((bits.Len64(x-1)+step-1)/step*step), wholeWeight*lineMost)
+	}
+	up := max(0, bits.Len64(x)-weightBits)
+	return (x + 1<<up - 1) >> up << up
 }
 
 // runs calls f with each run of tickets of the same exponent. The weights of a damaged record are an

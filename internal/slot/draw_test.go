@@ -380,19 +380,21 @@ func TestWeightsAreBounded(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range tickets {
 		x := rng.Float64()
-		lines.SetNetwork(l.Join(0, time.Minute, time.Hour), 1+uint32(networks*x*x))
+		lines.SetNetwork(l.Join(0, time.Minute, time.Hour), 1+uint32(networks*x*x*x))
 	}
 	d := Draw{From: 1, To: l.End(), Weights: l.Weights(1, l.End())}
 	exponents, err := d.exponents()
 	if err != nil || d.Weights == "" || len(d.Weights) > maxWeights {
 		t.Fatalf("%d bytes: %v", len(d.Weights), err)
 	}
-	chances := 0.0
-	for _, x := range exponents {
-		chances += 4 / float64(x)
+	var chances [1 + networks]float64
+	for i, x := range exponents {
+		chances[l.Network(1+uint64(i))] += 4 / float64(x)
 	}
-	if most := 10.0 * networks; chances > most || chances < most/2 {
-		t.Errorf("%.0f chances, and %.0f are the most", chances, most)
+	for network, n := range chances[1:] {
+		if n > 10+1e-9 || n < 10.0/16 {
+			t.Errorf("%.2f chances of the network %d, and 10 are the most", n, network)
+		}
 	}
 	for n := uint64(1); n < l.End(); n++ {
 		l.Leave(n)
