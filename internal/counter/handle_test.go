@@ -34,6 +34,7 @@ type testCluster struct {
 	t      *testing.T
 	engine *embedded.Server
 	began  time.Time
+	random bool // the order of the line
 }
 
 func newCluster(t *testing.T) *testCluster {
@@ -42,7 +43,7 @@ func newCluster(t *testing.T) *testCluster {
 		t.Fatal(err)
 	}
 	t.Cleanup(e.Close)
-	return &testCluster{t, e, time.Now()}
+	return &testCluster{t: t, engine: e, began: time.Now()}
 }
 
 func (c *testCluster) boot() time.Duration { return time.Since(c.began) + time.Hour }
@@ -54,7 +55,7 @@ func (c *testCluster) settings() Settings {
 		Line: LineConfig{
 			MaxWaiting: 1000, PollMin: 100 * time.Millisecond, PollMax: time.Second, Hold: time.Minute,
 		},
-		DrawWeight: 20,
+		DrawWeight: 20, RandomOrder: c.random,
 	}
 }
 
@@ -162,20 +163,6 @@ func testThreeSeatsAreOneRoom(t *testing.T) {
 		}
 	}
 	old := all[slices.IndexFunc(all, func(n *node) bool { return n.seat.host.Load() != nil })]
-	for i, p := range places { // the node of each visitor tells the host the network
-		n := all[i%3].seat
-		p, err := n.Poll(t.Context(), p.Life, p.Number, 0)
-		if err == nil {
-			err = n.SetNetwork(t.Context(), p.Life, p.Number, uint32(1+i))
-		}
-		h := old.seat.host.Load()
-		h.mu.Lock()
-		network := h.line.Ordinary().Network(p.Number)
-		h.mu.Unlock()
-		if err != nil || !p.AsksNetwork || network != uint32(1+i) {
-			t.Fatalf("ticket %d: asked for its network %v, %v", p.Number, p.AsksNetwork, err)
-		}
-	}
 	rest := slices.DeleteFunc(slices.Clone(all), func(n *node) bool { return n == old })
 	old.stop()
 	gap := c.await("the next host", 10*time.Second, func() bool { return len(c.hosts(rest...)) == 1 })
@@ -194,6 +181,36 @@ func testThreeSeatsAreOneRoom(t *testing.T) {
 	}
 	if _, err := rest[0].seat.Poll(t.Context(), places[0].Life+1, 1, 0); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// The node of a visitor tells the host the visitor's network, where a draw needs it.
+func TestNodesTellTheHostTheNetworks(t *testing.T) { virtual.Test(t, testNodesTellTheHostTheNetworks) }
+
+func testNodesTellTheHostTheNetworks(t *testing.T) {
+	c := newCluster(t)
+	c.random = true
+	all := []*node{c.start("n1"), c.start("n2"), c.start("n3")}
+	c.await("a host", 10*time.Second, func() bool { return len(c.hosts(all...)) == 1 })
+	at := slices.IndexFunc(all, func(n *node) bool { return n.seat.host.Load() != nil })
+	host := all[at].seat.host.Load()
+	for i, n := range all {
+		n.seat.Hold(true)
+		p := c.join(n)
+		p, err := n.seat.Poll(t.Context(), p.Life, p.Number, 0)
+		asked := p.AsksNetwork
+		if err == nil {
+			err = n.seat.SetNetwork(t.Context(), p.Life, p.Number, uint32(1+i))
+		}
+		host.mu.Lock()
+		network := host.line.Ordinary().Network(p.Number)
+		host.mu.Unlock()
+		if err != nil || !asked || network != uint32(1+i) {
+			t.Errorf("%s: asked %v, the network is %d, want %d, %v", n.name, asked, network, 1+i, err)
+		}
+		if p, err = n.seat.Poll(t.Context(), p.Life, p.Number, 0); err != nil || p.AsksNetwork {
+			t.Errorf("%s: asked again, %v", n.name, err)
+		}
 	}
 }
 
