@@ -149,9 +149,6 @@ func testThreeSeatsAreOneRoom(t *testing.T) {
 	c.await("a host", 10*time.Second, func() bool { return len(c.hosts(all...)) == 1 })
 	for _, n := range all {
 		n.seat.Hold(true)
-		if err := n.seat.SetPlan(t.Context(), Plan{Event: "sale", Start: 5, Phase: Prequeuing}); err != nil {
-			t.Fatal(err)
-		}
 	}
 	var places []PlaceInfo
 	for i := range 30 {
