@@ -149,7 +149,7 @@ func (c *desk) forget() {
 		if d.To != 0 && slices.Contains(needed, *d) {
 			continue
 		}
-		if d.Start < last {
+		if d.Start < last && !c.pool.Claims(d.From, d.To) { // else a record may need them to find a place
 			d.Weights = ""
 		}
 		if spare++; spare > mostPlanned {
