@@ -208,12 +208,13 @@ func (r *Room) overLimit(q *visitRequest) bool {
 }
 
 // poll polls with the visitor's ticket. Without a solution of its challenge the ticket stays provisional
-// while others wait, and lapses. The token of a third party is not spent on one that has lapsed.
+// while others wait, and lapses. The token of a third party is not spent on one that has lapsed, nor on the
+// question of a proxy that relays no answers: it sends the request to Handler, and would not wait so long.
 func (r *Room) poll(q *visitRequest) (p counter.PlaceInfo, err error) {
 	t, c, send, proven := &q.tok, (*challenge.Config)(&q.f.cfg.Challenge), q.counter.Poll, true
 	if t.Work > 0 && c.Kind != "" {
 		proven = !c.Remote()
-		if !proven && q.r.Header.Get(challenge.Header) != "" {
+		if !proven && q.way != checks && q.r.Header.Get(challenge.Header) != "" {
 			p, err = q.counter.PollUnproven(q.r.Context(), t.Life, t.ID, t.Key)
 			proven = err == nil && p.Status == slot.TicketProvisional
 		}
@@ -244,7 +245,7 @@ func (r *Room) weigh(q *visitRequest, p *counter.PlaceInfo) {
 	if !p.AsksNetwork || q.person != (persons.ID{}) {
 		return
 	}
-	if n := q.f.joins.Network(q.f.cfg.ClientAddr(q.r)); n > 0 {
+	if n := q.f.joins.Network(q.f.cfg.ClientAddr(q.r), p.Life); n > 0 {
 		_ = q.counter.SetNetwork(q.r.Context(), p.Life, p.Number, n)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -184,6 +185,29 @@ func TestTheKindOfChallengesChanges(t *testing.T) {
 		w.joins()
 		if m := w.asks("good"); m.Challenge != nil {
 			t.Errorf("%+v", m)
+		}
+	})
+}
+
+// A proxy that relays no answers is told at once that a ticket may not pass: the third party, which may take
+// as long as the proxy waits, is asked when the same request comes to Handler.
+func TestATokenInAQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &thirdParty{spent: map[string]bool{}}
+		g, _ := challenged(t, RoomConfig{TotalActiveUsers: 100, NewUsersPerMinute: 600,
+			Challenge: p.challenge()})
+		defer g.stop()
+		v := g.visitor()
+		v.joins()
+		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+		r.Header = http.Header{"Cookie": {v.cookie}, "Headgate-Solution": {"good"}}
+		w := httptest.NewRecorder()
+		g.room.Decide(false, http.NotFoundHandler()).ServeHTTP(w, r)
+		if w.Code != http.StatusUnauthorized || p.asked != 0 {
+			t.Errorf("%d, %d questions", w.Code, p.asked)
+		}
+		if m := v.asks("good"); m.Challenge != nil || p.asked != 1 {
+			t.Errorf("%+v, %d questions", m, p.asked)
 		}
 	})
 }

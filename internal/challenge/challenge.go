@@ -368,13 +368,14 @@ func (g *Gate) admit(
 		return busy
 	}
 	defer leave()
-	if g.checked(ticket, now, 0) >= checksOfTicket {
-		return repeated
-	}
-	if !allowed() {
+	n := g.checked(ticket, now, 1) // first: many may come at once
+	if n > checksOfTicket || !allowed() {
+		g.checked(ticket, now, -1)
+		if n > checksOfTicket {
+			return repeated
+		}
 		return busy
 	}
-	g.checked(ticket, now, 1)
 	got := costly()
 	if got == wrong {
 		g.checked(ticket, now, checksOfTicket)
@@ -406,8 +407,8 @@ func (g *Gate) checked(id uint64, now int64, add int) int {
 	if now < g.since || now-g.since > expiry || len(g.checks) >= mostTickets {
 		g.since, g.checks = now, map[uint64]int{}
 	}
-	if add > 0 {
-		g.checks[id] += add
+	if g.checks[id] += add; g.checks[id] <= 0 {
+		delete(g.checks, id)
 	}
 	return g.checks[id]
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -80,6 +81,10 @@ func Sources(kind string) map[string]string {
 // publicKeyForm keeps a site key readable in JSON and in HTML. Chosen: wider than those of all three.
 var publicKeyForm = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,200}$`)
 
+// tokenForm is wider than the tokens of all three. Others could be what a firewall before the endpoint takes
+// for an attack: its answer would say that the third party is away, which only that one may say.
+var tokenForm = regexp.MustCompile(`^[A-Za-z0-9_.:~|+/=-]+$`)
+
 // IsPublicKey reports whether a text can be a site key.
 func IsPublicKey(s string) bool { return publicKeyForm.MatchString(s) }
 
@@ -147,14 +152,17 @@ func (g *Gate) spend(sum [sha256.Size]byte, ticket uint64, now int64) (first boo
 	return true, busy
 }
 
-// settle notes the result of a token. A token that nobody was asked about is as new.
-func (g *Gate) settle(sum [sha256.Size]byte, got result, asked bool) {
+// settle notes the result of a token of a ticket. A token that nobody was asked about is as new. If the
+// memory began anew meanwhile, the token may be that of another ticket now, which this result is not for.
+func (g *Gate) settle(sum [sha256.Size]byte, ticket uint64, got result, asked bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if x, known := g.tokens[sum]; known && asked {
+	switch x, known := g.tokens[sum]; {
+	case !known || x.ticket != ticket:
+	case asked:
 		x.result = got
 		g.tokens[sum] = x
-	} else {
+	default:
 		delete(g.tokens, sum)
 	}
 }
@@ -212,6 +220,9 @@ func (c *Config) ask(ctx context.Context, room, host, token string) (got result,
 		return http.ErrUseLastResponse
 	}}
 	resp, err := client.Do(req)
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err // without the URL, in whose query a proxy may have a key
+	}
 	if err != nil {
 		return unavailable, err.Error()
 	}
@@ -232,8 +243,11 @@ func (c *Config) ask(ctx context.Context, room, host, token string) (got result,
 	return got, problem
 }
 
-// judge returns the result of an answer.
+// judge returns the result of an answer. hCaptcha names no host under high traffic.
 func (c *Config) judge(v *verdict, room, host string) result {
+	if c.Kind == HCaptcha && v.Hostname != nil && *v.Hostname == "not-provided" {
+		v.Hostname = nil
+	}
 	has := func(codes ...string) bool {
 		return slices.ContainsFunc(v.Errors, func(s string) bool { return slices.Contains(codes, s) })
 	}
@@ -266,7 +280,7 @@ func (c *Config) allows(site, host string) bool {
 func (g *Gate) checkToken(
 	r *http.Request, c *Config, t *bound, text string, wall func() time.Time, allowed func() bool,
 ) result {
-	if len(text) > mostToken || strings.ContainsFunc(text, func(c rune) bool { return c <= ' ' || c > '~' }) {
+	if len(text) > mostToken || !tokenForm.MatchString(text) {
 		return malformed
 	}
 	sum, now := sha256.Sum256([]byte(text)), wall()
@@ -275,7 +289,7 @@ func (g *Gate) checkToken(
 		return got
 	}
 	if g.rests(now) {
-		g.settle(sum, unavailable, false)
+		g.settle(sum, t.Mix(), unavailable, false)
 		return unavailable
 	}
 	asked := false
@@ -285,6 +299,6 @@ func (g *Gate) checkToken(
 		g.answered(c, problem, wall())
 		return got
 	})
-	g.settle(sum, got, asked)
+	g.settle(sum, t.Mix(), got, asked)
 	return got
 }

@@ -155,6 +155,8 @@ func TestAnswersOfAThirdParty(t *testing.T) {
 		{"", 200, `{"success":true,"hostname":"SHOP.example.com"}`, nil, solved},
 		{"", 200, `{"success":true,"hostname":"evil.example"}`, nil, foreign},
 		{"", 200, `{"success":true,"hostname":""}`, nil, foreign},
+		{HCaptcha, 200, `{"success":true,"hostname":"not-provided"}`, nil, solved}, // under high traffic
+		{Turnstile, 200, `{"success":true,"hostname":"not-provided"}`, nil, foreign},
 		{Turnstile, 200, `{"success":true,"hostname":"shop.example.com","action":"login"}`, nil, foreign},
 		{Turnstile, 200, `{"success":true,"hostname":"shop.example.com","action":""}`, nil, foreign},
 		{ReCAPTCHA, 200, `{"success":true,"action":"login"}`, nil, solved}, // it has no actions that we set
@@ -231,7 +233,7 @@ func TestAThirdPartyThatIsAway(t *testing.T) {
 		var log bytes.Buffer
 		c := p.config(Turnstile)
 		g.Log = slog.New(slog.NewTextHandler(&log, nil))
-		own.room = "shop"
+		own.room, c.VerifyURL = "shop", "https://proxy.example/siteverify?key=hidden"
 		p.answer = func(r *http.Request) (int, string, error) {
 			<-r.Context().Done()
 			return 0, "", r.Context().Err()
@@ -270,7 +272,7 @@ func TestAThirdPartyThatIsAway(t *testing.T) {
 		}
 		text := log.String()
 		if strings.Count(text, "cannot be checked") != 1 || strings.Count(text, "checked again") != 1 ||
-			strings.Contains(text, secret) || strings.Contains(text, "good") {
+			strings.Contains(text, secret) || strings.Contains(text, "good") || strings.Contains(text, "hidden") {
 			t.Error(text)
 		}
 	})
@@ -334,7 +336,7 @@ func TestQuestionsAreBounded(t *testing.T) {
 func TestTokensThatAreNone(t *testing.T) {
 	p, g, own := newParty(), &Gate{}, sample()
 	c := p.config(Turnstile)
-	for _, text := range []string{strings.Repeat("a", mostToken+1), "a b", "a\x7f", "gr\u00fcn", "\x00"} {
+	for _, text := range []string{strings.Repeat("a", mostToken+1), "a b", "a\x7f", "gr\u00fcn", "\x00", "<script>", "'a'", "{$a}"} {
 		if r := g.sends(c, own, text); r != malformed {
 			t.Errorf("%.20q: %v", text, r)
 		}
@@ -376,4 +378,68 @@ func TestConfigsThatAreNone(t *testing.T) {
 			t.Error(got)
 		}
 	}
+}
+
+// A token that is asked about while the memory begins anew is still of one ticket: what the third party
+// says of it for the first ticket does not count for another that has sent it meanwhile.
+func TestATokenWhileTheMemoryBeginsAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, g, own := newParty(), &Gate{}, sample()
+		own.room = "shop"
+		c, next, hold := p.config(Turnstile), other(own), []chan string{make(chan string), make(chan string)}
+		p.answer = func(*http.Request) (int, string, error) { return 200, <-hold[p.asked-1], nil }
+		first, second := make(chan result, 1), make(chan result, 1)
+		go func() { first <- g.sends(c, own, "good") }()
+		synctest.Wait()
+		g.tokens = nil // as after mostTickets others
+		go func() { second <- g.sends(c, next, "good") }()
+		synctest.Wait()
+		hold[0] <- `{"success":true}`
+		if r := <-first; r != solved {
+			t.Error(r)
+		}
+		if r := g.sends(c, next, "good"); r != busy {
+			t.Error("while it is asked about:", r)
+		}
+		hold[1] <- `{"success":false,"error-codes":["timeout-or-duplicate"]}`
+		if r := <-second; r != expired {
+			t.Error(r)
+		}
+	})
+}
+
+// Of one ticket three tokens are checked, also when many come at once.
+func TestManyTokensOfATicketAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, g, own := newParty(), &Gate{}, sample()
+		c, hold, allow := p.config(Turnstile), make(chan struct{}), true
+		got := make(chan result, mostAsked)
+		all := func() {
+			for i := range mostAsked {
+				go func() {
+					r := httptest.NewRequest(http.MethodGet, "http://shop.example.com/", nil)
+					got <- g.checkToken(r, c, &own, fmt.Sprint("bad", i), time.Now, func() bool { <-hold; return allow })
+				}()
+			}
+			synctest.Wait()
+		}
+		allow = false // those that its network may not send do not count
+		all()
+		close(hold)
+		for range mostAsked {
+			<-got
+		}
+		if len(g.checks) > 0 || p.asked != 0 {
+			t.Error(g.checks, p.asked)
+		}
+		own, hold, allow = other(own), make(chan struct{}), true
+		all()
+		close(hold)
+		for range mostAsked {
+			<-got
+		}
+		if p.asked != checksOfTicket {
+			t.Error(p.asked)
+		}
+	})
 }

@@ -1,7 +1,8 @@
 package exclude
 
 import (
-	"hash/fnv"
+	"crypto/sha256"
+	"encoding/binary"
 	"net/netip"
 	"sync"
 	"time"
@@ -107,16 +108,16 @@ func (j *Joins) Forget(a netip.Addr) {
 }
 
 // Network returns a number that stands for the network of an address at every node: a hash, and not 0.
-// In a draw the places of one network have together the chances of DrawWeight places. It returns 0 if
-// that has no bound.
-func (j *Joins) Network(a netip.Addr) uint32 {
+// The life of the line is its key: visitors do not know it, so nobody can look for networks whose number
+// is that of somebody else. In a draw the places of one network have together the chances of DrawWeight
+// places. It returns 0 if that has no bound.
+func (j *Joins) Network(a netip.Addr, life uint64) uint32 {
 	own, _, ok := j.networks(a)
 	if !ok || j.Limit.DrawWeight <= 0 || local(a.Unmap()) {
 		return 0
 	}
-	h := fnv.New32a()
-	h.Write(own.Addr().AsSlice()) // never fails
-	return h.Sum32() | 1
+	sum := sha256.Sum256(append(binary.BigEndian.AppendUint64(nil, life), own.Addr().AsSlice()...))
+	return binary.BigEndian.Uint32(sum[:]) | 1
 }
 
 // networks returns the network of an address and the wider one around it.

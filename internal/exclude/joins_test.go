@@ -97,15 +97,18 @@ func TestOneAddressForAllIsTold(t *testing.T) {
 // TestANetworkHasOneNumber checks that all addresses of a network have one number, at each node.
 func TestANetworkHasOneNumber(t *testing.T) {
 	j := NewJoins(JoinLimit{Amount: 60, PrefixV4: 24, DrawWeight: 10})
-	of := func(a string) uint32 { return j.Network(netip.MustParseAddr(a)) }
+	of := func(a string) uint32 { return j.Network(netip.MustParseAddr(a), 7) }
 	if of("192.0.2.1") != of("::ffff:192.0.2.200") || of("2001:db8::1") != of("2001:db8::2:3:4:5") {
 		t.Error("addresses of one network have two numbers")
 	}
 	if of("192.0.2.1") == of("192.0.3.1") || of("2001:db8::1") == of("2001:db8:0:1::1") || of("192.0.2.1") == 0 {
 		t.Error("two networks have one number, or none")
 	}
-	if of("127.0.0.1") != 0 || NewJoins(JoinLimit{Amount: 60}).Network(netip.MustParseAddr("192.0.2.1")) != 0 ||
-		NewJoins(JoinLimit{DrawWeight: 10}).Network(netip.MustParseAddr("192.0.2.1")) != 0 {
+	if j.Network(netip.MustParseAddr("192.0.2.1"), 8) == of("192.0.2.1") {
+		t.Error("a network has the same number in two lines")
+	}
+	if of("127.0.0.1") != 0 || NewJoins(JoinLimit{Amount: 60}).Network(netip.MustParseAddr("192.0.2.1"), 7) != 0 ||
+		NewJoins(JoinLimit{DrawWeight: 10}).Network(netip.MustParseAddr("192.0.2.1"), 7) != 0 {
 		t.Error("a network has a weight where there is none")
 	}
 }

@@ -87,10 +87,14 @@ func opened(policy, kind string) string {
 		return "worker-src 'self'; " + policy
 	}
 	parts := strings.Split(policy, "; ")
+	own := " 'self'" // as default-src of an own page; that of ours is 'none'
+	if slices.Contains(parts, "default-src 'none'") {
+		own = ""
+	}
 	for _, name := range slices.Sorted(maps.Keys(sources)) {
 		i := slices.IndexFunc(parts, func(d string) bool { return directiveName(d) == name })
 		if i < 0 {
-			i, parts = 0, slices.Insert(parts, 0, name+" 'self'")
+			i, parts = 0, slices.Insert(parts, 0, name+own)
 		}
 		if parts[i] += " " + sources[name]; name == "script-src" && !strings.Contains(parts[i], "'self'") {
 			parts[i] += " 'self'"

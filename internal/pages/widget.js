@@ -55,7 +55,8 @@
       await new Promise((done) => setTimeout(wake = done, token ? 2000 : 4000));
     }
     place?.replaceChildren();
-    if (place && !ours) location.replace(location.href);
+    // With a fragment, replace() would only scroll.
+    if (place && !ours) location.hash ? location.reload() : location.replace(location.href);
   }
   run();
 }
