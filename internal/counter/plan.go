@@ -66,6 +66,11 @@ func (c *desk) follow(clk time.Duration) {
 	if d.From > 0 && x.To > x.From {
 		x.Weights = line.Weights(x.From, x.To)
 	}
+	if c.weighs(len(x.Weights)) > mostWeights {
+		c.cfg.Log.Warn("a record has no room for the weights of one more draw: all tickets weigh the same",
+			"room", c.cfg.Room, "event", x.Event)
+		x.Weights = ""
+	}
 	if d.From == 0 || !line.Shuffle(x, c.pool.CounterTime(clk)) {
 		c.cfg.Log.Warn("nobody takes part in the draw", "room", c.cfg.Room, "event", x.Event)
 		x.From, x.To, x.Weights = 0, 0, ""
@@ -119,14 +124,33 @@ func (c *desk) take(p Plan, clk time.Duration) {
 	c.plan, c.planAt = p, clk
 }
 
-// forget removes draws that nobody needs, the oldest first.
+// mostWeights bounds the weights of all draws in a record: half of the most that NATS carries, and
+// twice what one draw has. Chosen.
+const mostWeights = 512 << 10
+
+// weighs returns how many bytes n more make with the weights of all draws.
+func (c *desk) weighs(n int) int {
+	for i := range c.draws {
+		n += len(c.draws[i].Weights)
+	}
+	return n
+}
+
+// forget removes draws that nobody needs, the oldest first, and the weights of all of them but the last,
+// which is still shown.
 func (c *desk) forget() {
 	needed := c.line.Ordinary().Draws()
-	spare := 0
+	spare, last := 0, int64(0)
+	for i := range c.draws {
+		last = max(last, c.draws[i].Start)
+	}
 	for i := len(c.draws) - 1; i >= 0; i-- {
 		d := &c.draws[i]
 		if d.To != 0 && slices.Contains(needed, *d) {
 			continue
+		}
+		if d.Start < last && !c.pool.Claims(d.From, d.To) { // else a record may need them to find a place
+			d.Weights = ""
 		}
 		if spare++; spare > mostPlanned {
 			c.draws = slices.Delete(c.draws, i, i+1)

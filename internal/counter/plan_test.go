@@ -498,3 +498,53 @@ func TestAWeighedDrawOutlivesItsHosts(t *testing.T) {
 		}
 	})
 }
+
+// A record keeps the weights of the last draw, and of those whose tickets wait. Those of all draws that it
+// keeps would be more than a message carries.
+func TestWeightsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := host(t, "a", &store.Memory{}, 1)
+		c.mu.Lock()
+		c.cfg.DrawWeight = 1
+		c.setLanes()
+		c.mu.Unlock()
+		for event := range int64(4) {
+			c.Hold(true)
+			plan, tickets := Plan{Event: fmt.Sprint(event), Start: 1000 + event}, []uint64{}
+			for plan.Phase = Announced; plan.Phase <= Started; plan.Phase++ {
+				if err := c.SetPlan(t.Context(), plan); err != nil {
+					t.Fatal(err)
+				}
+				for range 3 * int(plan.Phase%2) { // in the prequeue
+					n := join(t, c).Number
+					if err := c.SetNetwork(t.Context(), lifeOf(c), n, 7); err != nil {
+						t.Fatal(err)
+					}
+					tickets = append(tickets, n)
+				}
+			}
+			if d := c.pool.Record().Draws; d[len(d)-1].Weights == "" {
+				t.Error("all tickets weigh the same")
+			}
+			late := join(t, c).Number
+			for _, n := range append(tickets, late) {
+				if n == late { // the line moves on to it
+					c.Hold(false)
+					if _, err := c.Poll(t.Context(), lifeOf(c), n, 0); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(5 * time.Second)
+				}
+				if err := c.Leave(t.Context(), lifeOf(c), n, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(2 * time.Second)
+		}
+		for i, d := range c.pool.Record().Draws {
+			if (d.Weights != "") != (i == 3) {
+				t.Errorf("%d bytes of weights are kept of the draw %s", len(d.Weights), d.Event)
+			}
+		}
+	})
+}

@@ -137,9 +137,11 @@ func (l *Lines) SetDrawWeight(chances int) {
 	}
 }
 
-// SetNetwork notes the network of a ticket's visitor: any number but 0. The first one counts.
+// SetNetwork notes the network of a ticket's visitor: any number but 0. The first one counts, and that of
+// a ticket that has no place any more does not.
 func (l *Lines) SetNetwork(number uint64, network uint32) {
-	if x := l.of(number); x.Network(number) == 0 {
+	x := l.of(number)
+	if c, i := x.findAny(x.rank(number)); c != nil && c.network(i) == 0 {
 		x.setNetwork(x.rank(number), network)
 	}
 }
@@ -192,7 +194,8 @@ func (c *lineChunk) setNetwork(i uint64, network uint32) {
 
 // Weights returns the weights of the tickets from from up to, but not including, to, for a Draw: each
 // exponent with the runs of its numbers. It returns "" if all weigh the same. If there are too many to
-// write, all tickets of large networks weigh the same, so that together they have no more chances.
+// write, they are rounded down further. If that is not enough, all tickets of large networks weigh the
+// same, so that together they have no more chances.
 func (l *Line) Weights(from, to uint64) string {
 	crowds := map[uint32]int{}
 	for n := from; n < to; n++ {
@@ -211,11 +214,14 @@ func (l *Line) Weights(from, to uint64) string {
 	if networks == 0 {
 		return ""
 	}
-	w := l.weights(from, to, func(network uint32) int { return crowds[network] })
-	if len(w) > maxWeights {
-		mean := (tickets + networks - 1) / networks
-		w = l.weights(from, to, func(network uint32) int { return min(crowds[network], 1) * mean })
+	for _, step := range []int{0, 2, 4, 8} {
+		w := l.weights(from, to, step, func(network uint32) int { return crowds[network] })
+		if len(w) <= maxWeights {
+			return w
+		}
 	}
+	mean := (tickets + networks - 1) / networks
+	w := l.weights(from, to, 0, func(network uint32) int { return min(crowds[network], 1) * mean })
 	if len(w) > maxWeights {
 		return ""
 	}
@@ -224,13 +230,11 @@ func (l *Line) Weights(from, to uint64) string {
 
 // weights returns the weights of the tickets of networks of a size. The size 0 is that of networks
 // whose tickets have a whole chance each.
-func (l *Line) weights(from, to uint64, size func(uint32) int) string {
+func (l *Line) weights(from, to uint64, step int, size func(uint32) int) string {
 	runs := map[uint64][]Run{}
 	for n := to - 1; n >= from; n-- {
 		if many := size(l.Network(n)); many > 0 {
-			x := uint64(many*wholeWeight+l.weight-1) / uint64(l.weight)
-			up := max(0, bits.Len64(x)-weightBits)
-			x = (x + 1<<up - 1) >> up << up
+			x := rounded(uint64(many*wholeWeight+l.weight-1)/uint64(l.weight), step)
 			runs[x] = appendMerged(runs[x], []Run{{n, 1}})
 		}
 	}
@@ -241,25 +245,45 @@ func (l *Line) weights(from, to uint64, size func(uint32) int) string {
 	return string(b)
 }
 
-// exponents returns the exponent of each ticket of a draw.
-func (d *Draw) exponents() ([]uint64, error) {
-	all := slices.Repeat([]uint64{wholeWeight}, int(d.To-d.From))
+// rounded rounds an exponent up: to weightBits digits, or to a power of 2^step.
+func rounded(x uint64, step int) uint64 {
+	if step > 0 {
+		return min(uint64(1)<<((bits.Len64(x-1)+step-1)/step*step), wholeWeight*lineMost)
+	}
+	up := max(0, bits.Len64(x)-weightBits)
+	return (x + 1<<up - 1) >> up << up
+}
+
+// runs calls f with each run of tickets of the same exponent. The weights of a damaged record are an
+// error: of more tickets, or of others, than those of the draw.
+func (d *Draw) runs(f func(exponent uint64, run Run)) error {
+	left := d.To - d.From
 	for r := codec.NewReader([]byte(d.Weights)); !r.Done(); {
 		x := r.Uint()
 		runs, err := ParseRuns(r.Bytes(maxWeights), d.To)
 		if err != nil || r.Bad() || x < wholeWeight || x > wholeWeight*lineMost {
-			return nil, errRuns
+			return errRuns
 		}
 		for _, run := range runs {
-			if run.First < d.From {
-				return nil, errRuns
+			if run.First < d.From || run.N > left {
+				return errRuns
 			}
-			for n := run.First; n < run.First+run.N; n++ {
-				all[n-d.From] = x
-			}
+			left -= run.N
+			f(x, run)
 		}
 	}
-	return all, nil
+	return nil
+}
+
+// exponents returns the exponent of each ticket of a draw.
+func (d *Draw) exponents() ([]uint64, error) {
+	all := slices.Repeat([]uint64{wholeWeight}, int(d.To-d.From))
+	err := d.runs(func(x uint64, run Run) {
+		for i := range run.N {
+			all[run.First-d.From+i] = x
+		}
+	})
+	return all, err
 }
 
 // A fraction is mantissa / 2^(64+shift), a number in (0, 1). The highest bit of mantissa is set.

@@ -380,23 +380,27 @@ func TestWeightsAreBounded(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range tickets {
 		x := rng.Float64()
-		lines.SetNetwork(l.Join(0, time.Minute, time.Hour), 1+uint32(networks*x*x))
+		lines.SetNetwork(l.Join(0, time.Minute, time.Hour), 1+uint32(networks*x*x*x))
 	}
 	d := Draw{From: 1, To: l.End(), Weights: l.Weights(1, l.End())}
 	exponents, err := d.exponents()
 	if err != nil || d.Weights == "" || len(d.Weights) > maxWeights {
 		t.Fatalf("%d bytes: %v", len(d.Weights), err)
 	}
-	chances := 0.0
-	for _, x := range exponents {
-		chances += 4 / float64(x)
+	var chances [1 + networks]float64
+	for i, x := range exponents {
+		chances[l.Network(1+uint64(i))] += 4 / float64(x)
 	}
-	if most := 10.0 * networks; chances > most || chances < most/2 {
-		t.Errorf("%.0f chances, and %.0f are the most", chances, most)
+	for network, n := range chances[1:] {
+		if n > 10+1e-9 || n < 10.0/16 {
+			t.Errorf("%.2f chances of the network %d, and 10 are the most", n, network)
+		}
 	}
 	for n := uint64(1); n < l.End(); n++ {
 		l.Leave(n)
+		lines.SetNetwork(n, 1) // it comes too late
 	}
+	lines.SetNetwork(l.End(), 1)
 	if len(l.crowds) != 0 {
 		t.Errorf("%d networks are known of nobody", len(l.crowds))
 	}
@@ -415,6 +419,28 @@ func BenchmarkShuffleWeighed(b *testing.B) {
 		b.StartTimer()
 		if d.Weights = l.Weights(1, l.End()); !l.Shuffle(d, 0) || d.Weights == "" {
 			b.Fatal("not drawn")
+		}
+	}
+}
+
+// TestAWeighedDrawBesideOthers checks that a record is read while the prequeue of the next event has
+// begun, whose draw has no end yet. Weights of no draw, or of more tickets than it has, are damaged.
+func TestAWeighedDrawBesideOthers(t *testing.T) {
+	l, _ := anAttack(10)
+	r := codecSample()
+	w := l.Weights(1, l.End())
+	r.Draws = []Draw{{Event: "old", Start: 1, Seed: seedOf("a"), From: 1, To: l.End(), Weights: w},
+		{Event: "next", Seed: seedOf("b"), From: l.End()}, {Event: "later", Seed: seedOf("c")}}
+	b, err := r.AppendBinary(nil)
+	var got Record
+	if err != nil || got.UnmarshalBinary(b) != nil || !slices.Equal(got.Draws, r.Draws) {
+		t.Fatalf("not restored: %v", err)
+	}
+	for _, damaged := range []Draw{{From: l.End(), Weights: w}, {Weights: w},
+		{From: 1, To: l.End(), Weights: w + w}} {
+		r.Draws[1] = damaged
+		if b, err = r.AppendBinary(nil); err != nil || got.UnmarshalBinary(b) == nil {
+			t.Errorf("read: %d to %d, %d bytes, error %v", damaged.From, damaged.To, len(damaged.Weights), err)
 		}
 	}
 }

@@ -536,6 +536,13 @@ func (p *Pool) ClaimAgain(clk time.Duration, id SessionID, place uint64, hard ti
 	p.claims = append(p.claims, claim{id: id, hard: hard, place: place, back: true, at: clk})
 }
 
+// Claims reports whether a claim of a place from from up to, but not including, to may not be written yet.
+func (p *Pool) Claims(from, to uint64) bool {
+	return slices.ContainsFunc(slices.Concat(p.making, p.claims), func(c claim) bool {
+		return c.place >= from && c.place < to
+	})
+}
+
 // ClaimedBefore returns the end of a session that this ticket has claimed within the last
 // claimKept, or 0 if the ticket is used up. ok is false if there was no claim.
 func (p *Pool) ClaimedBefore(id SessionID) (Time, bool) {
