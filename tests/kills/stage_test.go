@@ -192,7 +192,7 @@ func (st *stage) look(ctx context.Context) {
 	for name, to := range map[string]*float64{
 		"headgate_active_users": &g.active, "headgate_called_users": &g.called,
 		"headgate_new_users_last_minute": &g.fresh, "headgate_record_writes_total": &g.writes,
-		"go_goroutines":               &g.goroutines, "process_resident_memory_bytes": &g.rss,
+		"go_goroutines": &g.goroutines, "process_resident_memory_bytes": &g.rss,
 		"process_open_fds": &g.fds,
 	} {
 		*to, _ = judge.Metric(text, name)
