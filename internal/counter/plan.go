@@ -124,9 +124,9 @@ func (c *desk) take(p Plan, clk time.Duration) {
 	c.plan, c.planAt = p, clk
 }
 
-// mostWeights bounds the weights of all draws in a record: half of the most that NATS carries, and
-// twice what one draw has. Chosen.
-const mostWeights = 512 << 10
+// mostWeights bounds the weights of all draws in a record: with drawnBytes it leaves an eighth of the most
+// that NATS carries to the rest, and one draw has two thirds of it at most. Chosen.
+const mostWeights = 384 << 10
 
 // weighs returns how many bytes n more make with the weights of all draws.
 func (c *desk) weighs(n int) int {

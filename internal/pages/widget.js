@@ -12,7 +12,7 @@
 
   const ask = async (solution) => (await (await fetch(location.href, {
     headers: {Accept: 'application/json', 'Headgate-Poll': '1', ...solution && {'Headgate-Solution': solution}},
-    cache: 'no-store', redirect: 'manual',
+    cache: 'no-store', redirect: 'manual', signal: AbortSignal.timeout(20_000),
   })).json()).headgate;
 
   const send = (text) => {

@@ -308,3 +308,24 @@ func TestClaimAnsweredLateMovesItsWindow(t *testing.T) {
 		t.Errorf("%d entries after a tab that asks a third time, want 1", n)
 	}
 }
+
+// The place of a claim is needed until the claim is written: from the request on, during the write, and
+// while it waits for a slot.
+func TestAClaimNeedsItsPlaceUntilItIsWritten(t *testing.T) {
+	p := serving(Params{}, NewRecord(1, nil, Limit{AtOnce, 1, 12 * time.Second}), 0)
+	p.PutLine(LinePart{Next: 20, Frontier: 10})
+	p.Call(0)
+	p.Claim(0, 7, 7, 0)
+	needs := func(when string, want bool) {
+		t.Helper()
+		if p.Claims(7, 8) != want || p.Claims(1, 7) || p.Claims(8, 20) {
+			t.Errorf("%s: %v, want %v; of other places %v, %v", when, p.Claims(7, 8), want,
+				p.Claims(1, 7), p.Claims(8, 20))
+		}
+	}
+	needs("requested", true)
+	p.Begin(time.Second, false)
+	needs("being written", true)
+	p.Confirm(time.Second)
+	needs("written", false)
+}
