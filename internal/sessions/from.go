@@ -7,26 +7,31 @@ import (
 )
 
 // A Source is where a request comes from: its network and its user agent, as hashes with a key that
-// only this process has. No address is kept. 0 means unknown.
-type Source struct{ network, agent uint16 }
+// only this process has. No address is kept. 0 means unknown. A network whose hash equals one of a
+// session's networks is taken for it, and is let in. With 32 bits and three networks, that is one
+// network in 1.4 billion, and an IPv4 address has 24 bits of network. User agents are only counted.
+type Source struct {
+	network uint32
+	agent   uint16
+}
 
-// short returns 16 bits of a hash, never 0.
-func short(h uint64) uint16 { return max(1, uint16(h)) }
+// short returns the low bits of a hash, never 0.
+func short[H uint16 | uint32](h uint64) H { return max(1, H(h)) }
 
 // MaxSeen is how many different networks and user agents of a session are counted; all further ones
-// count as one more. Chosen: 36 bytes per session for both.
+// count as one more. Chosen: 54 bytes per session for both.
 const MaxSeen = 8
 
 // few is a set of hashes of bounded size.
-type few struct {
-	of [MaxSeen]uint16
+type few[H uint16 | uint32] struct {
+	of [MaxSeen]H
 	n  uint8 // MaxSeen + 1: there were more
 }
 
-func (s *few) has(h uint16) bool { return slices.Contains(s.of[:min(s.n, MaxSeen)], h) }
+func (s *few[H]) has(h H) bool { return slices.Contains(s.of[:min(s.n, MaxSeen)], h) }
 
 // add adds a hash that is not in the set yet.
-func (s *few) add(h uint16) {
+func (s *few[H]) add(h H) {
 	if s.n < MaxSeen {
 		s.of[s.n] = h
 	}

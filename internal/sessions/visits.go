@@ -113,11 +113,12 @@ type visit struct {
 	probe   bool // the cookie has not come back: it is not renewed
 	brief   bool // not renewed before the origin answers
 
-	last             Source
-	networks, agents few
-	shared           bool // counted in Shared
-	answered         bool
-	returned         returned
+	last     Source
+	networks few[uint32]
+	agents   few[uint16]
+	shared   bool // counted in Shared
+	answered bool
+	returned returned
 }
 
 // returned is whether the pass of a ticket has come back. The counter must receive this once.
@@ -469,12 +470,12 @@ func (v *Set) Confirmed(a *slot.Answer, fixed bool) {
 func (v *Set) Source(a netip.Addr, agent string) (f Source) {
 	if a = a.Unmap(); a.Is4() {
 		b := a.As4()
-		f.network = short(maphash.Bytes(v.seed, b[:3]))
+		f.network = short[uint32](maphash.Bytes(v.seed, b[:3]))
 	} else if a.Is6() {
 		b := a.As16()
-		f.network = short(maphash.Bytes(v.seed, b[:6]))
+		f.network = short[uint32](maphash.Bytes(v.seed, b[:6]))
 	}
-	f.agent = short(maphash.String(v.seed, agent))
+	f.agent = short[uint16](maphash.String(v.seed, agent))
 	return f
 }
 

@@ -93,6 +93,24 @@ func TestNetworksOfAPassAreBounded(t *testing.T) {
 	}
 }
 
+// TestAForeignNetworkIsNotTakenForAnother: a pass that is shared is used in as many networks as are
+// allowed, and a network whose hash happens to equal another's is as rare as promised. With 16 bits,
+// nine of these networks would be let in.
+func TestAForeignNetworkIsNotTakenForAnother(t *testing.T) {
+	v := New(func() (lo, hi slot.Time) { return 1, 1 }, nil)
+	y := Session{ID: 7, End: slot.Time(time.Hour), Sharing: Sharing{Networks: 3, Action: Wait}}
+	in := 0
+	for i := range 200_000 {
+		y.Source = v.Source(netip.AddrFrom4([4]byte{byte(1 + i>>16), byte(i >> 8), byte(i), 7}), "")
+		if _, _, how := v.Enter(&y); how == In {
+			in++
+		}
+	}
+	if in < 3 || in > 4 { // two equal hashes happen once in 100 million runs
+		t.Errorf("%d of 200,000 networks are in, want 3", in)
+	}
+}
+
 // When the pass of a ticket comes back, this worker reports it to the counter once, also when
 // sessions are fixed and nothing else of the session needs a report.
 func TestAPassThatComesBackIsReportedOnce(t *testing.T) {
