@@ -21,6 +21,10 @@ const (
 	abreast  = 3   // times what is right without slow readers: a limit of calls is not raised further
 	tolerate = 1.5 // times what fails however many calls there are: more says that there are too many
 
+	mayBeLate = 0.035           // share of the answers above the operator's target
+	tightens  = 2 * time.Minute // for half of the queue, with twice as many
+	tightest  = 0.1
+
 	turnedAway = 0.05 // share of the calls that found no slot, from which on a limit of calls is full
 )
 
@@ -53,6 +57,7 @@ type Controller struct {
 	leave    float64       // share of the people inside who leave within a minute, likewise
 	slower   float64       // latency of the last sample, as a multiple of what it is without load
 	noise    float64       // its standard deviation between samples
+	tight    float64       // share of the queue that may be elsewhere: less where the target needs it
 	tries    int           // times the limit was lowered in a row
 	before   reading       // when it was first lowered
 	from     int64         // the limit before that
@@ -74,7 +79,7 @@ func New(s Settings, learned State) *Controller {
 	}
 	learned.active = min(max(learned.active, s.Min), s.Max)
 	learned.routes = append([]base(nil), learned.routes...)
-	return &Controller{settings: s, state: learned, lessons: map[uint64]*lesson{}, noise: noisy}
+	return &Controller{settings: s, state: learned, lessons: map[uint64]*lesson{}, noise: noisy, tight: 1}
 }
 
 // State returns what must survive a kill and a takeover.
@@ -373,6 +378,7 @@ func (c *Controller) steer(s *Sample, d *Decision, fast *reading) {
 			return
 		}
 	}
+	c.tighten(&slow)
 	c.learnKnee(&slow)
 	c.rebase(&slow)
 	want, u := active*1.2, slow.pressure
@@ -397,6 +403,17 @@ func (c *Controller) steer(s *Sample, d *Decision, fast *reading) {
 	default:
 		c.raise(d, &slow, want)
 	}
+}
+
+// tighten follows the operator's target. Where a page takes most of it without load, 95 of 100 answers keep
+// it only with a shorter queue than an origin may have elsewhere.
+func (c *Controller) tighten(r *reading) {
+	by := 1 - r.late/mayBeLate
+	if by > 0 { // back more slowly: the queue of few servers is there now and then
+		by /= 4
+	}
+	c.tight *= math.Exp2(max(by, -1) * c.length.Seconds() / tightens.Seconds())
+	c.tight = min(max(c.tight, tightest), 1)
 }
 
 // wanted returns the limit by what is known: the knee, by the requests of a person or a call.

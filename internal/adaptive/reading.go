@@ -35,6 +35,7 @@ type interval struct {
 	took, lean               float64          // of all of them: sums of latency, and of the means
 	ratio                    histogram.Counts // latency as a share of its route's target, in seconds
 	covered                  float64          // share of the usual routes that were asked for
+	late, prompt             float64          // answers above the operator's target, and all, of routes that can keep it
 }
 
 // merge adds another interval.
@@ -46,6 +47,7 @@ func (x *interval) merge(o *interval) {
 	x.counted, x.failed, x.refused = x.counted+o.counted, x.failed+o.failed, x.refused+o.refused
 	x.known, x.ratios, x.perSecond = x.known+o.known, x.ratios+o.ratios, x.perSecond+o.perSecond
 	x.quick += o.quick
+	x.late, x.prompt = x.late+o.late, x.prompt+o.prompt
 	x.took, x.lean = x.took+o.took, x.lean+o.lean
 	x.ratio.Merge(&o.ratio)
 	x.covered = max(x.covered, o.covered)
@@ -65,6 +67,7 @@ type reading struct {
 	steep           float64 // how much of pressure a change of slower is
 	base            float64 // seconds of an answer without load, of what is not slow by nature
 	took, lean      float64 // seconds of an answer of any known route, now and without load
+	late            float64 // share above the operator's target, of the routes that can keep it
 	// pressure is how long the queue of the origin is, as a share of how long it should be.
 	//
 	// By Little's law an origin that answers x requests a second in t seconds has x·t of them. Were it
@@ -96,6 +99,9 @@ func (c *Controller) readAtLeast(d time.Duration, answers float64) (r reading) {
 		r.p95 = quantile(&sum.ratio, 0.95)
 		r.slow = above(&sum.ratio) / n
 	}
+	if sum.prompt > 0 {
+		r.late = sum.late / sum.prompt
+	}
 	if sum.known > 0 {
 		// The harmonic mean of what routes take leaves out those that are slow by nature.
 		all := sum.known + sum.quick
@@ -125,7 +131,7 @@ func (c *Controller) goal(busy float64) float64 {
 	if c.settings.Calls {
 		n *= 1.5
 	}
-	return n
+	return n * c.tight
 }
 
 // note keeps a sample, and learns what routes take when the origin is not loaded.
@@ -185,6 +191,7 @@ type answers struct {
 	n                int64
 	toMean, toTarget float64 // how long they took, as a multiple of the route's mean, and of its target
 	mean             float64 // of the route, in seconds
+	late             float64 // share above the operator's target; NaN: the route cannot keep it
 }
 
 // addAll adds answers without the slowest, of which one network may have made so many.
@@ -195,6 +202,9 @@ func (x *interval) addAll(all []answers, without int64, typical float64) {
 		without -= out
 		n := float64(a.n - out)
 		x.ratio.Add(time.Duration(a.toTarget*float64(time.Second)), a.n-out)
+		if !math.IsNaN(a.late) {
+			x.late, x.prompt = x.late+a.late*n, x.prompt+n
+		}
 		x.took += a.toMean * a.mean * n
 		x.lean += a.mean * n
 		if a.mean < quick*typical {
@@ -220,11 +230,22 @@ func (c *Controller) noteRoute(x *interval, r *Route, all []answers) []answers {
 	for bucket, n := range r.Latency {
 		if n > 0 {
 			took, mean := histogram.Value(bucket).Seconds(), b.mean.Seconds()
-			all = append(all, answers{n, took / mean, took / target, mean})
+			all = append(all, answers{n, took / mean, took / target, mean, c.lateOf(b, bucket)})
 		}
 	}
 	c.learn(h, r, b)
 	return all
+}
+
+// lateOf returns which share of a bucket of a route is above the operator's target; NaN: without load, the
+// route does not keep it.
+func (c *Controller) lateOf(b *base, bucket int) float64 {
+	target := c.settings.TargetP95
+	if target <= b.p95 {
+		return math.NaN()
+	}
+	low, high := edges(bucket)
+	return min(max((high-target.Seconds())/(high-low), 0), 1)
 }
 
 // typicalMean returns what a request takes without load, in seconds.

@@ -45,7 +45,7 @@ func TestKnee(t *testing.T) {
 	for range 12 { // those inside leave by themselves
 		s.look()
 	}
-	s.near("held by half", s.hold("held by half", 12), knee/2)
+	s.near("held by half", s.hold("held by half", 36), knee/2)
 	o.setCapacity(connections)
 	s.until("given back", (1-held)*knee, (1+near)*knee, 3, 120)
 	s.near("held again", s.hold("held again", 12), knee)

@@ -88,6 +88,29 @@ func TestMeasures(t *testing.T) {
 	}
 }
 
+// An origin whose pages take most of the target without load keeps the target of the operator, too: with the
+// queue that may be elsewhere, 11 % of its answers were slower while half of its connections were away.
+func TestATargetWithoutRoomForAQueue(t *testing.T) {
+	s := few(8)
+	for range 3 {
+		s.targets = append(s.targets, s.target) // not what is slow by nature, but what the operator says
+	}
+	late, windows := 0.0, 0
+	for seed := uint64(1); seed <= seeds; seed++ {
+		r := Play(s, Ours(), seed)
+		for i, x := range r.Slow {
+			if at := time.Duration(i+1) * window; at > s.falls+4*time.Minute && at <= s.rises {
+				late += x
+				windows++
+			}
+		}
+	}
+	if late /= float64(windows); late > maxSlow {
+		t.Errorf("%.3f of the answers are above the target, want %.3f", late, maxSlow)
+	}
+	t.Logf("%.3f of the answers are above the target", late)
+}
+
 // regained returns how long it takes from the return of the capacity to a limit.
 func (s *Scenario) regained(r *Result, limit float64) time.Duration {
 	for i, x := range r.Limit {
@@ -156,10 +179,6 @@ func TestOriginsOfOtherSizes(t *testing.T) {
 // others: with them in the mean, three quarters of the people were served, and the limit swung by 18 %.
 func TestQuickPages(t *testing.T) {
 	const best = 9923 // people that a limit of 1,314 serves
-	seeds := uint64(3)
-	if testing.Short() {
-		seeds = 1
-	}
 	served, over := 0.0, 0.0
 	for seed := uint64(1); seed <= seeds; seed++ {
 		s := base("quick pages")
@@ -170,8 +189,8 @@ func TestQuickPages(t *testing.T) {
 		s.targets = append(s.targets, 7*time.Second) // the report
 		s.change = func(r *run) { r.plant.routes[0].work = [stations]time.Duration{time.Millisecond} }
 		r := Play(s, Ours(), seed)
-		served += float64(r.Served) / float64(seeds)
-		over += r.Over / float64(seeds)
+		served += float64(r.Served) / seeds
+		over += r.Over / seeds
 		if r.Swing > mostSwing {
 			t.Errorf("seed %d: the limit swings by %.3f", seed, r.Swing)
 		}
