@@ -40,6 +40,16 @@ func workerConn(t testing.TB, d *disk) *nats.Conn {
 	return conn
 }
 
+// loadPatiently repeats a read whose attempt had no time to end, as callers do.
+func loadPatiently(ctx context.Context, s Store, key string) (value []byte, revision uint64, err error) {
+	for {
+		value, revision, err = s.Load(ctx, key)
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			return value, revision, err
+		}
+	}
+}
+
 // A worker reads and writes the records that it may access, through a store node.
 func TestWorkerReadsAndWritesByAStoreNode(t *testing.T) {
 	conn := workerConn(t, newDisk(t))
@@ -53,13 +63,16 @@ func TestWorkerReadsAndWritesByAStoreNode(t *testing.T) {
 	}
 	whole := bytes.Repeat([]byte{'x'}, maxValue-1024) // the longest possible value
 	first, err := s.CompareAndSwap(ctx, "live.shop", 0, whole)
+	if errors.Is(err, context.DeadlineExceeded) { // a busy machine took longer than one attempt may
+		_, first, err = loadPatiently(ctx, s, "live.shop")
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.CompareAndSwap(ctx, "live.shop", 0, nil); !errors.Is(err, ErrConflict) {
 		t.Errorf("an old revision: %v", err)
 	}
-	value, revision, err := s.Load(ctx, "live.shop")
+	value, revision, err := loadPatiently(ctx, s, "live.shop")
 	if err != nil || revision != first || !bytes.Equal(value, whole) {
 		t.Errorf("%d bytes of revision %d, %v", len(value), revision, err)
 	}
