@@ -81,14 +81,13 @@ type RoomConfig struct {
 	Page       Page                             // default: plain text
 	ClientAddr func(r *http.Request) netip.Addr // default: RemoteAddr
 	Secure     func(r *http.Request) bool       // reports whether the cookie is Secure; default: r.TLS != nil
-	// of the cookie; default Lax, also in place of None without Secure
-	SameSite http.SameSite
-	Log      *slog.Logger         // default: discard
-	Wall     func() time.Time     // wall clock for display; default time.Now
-	Boot     func() time.Duration // clock for decisions; default CLOCK_BOOTTIME
-	Engine   *Engine              // stores the records; nil: in memory only
-	sealing  *ticket.Ring         // for tests
-	params   slot.Params          // for tests
+	SameSite   http.SameSite                    // default Lax, also in place of None without Secure
+	Log        *slog.Logger                     // default: discard
+	Wall       func() time.Time                 // wall clock for display; default time.Now
+	Boot       func() time.Duration             // clock for decisions; default CLOCK_BOOTTIME
+	Engine     *Engine                          // stores the records; nil: in memory only
+	sealing    *ticket.Ring                     // for tests
+	params     slot.Params                      // for tests
 }
 
 // ErrConfig is wrapped by every error about an invalid configuration.

@@ -157,7 +157,6 @@ func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler
 		r.wait(q, &counter.PlaceInfo{PollAfter: max(q.f.cfg.PollMin, damagedRetry)}, StateDown)
 		return
 	}
-	r.identify(q)
 	r.open(q)
 	r.locate(q)
 	switch {
@@ -173,7 +172,7 @@ func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler
 	case q.has && q.tok.ID > 0 && (req.Method != http.MethodHead || q.peek): // ID 0: see remember
 		r.serveTicket(q)
 	case q.has && q.tok.Kind == ticket.Left && q.peek: // another tab: it joins no line
-		r.serveLeft(q)
+		r.wait(q, &counter.PlaceInfo{PollAfter: q.f.cfg.PollMax}, StateLeft)
 	case q.has && q.tok.Kind == ticket.Moved && q.peek:
 		r.serveMoved(q)
 	default:
@@ -185,6 +184,7 @@ func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler
 // cookie from before the room had a suffix. Such a cookie counts when there is no other; otherwise
 // a waiting visitor would lose the place.
 func (r *Room) open(q *visitRequest) {
+	r.identify(q)
 	for _, name := range q.f.cookieNames(q.r) {
 		if r.openNamed(q, name); q.has {
 			return
@@ -396,7 +396,7 @@ func (r *Room) whyWaiting() State {
 
 // claim turns a called ticket into a session and lets the visitor in.
 func (r *Room) claim(q *visitRequest, p *counter.PlaceInfo) {
-	c, err := q.counter.Claim(q.r.Context(), p.Life, p.Number, q.tok.Key,
+	c, err := q.personJoin().Claim(q.r.Context(), r.counter, q.counter, p, q.tok.Key,
 		sessions.Claims(q.f.cfg.SessionDuration, q.f.cfg.longest(), q.f.cfg.HardEnd))
 	if err != nil || c.End == 0 {
 		r.notClaimed(q, p, err)
@@ -445,10 +445,6 @@ func (r *Room) notClaimed(q *visitRequest, p *counter.PlaceInfo, err error) {
 // letIn makes the pass of a new session and lets its first request through.
 func (r *Room) letIn(q *visitRequest, o slot.Session, life uint64) {
 	now := q.f.cfg.Wall().Unix()
-	arrived := q.tok.Arrived
-	if !q.has || arrived == 0 {
-		arrived = now
-	}
 	var hard slot.Time
 	if q.f.cfg.HardEnd > 0 { // on the grid of ends, or each visitor would have a different end
 		lo, _, _, _ := q.worker.clock.Bounds()
@@ -456,7 +452,7 @@ func (r *Room) letIn(q *visitRequest, o slot.Session, life uint64) {
 	}
 	q.tok = ticket.Token{
 		Kind: ticket.Pass, Life: life, ID: q.tok.ID, End: int64(o.End), Hard: int64(hard),
-		Arrived: arrived, Accepted: now, Epoch: q.worker.epoch(), Home: r.homeOf(q),
+		Arrived: cmp.Or(q.tok.Arrived, now), Accepted: now, Epoch: q.worker.epoch(), Home: r.homeOf(q),
 		Probation: o.Full > o.End, Person: q.person,
 	}
 	y := sessions.Session{ID: slot.SessionID(q.tok.ID), End: o.End, Hard: hard, Probe: o.Full > o.End,
@@ -604,6 +600,9 @@ func (r *Room) join(q *visitRequest, why State) {
 	}
 	p, s, err := r.enroll(q, hold)
 	switch {
+	case errors.Is(err, counter.ErrUsed):
+		r.signIn(q)
+		return
 	case errors.Is(err, counter.ErrFull):
 		r.counts.full.Add(1)
 		r.remember(q)

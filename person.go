@@ -17,9 +17,11 @@ import (
 
 // Identity configures how a room knows its visitors. A person has one place on all devices.
 type Identity struct {
-	// Of returns the ID that the site has for the person who sent a request, or "". known is false
-	// while that cannot be found out.
-	Of       func(*http.Request) (id string, known bool)
+	// Of returns the site's ID of who sent a request, or "". known is false while that cannot be found out.
+	Of func(*http.Request) (id string, known bool)
+	// Until is set if IDs are invitations. Each is for one session, and nobody joins by it after the time
+	// that Until returns. A request that does not show it has neither its place nor its session.
+	Until    func(id string) time.Time
 	Required bool   // visitors without an ID get neither a place nor a slot
 	SignIn   string // where such visitors are sent; {url} is replaced by the address that they wanted
 }
@@ -28,8 +30,9 @@ type Identity struct {
 type knows struct {
 	person                  persons.ID // zero: unknown
 	proven, needsID, unsure bool       // by the request itself; the room requires it; nobody can tell now
-	found, shares           bool       // servePerson has found the person's place, or its session
+	found, shares, strict   bool       // servePerson has found its place, or its session; each request shows an invitation
 	signIn                  string     // where the visitor signs in, in state StateSignIn
+	until                   uint32     // end of the invitation, in Unix seconds
 }
 
 // identify notes who sent the request, as far as the site knows.
@@ -37,13 +40,17 @@ func (r *Room) identify(q *visitRequest) {
 	if c := &q.f.cfg; c.Identity.Of != nil && !c.Shadow && c.Method != MethodPassthrough {
 		id, known := c.Identity.Of(q.r)
 		q.person, q.proven = persons.IDOf(c.Name, id), id != ""
-		q.needsID, q.unsure = c.Identity.Required, !known
+		q.needsID, q.unsure, q.strict = c.Identity.Required, !known, c.Identity.Until != nil
+		if q.strict && q.proven {
+			end := c.Identity.Until(id)
+			q.until, q.proven = uint32(end.Unix()), c.Wall().Before(end)
+		}
 	}
 }
 
 // isOf reports whether a cookie may be of the person who sent the request, not of one who signed out.
 func (q *visitRequest) isOf(t *ticket.Token) bool {
-	return !q.proven || t.Person == persons.ID{} || t.Person == q.person
+	return !q.proven && !q.strict || t.Person == persons.ID{} || t.Person == q.person
 }
 
 // opened adds the person of the cookie if the request has no proof, which is often valid for minutes
@@ -64,7 +71,7 @@ func (r *Room) opened(q *visitRequest) (adopts bool) {
 
 // personJoin returns the request for the place of the person.
 func (q *visitRequest) personJoin() counter.PersonJoin {
-	x := counter.PersonJoin{Person: q.person, Find: true}
+	x := counter.PersonJoin{Person: q.person, Find: true, Until: q.until}
 	if q.has && q.tok.Person == (persons.ID{}) && q.tok.ID > 0 {
 		x.Life, x.Number, x.Key = q.tok.Life, q.tok.ID, q.tok.Key
 	}
@@ -164,7 +171,8 @@ func (r *Room) unproven(q *visitRequest) (done bool) {
 // signIn answers a visitor whom the site does not know, in a room that requires it.
 func (r *Room) signIn(q *visitRequest) {
 	back := "/" + strings.TrimLeft(q.r.URL.RequestURI(), `/\`) // not to another host, if the site redirects to it
-	to := strings.ReplaceAll(q.f.cfg.Identity.SignIn, "{url}", url.QueryEscape(back))
+	to := strings.NewReplacer("{url}", url.QueryEscape(back), "{reason}", map[bool]string{true: "used"}[q.proven]).
+		Replace(q.f.cfg.Identity.SignIn)
 	switch {
 	case q.unsure:
 		r.wait(q, &counter.PlaceInfo{PollAfter: unreachableRetry}, StateWaiting)

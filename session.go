@@ -54,10 +54,8 @@ func SessionOf(w http.ResponseWriter) (s Session, ok bool) {
 // PeekSession returns the session of a request, and does not extend it.
 func (r *Room) PeekSession(req *http.Request) (s Session, ok bool) {
 	q := &visitRequest{f: r.face.Load(), r: req}
-	if r.open(q); !q.has {
-		return s, false
-	}
-	if r.locate(q); !q.worker.visits.Allows(q.from(&sessions.Session{ID: slot.SessionID(q.tok.ID)})) {
+	r.open(q)
+	if r.locate(q); !q.has || !q.worker.visits.Allows(q.from(&sessions.Session{ID: slot.SessionID(q.tok.ID)})) {
 		return s, false
 	}
 	return r.session(q.worker, &q.tok)
@@ -199,7 +197,7 @@ func (r *Room) RenewLease(signed bool) (ended []string, ok bool) { return r.leas
 func (r *Room) serveLeave(q *visitRequest) {
 	switch {
 	case q.r.Method != http.MethodPost:
-		r.serveLeft(q)
+		r.wait(q, &counter.PlaceInfo{PollAfter: q.f.cfg.PollMax}, StateLeft)
 		return
 	case http.NewCrossOriginProtection().Check(q.r) != nil: // another site must not remove places
 		http.Error(q.w, "only the page of this site gives up a place", http.StatusForbidden)
@@ -223,11 +221,6 @@ func (r *Room) serveLeave(q *visitRequest) {
 func (q *visitRequest) redirect(to string) {
 	q.w.Header()["Cache-Control"] = noStore
 	http.Redirect(q.w, q.r, to, http.StatusSeeOther)
-}
-
-// serveLeft shows a visitor that the place is given up.
-func (r *Room) serveLeft(q *visitRequest) {
-	r.wait(q, &counter.PlaceInfo{PollAfter: q.f.cfg.PollMax}, StateLeft)
 }
 
 // serveHere answers the tiny image of the waiting page. Browsers load it at once, even without

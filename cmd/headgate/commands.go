@@ -27,6 +27,7 @@ func commands() []command {
 		{"check", "list the mistakes in a configuration", checkCommand},
 		{"status", "show the rooms of a running headgate", statusCommand},
 		{"room", "change a room while it runs", roomCommand},
+		{"codes", "make invitations for a room, and show what one says", codesCommand},
 		{"ticket", "show the place of a visitor, and why", ticketCommand},
 		{"limit", "show and change limits, and what their keys used", limitCommand},
 		{"queue", "put jobs into queues, and manage them", queueCommand},

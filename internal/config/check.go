@@ -211,6 +211,10 @@ func (c *Config) warnRoom(d *decoder, r *Room, k string) {
 		c.warn(d, wrong("leave call_hold out, or make it at least twice poll_min",
 			"%s may end before a called visitor asks again", short(r.CallHold)), k+"call_hold")
 	}
+	if r.Identity.CodesFile != "" && !r.Identity.Required {
+		c.warn(d, wrong("write required: true",
+			"visitors without an invitation wait and come in as well"), k+"identity.codes", k+"identity")
+	}
 	c.warnExclude(d, &r.Exclude, k+"exclude")
 }
 

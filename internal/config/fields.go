@@ -210,12 +210,13 @@ func readIdentity(i *Identity) func(*decoder, string, *yaml.Node) {
 	return func(d *decoder, key string, n *yaml.Node) {
 		d.mapping(key, n, identityFields(i))
 		switch {
-		case !d.good(key, key+".header", key+".jwt", key+".jwt.jwks", key+".jwt.issuer", key+".jwt.audience"):
-		case i.Header != "" && i.JWT.JWKS != "":
-			d.fault(key, n, wrong("keep one of the two", "has a header and a jwt"))
+		case !d.good(key, key+".header", key+".jwt", key+".jwt.jwks", key+".jwt.issuer", key+".jwt.audience",
+			key+".codes", key+".codes.secret_file"):
+		case i.Header != "" && i.JWT.JWKS != "", i.CodesFile != "" && (i.Header != "" || i.JWT.JWKS != ""):
+			d.fault(key, n, wrong("keep one of them", "has more than one of header, jwt and codes"))
 		case !i.Knows():
-			d.fault(key, n, wrong("write identity: {jwt: {jwks: https://login.example.com/jwks.json, …}}, or "+
-				"header: x-member", "names neither a jwt nor a header"))
+			d.fault(key, n, wrong("write identity: {jwt: {jwks: https://login.example.com/jwks.json, …}}, "+
+				"header: x-member, or codes: {secret_file: codes.key}", "names no jwt, no header and no codes"))
 		case i.Required && i.SignIn == "" && d.good(key+".required", key+".sign_in"):
 			d.fault(key, n, wrong("name the page where people sign in: sign_in: /login",
 				"is required, and nobody can sign in"))
@@ -230,9 +231,14 @@ func identityFields(i *Identity) []field {
 			i.JWT.Claim = "sub"
 			d.mapping(key, n, jwtFields(&i.JWT))
 		}},
+		group("codes", codesFields(i)),
 		one("required", truth(&i.Required)),
 		one("sign_in", text(&i.SignIn, cleanSignIn)),
 	}
+}
+
+func codesFields(i *Identity) []field {
+	return []field{{name: "secret_file", read: readFileName(&i.CodesFile), example: "codes.key"}}
 }
 
 func jwtFields(j *JWT) []field {
@@ -339,6 +345,7 @@ func homeOf(name string) string {
 		{"under pass_sharing in a room", passSharingFields(new(PassSharing))},
 		{"under identity in a room", identityFields(new(Identity))},
 		{"under jwt in identity", jwtFields(new(JWT))},
+		{"under codes in identity", codesFields(new(Identity))},
 		{"under page in a room", pageFields(new(Page))},
 		{"in a rule, under rules in a room", ruleFields(new(Rule))},
 		{"under checkout in a room", checkoutFields(new(Checkout))},

@@ -185,8 +185,8 @@ type Room struct {
 	Checkout Checkout
 }
 
-// Identity configures how a room knows who its visitors are: by a header or by a JWT. The zero value
-// is not at all.
+// Identity configures how a room knows who its visitors are: by a header, by a JWT or by an invitation.
+// The zero value is not at all.
 type Identity struct {
 	// Header is the request header with the ID of a person, in canonical form. It counts from
 	// TrustedProxies only. "" is none.
@@ -195,11 +195,15 @@ type Identity struct {
 	// JWT is the token of the site's sign-in. An empty JWKS is none.
 	JWT JWT
 
+	// CodesFile is the file with the secret of the room's invitations. "" is none.
+	CodesFile string
+
 	// Required gives visitors without an ID neither a place nor a slot. Default false.
 	Required bool
 
 	// SignIn is the page of the site where such visitors sign in: a path, or a URL of https. {url} in
-	// it is the address that they wanted. A path of the room is excluded. Required with Required.
+	// it is the address that they wanted, and {reason} why their invitation does not count. A path of the
+	// room is excluded. Required with Required.
 	SignIn string
 }
 
@@ -213,7 +217,7 @@ type JWT struct {
 }
 
 // Knows reports whether the room knows people.
-func (i *Identity) Knows() bool { return i.Header != "" || i.JWT.JWKS != "" }
+func (i *Identity) Knows() bool { return i.Header != "" || i.JWT.JWKS != "" || i.CodesFile != "" }
 
 // SignInPath returns the path of SignIn, or "" if it is a URL or not set.
 func (i *Identity) SignInPath() string {

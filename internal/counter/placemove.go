@@ -116,11 +116,15 @@ type PersonJoin struct {
 	// Life, Number and Key are those of a ticket or a session that the visitor has got without the
 	// person's ID. Number is 0 if there is none.
 	Life, Number, Key uint64
+
+	Until uint32 // the ID is an invitation, which counts once, and ends then, in Unix seconds; 0: it is not
+	Use   bool   // the invitation is used from now on: its ticket is about to be claimed
 }
 
 // JoinPerson returns the place of a person, from whatever device it joined, or else adds the person to
 // the end of the line. If the person is inside, the status is TicketUsed and s has the end of the session. A
-// visitor who has a place and then signs in keeps it, unless the person has a better one.
+// visitor who has a place and then signs in keeps it, unless the person has a better one. Nobody joins by an
+// invitation that was used.
 func (c *Counter) JoinPerson(ctx context.Context, x PersonJoin) (p PlaceInfo, s slot.ClaimReply, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,16 +137,30 @@ func (c *Counter) JoinPerson(ctx context.Context, x PersonJoin) (p PlaceInfo, s 
 		case !ok:
 			continue
 		}
-		number, mark := c.persons.Find(x.Person)
+		has, mark := c.persons.Find(x.Person)
+		number := has.Number
 		if c.unsettled(number) || c.unsettled(x.Number) {
 			if err := c.waitWrite(ctx, began); err != nil {
 				return p, s, err
 			}
 			continue
 		}
-		if number, mark = c.better(&x, number, mark); number == 0 {
-			if x.Find {
+		if x.Use {
+			if mark, err = c.useCode(&x, has, mark); err != nil {
+				return p, s, err
+			}
+		} else if number, mark = c.better(&x, has, mark); number == 0 {
+			switch {
+			case x.Find:
 				return PlaceInfo{Status: slot.TicketGone}, s, nil
+			case has.Used:
+				return p, s, ErrUsed
+			case x.Until != 0 && has.Until == 0 && c.persons.IsFull():
+				if c.said.Due("invitations") {
+					c.cfg.Log.Error("no more invitations can be remembered: new ones wait until older ones end",
+						"room", c.cfg.Room, "most", persons.MaxCodes)
+				}
+				return c.notJoined(ErrFull), s, ErrFull
 			}
 			if ok, err = c.mayIssue(ctx, x.Lane, &began); err != nil {
 				return c.notJoined(err), s, err
@@ -152,7 +170,7 @@ func (c *Counter) JoinPerson(ctx context.Context, x PersonJoin) (p PlaceInfo, s 
 			clk := c.cfg.Boot()
 			c.atOnce = c.waiting() <= int64(c.line.Called()) // as a newcomer who needs no ticket
 			p = c.join(clk, c.line.Lane(x.Lane), x.Hold, x.Waited+clk-first)
-			number, mark = p.Number, c.persons.Set(x.Person, p.Number, mark)
+			number, mark = p.Number, c.persons.Set(x.Person, persons.Hold{Number: p.Number, Until: x.Until}, mark)
 		}
 		at := p.ArrivedAt
 		pace := c.pace.at
@@ -169,6 +187,28 @@ func (c *Counter) JoinPerson(ctx context.Context, x PersonJoin) (p PlaceInfo, s 
 			return PlaceInfo{}, slot.ClaimReply{}, ErrSlow
 		} // another host has written meanwhile: its tickets are read now
 	}
+}
+
+// Claim claims a ticket. If x has an invitation, the host notes first that it is used: nobody comes in by it
+// before that is on disk.
+func (x PersonJoin) Claim(
+	ctx context.Context, host personHost, line claimer, p *PlaceInfo, key uint64, hard time.Duration,
+) (slot.ClaimReply, error) {
+	if x.Until != 0 {
+		use := PersonJoin{Person: x.Person, Until: x.Until, Number: p.Number, Use: true}
+		if _, _, err := host.JoinPerson(ctx, use); err != nil {
+			return slot.ClaimReply{}, err
+		}
+	}
+	return line.Claim(ctx, p.Life, p.Number, key, hard)
+}
+
+type personHost interface {
+	JoinPerson(ctx context.Context, x PersonJoin) (PlaceInfo, slot.ClaimReply, error)
+}
+
+type claimer interface {
+	Claim(ctx context.Context, life, number, key uint64, hard time.Duration) (slot.ClaimReply, error)
 }
 
 // mayFind reports whether the places of persons are known now. If not, it has waited for what was
@@ -236,15 +276,15 @@ func (c *Counter) isPlace(number uint64) bool {
 
 // better returns the number that a person keeps: its own, or the one that the visitor has. The other
 // one is given up.
-func (c *Counter) better(x *PersonJoin, own uint64, m persons.Mark) (uint64, persons.Mark) {
-	has := x.Number
+func (c *Counter) better(x *PersonJoin, was persons.Hold, m persons.Mark) (uint64, persons.Mark) {
+	own, has := was.Number, x.Number
 	if !c.ofLine(x.Life) && x.Life != c.nowLife() || !c.theirs(has, x.Key) {
 		has = 0
 	}
 	mine, _ := c.holds(own)
 	theirs, _ := c.holds(has)
 	switch {
-	case mine == holdsNothing && theirs == holdsNothing:
+	case mine == holdsNothing && (theirs == holdsNothing || was.Used):
 		return 0, m
 	case theirs == holdsNothing || has == own:
 		return own, m
@@ -257,7 +297,21 @@ func (c *Counter) better(x *PersonJoin, own uint64, m persons.Mark) (uint64, per
 	if mine == holdsPlace {
 		c.leave(own, c.cfg.Boot())
 	}
-	return has, c.persons.Set(x.Person, has, m)
+	return has, c.persons.Set(x.Person, persons.Hold{Number: has, Until: x.Until,
+		Used: x.Until != 0 && (was.Used || theirs >= mayHoldSession)}, m)
+}
+
+// useCode notes that an invitation is used by the ticket that is about to be claimed. After a restart from a
+// backup that ticket may not be the one that was noted.
+func (c *Counter) useCode(x *PersonJoin, has persons.Hold, m persons.Mark) (persons.Mark, error) {
+	mine, _ := c.holds(has.Number)
+	switch {
+	case has.Number == x.Number && has.Used:
+		return m, nil
+	case has.Number != x.Number && (has.Used || mine != holdsNothing):
+		return m, ErrUsed
+	}
+	return c.persons.Set(x.Person, persons.Hold{Number: x.Number, Until: x.Until, Used: true}, m), nil
 }
 
 // earlier reports whether a place is before another one.

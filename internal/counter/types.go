@@ -25,6 +25,8 @@ var (
 	ErrSlow = errors.New("the record is not written in time")
 	// ErrNotCalled reports that the ticket is not called yet.
 	ErrNotCalled = errors.New("the ticket is not called")
+	// ErrUsed reports that the invitation has let somebody in before.
+	ErrUsed = errors.New("the invitation was used")
 )
 
 // Config describes the counter of one room.

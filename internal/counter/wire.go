@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/headgate/headgate/internal/codec"
@@ -48,8 +49,8 @@ type reply struct {
 type fault uint8
 
 // faults returns the errors by their fault.
-func faults() [6]error {
-	return [...]error{nil, ErrFenced, ErrFull, ErrSlow, ErrNotCalled, ErrNoTicket}
+func faults() [7]error {
+	return [...]error{nil, ErrFenced, ErrFull, ErrSlow, ErrNotCalled, ErrNoTicket, ErrUsed}
 }
 
 // faultOf returns the fault of err. An error that the caller cannot act on counts as ErrSlow:
@@ -97,7 +98,8 @@ func appendRequests(b []byte, rs []request) []byte {
 		}
 		if r.person != nil {
 			b = append(b, r.person.ID[:]...)
-			b = codec.AppendUint(b, r.person.number, r.person.key, flag(r.person.find, 1))
+			b = codec.AppendUint(b, r.person.number, r.person.key,
+				uint64(r.person.until)<<2|flag(r.person.find, 1)|flag(r.person.use, 2))
 		}
 	}
 	return b
@@ -135,7 +137,9 @@ func parseRequests(b []byte) ([]request, error) {
 		if r.op == opPerson {
 			r.person = &personOf{}
 			copy(r.person.ID[:], d.Take(len(r.person.ID)))
-			r.person.number, r.person.key, r.person.find = d.Uint(), d.Uint(), d.UpTo(1) == 1
+			r.person.number, r.person.key = d.Uint(), d.Uint()
+			bits := d.UpTo(math.MaxUint32<<2 | 3)
+			r.person.until, r.person.find, r.person.use = uint32(bits>>2), bits&1 != 0, bits&2 != 0
 		}
 	}
 	return rs, d.end()
@@ -415,19 +419,21 @@ type request struct {
 type personOf struct {
 	persons.ID
 	number, key uint64
-	find        bool
+	find, use   bool
+	until       uint32
 }
 
 func (x *PersonJoin) request() request {
 	q := joinRequest{lane: x.Lane, hold: x.Hold, waited: x.Waited}.request()
-	q.op, q.life, q.person = opPerson, x.Life, &personOf{x.Person, x.Number, x.Key, x.Find}
+	q.op, q.life, q.person = opPerson, x.Life, &personOf{ID: x.Person, number: x.Number, key: x.Key,
+		find: x.Find, use: x.Use, until: x.Until}
 	return q
 }
 
 func (q *request) personJoin() (x PersonJoin, left time.Duration) {
 	j, m := q.join(), q.person
 	return PersonJoin{Person: m.ID, Lane: j.lane, Hold: j.hold, Waited: j.waited, Find: m.find,
-		Life: q.life, Number: m.number, Key: m.key}, j.left
+		Use: m.use, Until: m.until, Life: q.life, Number: m.number, Key: m.key}, j.left
 }
 
 // A joinRequest asks for a place at the end of the line.

@@ -75,7 +75,7 @@ func randomRequests(rng *rand.Rand) (rs []request) {
 		}
 		if r.op == opPerson {
 			r.person = &personOf{ID: [16]byte{byte(rng.Uint32())}, number: rng.Uint64(), key: 1,
-				find: rng.IntN(2) == 0}
+				find: rng.IntN(2) == 0, use: rng.IntN(2) == 0, until: rng.Uint32()}
 		}
 		rs = append(rs, r)
 	}

@@ -15,10 +15,13 @@
 // Entries of places and sessions that are over are removed from memory within seconds, of a million within
 // minutes, and from the log within RewriteAfter or as soon as they are more than half of it.
 //
+// An ID that counts once, of an invitation, is kept for longer: once its ticket was claimed, its
+// entry stays until CodeMargin after the invitation's end. There are at most MaxCodes of them.
+//
 // # Concurrency and cost
 //
 // Many goroutines may use a Registry at once. Run owns the only goroutine. All tickets that are
-// noted while a write is in flight share the next write. A person takes about 40 bytes of memory.
+// noted while a write is in flight share the next write. A person takes about 50 bytes of memory.
 package persons
 
 import (
@@ -29,6 +32,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 
@@ -79,14 +83,25 @@ type Config struct {
 // for its size; what is over is gone from the disk within an hour and some seconds.
 const (
 	RewriteAfter = time.Hour
-	batchMost    = 50_000
+	batchMost    = 40_000
+	parseMost    = 50_000 // older batches had no ends
+	rewriteMost  = 10_000 // batches at once
 	smallLog     = 8192
 	sweepMost    = 4096 // or a sweepPart of them, if that is more: each is looked at about once in a minute
 	sweepPart    = 64
 	sweepEvery   = time.Second
 	tryFor       = 5 * time.Second
 	tryAgain     = 250 * time.Millisecond
-	format       = 1
+	format       = 2
+	withoutEnds  = 1 // the format of older batches
+)
+
+// CodeMargin is how long an invitation that was used is remembered after its end: the clock of a node
+// may be behind by as much. MaxCodes limits the invitations of a room that are in use or remembered.
+// Chosen: a million take 60 MB of memory, and a log of 20 MB.
+const (
+	CodeMargin = time.Hour
+	MaxCodes   = 1_000_000
 )
 
 // ErrChanged reports that the log has to be read again: another process has written to it, or a
@@ -104,6 +119,7 @@ type Registry struct {
 	ready   bool // the log is read
 	key     [32]byte
 	of      map[uint64]held
+	codes   int     // entries of of with an end
 	next    []entry // not written yet
 	read    uint64  // how often the log was read
 	noted   uint64  // revision of the newest entry of next
@@ -116,10 +132,23 @@ type Registry struct {
 	total   int // entries of all batches
 }
 
-type held struct{ number, revision uint64 }
+// A Hold is what a person has.
+type Hold struct {
+	Number uint64 // of the ticket; 0: its ticket is over
+	Until  uint32 // the ID is of an invitation that ends then, in Unix seconds; 0: of a person
+	Used   bool   // the invitation has let somebody in
+}
 
-// An entry says that a person has a ticket, or with the number 0 that its ticket is over.
-type entry struct{ person, number uint64 }
+type held struct {
+	Hold
+	revision uint64
+}
+
+// An entry says what a person has. The zero Hold is nothing.
+type entry struct {
+	person uint64
+	Hold
+}
 
 // A batch is one entry of the log.
 type batch struct {
@@ -155,40 +184,56 @@ func (r *Registry) IsReady() bool {
 	return r.ready
 }
 
-// Find returns the ticket of a person, 0 if it has none. IsReady must have been true.
-func (r *Registry) Find(id ID) (number uint64, m Mark) {
+// Find returns what a person has. IsReady must have been true.
+func (r *Registry) Find(id ID) (Hold, Mark) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := r.of[r.hash(id)]
-	return h.number, Mark{r.read, h.revision}
+	return h.Hold, Mark{r.read, h.revision}
 }
 
-// Set notes the ticket of a person. found is the mark of the Find that number follows from: if the log
+// Set notes what a person has. found is the mark of the Find that h follows from: if the log
 // was read again since then, Set notes nothing, because the person may have another ticket by now. The
 // caller waits for the mark that Set returns before it tells anybody.
-func (r *Registry) Set(id ID, number uint64, found Mark) Mark {
+func (r *Registry) Set(id ID, h Hold, found Mark) Mark {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.read != found.read {
 		return found // for Await it has changed
 	}
-	return Mark{r.read, r.set(r.hash(id), number)}
+	return Mark{r.read, r.set(r.hash(id), h)}
 }
 
-func (r *Registry) set(person, number uint64) (revision uint64) {
+func (r *Registry) set(person uint64, h Hold) (revision uint64) {
 	r.noted++
-	if number == 0 {
-		delete(r.of, person)
-	} else {
-		r.of[person] = held{number, r.noted}
-	}
+	r.put(r.of, person, held{h, r.noted}, &r.codes)
 	if r.cfg.Open == nil {
 		r.written = r.noted
 		return r.noted
 	}
-	r.next = append(r.next, entry{person, number})
+	r.next = append(r.next, entry{person, h})
 	r.poke()
 	return r.noted
+}
+
+// put changes what a person has in of, and the number of codes there.
+func (r *Registry) put(of map[uint64]held, person uint64, h held, codes *int) {
+	if of[person].Until != 0 {
+		*codes--
+	}
+	if h.Until != 0 {
+		*codes++
+	}
+	if of[person] = h; h.Hold == (Hold{}) {
+		delete(of, person)
+	}
+}
+
+// IsFull reports whether there are MaxCodes invitations.
+func (r *Registry) IsFull() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.codes >= MaxCodes
 }
 
 // Await waits until what m marks is on disk. With the zero Mark it waits until the log is read.
@@ -312,7 +357,7 @@ func (r *Registry) load(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	of, batches, total, revision := map[uint64]held{}, []batch{}, 0, uint64(0)
+	of, codes, batches, total, revision := map[uint64]held{}, 0, []batch{}, 0, uint64(0)
 	key, keyed, damaged := [32]byte{}, false, 0
 	size, err := r.log.ReadAll(ctx, func(e store.Entry) error {
 		k, life, entries, ok := parse(e.Data)
@@ -325,11 +370,12 @@ func (r *Registry) load(ctx context.Context) (err error) {
 		x := batch{seq: e.Seq, revision: revision, at: e.At}
 		for _, y := range entries {
 			x.people = append(x.people, y.person)
-			if y.number == 0 || life != r.cfg.Life {
-				delete(of, y.person)
-			} else {
-				of[y.person] = held{y.number, revision}
+			if life != r.cfg.Life { // the ticket is over, and a used invitation stays used
+				if y.Number = 0; !y.Used {
+					y.Until = 0
+				}
 			}
+			r.put(of, y.person, held{y.Hold, revision}, &codes)
 		}
 		batches, total = append(batches, x), total+len(x.people)
 		return nil
@@ -347,7 +393,7 @@ func (r *Registry) load(ctx context.Context) (err error) {
 	r.last, r.batches, r.total = size.Last, batches, total
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.key, r.of, r.next = key, of, nil
+	r.key, r.of, r.codes, r.next = key, of, codes, nil
 	r.noted, r.written, r.ready = revision, revision, true
 	r.read++
 	r.tell()
@@ -388,12 +434,17 @@ func (r *Registry) flush(ctx context.Context, force bool) (more bool, err error)
 func (r *Registry) sweep() {
 	var all, numbers []uint64
 	r.mu.Lock()
-	most := max(sweepMost, len(r.of)/sweepPart)
+	most, now := max(sweepMost, len(r.of)/sweepPart), r.cfg.Now().Unix()
 	for person, h := range r.of {
-		if len(all) == most {
+		switch {
+		case h.Number != 0:
+			all, numbers = append(all, person), append(numbers, h.Number)
+		case now > int64(h.Until)+int64(CodeMargin/time.Second):
+			r.set(person, Hold{})
+		}
+		if most--; most == 0 {
 			break
 		}
-		all, numbers = append(all, person), append(numbers, h.number)
 	}
 	r.mu.Unlock()
 	if len(all) == 0 {
@@ -403,42 +454,50 @@ func (r *Registry) sweep() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i, person := range all {
-		if !live[i] && r.ready && r.of[person].number == numbers[i] {
-			r.set(person, 0)
+		switch h := r.of[person]; {
+		case live[i] || !r.ready || h.Number != numbers[i]:
+		case h.Used: // known without being written: Lives says the same again
+			h.Number = 0
+			r.of[person] = h
+		default:
+			r.set(person, Hold{})
 		}
 	}
 }
 
-// rewrite writes the valid entries of the oldest batch again and deletes it, if it is old or most of
-// the log is over.
+// rewrite writes the valid entries of the oldest batches again and deletes these batches, if they are old
+// or most of the log is over.
 func (r *Registry) rewrite(ctx context.Context) error {
-	if len(r.batches) == 0 {
-		return nil
-	}
-	x := &r.batches[0]
 	r.mu.Lock()
-	due := r.total > 2*len(r.of)+smallLog || r.cfg.Now().Sub(x.at) > RewriteAfter
-	if !due || len(r.batches) == 1 && len(x.people) == 0 {
-		r.mu.Unlock()
-		return nil
-	}
-	for _, person := range x.people {
-		if h, ok := r.of[person]; ok && h.revision <= x.revision {
-			r.set(person, h.number)
+	n, people, total := 0, 0, r.total
+	for n < min(len(r.batches), rewriteMost) && people < batchMost {
+		x := &r.batches[n]
+		due := total > 2*len(r.of)+smallLog || r.cfg.Now().Sub(x.at) > RewriteAfter
+		if !due || len(r.batches) == 1 && len(x.people) == 0 {
+			break
 		}
+		for _, person := range x.people {
+			if h, ok := r.of[person]; ok && h.revision <= x.revision {
+				r.set(person, h.Hold)
+			}
+		}
+		n, people, total = n+1, people+len(x.people), total-len(x.people)
 	}
 	r.mu.Unlock()
+	if n == 0 {
+		return nil
+	}
 	for more := true; more; {
 		var err error
 		if more, err = r.flush(ctx, true); err != nil {
 			return err
 		}
 	}
-	if err := r.log.Truncate(ctx, r.batches[1].seq); err != nil {
+	if err := r.log.Truncate(ctx, r.batches[n].seq); err != nil {
 		return err
 	}
-	r.total -= len(r.batches[0].people)
-	r.batches = r.batches[1:]
+	r.total -= people
+	r.batches = r.batches[n:]
 	return nil
 }
 
@@ -447,20 +506,33 @@ func (r *Registry) encode(key *[32]byte, entries []entry) []byte {
 	b := append(codec.AppendUint(nil, format, r.cfg.Life), key[:]...)
 	b = codec.AppendUint(b, uint64(len(entries)))
 	for _, e := range entries {
-		b = codec.AppendUint(codec.AppendFixed(b, e.person), e.number)
+		b = codec.AppendUint(codec.AppendFixed(b, e.person), e.Number, uint64(e.Until)<<1|flag(e.Used))
 	}
 	return b
 }
 
 func parse(b []byte) (key [32]byte, life uint64, entries []entry, ok bool) {
 	d := codec.NewReader(b)
-	if d.Uint() != format {
+	form := d.Uint()
+	if form != format && form != withoutEnds {
 		d.Fail()
 	}
 	life = d.Uint()
 	copy(key[:], d.Take(len(key)))
-	for range d.Count(batchMost) {
-		entries = append(entries, entry{person: d.Fixed(), number: d.Uint()})
+	for range d.Count(parseMost) {
+		e := entry{person: d.Fixed(), Hold: Hold{Number: d.Uint()}}
+		if form == format {
+			end := d.UpTo(math.MaxUint32<<1 | 1)
+			e.Until, e.Used = uint32(end>>1), end&1 == 1
+		}
+		entries = append(entries, e)
 	}
 	return key, life, entries, d.Done()
+}
+
+func flag(yes bool) uint64 {
+	if yes {
+		return 1
+	}
+	return 0
 }

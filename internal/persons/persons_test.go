@@ -112,10 +112,11 @@ func (h *host) ticket(ctx context.Context, id ID, next func() uint64) (uint64, e
 			}
 		}
 		h.desk.Lock()
-		n, m := h.Find(id)
+		had, m := h.Find(id)
+		n := had.Number
 		if n == 0 {
 			n = next()
-			m = h.Set(id, n, m)
+			m = h.Set(id, Hold{Number: n}, m)
 		}
 		h.desk.Unlock()
 		if err := h.Await(ctx, m); !errors.Is(err, ErrChanged) {
@@ -179,14 +180,14 @@ func TestWhatWasFoundBeforeTheLogWasReadAgain(t *testing.T) {
 		if _, err := old.ticket(t.Context(), IDOf("shop", "eve"), number(1)); err != nil {
 			t.Fatal(err)
 		}
-		n, found := old.Find(ada)
-		if _, err := next.ticket(t.Context(), ada, number(2)); n != 0 || err != nil {
-			t.Fatal(n, err)
+		has, found := old.Find(ada)
+		if _, err := next.ticket(t.Context(), ada, number(2)); has != (Hold{}) || err != nil {
+			t.Fatal(has, err)
 		}
 		if _, err := old.ticket(t.Context(), bob, number(3)); err != nil { // it reads the log again
 			t.Fatal(err)
 		}
-		if err := old.Await(t.Context(), old.Set(ada, 4, found)); !errors.Is(err, ErrChanged) {
+		if err := old.Await(t.Context(), old.Set(ada, Hold{Number: 4}, found)); !errors.Is(err, ErrChanged) {
 			t.Error(err)
 		}
 		if n, err := old.ticket(t.Context(), ada, number(5)); n != 2 || err != nil {
@@ -294,7 +295,7 @@ func TestTheLogNamesNobody(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	r := New(Config{Life: 3})
-	f.Add(r.encode(&r.key, []entry{{1, 2}, {1 << 63, 0}}))
+	f.Add(r.encode(&r.key, []entry{{1, Hold{Number: 2}}, {1 << 63, Hold{}}, {3, Hold{4, 1 << 31, true}}}))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		key, life, entries, ok := parse(b)

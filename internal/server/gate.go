@@ -12,6 +12,7 @@ import (
 	"github.com/headgate/headgate/internal/cors"
 	"github.com/headgate/headgate/internal/events"
 	"github.com/headgate/headgate/internal/forwardauth"
+	"github.com/headgate/headgate/internal/invite"
 	"github.com/headgate/headgate/internal/proxy"
 	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/status"
@@ -94,7 +95,7 @@ func (s *Server) openGate(
 	ctx context.Context, all *config.Config, now *config.Room, x *want,
 ) (*gate, error) {
 	g := &gate{file: x.room, now: *now, look: x.look, made: x.made, ended: &endings{},
-		origin: &originCounts{}, broken: &brokenAnswers{}, state: &originState{}, measures: newMeasures()}
+		origin: &originCounts{}, codes: &invite.Counts{}, broken: &brokenAnswers{}, state: &originState{}, measures: newMeasures()}
 	rc, err := s.roomConfig(all, now, x.look)
 	if err != nil {
 		return nil, err
@@ -143,26 +144,29 @@ func (s *Server) connect(g *gate, all *config.Config) (err error) {
 	if err != nil {
 		return err
 	}
-	s.assemble(g)
+	s.assemble(g, all)
 	return nil
 }
 
 // assemble chains the handlers that a request of the room passes through.
-func (s *Server) assemble(g *gate) {
+func (s *Server) assemble(g *gate, all *config.Config) {
 	g.places, g.cors = g.now.Places(), cors.New(g.now.CORS)
-	desk := s.checkoutDesk(g)
-	chain := func(by way, origin http.Handler) http.Handler {
+	desk, codes := s.checkoutDesk(g), inviteDesk(all, &g.now, g.look)
+	if codes != nil {
+		codes.Counts = g.codes
+	}
+	chain := func(by way, asks bool, origin http.Handler) http.Handler {
 		inside := s.traces.Inside(passedAs, desk.Inside(s.limits.before(&g.now, g.cors.Origin(origin))))
-		own := g.cors.Before(g.look.before(desk.Before(by(g, inside))))
+		own := g.cors.Before(g.look.before(desk.Before(codes.Take(asks, by(g, inside)))))
 		return s.traces.Request(g.file.Name, own)
 	}
-	g.handler, g.preflight = chain(forwards, g.proxy), nil
+	g.handler, g.preflight = chain(forwards, false, g.proxy), nil
 	if s.cfg.Asked() {
 		proxy := forwardauth.Admitted(nil)
-		g.relay, g.check = chain(relays, proxy), chain(checks, proxy)
+		g.relay, g.check = chain(relays, false, proxy), chain(checks, true, proxy)
 		connector := forwardauth.Admitted(func(r *http.Request) string { return s.local(g, r) })
-		g.connect = preflightsBy(chain(forwards, connector), chain(relays, connector))
-		g.renew = sessionsOnly(g.room, chain(checks, connector))
+		g.connect = preflightsBy(chain(forwards, false, connector), chain(relays, false, connector))
+		g.renew = sessionsOnly(g.room, chain(checks, true, connector))
 		g.revoke = sessionsOnly(g.room, checks(g, http.HandlerFunc(revoke)))
 	}
 	if g.cors != nil {
@@ -255,7 +259,7 @@ func (s *Server) roomConfig(
 			Secret: l.secret, VerifyURL: c.Challenge.VerifyURL, Hostnames: c.Challenge.Hostnames,
 			FailOpen: c.Challenge.FailOpen},
 		PassSharing: headgate.PassSharing(c.PassSharing), BindHeader: c.BindHeader(),
-		Identity:   s.identityOf(all, c),
+		Identity:   s.identityOf(all, c, l),
 		ClientAddr: clientAddr(all.TrustedProxies),
 		Secure:     secure(all.TrustedProxies, c.CookieSecure),
 		SameSite:   sameSite(c.CookieSameSite),

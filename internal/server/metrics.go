@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headgate/headgate/internal/adaptive"
+	"github.com/headgate/headgate/internal/invite"
 	"github.com/headgate/headgate/internal/platform"
 	"github.com/headgate/headgate/ratelimit"
 	"github.com/headgate/headgate/status"
@@ -95,6 +96,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		c.rules(m, &st.Totals)
 		c.lanes(m, &st)
 		c.challenges(m, st.Challenges)
+		c.codes(m, g)
 		c.counted(m, &st)
 		c.record(m, &st)
 		c.datacenters(m, st.Datacenters)
@@ -371,6 +373,17 @@ func (c *collector) challenges(m scrape, x *status.Challenges) {
 	for reason, n := range x.Refused {
 		total(m.with("reason", reason), "headgate_challenges_refused_total",
 			"Solutions that were refused, and why.", n)
+	}
+}
+
+// codes collects the invitations of a room that takes them.
+func (c *collector) codes(m scrape, g *gate) {
+	if g.look.codes == nil {
+		return
+	}
+	for i, word := range invite.Words() {
+		total(m.with("result", word), "headgate_invitations_total",
+			"Invitations that came in links.", g.codes[i].Load())
 	}
 }
 

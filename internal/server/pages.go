@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/hint"
+	"github.com/headgate/headgate/internal/invite"
 	"github.com/headgate/headgate/internal/manage"
 	"github.com/headgate/headgate/internal/pages"
 	"github.com/headgate/headgate/internal/smallfile"
@@ -53,6 +54,10 @@ func readLook(c *config.Room, book *pages.DefaultPages) (*look, error) {
 	var errs []error
 	if file := c.Challenge.SecretFile; file != "" {
 		l.secret, err = readSecret(file)
+		errs = append(errs, err)
+	}
+	if file := c.Identity.CodesFile; file != "" {
+		l.codes, err = invite.ReadKey(c.Name, file)
 		errs = append(errs, err)
 	}
 	if c.Page.HTMLFile != "" {
@@ -158,7 +163,7 @@ func readSecret(file string) (string, error) {
 }
 
 func (l *look) same(x *look) bool {
-	return l.page.Equal(x.page) && l.assets.Equal(x.assets) &&
+	return l.page.Equal(x.page) && l.assets.Equal(x.assets) && l.codes.Equal(x.codes) &&
 		subtle.ConstantTimeCompare([]byte(l.secret), []byte(x.secret)) == 1
 }
 

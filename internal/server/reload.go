@@ -323,7 +323,7 @@ func (w *swap) gate(ctx context.Context, x *want) (*gate, error) {
 			return nil, err
 		}
 	}
-	w.s.assemble(&g)
+	w.s.assemble(&g, w.new.cfg)
 	w.changed = append(w.changed, &g)
 	return &g, nil
 }

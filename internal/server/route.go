@@ -18,9 +18,11 @@ import (
 	"github.com/headgate/headgate/internal/guard"
 	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/identity"
+	"github.com/headgate/headgate/internal/invite"
 	"github.com/headgate/headgate/internal/paths"
 	"github.com/headgate/headgate/internal/platform"
 	"github.com/headgate/headgate/internal/proxy"
+	"github.com/headgate/headgate/internal/route"
 	"github.com/headgate/headgate/internal/wire"
 )
 
@@ -297,10 +299,13 @@ func (x *signIns) of(source string, log *slog.Logger) *identity.Keys {
 }
 
 // identityOf converts how a room knows people to the type that a room takes.
-func (s *Server) identityOf(all *config.Config, c *config.Room) headgate.Identity {
+func (s *Server) identityOf(all *config.Config, c *config.Room, l *look) headgate.Identity {
 	i, trusted := &c.Identity, all.TrustedProxies
 	if !i.Knows() {
 		return headgate.Identity{}
+	}
+	if desk := inviteDesk(all, c, l); desk != nil {
+		return headgate.Identity{Of: desk.Of, Until: desk.Until, Required: i.Required, SignIn: i.SignIn}
 	}
 	x := identity.Config{
 		Header: i.Header, Trusted: func(r *http.Request) bool { return fromTrusted(r, trusted) },
@@ -311,6 +316,20 @@ func (s *Server) identityOf(all *config.Config, c *config.Room) headgate.Identit
 		x.Keys = s.signIns.of(i.JWT.JWKS, s.log)
 	}
 	return headgate.Identity{Of: identity.New(x).Of, Required: i.Required, SignIn: i.SignIn}
+}
+
+// inviteDesk returns what takes the invitations of a room, nil for none.
+func inviteDesk(all *config.Config, c *config.Room, l *look) *invite.Desk {
+	if l.codes == nil {
+		return nil
+	}
+	path, domain := c.Places().CookiePath(), c.CookieDomain()
+	d := &invite.Desk{
+		Key: l.codes, Now: time.Now, Path: path, Domain: domain, SignIn: c.Identity.SignIn,
+		Secure: secure(all.TrustedProxies, c.CookieSecure), SameSite: sameSite(c.CookieSameSite),
+	}
+	d.HTTP, d.HTTPS = route.CookieNames(c.Name, c.CookieSuffix, domain == "" && path == "/")
+	return d
 }
 
 // dropIdentities removes the headers with IDs of persons from the question of a connector, which sends on

@@ -63,6 +63,7 @@ import (
 	"github.com/headgate/headgate/internal/guard"
 	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/histogram"
+	"github.com/headgate/headgate/internal/invite"
 	"github.com/headgate/headgate/internal/node"
 	"github.com/headgate/headgate/internal/pages"
 	"github.com/headgate/headgate/internal/platform"
@@ -249,6 +250,7 @@ type gate struct {
 	cors      *cors.Policy // nil: preflights go to the origin
 	ended     *endings
 	origin    *originCounts
+	codes     *invite.Counts
 	state     *originState
 	measures  *measures
 	broken    *brokenAnswers
@@ -409,8 +411,9 @@ type metLimits struct {
 
 // A look holds the content of a room's pages, as read from its files.
 type look struct {
-	asked  string // the kind of challenges of its newcomers
-	secret string // for the third party that checks them
+	asked  string      // the kind of challenges of its newcomers
+	secret string      // for the third party that checks them
+	codes  *invite.Key // of invitations; nil: none
 	page   *pages.Page
 	assets *pages.Assets // nil: none
 	places *route.Set    // the routes of the room

@@ -1,0 +1,179 @@
+package invite
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate/internal/wire"
+)
+
+// Field is the name of the query parameter with a code.
+const Field = "invitation"
+
+// cookieSuffix ends the names of the cookies with codes. No room's name contains a dot.
+const cookieSuffix = ".code"
+
+// mostAge limits the age of the cookie. Browsers keep none for longer than 400 days.
+const mostAge = 400 * 24 * time.Hour
+
+// mostCookies limits the cookies of one request that are verified. Chosen: a browser has one, or one for each
+// of the paths that the room had.
+const mostCookies = 4
+
+// Results of codes in links.
+const (
+	Accepted = iota
+	Wrong
+	Expired
+	Revoked
+	results
+)
+
+// Words returns the words for the results, in their order.
+func Words() []string { return []string{"accepted", "wrong", "expired", "revoked"} }
+
+// Counts are how many codes came in links, by their result.
+type Counts [results]atomic.Int64
+
+// A Desk takes the codes of a room from links, and finds them in cookies. Many goroutines may use it.
+type Desk struct {
+	Key     *Key
+	Revoked func(Code) bool
+	Counts  *Counts // nil: nothing is counted
+
+	HTTP, HTTPS []string // names of the room's cookie: the first is set, the others are read too
+	Secure      func(*http.Request) bool
+	Path        string
+	Domain      string
+	SameSite    http.SameSite
+
+	SignIn string // where visitors are sent whose code does not count, if it says {reason}; see Take
+	Now    func() time.Time
+}
+
+// Of returns the ID of the code in a request's cookie, or "". A code that has ended is one too.
+func (d *Desk) Of(r *http.Request) (id string, known bool) {
+	n := 0
+	for _, name := range d.names(r) {
+		for _, line := range r.Header["Cookie"] {
+			for line != "" && n < mostCookies {
+				var text string
+				if text, line = wire.Cookie(line, name+cookieSuffix); text == "" {
+					continue
+				}
+				n++
+				if c, result := d.verify(text); result == Accepted || result == Expired {
+					return c.ID(), true
+				}
+			}
+		}
+	}
+	return "", true
+}
+
+// Until returns when the code of an ID ends.
+func (d *Desk) Until(id string) time.Time {
+	end, err := strconv.Atoi(id[strings.LastIndexByte(id, '-')+1:])
+	if err != nil {
+		return time.Time{}
+	}
+	return Code{End: end}.Until()
+}
+
+func (d *Desk) names(r *http.Request) []string {
+	if d.Secure(r) {
+		return d.HTTPS
+	}
+	return d.HTTP
+}
+
+func (d *Desk) verify(text string) (Code, int) {
+	c, err := d.Key.Verify(text, d.Now())
+	switch {
+	case errors.Is(err, ErrExpired):
+		return c, Expired
+	case err != nil:
+		return c, Wrong
+	case d.Revoked != nil && d.Revoked(c):
+		return c, Revoked
+	}
+	return c, Accepted
+}
+
+// Take answers requests whose query has a code: it puts a code that counts into a cookie, and sends the
+// visitor to the same address without it. So no log, no history and no Referer of a later request has the
+// code. Other requests go to next, and all those of a nil Desk. A proxy that only asks sends the request on to
+// where it is answered.
+func (d *Desk) Take(asks bool, next http.Handler) http.Handler {
+	if d == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		code, query, has := cut(r.URL.RawQuery)
+		if !has || wire.IsPreflight(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		h := w.Header()
+		h["Cache-Control"], h["Referrer-Policy"] = []string{"no-store"}, []string{"no-referrer"}
+		if asks {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		c, result := d.verify(code)
+		if d.Counts != nil {
+			d.Counts[result].Add(1)
+		}
+		if result == Accepted || result == Expired { // another device may be inside by it
+			h.Add("Set-Cookie", d.cookie(r, c).String())
+		}
+		back := "/" + strings.TrimLeft(r.URL.EscapedPath(), `/\`) // not to another host
+		if query != "" {
+			back += "?" + query
+		}
+		to := back
+		if result != Accepted && strings.Contains(d.SignIn, "{reason}") {
+			to = strings.NewReplacer("{url}", url.QueryEscape(back), "{reason}", Words()[result]).Replace(d.SignIn)
+		}
+		h["Location"] = []string{to}
+		if r.Method == http.MethodGet || r.Method == http.MethodHead || to != back {
+			w.WriteHeader(http.StatusSeeOther)
+			return
+		}
+		w.WriteHeader(http.StatusTemporaryRedirect) // with its method and its body
+	})
+}
+
+// cookie returns the cookie of a code that was verified.
+func (d *Desk) cookie(r *http.Request, c Code) *http.Cookie {
+	age := min(mostAge, max(0, c.Until().Sub(d.Now()))+24*time.Hour)
+	return wire.Partition(&http.Cookie{
+		Name: d.names(r)[0] + cookieSuffix, Value: d.Key.New(c), Path: d.Path, Domain: d.Domain,
+		MaxAge: int(age.Seconds()), HttpOnly: true, Secure: d.Secure(r), SameSite: d.SameSite,
+	})
+}
+
+// cut takes the codes out of a query. The first one counts.
+func cut(query string) (code, rest string, has bool) {
+	if !strings.Contains(query, Field) {
+		return "", query, false
+	}
+	var kept []string
+	for part := range strings.SplitSeq(query, "&") {
+		name, value, _ := strings.Cut(part, "=")
+		if name != Field {
+			kept = append(kept, part)
+			continue
+		}
+		if !has {
+			code, _ = url.QueryUnescape(value) // "" if it cannot be: no code
+		}
+		has = true
+	}
+	return code, strings.Join(kept, "&"), has
+}

@@ -1,0 +1,234 @@
+package invite
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
+	"math/big"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+func testKey() *Key { return NewKey("shop", []byte("0123456789abcdef0123456789abcdef")) }
+
+func noon() time.Time { return time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC) }
+
+// slow writes a code as its definition says, with one large number.
+func slow(room, secret string, c Code) string {
+	h := hmac.New(sha256.New, []byte(secret))
+	h.Write([]byte("headgate invitation "))
+	for _, n := range []int{len(room), -1, 1, c.End, c.Batch, c.Serial, c.Uses} {
+		if n < 0 {
+			h.Write([]byte(room))
+			continue
+		}
+		for ; n >= 0x80; n >>= 7 {
+			h.Write([]byte{byte(n) | 0x80})
+		}
+		h.Write([]byte{byte(n)})
+	}
+	n := big.NewInt(1)
+	for _, f := range []struct {
+		v    int
+		bits uint
+	}{{c.End, 19}, {c.Batch, 16}, {c.Serial, 21}, {c.Uses, 10}} {
+		n.Lsh(n, f.bits).Or(n, big.NewInt(int64(f.v)))
+	}
+	n.Lsh(n, 80).Or(n, new(big.Int).SetBytes(h.Sum(nil)[:10]))
+	text := make([]byte, 30)
+	for i := 29; i >= 0; i-- {
+		text[i] = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"[new(big.Int).And(n, big.NewInt(31)).Int64()]
+		n.Rsh(n, 5)
+	}
+	return string(text)
+}
+
+func randomCode(rng *rand.Rand) Code {
+	return Code{Batch: 1 + rng.IntN(MaxBatch), Serial: 1 + rng.IntN(MaxSerial), Uses: 1 + rng.IntN(MaxUses),
+		End: EndAt(noon()) + 1 + rng.IntN(1000)}
+}
+
+func TestCodesAreAsDefined(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	k := testKey()
+	for range 2000 {
+		c := randomCode(rng)
+		text := k.New(c)
+		if got := strings.ReplaceAll(text, "-", ""); got != slow("shop", "0123456789abcdef0123456789abcdef", c) || len(text) != Length {
+			t.Fatalf("%+v is %q", c, text)
+		}
+		typed := strings.NewReplacer("0", "o", "1", "l", "-", " ").Replace(strings.ToLower(text))
+		for _, text := range []string{text, strings.ReplaceAll(text, "-", ""), typed, " " + text} {
+			if got, err := k.Verify(text, noon()); got != c || err != nil {
+				t.Fatalf("%q: %+v %v, want %+v", text, got, err, c)
+			}
+		}
+		if got, err := k.Verify(text, c.Until()); got != c || !errors.Is(err, ErrExpired) {
+			t.Fatalf("at its end: %+v %v", got, err)
+		}
+		if got, err := k.Verify(text, c.Until().Add(-time.Second)); got != c || err != nil {
+			t.Fatalf("before its end: %+v %v", got, err)
+		}
+	}
+}
+
+func TestOnlyTheSecretMakesCodes(t *testing.T) {
+	k := testKey()
+	c := Code{Batch: 7, Serial: 9, Uses: 1, End: EndAt(noon()) + 5}
+	text := k.New(c)
+	for name, x := range map[string]*Key{
+		"another room": NewKey("tea", k.secret), "a room without a name": NewKey("", k.secret),
+		"another secret": NewKey("shop", []byte("0123456789abcdef0123456789abcdeg")),
+	} {
+		if _, err := x.Verify(text, noon()); !errors.Is(err, ErrWrong) || x.Equal(k) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for i, was := range []byte(text) { // each digit counts
+		for _, digit := range []byte(alphabet) {
+			if was == '-' || was == digit {
+				continue
+			}
+			forged := []byte(text)
+			forged[i] = digit
+			if _, err := k.Verify(string(forged), noon()); !errors.Is(err, ErrWrong) {
+				t.Fatalf("%s counts as %s: %v", forged, text, err)
+			}
+		}
+	}
+	for _, bad := range []string{"", "-", text[:Length-1], text + "0", text + text, strings.Repeat("0", 30), strings.Repeat("Z", 30),
+		strings.Repeat("-", 1<<20) + text, strings.Repeat(text, 1<<15), text[:Length-1] + "U", text[:Length-1] + "\x00", text[:Length-1] + "\xff",
+		"ſ" + text[1:]} {
+		if _, err := k.Verify(bad, noon()); !errors.Is(err, ErrWrong) {
+			t.Errorf("%.50q: %v", bad, err)
+		}
+	}
+	for _, c := range []Code{{}, {Batch: 1, Serial: 1, Uses: 1, End: -1}, {Batch: 1 << 16, Serial: 1, Uses: 1}, {Batch: 1, Serial: 1 << 21, Uses: 1},
+		{Batch: 1, Serial: 1, Uses: 2}, {Batch: 1, Serial: 1, Uses: 1, End: 1 << 19}} {
+		if c.Check() == nil {
+			t.Errorf("%+v passes", c)
+		}
+	}
+}
+
+// FuzzVerify looks for a code that counts and that New has not written, and for panics.
+func FuzzVerify(f *testing.F) {
+	k := testKey()
+	text := k.New(Code{Batch: 7, Serial: 9, Uses: 1, End: EndAt(noon()) + 5})
+	f.Add(text)
+	f.Add(strings.ToLower(text))
+	f.Add("11111-11111-11111-11111-11111-11111")
+	f.Fuzz(func(t *testing.T, typed string) {
+		c, err := k.Verify(typed, noon())
+		if err == nil && (k.New(c) != text || c.Check() != nil) {
+			t.Errorf("%q is %+v", typed, c)
+		}
+		if p, err := Parse(typed); err == nil {
+			if again, err := Parse(k.New(p)); again != p || err != nil {
+				t.Errorf("%q is %+v, and then %+v %v", typed, p, again, err)
+			}
+		}
+	})
+}
+
+func testDesk() *Desk {
+	return &Desk{Key: testKey(), Counts: &Counts{}, HTTP: []string{"__cfwaitingroom_shop"},
+		HTTPS:  []string{"__Host-__cfwaitingroom_shop", "__cfwaitingroom_shop"},
+		Secure: func(r *http.Request) bool { return r.TLS != nil }, Path: "/", SignIn: "/invited?why={reason}&next={url}",
+		Now: noon, Revoked: func(c Code) bool { return c.Batch == 13 }}
+}
+
+func TestALinkBecomesACookie(t *testing.T) {
+	d := testDesk()
+	end := EndAt(noon())
+	good := d.Key.New(Code{Batch: 7, Serial: 9, Uses: 1, End: end + 5})
+	over := d.Key.New(Code{Batch: 7, Serial: 9, Uses: 1, End: end})
+	revoked := d.Key.New(Code{Batch: 13, Serial: 9, Uses: 1, End: end + 5})
+	passed := 0
+	h := d.Take(false, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed++ }))
+	for _, c := range []struct {
+		method, target string
+		status         int
+		to             string
+		id             string
+		result         int
+	}{
+		{"GET", "/?invitation=" + good, 303, "/", "code 7-9-1-" + "7937", Accepted},
+		{"HEAD", "/?invitation=" + good, 303, "/", "code 7-9-1-7937", Accepted},
+		{"POST", "/buy?a=1&invitation=" + strings.ToLower(good) + "&b=%26", 307, "/buy?a=1&b=%26", "code 7-9-1-7937", Accepted},
+		{"GET", "/a%2Fb?invitation=" + strings.ReplaceAll(good, "-", "+") + "&invitation=x", 303, "/a%2Fb", "code 7-9-1-7937", Accepted},
+		{"GET", "//evil.example/?invitation=" + good, 303, "/evil.example/", "code 7-9-1-7937", Accepted},
+		{"GET", "/?invitation=" + over, 303, "/invited?why=expired&next=%2F", "code 7-9-1-7932", Expired},
+		{"GET", "/x?y&invitation=" + revoked, 303, "/invited?why=revoked&next=%2Fx%3Fy", "", Revoked},
+		{"POST", "/?invitation=" + good[1:], 303, "/invited?why=wrong&next=%2F", "", Wrong},
+		{"GET", "/?invitation", 303, "/invited?why=wrong&next=%2F", "", Wrong},
+		{"GET", "/?invitation=%zz", 303, "/invited?why=wrong&next=%2F", "", Wrong},
+		{"GET", "/?invitation=" + strings.Repeat("1", 1<<20), 303, "/invited?why=wrong&next=%2F", "", Wrong},
+	} {
+		was := d.Counts[c.result].Load()
+		r := httptest.NewRequest(c.method, "http://shop.example"+c.target, strings.NewReader("body"))
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		res := w.Result()
+		if res.StatusCode != c.status || res.Header.Get("Location") != c.to || passed != 0 ||
+			res.Header.Get("Cache-Control") != "no-store" || res.Header.Get("Referrer-Policy") != "no-referrer" {
+			t.Errorf("%s %.60s: %d to %q, %v", c.method, c.target, res.StatusCode, res.Header.Get("Location"), res.Header)
+		}
+		if d.Counts[c.result].Load() != was+1 {
+			t.Errorf("%s %.60s: not counted as %s", c.method, c.target, Words()[c.result])
+		}
+		next := httptest.NewRequest("GET", "/", nil)
+		for _, x := range res.Cookies() {
+			if !x.HttpOnly || x.Name != "__cfwaitingroom_shop.code" || x.Path != "/" {
+				t.Errorf("%+v", x)
+			}
+			next.AddCookie(x)
+		}
+		if id, known := d.Of(next); id != c.id || !known {
+			t.Errorf("%s %.60s: the visitor is %q", c.method, c.target, id)
+		}
+	}
+	for _, target := range []string{"/", "/?invitations=" + good, "/?x=invitation", "/invitation?y"} {
+		was := passed
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", target, nil))
+		if passed != was+1 {
+			t.Errorf("%s does not pass", target)
+		}
+	}
+	w := httptest.NewRecorder() // a proxy that relays no answers
+	d.Take(true, h).ServeHTTP(w, httptest.NewRequest("GET", "/?invitation="+good, nil))
+	if w.Code != http.StatusUnauthorized || w.Header()["Set-Cookie"] != nil {
+		t.Errorf("a proxy that asks gets %d %v", w.Code, w.Header())
+	}
+}
+
+func TestTheCookieIsVerifiedEachTime(t *testing.T) {
+	d := testDesk()
+	end := EndAt(noon()) + 5
+	cookie := func(batch int, key *Key) string {
+		return "__cfwaitingroom_shop.code=" + key.New(Code{Batch: batch, Serial: 1, Uses: 1, End: end})
+	}
+	for line, want := range map[string]string{
+		cookie(1, d.Key):                                             "code 1-1-1-7937",
+		cookie(13, d.Key):                                            "", // revoked since
+		cookie(1, NewKey("tea", d.Key.secret)):                       "",
+		cookie(13, d.Key) + "; " + cookie(2, d.Key):                  "code 2-1-1-7937",
+		strings.Repeat(cookie(13, d.Key)+"; ", 4) + cookie(2, d.Key): "", // no more than four
+		"x__cfwaitingroom_shop.code=1; __cfwaitingroom_shop=" + cookie(1, d.Key)[26:]: "",
+		"__cfwaitingroom_shop.code=" + strings.Repeat("1", 1<<16):                     "",
+	} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("Cookie", line)
+		if id, _ := d.Of(r); id != want {
+			t.Errorf("%.99q: %q, want %q", line, id, want)
+		}
+	}
+	id := Code{Batch: 1, Serial: 1, Uses: 1, End: end}.ID()
+	if got := d.Until(id); !got.Equal(Code{End: end}.Until()) {
+		t.Errorf("%s ends at %v", id, got)
+	}
+}
