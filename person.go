@@ -30,7 +30,7 @@ type Identity struct {
 type knows struct {
 	person                  persons.ID // zero: unknown
 	proven, needsID, unsure bool       // by the request itself; the room requires it; nobody can tell now
-	found, shares, strict   bool       // servePerson has found its place, or its session; each request shows an invitation
+	found, shares, strict   bool       // its place or session was found; each request shows a code
 	signIn                  string     // where the visitor signs in, in state StateSignIn
 	until                   uint32     // end of the invitation, in Unix seconds
 }

@@ -519,8 +519,9 @@ func TestAnInvitationLetsInOnce(t *testing.T) { //nolint:funlen // a list of cas
 		g := openGate(t, invitedRoom(10, time.Hour))
 		time.Sleep(5 * time.Second)
 		desk, phone := g.device("one"), g.device("one")
-		if !desk.comesIn(10*time.Second) || !phone.comesIn(10*time.Second) || desk.enters() != phone.enters() {
-			t.Fatal("both devices are in one session")
+		both := desk.comesIn(10*time.Second) && phone.comesIn(10*time.Second)
+		if !both || desk.enters() != phone.enters() {
+			t.Fatal("the devices are not in one session")
 		}
 		time.Sleep(2 * time.Minute)
 		for _, v := range []*visitor{desk, phone, g.device("one")} {

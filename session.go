@@ -55,7 +55,8 @@ func SessionOf(w http.ResponseWriter) (s Session, ok bool) {
 func (r *Room) PeekSession(req *http.Request) (s Session, ok bool) {
 	q := &visitRequest{f: r.face.Load(), r: req}
 	r.open(q)
-	if r.locate(q); !q.has || !q.worker.visits.Allows(q.from(&sessions.Session{ID: slot.SessionID(q.tok.ID)})) {
+	r.locate(q)
+	if !q.has || !q.worker.visits.Allows(q.from(&sessions.Session{ID: slot.SessionID(q.tok.ID)})) {
 		return s, false
 	}
 	return r.session(q.worker, &q.tok)

@@ -96,7 +96,7 @@ func makeCodes(w io.Writer, key *invite.Key, c invite.Code, count int, link stri
 	if link == "" {
 		record = record[:4]
 	}
-	out.Write(record)
+	_ = out.Write(record) // Flush has its error
 	query := u.Query()
 	for end := c.Until().Format(time.RFC3339); c.Serial <= last.Serial; c.Serial++ {
 		record[0] = key.New(c)
@@ -106,7 +106,7 @@ func makeCodes(w io.Writer, key *invite.Key, c invite.Code, count int, link stri
 			u.RawQuery = query.Encode()
 			record[4] = u.String()
 		}
-		out.Write(record)
+		_ = out.Write(record)
 	}
 	if out.Flush(); out.Error() != nil {
 		return out.Error()

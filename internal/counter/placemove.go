@@ -170,7 +170,8 @@ func (c *Counter) JoinPerson(ctx context.Context, x PersonJoin) (p PlaceInfo, s 
 			clk := c.cfg.Boot()
 			c.atOnce = c.waiting() <= int64(c.line.Called()) // as a newcomer who needs no ticket
 			p = c.join(clk, c.line.Lane(x.Lane), x.Hold, x.Waited+clk-first)
-			number, mark = p.Number, c.persons.Set(x.Person, persons.Hold{Number: p.Number, Until: x.Until}, mark)
+			number = p.Number
+			mark = c.persons.Set(x.Person, persons.Hold{Number: number, Until: x.Until}, mark)
 		}
 		at := p.ArrivedAt
 		pace := c.pace.at

@@ -223,7 +223,8 @@ func parse(text string) (c Code, mac []byte, ok bool) {
 	if n != len(r.digits) || r.take(versionBits) != version {
 		return c, nil, false
 	}
-	c = Code{End: r.take(endBits), Batch: r.take(batchBits), Serial: r.take(serialBits), Uses: r.take(usesBits)}
+	c.End, c.Batch = r.take(endBits), r.take(batchBits)
+	c.Serial, c.Uses = r.take(serialBits), r.take(usesBits)
 	for range macBytes {
 		mac = append(mac, byte(r.take(8)))
 	}

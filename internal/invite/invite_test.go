@@ -58,7 +58,8 @@ func TestCodesAreAsDefined(t *testing.T) {
 	for range 2000 {
 		c := randomCode(rng)
 		text := k.New(c)
-		if got := strings.ReplaceAll(text, "-", ""); got != slow("shop", "0123456789abcdef0123456789abcdef", c) || len(text) != Length {
+		want := slow("shop", string(k.secret), c)
+		if got := strings.ReplaceAll(text, "-", ""); got != want || len(text) != Length {
 			t.Fatalf("%+v is %q", c, text)
 		}
 		typed := strings.NewReplacer("0", "o", "1", "l", "-", " ").Replace(strings.ToLower(text))
@@ -100,15 +101,21 @@ func TestOnlyTheSecretMakesCodes(t *testing.T) {
 			}
 		}
 	}
-	for _, bad := range []string{"", "-", text[:Length-1], text + "0", text + text, strings.Repeat("0", 30), strings.Repeat("Z", 30),
-		strings.Repeat("-", 1<<20) + text, strings.Repeat(text, 1<<15), text[:Length-1] + "U", text[:Length-1] + "\x00", text[:Length-1] + "\xff",
-		"ſ" + text[1:]} {
+	for _, bad := range []string{
+		"", "-", text[:Length-1], text + "0", text + text, strings.Repeat("0", 30), strings.Repeat("Z", 30),
+		strings.Repeat("-", 1<<20) + text, strings.Repeat(text, 1<<15), text[:Length-1] + "U",
+		text[:Length-1] + "\x00", text[:Length-1] + "\xff",
+		"ſ" + text[1:],
+	} {
 		if _, err := k.Verify(bad, noon()); !errors.Is(err, ErrWrong) {
 			t.Errorf("%.50q: %v", bad, err)
 		}
 	}
-	for _, c := range []Code{{}, {Batch: 1, Serial: 1, Uses: 1, End: -1}, {Batch: 1 << 16, Serial: 1, Uses: 1}, {Batch: 1, Serial: 1 << 21, Uses: 1},
-		{Batch: 1, Serial: 1, Uses: 2}, {Batch: 1, Serial: 1, Uses: 1, End: 1 << 19}} {
+	for _, c := range []Code{
+		{}, {Batch: 1, Serial: 1, Uses: 1, End: -1}, {Batch: 1 << 16, Serial: 1, Uses: 1},
+		{Batch: 1, Serial: 1 << 21, Uses: 1},
+		{Batch: 1, Serial: 1, Uses: 2}, {Batch: 1, Serial: 1, Uses: 1, End: 1 << 19},
+	} {
 		if c.Check() == nil {
 			t.Errorf("%+v passes", c)
 		}
@@ -138,8 +145,9 @@ func FuzzVerify(f *testing.F) {
 func testDesk() *Desk {
 	return &Desk{Key: testKey(), Counts: &Counts{}, HTTP: []string{"__cfwaitingroom_shop"},
 		HTTPS:  []string{"__Host-__cfwaitingroom_shop", "__cfwaitingroom_shop"},
-		Secure: func(r *http.Request) bool { return r.TLS != nil }, Path: "/", SignIn: "/invited?why={reason}&next={url}",
-		Now: noon, Revoked: func(c Code) bool { return c.Batch == 13 }}
+		Secure: func(r *http.Request) bool { return r.TLS != nil }, Path: "/",
+		SignIn: "/invited?why={reason}&next={url}",
+		Now:    noon, Revoked: func(c Code) bool { return c.Batch == 13 }}
 }
 
 func TestALinkBecomesACookie(t *testing.T) {
@@ -157,10 +165,12 @@ func TestALinkBecomesACookie(t *testing.T) {
 		id             string
 		result         int
 	}{
-		{"GET", "/?invitation=" + good, 303, "/", "code 7-9-1-" + "7937", Accepted},
+		{"GET", "/?invitation=" + good, 303, "/", "code 7-9-1-7937", Accepted},
 		{"HEAD", "/?invitation=" + good, 303, "/", "code 7-9-1-7937", Accepted},
-		{"POST", "/buy?a=1&invitation=" + strings.ToLower(good) + "&b=%26", 307, "/buy?a=1&b=%26", "code 7-9-1-7937", Accepted},
-		{"GET", "/a%2Fb?invitation=" + strings.ReplaceAll(good, "-", "+") + "&invitation=x", 303, "/a%2Fb", "code 7-9-1-7937", Accepted},
+		{"POST", "/buy?a=1&invitation=" + strings.ToLower(good) + "&b=%26", 307, "/buy?a=1&b=%26",
+			"code 7-9-1-7937", Accepted},
+		{"GET", "/a%2Fb?invitation=" + strings.ReplaceAll(good, "-", "+") + "&invitation=x", 303, "/a%2Fb",
+			"code 7-9-1-7937", Accepted},
 		{"GET", "//evil.example/?invitation=" + good, 303, "/evil.example/", "code 7-9-1-7937", Accepted},
 		{"GET", "/?invitation=" + over, 303, "/invited?why=expired&next=%2F", "code 7-9-1-7932", Expired},
 		{"GET", "/x?y&invitation=" + revoked, 303, "/invited?why=revoked&next=%2Fx%3Fy", "", Revoked},
@@ -176,7 +186,8 @@ func TestALinkBecomesACookie(t *testing.T) {
 		res := w.Result()
 		if res.StatusCode != c.status || res.Header.Get("Location") != c.to || passed != 0 ||
 			res.Header.Get("Cache-Control") != "no-store" || res.Header.Get("Referrer-Policy") != "no-referrer" {
-			t.Errorf("%s %.60s: %d to %q, %v", c.method, c.target, res.StatusCode, res.Header.Get("Location"), res.Header)
+			t.Errorf("%s %.60s: %d to %q, %v", c.method, c.target, res.StatusCode,
+				res.Header.Get("Location"), res.Header)
 		}
 		if d.Counts[c.result].Load() != was+1 {
 			t.Errorf("%s %.60s: not counted as %s", c.method, c.target, Words()[c.result])

@@ -95,7 +95,8 @@ func (s *Server) openGate(
 	ctx context.Context, all *config.Config, now *config.Room, x *want,
 ) (*gate, error) {
 	g := &gate{file: x.room, now: *now, look: x.look, made: x.made, ended: &endings{},
-		origin: &originCounts{}, codes: &invite.Counts{}, broken: &brokenAnswers{}, state: &originState{}, measures: newMeasures()}
+		origin: &originCounts{}, codes: &invite.Counts{}, broken: &brokenAnswers{}, state: &originState{},
+		measures: newMeasures()}
 	rc, err := s.roomConfig(all, now, x.look)
 	if err != nil {
 		return nil, err
