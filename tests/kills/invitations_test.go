@@ -139,13 +139,15 @@ func TestAnInvitationLetsInOnceAfterKills(t *testing.T) {
 		p.kill()
 		wg.Wait()
 		p.start()
-		for _, code := range now {
-			yardstick.Await(t, code+" is used", func() bool {
+		left := slices.Clone(now)
+		yardstick.Await(t, "all are used", func() bool {
+			left = slices.DeleteFunc(left, func(code string) bool {
 				session, to := p.invited(http.DefaultTransport, code)
 				note(code, session)
 				return to == "/invited?why=used"
 			})
-		}
+			return len(left) == 0
+		})
 		p.kill()
 	}
 	p.start()
