@@ -7,7 +7,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,8 +19,12 @@ import (
 	"github.com/headgate/headgate/internal/invite"
 )
 
-// codesCommand makes invitations, and shows what one says. It needs no running headgate.
-func codesCommand(_ context.Context, args []string, stdout, _ io.Writer) error {
+// codesCommand makes invitations and shows what one says, for which it needs no running headgate, or revokes
+// some at one.
+func codesCommand(ctx context.Context, args []string, stdout, _ io.Writer) error {
+	if len(args) > 0 && slices.Contains([]string{"revoke", "allow", "revoked"}, args[0]) {
+		return reviseCodes(ctx, args, stdout)
+	}
 	flags := flag.NewFlagSet("codes", flag.ContinueOnError)
 	file := flags.String("config", "", "")
 	batch, first, count := flags.Int("batch", 0, ""), flags.Int("first", 1, ""), flags.Int("count", 0, "")
@@ -36,7 +42,7 @@ func codesCommand(_ context.Context, args []string, stdout, _ io.Writer) error {
 	}
 	switch want := map[string]int{"make": 2, "show": 3}[verb]; {
 	case want == 0:
-		return usageFault(fmt.Sprintf("codes: there is no %q", verb), "write headgate codes make or show")
+		return usageFault(fmt.Sprintf("codes: there is no %q", verb), "write headgate codes make, show, revoke, allow or revoked")
 	case len(words) != want:
 		return usageFault("codes "+verb+": the arguments are not complete, or too many",
 			"write headgate codes "+verb+" "+usage[verb])
@@ -58,6 +64,38 @@ func codesCommand(_ context.Context, args []string, stdout, _ io.Writer) error {
 	}
 	c.End = invite.EndAt(end)
 	return makeCodes(stdout, key, c, *count, *link)
+}
+
+// reviseCodes revokes invitations, allows them again, or lists which are revoked.
+func reviseCodes(ctx context.Context, args []string, stdout io.Writer) error {
+	o, words, err := operatorFlags(flag.NewFlagSet("codes", flag.ContinueOnError), "codes", args)
+	if err != nil {
+		return err
+	}
+	verb, words := words[0], words[1:]
+	usage, wants := " ROOM BATCH|BATCH-SERIAL|CODE...", len(words) > 1
+	if verb == "revoked" {
+		usage, wants = " ROOM", len(words) == 1
+	}
+	if !wants || words[0] == "" {
+		return usageFault("codes "+verb+": the arguments are not complete, or too many",
+			"write headgate codes "+verb+usage)
+	}
+	path := "/v1/rooms/" + url.PathEscape(words[0]) + "/codes/revoked"
+	var now struct{ Revoked []string }
+	if verb == "revoked" {
+		err = o.do(ctx, http.MethodGet, path, nil, &now)
+	} else {
+		o.scope = "write:" + words[0]
+		err = o.do(ctx, http.MethodPost, path, map[string][]string{verb: words[1:]}, &now)
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range now.Revoked {
+		fmt.Fprintln(stdout, name)
+	}
+	return nil
 }
 
 // keyOfCodes returns the key of the invitations of a room in a file.

@@ -39,6 +39,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/analytics"
+	"github.com/headgate/headgate/internal/invite"
 	"github.com/headgate/headgate/internal/manage"
 	"github.com/headgate/headgate/internal/pages"
 	"github.com/headgate/headgate/internal/signals"
@@ -79,6 +80,12 @@ type Process interface {
 	// ReportLoad notes what the origin of a room, or who watches it, has measured. It returns ErrNoRoom, or a
 	// RejectedError.
 	ReportLoad(room string, x *signals.Report) error
+	// MakeCodes makes invitations of a room, with serial numbers from that of first. It returns ErrNoRoom or
+	// ErrNoCodes.
+	MakeCodes(room string, first invite.Code, count int) ([]string, error)
+	// ReviseCodes revokes and allows batches and codes of a room, and returns which are revoked now, and were
+	// before. It returns ErrNoRoom, ErrNoCodes, invite.ErrTooMany or a RejectedError.
+	ReviseCodes(ctx context.Context, room string, revoke, allow []string, by string) (after, before []string, err error)
 	// About describes the process itself.
 	About() About
 }
@@ -89,6 +96,7 @@ var (
 	ErrBusy    = errors.New("headgate is starting or draining")
 	ErrDamaged = errors.New("the record of the room cannot be read")
 	ErrAlone   = errors.New("this headgate is not part of a cluster")
+	ErrNoCodes = errors.New("the room takes no invitations")
 )
 
 // A Cluster describes the nodes that share the rooms.

@@ -9,6 +9,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/hint"
+	"github.com/headgate/headgate/internal/invite"
 	"github.com/headgate/headgate/internal/manage"
 	"github.com/headgate/headgate/queue"
 )
@@ -105,6 +106,12 @@ func problemOf(err error) *problem {
 	case errors.Is(err, ErrAlone):
 		return &problem{Status: http.StatusNotFound, Code: "no_cluster", Detail: err.Error(),
 			Hint: "create the files of a cluster with headgate cluster init"}
+	case errors.Is(err, ErrNoCodes):
+		return &problem{Status: http.StatusNotFound, Code: "no_codes", Detail: err.Error(),
+			Hint: "add identity: {codes: {secret_file: codes.key}} to the room in the configuration"}
+	case errors.Is(err, invite.ErrTooMany):
+		return &problem{Status: http.StatusConflict, Code: "too_many_revoked", Detail: err.Error(),
+			Hint: "revoke whole batches, and allow those again that have ended"}
 	case errors.Is(err, headgate.ErrNoTicket):
 		return &problem{Status: http.StatusNotFound, Code: "no_such_ticket",
 			Detail: "no room knows this ticket",

@@ -1,12 +1,18 @@
 package api
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/invite"
 	"github.com/headgate/headgate/internal/pages"
 	"github.com/headgate/headgate/status"
 )
@@ -91,6 +97,84 @@ func (a *API) change(c *call) (any, error) {
 	}
 	c.done.Before, c.done.After = got.Before, got.After
 	return got.Status, nil
+}
+
+// maxCodes limits the invitations of one request. Chosen: an answer of 400 KB.
+const maxCodes = 10_000
+
+// readExact reads a JSON object into v, which has all of its keys.
+func readExact(c *call, v any, hint string) error {
+	body, err := readBody(c, maxBody, "send at most 64 KB")
+	if err != nil {
+		return err
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return &problem{Status: http.StatusBadRequest, Code: "invalid_body",
+			Detail: "the body is not the JSON object that is wanted: " + clip(err.Error()), Hint: "send " + hint}
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return &problem{Status: http.StatusBadRequest, Code: "invalid_body",
+			Detail: "the body is more than one JSON object", Hint: "send " + hint}
+	}
+	return nil
+}
+
+// makeCodes handles POST /v1/rooms/{name}/codes.
+func (a *API) makeCodes(c *call) (any, error) {
+	const hint = `{"batch": 1, "first": 1, "count": 1000, "until": "2026-12-24T20:00:00Z"}`
+	asked := struct {
+		Batch, First, Count int
+		Until               time.Time
+	}{First: 1}
+	if err := readExact(c, &asked, hint); err != nil {
+		return nil, err
+	}
+	first := invite.Code{Batch: asked.Batch, Serial: asked.First, Uses: 1, End: -1}
+	if !asked.Until.After(invite.Latest()) {
+		first.End = invite.EndAt(asked.Until)
+	}
+	last := first
+	last.Serial += asked.Count - 1
+	err := errors.Join(first.Check(), last.Check())
+	if asked.Count < 1 || asked.Count > maxCodes {
+		err = fmt.Errorf("count: %d is not from 1 to %d", asked.Count, maxCodes)
+	}
+	if err != nil {
+		return nil, &problem{Status: http.StatusUnprocessableEntity, Code: "invalid_codes", Detail: err.Error(),
+			Hint: "send " + hint}
+	}
+	codes, err := a.cfg.Process.MakeCodes(c.room, first, asked.Count)
+	if err != nil {
+		return nil, err
+	}
+	until := first.Until()
+	c.done.After = map[string]string{"batch": strconv.Itoa(first.Batch), "first": strconv.Itoa(first.Serial),
+		"count": strconv.Itoa(asked.Count), "until": until.Format(time.RFC3339)}
+	return map[string]any{"batch": first.Batch, "first": first.Serial, "until": until, "codes": codes}, nil
+}
+
+// revokedCodes handles GET /v1/rooms/{name}/codes/revoked.
+func (a *API) revokedCodes(c *call) (any, error) {
+	now, _, err := a.cfg.Process.ReviseCodes(c.r.Context(), c.room, nil, nil, "")
+	return map[string]any{"revoked": now}, err
+}
+
+// reviseCodes handles POST /v1/rooms/{name}/codes/revoked.
+func (a *API) reviseCodes(c *call) (any, error) {
+	const hint = `{"revoke": ["3", "4-15"], "allow": ["2"]}`
+	var asked struct{ Revoke, Allow []string }
+	if err := readExact(c, &asked, hint); err != nil {
+		return nil, err
+	}
+	after, before, err := a.cfg.Process.ReviseCodes(c.r.Context(), c.room, asked.Revoke, asked.Allow, c.who.String())
+	if err != nil {
+		return nil, err
+	}
+	c.done.Before = map[string]string{"revoked": strings.Join(before, " ")}
+	c.done.After = map[string]string{"revoked": strings.Join(after, " ")}
+	return map[string]any{"revoked": after}, nil
 }
 
 // reload handles POST /v1/reload.

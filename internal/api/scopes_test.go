@@ -160,6 +160,9 @@ read room      GET /v1/rooms/{name}
 read room      GET /v1/rooms/{name}/preview
 read room      GET /v1/rooms/{name}/tickets/{id}
 write room     PATCH /v1/rooms/{name}
+write room     POST /v1/rooms/{name}/codes
+read room      GET /v1/rooms/{name}/codes/revoked
+write room     POST /v1/rooms/{name}/codes/revoked
 pass room      POST /v1/rooms/{name}/passes/complete
 pass room      POST /v1/rooms/{name}/passes/abandon
 pass room      POST /v1/rooms/{name}/origin

@@ -243,3 +243,42 @@ func TestTheCookieIsVerifiedEachTime(t *testing.T) {
 		t.Errorf("%s ends at %v", id, got)
 	}
 }
+
+func TestWhatIsRevoked(t *testing.T) {
+	k := testKey()
+	c := Code{Batch: 7, Serial: 9, Uses: 1, End: EndAt(noon())}
+	for text, want := range map[string]string{
+		"7": "7", "7-9": "7-9", k.New(c): "7-9", strings.ToLower(k.New(c)): "7-9", "65535-2097151": "65535-2097151",
+		"": "", "0": "", "07": "", "+7": "", "7-": "", "7-0": "", "-7": "", "7-9-1": "", "65536": "", "7-2097152": "",
+		NewKey("tea", k.secret).New(c): "", "99999999999999999999": "",
+	} {
+		got, err := k.Target(text)
+		if err == nil && got.String() != want || err != nil && want != "" {
+			t.Errorf("%q is %s, %v", text, got, err)
+		}
+	}
+	all := NewRevoked([]string{"10", "9-2", "rubbish", "9-10"})
+	for c, want := range map[Code]bool{{Batch: 10, Serial: 5}: true, {Batch: 9, Serial: 2}: true, {Batch: 9, Serial: 3}: false} {
+		if all.Has(c) != want || (RevokedSet{}).Has(c) {
+			t.Errorf("%s is revoked: %v", c, !want)
+		}
+	}
+	next, err := all.Change([]Target{{Batch: 1}, {9, 10}}, []Target{{9, 2}, {9, 10}, {Batch: 5}})
+	if got := strings.Join(next.Names(), " "); got != "1 9-10 10" || err != nil || len(all.Names()) != 3 {
+		t.Errorf("%s, before %v: %v", got, all.Names(), err)
+	}
+	var many []Target
+	for i := range MaxRevoked {
+		many = append(many, Target{2, i + 1})
+	}
+	full, err := RevokedSet{}.Change(many, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := full.Change([]Target{{Batch: 1}}, nil); !errors.Is(err, ErrTooMany) {
+		t.Errorf("more than %d: %v", MaxRevoked, err)
+	}
+	if _, err := full.Change([]Target{{Batch: 1}}, []Target{{2, 1}}); err != nil {
+		t.Error(err)
+	}
+}

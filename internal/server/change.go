@@ -10,6 +10,7 @@ import (
 
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/control"
+	"github.com/headgate/headgate/internal/invite"
 	"github.com/headgate/headgate/internal/store"
 )
 
@@ -67,6 +68,63 @@ func (s *Server) Change(
 	got := api.ChangeResult{Before: texts(&g.now, pairs), After: texts(now, pairs)}
 	got.Status = g.room.Status()
 	return got, nil
+}
+
+// invitingRooms returns the rooms that take invitations.
+func (s *Server) invitingRooms() (all []string) {
+	for _, g := range s.set.Load().gates {
+		if g.look.codes != nil {
+			all = append(all, g.file.Name)
+		}
+	}
+	return all
+}
+
+// codesOf returns the key of a room that takes invitations.
+func (s *Server) codesOf(room string) (*invite.Key, error) {
+	switch g := s.set.Load().find(room); {
+	case g == nil:
+		return nil, api.ErrNoRoom
+	case g.look.codes == nil:
+		return nil, api.ErrNoCodes
+	default:
+		return g.look.codes, nil
+	}
+}
+
+// MakeCodes implements api.Process.
+func (s *Server) MakeCodes(room string, first invite.Code, count int) (codes []string, err error) {
+	key, err := s.codesOf(room)
+	for c := first; err == nil && c.Serial < first.Serial+count; c.Serial++ {
+		codes = append(codes, key.New(c))
+	}
+	return codes, err
+}
+
+// ReviseCodes implements api.Process.
+func (s *Server) ReviseCodes(
+	ctx context.Context, room string, revoke, allow []string, by string,
+) (after, before []string, err error) {
+	key, err := s.codesOf(room)
+	if err != nil {
+		return nil, nil, err
+	}
+	var targets [2][]invite.Target
+	for i, names := range [][]string{revoke, allow} {
+		for _, name := range names {
+			t, err := key.Target(name)
+			if err != nil {
+				return nil, nil, &api.RejectedError{Reason: err.Error(),
+					Do: "write a batch such as 3, one code of it such as 3-15, or the text of a code", Err: err}
+			}
+			targets[i] = append(targets[i], t)
+		}
+	}
+	if len(revoke)+len(allow) == 0 {
+		after = s.revoked.Of(room).Names()
+		return after, after, nil
+	}
+	return s.revoked.Change(ctx, room, targets[0], targets[1], by)
 }
 
 // followChanges takes over the live changes that other nodes make to rooms, until ctx ends.

@@ -6,13 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/cookiejar"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/headgate/headgate/embedded"
+	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/join"
 	"github.com/headgate/headgate/internal/store"
@@ -582,4 +586,110 @@ func TestNumbersInPlaceOfAFoundLimit(t *testing.T) {
 	p.stop()
 	p.start()
 	is("frozen after a restart", 40, nil)
+}
+
+// An invited is a browser that follows no redirect by itself.
+type invited struct {
+	t    *testing.T
+	p    *process
+	http http.Client
+}
+
+func (p *process) invited() *invited {
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &invited{p.t, p, http.Client{Jar: jar, CheckRedirect: stay}}
+}
+
+// open opens a page and returns its status and where it is redirected to.
+func (v *invited) open(path string) (status int, to string) {
+	v.t.Helper()
+	r, err := http.NewRequestWithContext(v.t.Context(), "GET", v.p.visitors+path, nil)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	r.Header.Set("Accept", "text/html")
+	res := fetch(v.t, v.http.Do, r)
+	return res.StatusCode, res.Header.Get("Location")
+}
+
+func TestARevokedInvitationEndsAtOnce(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "codes.key")
+	if err := os.WriteFile(secret, []byte(strings.Repeat("5ecret", 6)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := run(t, "rooms:\n  - {name: shop, origin: ORIGIN, total_active_users: 1, new_users_per_minute: 100, "+
+		"session_duration: 1h, identity: {codes: {secret_file: "+secret+"}, required: true, "+
+		"sign_in: \"/invited?why={reason}\"}}\n  - {name: plain, path: /plain, origin: ORIGIN, "+
+		"total_active_users: 9, new_users_per_minute: 100}\n")
+	token, _, err := api.CreateToken(p.dir+"/data", api.Token{Name: "a test", Scopes: []string{"write:shop"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(path, body string, want int) (got struct{ Codes, Revoked []string }) {
+		t.Helper()
+		code, answer := post(t, p.operators+"/v1/rooms/"+path, token, body)
+		if code != want || code == 200 && json.Unmarshal([]byte(answer), &got) != nil {
+			t.Fatalf("%s %s: %d %s", path, body, code, answer)
+		}
+		return got
+	}
+	codes := ask("shop/codes", `{"batch": 3, "count": 3, "until": "2080-01-01T00:00:00Z"}`, 200).Codes
+	if again := ask("shop/codes", `{"batch": 3, "first": 2, "count": 2, "until": "2080-01-01T00:00:00Z"}`, 200).
+		Codes; len(codes) != 3 || !slices.Equal(codes[1:], again) {
+		t.Fatalf("%q, and again %q", codes, again)
+	}
+	for body, want := range map[string]int{
+		`{"batch": 3, "count": 10001, "until": "2080-01-01T00:00:00Z"}`: 422, `{"batch": 3, "count": 1}`: 422,
+		`{"batch": 0, "count": 1, "until": "2080-01-01T00:00:00Z"}`:                   422,
+		`{"batch": 3, "first": 2097151, "count": 2, "until": "2080-01-01T00:00:00Z"}`: 422,
+		`{"batch": 3, "count": 1, "until": "2180-01-01T00:00:00Z"}`:                   422, `{"batch": 3, "uses": 9}`: 400, `[]`: 400,
+	} {
+		ask("shop/codes", body, want)
+	}
+	ask("shop/codes/revoked", `{"revoke": ["0"]}`, 409)
+	ask("plain/codes", `{"batch": 3, "count": 1, "until": "2080-01-01T00:00:00Z"}`, 403) // not its room
+
+	inside, waits, late := p.invited(), p.invited(), p.invited()
+	enters := func(v *invited, code string) {
+		t.Helper()
+		if status, to := v.open("/?invitation=" + code); status != 303 || to != "/" {
+			t.Fatalf("%d to %q", status, to)
+		}
+	}
+	is := func(v *invited, path string, want int, where string) {
+		t.Helper()
+		if status, to := v.open(path); status != want || to != where {
+			t.Errorf("%s: %d to %q, want %d to %q", path, status, to, want, where)
+		}
+	}
+	enters(inside, codes[0])
+	eventually(t, "inside", func() bool { status, _ := inside.open("/"); return status == 200 })
+	enters(waits, codes[1])
+	is(waits, "/", 503, "")
+	is(late, "/", 303, "/invited?why=")
+
+	if got := ask("shop/codes/revoked", `{"revoke": ["3-1"]}`, 200).Revoked; !slices.Equal(got, []string{"3-1"}) {
+		t.Fatal(got)
+	}
+	is(inside, "/", 303, "/invited?why=")
+	is(late, "/?invitation="+codes[0], 303, "/invited?why=revoked")
+	is(waits, "/", 503, "")
+	for range 2 {
+		p.reload()
+		is(inside, "/", 303, "/invited?why=")
+		p.stop()
+		p.start()
+		is(inside, "/", 303, "/invited?why=")
+	}
+	ask("shop/codes/revoked", `{"revoke": ["`+codes[1]+`"], "allow": ["3-1"]}`, 200)
+	is(waits, "/", 303, "/invited?why=")
+	eventually(t, "inside again", func() bool { status, _ := inside.open("/"); return status == 200 })
+	ask("shop/codes/revoked", `{"revoke": ["3"]}`, 200)
+	is(inside, "/", 303, "/invited?why=")
+	is(late, "/?invitation="+codes[2], 303, "/invited?why=revoked")
+	is(late, "/plain?invitation="+codes[2], 200, "") // a room without invitations
 }

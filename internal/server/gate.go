@@ -98,6 +98,9 @@ func (s *Server) openGate(
 		origin: &originCounts{}, codes: &invite.Counts{}, broken: &brokenAnswers{}, state: &originState{},
 		measures: newMeasures()}
 	rc, err := s.roomConfig(all, now, x.look)
+	if err == nil && x.look.codes != nil {
+		err = s.revoked.Load(ctx, now.Name)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +155,7 @@ func (s *Server) connect(g *gate, all *config.Config) (err error) {
 // assemble chains the handlers that a request of the room passes through.
 func (s *Server) assemble(g *gate, all *config.Config) {
 	g.places, g.cors = g.now.Places(), cors.New(g.now.CORS)
-	desk, codes := s.checkoutDesk(g), inviteDesk(all, &g.now, g.look)
+	desk, codes := s.checkoutDesk(g), s.inviteDesk(all, &g.now, g.look)
 	if codes != nil {
 		codes.Counts = g.codes
 	}

@@ -55,6 +55,7 @@ func OpenOn(
 		return nil, err
 	}
 	s.changes, s.rooms = control.NewRoomChanges(s.node, log), control.NewRooms(s.node, log)
+	s.revoked = control.NewRevokedCodes(s.node, log)
 	s.analytics = s.newAnalytics()
 	if err := s.open(ctx, cfg); err != nil {
 		s.node.Close()
@@ -176,6 +177,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer unfollow()
 	wg.Go(func() { fail(s.followChanges(follow)) })
 	wg.Go(func() { fail(s.limits.Follow(follow)) })
+	wg.Go(func() { fail(s.revoked.Follow(follow, s.invitingRooms)) })
 	wg.Go(func() { fail(s.hearReports(work)) })
 	wg.Go(func() { s.measure(work) })
 	wg.Go(func() { s.limits.Seek(work) })

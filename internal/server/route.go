@@ -304,7 +304,7 @@ func (s *Server) identityOf(all *config.Config, c *config.Room, l *look) headgat
 	if !i.Knows() {
 		return headgate.Identity{}
 	}
-	if desk := inviteDesk(all, c, l); desk != nil {
+	if desk := s.inviteDesk(all, c, l); desk != nil {
 		return headgate.Identity{Of: desk.Of, Until: desk.Until, Required: i.Required, SignIn: i.SignIn}
 	}
 	x := identity.Config{
@@ -319,13 +319,13 @@ func (s *Server) identityOf(all *config.Config, c *config.Room, l *look) headgat
 }
 
 // inviteDesk returns what takes the invitations of a room, nil for none.
-func inviteDesk(all *config.Config, c *config.Room, l *look) *invite.Desk {
+func (s *Server) inviteDesk(all *config.Config, c *config.Room, l *look) *invite.Desk {
 	if l.codes == nil {
 		return nil
 	}
-	path, domain := c.Places().CookiePath(), c.CookieDomain()
+	path, domain, room := c.Places().CookiePath(), c.CookieDomain(), c.Name
 	d := &invite.Desk{
-		Key: l.codes, Now: time.Now, Path: path, Domain: domain, SignIn: c.Identity.SignIn,
+		Key: l.codes, Revoked: func(x invite.Code) bool { return s.revoked.Of(room).Has(x) }, Now: time.Now, Path: path, Domain: domain, SignIn: c.Identity.SignIn,
 		Secure: secure(all.TrustedProxies, c.CookieSecure), SameSite: sameSite(c.CookieSameSite),
 	}
 	d.HTTP, d.HTTPS = route.CookieNames(c.Name, c.CookieSuffix, domain == "" && path == "/")

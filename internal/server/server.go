@@ -113,6 +113,7 @@ type Server struct {
 
 	crawlers *rules.Crawlers
 	changes  *control.RoomChanges
+	revoked  *control.RevokedCodes
 	rooms    *control.Rooms
 	limits   *callLimits
 	jobs     *jobQueues
