@@ -85,7 +85,9 @@ type Process interface {
 	MakeCodes(room string, first invite.Code, count int) ([]string, error)
 	// ReviseCodes revokes and allows batches and codes of a room, and returns which are revoked now, and were
 	// before. It returns ErrNoRoom, ErrNoCodes, invite.ErrTooMany or a RejectedError.
-	ReviseCodes(ctx context.Context, room string, revoke, allow []string, by string) (after, before []string, err error)
+	ReviseCodes(
+		ctx context.Context, room string, revoke, allow []string, by string,
+	) (after, before []string, err error)
 	// About describes the process itself.
 	About() About
 }

@@ -168,7 +168,8 @@ func (a *API) reviseCodes(c *call) (any, error) {
 	if err := readExact(c, &asked, hint); err != nil {
 		return nil, err
 	}
-	after, before, err := a.cfg.Process.ReviseCodes(c.r.Context(), c.room, asked.Revoke, asked.Allow, c.who.String())
+	after, before, err := a.cfg.Process.ReviseCodes(c.r.Context(), c.room, asked.Revoke, asked.Allow,
+		c.who.String())
 	if err != nil {
 		return nil, err
 	}

@@ -258,7 +258,9 @@ func TestWhatIsRevoked(t *testing.T) {
 		}
 	}
 	all := NewRevoked([]string{"10", "9-2", "rubbish", "9-10"})
-	for c, want := range map[Code]bool{{Batch: 10, Serial: 5}: true, {Batch: 9, Serial: 2}: true, {Batch: 9, Serial: 3}: false} {
+	for c, want := range map[Code]bool{
+		{Batch: 10, Serial: 5}: true, {Batch: 9, Serial: 2}: true, {Batch: 9, Serial: 3}: false,
+	} {
 		if all.Has(c) != want || (RevokedSet{}).Has(c) {
 			t.Errorf("%s is revoked: %v", c, !want)
 		}

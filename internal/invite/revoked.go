@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// MaxRevoked limits the revoked batches and codes of a room. Chosen: with a batch for each mailing it is never
-// reached, and a record has some 10 KB.
+// MaxRevoked limits the revoked batches and codes of a room. Chosen: with a batch for each mailing it is
+// never reached, and a record has some 10 KB.
 const MaxRevoked = 1000
 
 // ErrTooMany reports that MaxRevoked are revoked.

@@ -325,7 +325,9 @@ func (s *Server) inviteDesk(all *config.Config, c *config.Room, l *look) *invite
 	}
 	path, domain, room := c.Places().CookiePath(), c.CookieDomain(), c.Name
 	d := &invite.Desk{
-		Key: l.codes, Revoked: func(x invite.Code) bool { return s.revoked.Of(room).Has(x) }, Now: time.Now, Path: path, Domain: domain, SignIn: c.Identity.SignIn,
+		Key: l.codes, Now: time.Now,
+		Revoked: func(x invite.Code) bool { return s.revoked.Of(room).Has(x) },
+		Path:    path, Domain: domain, SignIn: c.Identity.SignIn,
 		Secure: secure(all.TrustedProxies, c.CookieSecure), SameSite: sameSite(c.CookieSameSite),
 	}
 	d.HTTP, d.HTTPS = route.CookieNames(c.Name, c.CookieSuffix, domain == "" && path == "/")
