@@ -142,8 +142,8 @@ func (a *API) makeCodes(c *call) (any, error) {
 		err = fmt.Errorf("count: %d is not from 1 to %d", asked.Count, maxCodes)
 	}
 	if err != nil {
-		return nil, &problem{Status: http.StatusUnprocessableEntity, Code: "invalid_codes", Detail: err.Error(),
-			Hint: "send " + hint}
+		return nil, &problem{Status: http.StatusUnprocessableEntity, Code: "invalid_codes",
+			Detail: err.Error(), Hint: "send " + hint}
 	}
 	codes, err := a.cfg.Process.MakeCodes(c.room, first, asked.Count)
 	if err != nil {

@@ -22,7 +22,8 @@
 // makes and removes one; limitsserve answers other nodes and data centers; limitstake puts into force
 // what the records say; limitshome asks the home; limits has the records, limitsdynamic and
 // definitions their types. datacenters shares limits and the changes of rooms (roomchanges) with
-// other data centers. limitsauto finds amounts. rooms stores dynamic rooms, codes what is revoked; they use none of these.
+// other data centers. limitsauto finds amounts. rooms stores dynamic rooms, codes what is revoked; they
+// use none of these.
 package control
 
 import (
