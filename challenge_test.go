@@ -760,7 +760,8 @@ func TestShadowCountsChallenges(t *testing.T) {
 			}
 			v.do("GET", path) // the same visitor
 		}
-		if st := g.room.Status(); st.Challenges.Issued != 2 || st.Totals.Challenged == 0 || st.Totals.Shadowed != 3 {
+		st := g.room.Status()
+		if st.Challenges.Issued != 2 || st.Totals.Challenged == 0 || st.Totals.Shadowed != 3 {
 			t.Errorf("%+v %+v", st.Challenges, st.Totals)
 		}
 	})

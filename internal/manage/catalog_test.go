@@ -609,7 +609,8 @@ func TestRulesAboutAChallenge(t *testing.T) {
 	refused := func(op *Op, pointer string) {
 		t.Helper()
 		_, err := s.try(op)
-		if f, _ := errors.AsType[Faults](err); len(f) != 1 || f[0].Code != CodeConflict || f[0].Pointer != pointer {
+		f, _ := errors.AsType[Faults](err)
+		if len(f) != 1 || f[0].Code != CodeConflict || f[0].Pointer != pointer {
 			t.Error(err)
 		}
 	}

@@ -75,7 +75,9 @@ func TestRulesOfTheFile(t *testing.T) {
 // challenges, in any spelling of a header only from trusted proxies, and that the origin reads only these.
 func TestFindingsCountFromTrustedProxiesOnly(t *testing.T) {
 	told := make(chan http.Header, 1)
-	origin := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { told <- r.Header }))
+	origin := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		told <- r.Header
+	}))
 	t.Cleanup(origin.Close)
 	const rules = "    - {action: bypass, expression: 'starts_with(http.request.uri.path, \"/by\")'}\n" +
 		"    - {action: lane, lane: vip, share: 5, expression: 'any(http.request.headers.names[*] contains \"score\")" +
