@@ -56,9 +56,9 @@ func (r *Room) Status() status.Room {
 	t.LeftLine, t.Shadowed = c.left.Load(), c.shadowed.Load()
 	t.Bypassed, t.Crawlers = c.ruled[RuleBypass].Load(), c.ruled[RuleCrawler].Load()
 	t.Denied, t.Challenged = c.ruled[RuleDeny].Load(), c.ruled[RuleChallenge].Load()
-	t.SentToLane, t.PlacesBack, t.PassesBack = c.ruled[RuleLane].Load(), c.placesBack.Load(), c.passesBack.Load()
+	t.SentToLane, t.PlacesBack = c.ruled[RuleLane].Load(), c.placesBack.Load()
 	t.PassesShared, t.PassesRefused = r.worker.visits.Shared.Load(), r.worker.visits.Refused.Load()
-	t.CounterRequests = r.worker.short.Load()
+	t.PassesBack, t.CounterRequests = c.passesBack.Load(), r.worker.short.Load()
 	t.CounterRequestSeconds = time.Duration(r.worker.shortTook.Load()).Seconds()
 	return st
 }
