@@ -224,7 +224,7 @@ func (plainPage) Render(w io.Writer, v *View) error {
 	again, says := v.PollAfter, ""
 	switch {
 	case v.State == StateDenied:
-		again, says = 0, denied
+		again, says = 0, wire.Denied
 	case !v.Refreshes():
 		again, says = 0, "No one can enter at the moment."
 	case v.Position == 0:

@@ -681,11 +681,88 @@ func TestOnlyASolutionProves(t *testing.T) {
 		}
 		m := v.asks("")
 		x, err := g.room.FindTicket(t.Context(), m.Ticket)
-		if err != nil || x.Status != "provisional" || !strings.Contains(x.Reason, "challenge") {
+		if err != nil || x.Status != "provisional" || !strings.Contains(x.Reason, "has not solved its challenge") {
 			t.Errorf("%+v %v", x, err)
 		}
 		if _, err := json.Marshal(m); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// With rules of challenges only those newcomers have one that match. Whoever has not solved it gets rid of
+// it neither by another path nor by another spelling of one.
+func TestRulesNameWhoIsChallenged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := RoomConfig{TotalActiveUsers: 100, NewUsersPerMinute: 600, QueueAll: true,
+			Challenge: Challenge{Kind: "work", ByRules: true},
+			Rules:     byPath{"/tickets": RuleChallenge, "/slow": RuleLane},
+			Lanes:     []Lane{{Name: "slow", Share: 20}}}
+		g := openGate(t, cfg)
+		defer g.stop()
+		joins := func(path string) (*visitor, *work) {
+			v := g.visitor()
+			v.bare, v.accept = true, "application/json"
+			var m struct{ Challenge *work }
+			decodeHeadgate(t, v.do("GET", path), &m)
+			return v, m.Challenge
+		}
+		first, _ := joins("/")
+		if m := first.asks(""); m.Position != 1 {
+			t.Fatalf("%+v", m)
+		}
+		free, w := joins("/other")
+		if m := free.asks(""); w != nil || m.Challenge != nil || m.Position != 2 {
+			t.Errorf("no rule names it: %+v", m)
+		}
+		if _, w = joins("/slow"); w != nil {
+			t.Error("a visitor of a lane has a challenge")
+		}
+		named, w := joins("/tickets/1")
+		if m := named.asks(""); w == nil || m.Challenge == nil || m.Challenge.Signature != w.Signature {
+			t.Fatalf("the challenge of a rule: %+v", m)
+		}
+		if m := named.asks(w.solve(t, "")); m.Challenge != nil || m.Position != 3 {
+			t.Errorf("it is solved: %+v", m)
+		}
+		idle, _ := joins("/tickets/1")
+		for range 11 { // its ticket lapses
+			time.Sleep(time.Second)
+			first.poll()
+			named.poll()
+		}
+		if m := idle.asks(""); m.Challenge == nil || m.Notice != "new_challenge" { // asks for /
+			t.Errorf("an unsolved challenge is gone by another path: %+v", m)
+		}
+		st := g.room.Status()
+		if st.Challenges.Issued != 3 || st.Totals.Challenged != 2 || st.Totals.SentToLane != 1 {
+			t.Errorf("%+v %+v", st.Challenges, st.Totals)
+		}
+		for _, path := range []string{"/a/../tickets/1", "//tickets", "/%74ickets", "/./tickets", "/x;/../tickets"} {
+			v := g.visitor()
+			if w := v.do("GET", path); w.Code != http.StatusPermanentRedirect || v.cookie != "" {
+				t.Errorf("%s: %d, cookie %q", path, w.Code, v.cookie)
+			}
+		}
+	})
+}
+
+// In a room that holds nobody it is counted how many newcomers would have had a challenge.
+func TestShadowCountsChallenges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := openGate(t, RoomConfig{TotalActiveUsers: 1, NewUsersPerMinute: 1, Shadow: true,
+			Challenge: Challenge{Kind: "work", ByRules: true}, Rules: byPath{"/tickets": RuleChallenge}})
+		defer g.stop()
+		for _, path := range []string{"/tickets", "/tickets", "/other", "/tickets"} { // the first has a slot
+			v := g.visitor()
+			if w := v.do("GET", path); w.Code != 200 {
+				t.Errorf("%s: %d", path, w.Code)
+			}
+			v.do("GET", path) // the same visitor
+		}
+		st := g.room.Status()
+		if st.Challenges.Issued != 2 || st.Totals.Challenged == 0 || st.Totals.Shadowed != 3 {
+			t.Errorf("%+v %+v", st.Challenges, st.Totals)
 		}
 	})
 }

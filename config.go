@@ -206,6 +206,7 @@ type Challenge struct {
 	VerifyURL         string            // default: that of the third party
 	Hostnames         []string          // of the pages with the widget; default: the host of the request
 	FailOpen          bool              // tickets need no token while the third party does not answer
+	ByRules           bool              // only newcomers for whom Rules return RuleChallenge have it
 	Transport         http.RoundTripper // to the third party; default http.DefaultTransport
 }
 

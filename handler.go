@@ -634,7 +634,7 @@ func (r *Room) join(q *visitRequest, why State) {
 		q.tok.Joined = 0
 	}
 	q.tok.Shown, q.has = q.tok.Joined, true
-	if q.f.cfg.Challenge.Kind != "" && slot.LaneIndex(p.Number) == 0 { // a lane may not fit in yet
+	if q.asks(tries > 0) && slot.LaneIndex(p.Number) == 0 { // a lane may not fit in yet
 		q.tok.Work = r.gate.Draw(q.f.cfg.Wall(), p.Waiting, q.f.cfg.NewUsersPerMinute,
 			q.f.joins.Rate(q.f.cfg.ClientAddr(q.r), r.boot()), q.f.joins.Limit.Amount, tries)
 	}

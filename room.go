@@ -184,9 +184,8 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 		return nil, err
 	}
 	r.worker.lender, r.sender = r.counter, r.counter
-	r.durations = durations{
-		Waited: &histogram.Histogram{}, Inside: &r.worker.visits.Inside, Silent: &r.worker.visits.Silent,
-	}
+	r.durations = durations{Waited: &histogram.Histogram{}, Inside: &r.worker.visits.Inside,
+		Silent: &r.worker.visits.Silent}
 	if bus := cfg.Engine.bus; bus != nil {
 		r.worker.clock.Ask = func(ctx context.Context, msg []byte) ([]byte, error) {
 			return bus.Request(ctx, r.timeName(), msg)

@@ -39,12 +39,13 @@ type RuleAction uint8
 
 // Actions of rules. In shadow mode a denied request is only counted.
 const (
-	RuleNone    RuleAction = iota // handled as any other request
-	RuleBypass                    // passes uncounted, in every state of the room
-	RuleCrawler                   // a verified crawler: as RuleBypass
-	RuleDeny                      // rejected
-	RuleLane                      // visitors wait in RoomConfig.Lanes[0]; RuleLane + 1: in Lanes[1]
-	ruleActions = RuleLane + 1
+	RuleNone      RuleAction = iota // handled as any other request
+	RuleBypass                      // passes uncounted, in every state of the room
+	RuleCrawler                     // a verified crawler: as RuleBypass
+	RuleDeny                        // rejected
+	RuleChallenge                   // newcomers have a challenge, if RoomConfig.Challenge has any
+	RuleLane                        // visitors wait in RoomConfig.Lanes[0]; RuleLane + 1: in Lanes[1]
+	ruleActions   = RuleLane + 1
 )
 
 // ruled carries out the action of a rule, and reports whether the request is answered.
@@ -57,30 +58,24 @@ func (r *Room) ruled(q *visitRequest) bool {
 			q.lane = q.f.lanes[i].ID()
 		}
 		return false
-	case act != RuleDeny:
-		r.passBy(q)
-	case cfg.Shadow:
+	case act == RuleChallenge, act == RuleDeny && cfg.Shadow: // join asks for the challenge
 		return false
-	default:
+	case act == RuleDeny:
 		r.deny(q)
+	default:
+		r.passBy(q)
 	}
 	return true
 }
-
-// Answers to rejected requests, except the page.
-const (
-	denied     = "A rule of this site refuses this request."
-	deniedJSON = `{"type":"about:blank","title":"Forbidden","status":403,"detail":"` + denied + "\"}\n"
-)
 
 // deny rejects a request. Browsers that open a page get a page; clients that prefer JSON get a
 // problem document (RFC 9457).
 func (r *Room) deny(q *visitRequest) {
 	wire.BoundBody(q.w, q.r)
-	h, kind, body := q.w.Header(), textType, denied+"\n"
+	h, kind, body := q.w.Header(), textType, wire.Denied+"\n"
 	switch {
 	case wire.PrefersJSON(q.r.Header) || q.peek:
-		kind, body = []string{"application/problem+json"}, deniedJSON
+		kind, body = []string{"application/problem+json"}, wire.DeniedJSON
 	case Navigates(q.r):
 		kind, body = htmlType, r.page(q, &View{Room: q.f.cfg.Title, State: StateDenied,
 			RoomPath: q.at.Path, AcceptLanguage: q.r.Header.Get("Accept-Language"),
@@ -189,6 +184,11 @@ func (q *visitRequest) decideOn(path string, l *live) (d decide.Decision) {
 	}
 	d.Excluded = !l.suspended && f.exclude.Match(q.r, path, f.cfg.ClientAddr)
 	return d
+}
+
+// asks reports whether a newcomer has a challenge. It may have had one that is not solved.
+func (q *visitRequest) asks(had bool) bool {
+	return (*challenge.Config)(&q.f.cfg.Challenge).Asks(had || q.does.Act == decide.Challenge)
 }
 
 // overLimit counts a newcomer, once for each request, and reports whether its network has sent too

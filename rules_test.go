@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/paths"
+	"github.com/headgate/headgate/internal/wire"
 )
 
 // byPath decides by the prefix of a path.
@@ -96,7 +97,7 @@ func TestTheDeniedAreTold(t *testing.T) {
 			v.accept = accept
 			w := v.do("GET", "/")
 			if w.Code != http.StatusForbidden || w.Header().Get("Content-Type") != want ||
-				w.Header().Get("Cache-Control") != "no-store" || !strings.Contains(w.Body.String(), denied) {
+				w.Header().Get("Cache-Control") != "no-store" || !strings.Contains(w.Body.String(), wire.Denied) {
 				t.Errorf("%s: %d %v %q", accept, w.Code, w.Header(), w.Body)
 			}
 		}

@@ -250,6 +250,7 @@ func (r *Room) serveShared(q *visitRequest, id slot.SessionID, end slot.Time) {
 // visitor once.
 func (r *Room) shadowPass(q *visitRequest) {
 	r.counts.shadowed.Add(1)
+	r.gate.Count(q.lane == 0 && q.asks(false))
 	q.tok = ticket.Token{Kind: ticket.Pass, Accepted: q.f.cfg.Wall().Unix()}
 	r.setCookie(q)
 	r.pass(q)

@@ -55,10 +55,10 @@ func (r *Room) Status() status.Room {
 	t.Full, t.Limited, t.InFlightRejected = c.full.Load(), c.limited.Load(), c.crowded.Load()
 	t.LeftLine, t.Shadowed = c.left.Load(), c.shadowed.Load()
 	t.Bypassed, t.Crawlers = c.ruled[RuleBypass].Load(), c.ruled[RuleCrawler].Load()
-	t.Denied, t.SentToLane = c.ruled[RuleDeny].Load(), c.ruled[RuleLane].Load()
-	t.PlacesBack, t.PassesBack = c.placesBack.Load(), c.passesBack.Load()
+	t.Denied, t.Challenged = c.ruled[RuleDeny].Load(), c.ruled[RuleChallenge].Load()
+	t.SentToLane, t.PlacesBack = c.ruled[RuleLane].Load(), c.placesBack.Load()
 	t.PassesShared, t.PassesRefused = r.worker.visits.Shared.Load(), r.worker.visits.Refused.Load()
-	t.CounterRequests = r.worker.short.Load()
+	t.PassesBack, t.CounterRequests = c.passesBack.Load(), r.worker.short.Load()
 	t.CounterRequestSeconds = time.Duration(r.worker.shortTook.Load()).Seconds()
 	return st
 }
@@ -86,9 +86,8 @@ func (c *RoomConfig) statusEvent() *status.Event {
 	if !e.Active {
 		return nil
 	}
-	return &status.Event{
-		Name: e.Name, Prequeue: e.Prequeue, Shuffle: e.Shuffle, StartsAt: e.StartsAt, EndsAt: e.EndsAt,
-	}
+	return &status.Event{Name: e.Name, Prequeue: e.Prequeue, Shuffle: e.Shuffle, StartsAt: e.StartsAt,
+		EndsAt: e.EndsAt}
 }
 
 // ErrNoTicket is returned for an id that is no ticket of this room.

@@ -88,6 +88,7 @@ type Totals struct {
 	Crawlers              int64   `json:"rule_crawler"`
 	Denied                int64   `json:"rule_deny"`
 	SentToLane            int64   `json:"rule_lane"`
+	Challenged            int64   `json:"rule_challenge"`
 	Writes                int64   `json:"record_writes"`
 	WriteSeconds          float64 `json:"record_write_seconds"`
 	CallEmptySeconds      float64 `json:"call_empty_seconds"`

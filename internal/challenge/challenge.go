@@ -291,6 +291,13 @@ func (g *Gate) Draw(now time.Time, waiting, perMinute int64, joined, limit int, 
 	return draw(cost(max(waiting, g.rush.add(now.Unix()/rushWindow)), perMinute, joined, limit), tries)
 }
 
+// Count counts a challenge that a newcomer would have had, in a room that holds nobody.
+func (g *Gate) Count(had bool) {
+	if had {
+		g.issued.Add(1)
+	}
+}
+
 // A rush counts the challenges of this window and the one before it.
 type rush struct {
 	mu          sync.Mutex

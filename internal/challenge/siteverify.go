@@ -36,13 +36,19 @@ type Config struct {
 	Kind string // "work", "turnstile", "hcaptcha" or "recaptcha"; "" is none
 
 	// Of a third party:
-	PublicKey string            // public, for its widget
-	Secret    string            // for its siteverify endpoint
-	VerifyURL string            // of that endpoint; "" is the party's own
-	Hostnames []string          // of the sites on which tokens may be made; nil: the host of the request
-	FailOpen  bool              // tickets need no token while the endpoint does not answer
-	Transport http.RoundTripper // to the endpoint; nil is http.DefaultTransport
+	PublicKey string   // public, for its widget
+	Secret    string   // for its siteverify endpoint
+	VerifyURL string   // of that endpoint; "" is the party's own
+	Hostnames []string // of the sites on which tokens may be made; nil: the host of the request
+	FailOpen  bool     // tickets need no token while the endpoint does not answer
+
+	ByRules   bool              // only newcomers that a rule names have the challenge
+	Transport http.RoundTripper // to the endpoint of a third party; nil is http.DefaultTransport
 }
+
+// Asks reports whether a newcomer has a challenge. named means that a rule names it, or that it had a
+// challenge before and has not solved it: it must not get rid of it with a request that no rule names.
+func (c *Config) Asks(named bool) bool { return c.Kind != "" && (named || !c.ByRules) }
 
 // Remote reports whether a third party makes the challenge.
 func (c *Config) Remote() bool { return c.endpoint() != "" }

@@ -384,7 +384,7 @@ type Event struct {
 
 // A Rule decides what happens to the requests of a room that match its expression.
 type Rule struct {
-	// Action is bypass, deny or lane. Required.
+	// Action is bypass, deny, lane or challenge. Required.
 	Action string
 
 	// Expression is written in the language of docs/rules.md. Required.
@@ -410,6 +410,14 @@ func (r *Rule) Rule() (rules.Rule, error) {
 	a, err := rules.ParseAction(r.Action)
 	return rules.Rule{Action: a, Expression: r.Expression, Description: r.Description,
 		Lane: r.Lane, Share: r.Share, Disabled: !r.Enabled}, err
+}
+
+const actionChallenge = "challenge"
+
+// ChallengesByRules reports whether only the newcomers that a rule names have the room's challenge. A
+// rule that is off counts too: with the last one off nobody has it, and not all.
+func (r *Room) ChallengesByRules() bool {
+	return slices.ContainsFunc(r.Rules, func(x Rule) bool { return x.Action == actionChallenge })
 }
 
 // A Checkout configures what a room does for the pages on which a visitor pays.

@@ -25,7 +25,7 @@ func readRules(dst *[]Rule) func(*decoder, string, *yaml.Node) {
 
 func ruleFields(r *Rule) []field {
 	return []field{
-		required("action", "bypass", word(&r.Action, "bypass", "deny", "lane")),
+		required("action", "bypass", word(&r.Action, "bypass", "deny", "lane", actionChallenge)),
 		required("expression", `starts_with(http.request.uri.path, "/webhooks/")`,
 			text(&r.Expression, anyText)),
 		one("description", text(&r.Description, anyText)),
@@ -142,6 +142,10 @@ func checkRoomRules(d *decoder, r *Room, key string, env rules.Env) {
 	if err != nil {
 		d.clash(wrong("docs/rules.md has the bounds", "%s", firstLine(err)), key)
 		return
+	}
+	if r.ChallengesByRules() && r.Challenge.Asked() == "" {
+		d.clash(wrong("add challenge: {kind: work} to the room, or another kind",
+			"a rule has action: challenge, and the room has no challenge"), key)
 	}
 	if own := set.Lanes(); len(own) > 0 && r.Challenge.Asked() != "" {
 		taken := challenge.Lane().Name

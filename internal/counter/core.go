@@ -224,10 +224,17 @@ func (c *desk) unproven(number uint64, clk time.Duration) PlaceInfo {
 		c.leave(number, clk)
 		return PlaceInfo{Number: number, Life: c.lineLife(), Status: slot.TicketGone}
 	}
+	if len(c.unsolved) >= mostUnsolved || c.unsolved == nil {
+		c.unsolved = map[uint64]struct{}{}
+	}
+	c.unsolved[number] = struct{}{}
 	p := c.newPlace(number, clk)
 	p.Status, p.PollAfter = slot.TicketProvisional, c.firstInterval()
 	return p
 }
+
+// mostUnsolved bounds the tickets of which operators read why they are provisional. Chosen: 500 KB.
+const mostUnsolved = 10_000
 
 // others reports whether others in the line can take all slots that are free to be called for now.
 // Otherwise a ticket needs no proof: a slot must not stay empty while its visitor computes. If the last

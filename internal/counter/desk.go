@@ -109,6 +109,8 @@ type desk struct {
 
 	roamers   roamers
 	elsewhere Others // the other data centers, as last received
+
+	unsolved map[uint64]struct{} // tickets that have polled without their solution, for operators
 }
 
 // upward is the state of a desk's borrowing. Anywhere and a counter without other data centers
@@ -273,6 +275,7 @@ type TicketTrace struct {
 	Left     time.Duration // of its session, at least
 	ETA      ETA
 	Lane     string // lane in which it waits, "" for the ordinary line
+	Unsolved bool   // it has polled without the solution of its challenge
 }
 
 // Report returns the state of a ticket as operators see it; see explain.
@@ -309,6 +312,9 @@ func (t *TicketTrace) explain(nobody string, drawn bool) (status, why string) {
 		}
 		return "waiting", before + silent + nobody
 	case slot.TicketProvisional:
+		if t.Unsolved {
+			return "provisional", "its visitor asks, and has not solved its challenge: it holds no place before"
+		}
 		return "provisional", "the cookie of its visitor has not come back yet, or not with the solution of " +
 			"its challenge: it holds no place before"
 	case slot.TicketLate:

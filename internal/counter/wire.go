@@ -225,6 +225,7 @@ const (
 	bitUsedUp
 	bitKey // of a place: the key of a device follows
 	bitAsks
+	bitUnsolved // of a trace
 )
 
 // appendPlace appends a place. Values that places have in common are written relative to the last
@@ -290,7 +291,7 @@ func (d *reader) status() slot.TicketStatus {
 
 func appendTrace(b []byte, t *TicketTrace) []byte {
 	b = codec.AppendUint(b, uint64(t.Status), flag(t.Place, bitPlace)|flag(t.ETA != ETA{}, bitETA)|
-		flag(t.Lane != "", bitLane))
+		flag(t.Lane != "", bitLane)|flag(t.Unsolved, bitUnsolved))
 	b = codec.AppendInt(b, t.Position, int64(t.Silent), int64(t.Kept), int64(t.Left))
 	if b = appendETA(b, &t.ETA); t.Lane != "" {
 		b = append(codec.AppendUint(b, uint64(len(t.Lane))), t.Lane...)
@@ -302,6 +303,7 @@ func (d *reader) trace() (t TicketTrace) {
 	t.Status = d.status()
 	bits := d.Uint()
 	t.Place, t.Position, t.Silent = bits&bitPlace != 0, d.Int(), time.Duration(d.Int())
+	t.Unsolved = bits&bitUnsolved != 0
 	t.Kept, t.Left = time.Duration(d.Int()), time.Duration(d.Int())
 	if t.ETA = d.eta(bits); bits&bitLane != 0 {
 		t.Lane = d.Text(slot.MaxLaneName)

@@ -204,7 +204,7 @@ func TestWireOfFormat1HasTheseBytes(t *testing.T) {
 			{op: opPoll, place: place}, {op: opJoin, place: next},
 			{op: opLeave, fault: faultOf(ErrFull)},
 			{op: opClaim, claim: slot.ClaimReply{ID: 1, Epoch: 4, End: 2, Win: 3}},
-			{op: opTrace, trace: TicketTrace{slot.TicketLate, true, 1, 2, 3, 4, eta, ""}},
+			{op: opTrace, trace: TicketTrace{slot.TicketLate, true, 1, 2, 3, 4, eta, "", false}},
 		}, "0105100307080a0c0e1012143002040608030204000e0e00001422180104040628020c0204060830020406"},
 		{Settings{
 			Active: slot.Limit{Kind: slot.AtOnce, N: 1, Per: 2},

@@ -26,6 +26,7 @@ const (
 	Bypass
 	Crawler
 	Deny
+	Challenge
 	Lane
 )
 
@@ -49,7 +50,8 @@ func (d Decision) Strictest(x Decision, lanes []slot.Lane) Decision {
 	return d
 }
 
-// Stricter returns the action that gives a visitor fewer calls.
+// Stricter returns the action that gives a visitor fewer calls. A challenge gives those of the ordinary
+// line at most, and costs something there.
 func Stricter(a, b Action, lanes []slot.Lane) Action {
 	if x, y := calls(a, lanes), calls(b, lanes); y < x || y == x && b > a {
 		return b

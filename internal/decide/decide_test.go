@@ -34,6 +34,11 @@ func TestStrictest(t *testing.T) {
 			t.Fatalf("%+v and itself: %+v", a, a.Strictest(a, lanes))
 		}
 	}
+	if Stricter(None, Challenge, lanes) != Challenge || Stricter(Challenge, Lane, lanes) != Lane ||
+		Stricter(Challenge, Lane+1, lanes) != Challenge || Stricter(Bypass, Challenge, lanes) != Challenge ||
+		Stricter(Challenge, Deny, lanes) != Deny {
+		t.Error("a challenge is stricter than the ordinary line, and no other way around")
+	}
 	if Stricter(None, Lane, lanes) != Lane || Stricter(None, Lane+1, lanes) != None ||
 		Stricter(Lane, Lane+1, lanes) != Lane || Stricter(Bypass, Lane+1, lanes) != Lane+1 {
 		t.Error("a line with more calls is the stricter one")

@@ -593,3 +593,35 @@ func TestOriginOfTheFile(t *testing.T) {
 		t.Error(w[0].Room.Origin)
 	}
 }
+
+// Rules about a challenge need one, whichever of the two changes.
+func TestRulesAboutAChallenge(t *testing.T) {
+	s := newShelf(t, oneRoom)
+	r := s.make(shop)
+	rules := func(body string) *Op {
+		return &Op{What: RuleList, Verb: Create, Room: r.ID, Body: []byte(body)}
+	}
+	room := func(kind string) *Op {
+		return &Op{What: Rooms, Verb: Edit, Room: r.ID,
+			Body: []byte(`{"headgate":{"challenge":{"kind":"` + kind + `"}}}`)}
+	}
+	rule := `{"action":"challenge","expression":"not cf.bot_management.score ge 30"}`
+	refused := func(op *Op, pointer string) {
+		t.Helper()
+		_, err := s.try(op)
+		f, _ := errors.AsType[Faults](err)
+		if len(f) != 1 || f[0].Code != CodeConflict || f[0].Pointer != pointer {
+			t.Error(err)
+		}
+	}
+	refused(rules(rule), "")
+	s.do(room("work"))
+	refused(rules(strings.Replace(rule, `"e`, `"headgate":{"lane":"a","share":1},"e`, 1)), "/headgate")
+	s.do(rules(rule))
+	refused(room("none"), "/headgate/challenge/kind")
+	if w := s.open().Wanted(); len(w) != 1 || w[0].Problem != "" || !w[0].Room.ChallengesByRules() {
+		t.Errorf("%+v", w)
+	}
+	s.do(&Op{What: RuleList, Verb: Replace, Room: r.ID, Body: []byte("[]")})
+	s.do(room("none"))
+}

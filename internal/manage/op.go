@@ -103,6 +103,9 @@ func (b *Catalog) doRoom(op *Op, c *Change) (*Result, error) {
 	if err := fit(&next, k.Events, "/headgate/hard_end_seconds"); err != nil {
 		return nil, err
 	}
+	if err := checkChallenge(k.Rules, &next, "/headgate/challenge/kind"); err != nil {
+		return nil, err
+	}
 	was := k.Room
 	if err := b.changed(c, &was, &next); err != nil {
 		return nil, err
@@ -328,6 +331,9 @@ func (b *Catalog) doRules(op *Op, c *Change) (*Result, error) {
 		next, err = b.editRule(op.Body, k.Rules, at)
 	default:
 		next = slices.Delete(slices.Clone(k.Rules), at, at+1)
+	}
+	if err == nil {
+		err = checkChallenge(next, &k.Room, "")
 	}
 	if err != nil {
 		return nil, err

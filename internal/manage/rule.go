@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/challenge"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/rules"
 	"github.com/headgate/headgate/internal/slot"
@@ -35,6 +36,8 @@ const (
 	actionBypass = "bypass_waiting_room"
 	actionDeny   = "deny"
 	actionLane   = "lane"
+
+	actionChallenge = "challenge"
 )
 
 type ruleDraft struct {
@@ -53,7 +56,7 @@ func (d *ruleDraft) fields(placed bool) []field {
 	r := d.Rule
 	all := []field{
 		text("id", new(string), "", 64), ignored("last_updated"), ignored("version"),
-		word("action", &r.Action, "", actionBypass, actionDeny, actionLane).required(),
+		word("action", &r.Action, "", actionBypass, actionDeny, actionLane, actionChallenge).required(),
 		text("expression", &r.Expression, "", 16384).required(),
 		text("description", &r.Description, "", 500),
 		truth("enabled", &r.Enabled, true),
@@ -249,6 +252,17 @@ func checkShares(r *reader, all []*Rule) {
 		r.wrong("", CodeConflict, "lower the shares: of 100 calls, the ordinary line needs 1 and the built-in lane 10",
 			"the shares of all lanes add up to %d", sum)
 	}
+}
+
+// checkChallenge rejects rules about a challenge that their room does not have. Nothing may be accepted
+// and have no effect.
+func checkChallenge(all []*Rule, r *Room, pointer string) error {
+	rule := func(x *Rule) bool { return x.Action == actionChallenge }
+	if r.Own.Challenge.Kind != challenge.None || !slices.ContainsFunc(all, rule) {
+		return nil
+	}
+	return one(pointer, CodeConflict, "set the member headgate.challenge of the room, or remove the rule",
+		"a rule has the action challenge, and the room has no challenge")
 }
 
 func (b *Catalog) addRule(body []byte, was []*Rule) ([]*Rule, error) {

@@ -92,6 +92,32 @@ func TestDocumentedOperators(t *testing.T) {
 	})
 }
 
+// TestFindingsOfACDN: a country and a score count when the CDN has set one header, and are missing otherwise.
+// What is missing is equal to nothing and unequal to nothing.
+func TestFindingsOfACDN(t *testing.T) {
+	country := func(all ...string) Request { return get("x.example/", all...) }
+	none := []Request{country(), country("Cf-Ipcountry: "), country("Cf-Ipcountry: GB", "Cf-Ipcountry: FR"),
+		country("Cf-Ipcountry: GB, FR"), country("Cf-Ipcountry: gb"), country("Cf-Ipcountry: G"),
+		country("Cf-Ipcountry: GBR")}
+	noScore := []Request{country(), country("Cf-Bot-Score: "), country("Cf-Bot-Score: 30", "Cf-Bot-Score: 99"),
+		country("Cf-Bot-Score: 99, 1"), country("Cf-Bot-Score: -1"), country("Cf-Bot-Score: +99"),
+		country("Cf-Bot-Score: 101"), country("Cf-Bot-Score: 4294967395"), country("Cf-Bot-Score: 99.0"),
+		country("Cf-Bot-Score: 0x63")}
+	bot, person := country("Cf-Bot-Score: 29"), country("Cf-Bot-Score: 30")
+	check(t, []documented{
+		{`ip.src.country in {"GB" "FR"}`, []Request{country("Cf-Ipcountry: GB")},
+			append(none, country("Cf-Ipcountry: DE"))},
+		{`ip.src.country ne "GB"`, []Request{country("Cf-Ipcountry: T1")}, append(none, country("Cf-Ipcountry: GB"))},
+		{`not ip.src.country in {"GB" "FR"}`, append(none, country("Cf-Ipcountry: DE")),
+			[]Request{country("Cf-Ipcountry: FR")}},
+		{`lower(ip.src.country) == "gb"`, []Request{country("Cf-Ipcountry: GB")}, none},
+		{`cf.bot_management.score lt 30`, []Request{bot}, append(noScore, person)},
+		{`cf.bot_management.score != 30`, []Request{bot}, append(noScore, person)},
+		{`cf.bot_management.score in {1..29}`, []Request{bot}, append(noScore, person)},
+		{`not cf.bot_management.score ge 30`, append(noScore, bot), []Request{person}},
+	})
+}
+
 func TestDocumentedValues(t *testing.T) {
 	check(t, []documented{
 		// rules-language/values

@@ -88,13 +88,19 @@ func (in *input) text(n *node) (string, bool) {
 	case opUpper:
 		text, ok := in.text(n.args[0])
 		return upper(text), ok
-	default:
-		return in.field(n.field), true
+	case opTextField:
+		if n.field == fieldCountry {
+			return in.country()
+		}
 	}
+	return in.field(n.field), true
 }
 
 // int returns the number value of n, and false if there is none.
 func (in *input) int(n *node) (int64, bool) {
+	if n.op == opIntField {
+		return in.score()
+	}
 	if n.op == opLenArray {
 		_, count := in.scan(n.src, search{stop: -1})
 		return int64(count), count > 0 || !n.src.keyed

@@ -42,6 +42,8 @@ const (
 	fieldReferer
 	fieldCookie
 	fieldForwardedFor
+	fieldCountry
+	fieldScore
 	fieldSource
 	fieldTLS
 	fieldCrawler
@@ -76,6 +78,8 @@ var fields = map[string]spec{
 	"http.cookie":                     {fieldCookie, isText},
 	"http.x_forwarded_for":            {fieldForwardedFor, isText},
 	"ip.src":                          {fieldSource, isAddress},
+	"ip.src.country":                  {fieldCountry, isText},
+	"cf.bot_management.score":         {fieldScore, isInt},
 	"ssl":                             {fieldTLS, isBool},
 	"headgate.verified_crawler":       {fieldCrawler, isBool},
 	"http.request.headers":            {fieldHeaders, isMap},
@@ -93,11 +97,12 @@ var foreign = [][3]string{
 		"headgate.verified_crawler is true for search engines"},
 	{"cf.verified_bot", "only Cloudflare has its list of bots",
 		"headgate.verified_crawler is true for search engines"},
-	{"cf.bot_management", "only Cloudflare has its scores",
+	{"cf.bot_management", "of these fields there is cf.bot_management.score",
 		"headgate.verified_crawler is true for search engines"},
 	{"cf.", "it is known in Cloudflare's network only", ""},
 	{"ip.src.", "headgate does not know where an address is",
 		"put the networks into a list: ip.src in $name"},
+	{"ip.geoip.country", "Cloudflare has renamed it", "write ip.src.country"},
 	{"ip.geoip.", "headgate does not know where an address is",
 		"put the networks into a list: ip.src in $name"},
 	{"http.response.", "rules are asked before there is a response", ""},

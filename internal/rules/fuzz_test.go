@@ -73,6 +73,7 @@ func checkError(t *testing.T, text string, err error) {
 func FuzzRequest(f *testing.F) {
 	f.Add("/a?b=c&=&&d", "a=b; ;=;c", "x:1", "bot", "/a/../b")
 	f.Add("*", "", "[::1]:80", "", "")
+	f.Add("/", "99", "x", "GB", "/")
 	f.Add("http://u@h:1/%2e%2e/;x", "\x00\xff", ".", "\xff", "/\x00\xff\\")
 	env := Env{Lists: lists(f), Crawlers: newCrawlers(f, nil)}
 	var all []*Expression
@@ -81,12 +82,13 @@ func FuzzRequest(f *testing.F) {
 			isText:    `F matches "^a*$" or lower(F) wildcard "*a*b" or len(F) > 3`,
 			isArray:   `any(F[*] == "a") or all(starts_with(F[*], "a")) or len(F) == 2`,
 			isMap:     `any(F["a"][*] == "a") or F["host"][0] == "a" or len(F["a"]) == 2`,
-			isAddress: "F == 192.0.2.1", isBool: "F",
+			isAddress: "F == 192.0.2.1", isBool: "F", isInt: "F < 30 or F in {1..29}",
 		}[s.kind]
 		all = append(all, must(f, strings.ReplaceAll(asked, "F", name), env))
 	}
 	f.Fuzz(func(t *testing.T, uri, cookie, host, agent, path string) {
-		r := ask("GET http://x/", "User-Agent: "+agent, "Cookie: "+cookie, "X-Forwarded-For: "+cookie)
+		r := ask("GET http://x/", "User-Agent: "+agent, "Cookie: "+cookie, "X-Forwarded-For: "+cookie,
+			"Cf-Ipcountry: "+agent, "Cf-Bot-Score: "+cookie)
 		u, err := url.ParseRequestURI(uri)
 		if err != nil {
 			return

@@ -38,6 +38,7 @@ const (
 
 	opLenText
 	opLenArray
+	opIntField
 
 	opAddressField
 	opArray // a field, or the values that a map has for text

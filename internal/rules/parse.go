@@ -246,6 +246,8 @@ func (p *parser) operand() (*node, error) {
 		n.op = opBoolField
 	case isText:
 		n.op = opTextField
+	case isInt:
+		n.op = opIntField
 	case isAddress:
 		n.op = opAddressField
 	default:

@@ -3,9 +3,11 @@ package rules
 import (
 	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/headgate/headgate/internal/paths"
+	"github.com/headgate/headgate/internal/wire"
 )
 
 // A Request is the request that a rule is evaluated for.
@@ -67,6 +69,36 @@ func (in *input) field(f field) string {
 	default: // fieldForwardedFor
 		return lines(in.Header["X-Forwarded-For"], ", ")
 	}
+}
+
+// upstream returns the value of a header that a CDN in front sets, if there is one. The caller of Match
+// has removed the header from the requests of all others. A CDN sets one line.
+func (in *input) upstream(header string) string {
+	if lines := in.Header[header]; len(lines) == 1 {
+		return lines[0]
+	}
+	return ""
+}
+
+// country returns the country of the visitor, as a CDN in front tells it: two characters, such as T1 for
+// Tor. It is missing without a CDN.
+func (in *input) country() (code string, ok bool) {
+	code = in.upstream(wire.CountryHeader)
+	for i := range len(code) {
+		if c := code[i]; (c < 'A' || c > 'Z') && (c < '0' || c > '9') {
+			return "", false
+		}
+	}
+	return code, len(code) == len("XX")
+}
+
+// mostScore is more than any score of Cloudflare's, which go from 1 to 99.
+const mostScore = 100
+
+// score returns how sure a CDN in front is that the visitor is a person.
+func (in *input) score() (n int64, ok bool) {
+	u, err := strconv.ParseUint(in.upstream(wire.ScoreHeader), 10, 8)
+	return int64(u), err == nil && u <= mostScore
 }
 
 func (in *input) bool(n *node) bool {

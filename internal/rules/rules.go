@@ -13,23 +13,26 @@ type Action uint8
 
 // These are the actions of rules. Match returns None when no rule matches.
 const (
-	None   Action = iota
-	Bypass        // bypasses the room uncounted, in every state of the room
-	Deny          // is rejected
-	Lane          // waits in a lane
+	None      Action = iota
+	Bypass           // bypasses the room uncounted, in every state of the room
+	Deny             // is rejected
+	Lane             // waits in a lane
+	Challenge        // has a challenge before its place counts
 )
 
-// ParseAction parses the name of an action: bypass, deny or lane.
+// ParseAction parses the name of an action: bypass, deny, lane or challenge.
 func ParseAction(name string) (Action, error) {
-	for a := Bypass; a <= Lane; a++ {
+	for a := Bypass; a <= Challenge; a++ {
 		if name == a.String() {
 			return a, nil
 		}
 	}
-	return None, fmt.Errorf("unknown action %q: there are bypass, deny and lane", name)
+	return None, fmt.Errorf("unknown action %q: there are bypass, deny, lane and challenge", name)
 }
 
-func (a Action) String() string { return [...]string{"none", "bypass", "deny", "lane"}[a] }
+func (a Action) String() string {
+	return [...]string{"none", "bypass", "deny", "lane", "challenge"}[a]
+}
 
 const (
 	// maxRules is the maximum number of rules of a room. Chosen: 200 short ones cost about 5 µs.
@@ -154,8 +157,8 @@ func wrong(field, format string, args ...any) error {
 
 func (r *Rule) check() error {
 	switch {
-	case r.Action < Bypass || r.Action > Lane:
-		return wrong("action", "an action is missing: bypass, deny or lane")
+	case r.Action < Bypass || r.Action > Challenge:
+		return wrong("action", "an action is missing: bypass, deny, lane or challenge")
 	case r.Action == Lane && !LaneName(r.Lane):
 		return wrong("lane", "a lane named %q: take 1 to 32 of A-Z, a-z, 0-9, _ and -", r.Lane)
 	case r.Action == Lane && (r.Share < 1 || r.Share > 99):

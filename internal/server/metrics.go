@@ -349,6 +349,7 @@ func (c *collector) amount(m scrape, cfg *ratelimit.Limit) {
 func (c *collector) rules(m scrape, t *status.Totals) {
 	for action, n := range map[string]int64{
 		"bypass": t.Bypassed, "crawler": t.Crawlers, "deny": t.Denied, "lane": t.SentToLane,
+		"challenge": t.Challenged,
 	} {
 		total(m.with("action", action), "headgate_rules_total", "Requests that rules have decided on.", n)
 	}

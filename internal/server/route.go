@@ -88,6 +88,9 @@ func (s *Server) routeBy(
 		return
 	}
 	r.Host = host // send the origin the host that the decision used
+	if !fromTrusted(r, s.set.Load().cfg.TrustedProxies) {
+		wire.DropFindings(r.Header)
+	}
 	paths.Keep(r.URL)
 	p := paths.Of(r.URL)
 	if p.Malformed() || p.Excessive() {
@@ -334,8 +337,8 @@ func (s *Server) inviteDesk(all *config.Config, c *config.Room, l *look) *invite
 	return d
 }
 
-// dropIdentities removes the headers with IDs of persons from the question of a connector, which sends on
-// whatever a visitor sends, unless the peer of its application is a trusted proxy.
+// dropIdentities removes the headers with IDs of persons, and those of a CDN, from the question of a
+// connector, which sends on whatever a visitor sends, unless the peer of its application is a trusted proxy.
 func (s *Server) dropIdentities(r *http.Request) {
 	set := s.set.Load()
 	peer, ok := proxy.LastForwarded(r.Header)
@@ -343,6 +346,7 @@ func (s *Server) dropIdentities(r *http.Request) {
 	if ok && slices.ContainsFunc(set.cfg.TrustedProxies, trusts) {
 		return
 	}
+	wire.DropFindings(r.Header)
 	for _, g := range set.gates {
 		own := g.now.Identity.Header
 		maps.DeleteFunc(r.Header, func(name string, _ []string) bool {

@@ -61,6 +61,8 @@ func (r *roomRules) action(q headgate.RuleRequest, v rules.Verdict) headgate.Rul
 		return headgate.RuleCrawler
 	case v.Action == rules.Lane:
 		return headgate.RuleLane + headgate.RuleAction(v.Lane)
+	case v.Action == rules.Challenge:
+		return headgate.RuleChallenge
 	}
 	return headgate.RuleNone
 }

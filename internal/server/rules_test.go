@@ -71,6 +71,86 @@ func TestRulesOfTheFile(t *testing.T) {
 	}
 }
 
+// TestFindingsCountFromTrustedProxiesOnly checks that the country and the score of a CDN decide about
+// challenges, in any spelling of a header only from trusted proxies, and that the origin reads only these.
+func TestFindingsCountFromTrustedProxiesOnly(t *testing.T) {
+	told := make(chan http.Header, 1)
+	origin := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		told <- r.Header
+	}))
+	t.Cleanup(origin.Close)
+	const rules = "    - {action: bypass, expression: 'starts_with(http.request.uri.path, \"/by\")'}\n" +
+		"    - {action: lane, lane: vip, share: 5, expression: 'any(http.request.headers.names[*] contains \"score\")" +
+		" and http.request.uri.path == \"/seen\"'}\n" +
+		"    - {action: challenge, expression: 'not cf.bot_management.score ge 30 or ip.src.country eq \"XX\"'}\n" +
+		"    challenge: {kind: work}\n"
+	head := map[bool]string{true: "trusted_proxies: [127.0.0.1]\n", false: ""}
+	for _, trusted := range []bool{true, false} {
+		p := &process{t: t, dir: t.TempDir()}
+		p.save("headgate.yaml", "")
+		p.file = p.dir + "/headgate.yaml"
+		p.write(head[trusted] + strings.Replace(ruled, "http://127.0.0.1:1", origin.URL, 1) + rules)
+		p.start()
+		send := func(path string, lines ...string) reply {
+			t.Helper()
+			r, err := http.NewRequestWithContext(t.Context(), "GET", p.visitors+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Accept", "application/json")
+			for _, line := range lines {
+				name, value, _ := strings.Cut(line, ": ")
+				r.Header[name] = append(r.Header[name], value) // in this spelling
+			}
+			return fetch(t, http.DefaultTransport.RoundTrip, r)
+		}
+		for i, x := range []struct {
+			lines      []string
+			challenged bool // from a trusted proxy; all others are
+		}{
+			{nil, true},
+			{[]string{"Cf-Bot-Score: 99"}, false},
+			{[]string{"cf-bot-score: 99"}, false},
+			{[]string{"CF-BOT-SCORE: 30", "CF-IPCountry: GB"}, false},
+			{[]string{"Cf-Bot-Score: 29"}, true},
+			{[]string{"Cf-Bot-Score: 99", "Cf-Ipcountry: XX"}, true},
+			{[]string{"Cf-Bot-Score: 99", "Cf-Bot-Score: 99"}, true}, // two lines: not by a CDN
+			{[]string{"Cf-Bot-Score: 99, 1"}, true},
+			{[]string{"Cf_Bot_Score: 99"}, true},
+			{[]string{"cf.bot.score: 99"}, true},
+		} {
+			has := strings.Contains(send("/", x.lines...).body, `"challenge":{"parameters"`)
+			if has != (x.challenged || !trusted) {
+				t.Errorf("trusted %t, %d: challenged %t", trusted, i, has)
+			}
+		}
+		send("/by", "cf-bot-score: 7", "CF-IPCountry: GB", "Cf_Bot_Score: 99", "cf.ipcountry: XX")
+		h := <-told
+		if got := h.Get("Cf-Bot-Score") + h.Get("Cf-Ipcountry"); (got == "7GB") != trusted || !trusted && got != "" {
+			t.Errorf("trusted %t: the origin reads %q", trusted, got)
+		}
+		for name := range h {
+			if strings.ContainsAny(name, "_.") {
+				t.Errorf("the origin reads %s", name)
+			}
+		}
+		send("/seen", "Cf-Bot-Score: 99")
+		metrics := get(t, p.operators+"/metrics", "").body
+		lane := `headgate_rules_total{action="lane",room="shop"} 0` // no rule sees the header
+		count := `headgate_rules_total{action="challenge",room="shop"} 11`
+		if trusted {
+			lane = strings.TrimSuffix(lane, "0") + "1"
+			count = strings.TrimSuffix(count, "11") + "7"
+		}
+		for _, want := range []string{lane, count} {
+			if !strings.Contains(metrics, want+"\n") {
+				t.Errorf("trusted %t: no %s in the metrics", trusted, want)
+			}
+		}
+		p.stop()
+	}
+}
+
 // TestNoRuleMatchesForNothing checks that a visitor who matches no rule costs no allocation.
 func TestNoRuleMatchesForNothing(t *testing.T) {
 	c, err := config.Parse("x", []byte(ruled+

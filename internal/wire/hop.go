@@ -53,16 +53,34 @@ var owned = [...]string{"headgate-", "cf-waiting-room-", "http2-settings", "cont
 	"transfer-encoding", "x-original-url", "x-rewrite-url", "x-original-uri",
 	"x-original-method", "x-http-method-override", "x-http-method", "x-method-override"}
 
+// What a CDN in front has found out about the visitor, by Cloudflare's names.
+const (
+	CountryHeader = "Cf-Ipcountry"
+	ScoreHeader   = "Cf-Bot-Score"
+)
+
+// findings are the names of these headers.
+var findings = [...]string{"cf-ipcountry", "cf-bot-score"}
+
+// DropFindings removes, in any spelling, what only a CDN in front may tell about the visitor.
+func DropFindings(h http.Header) {
+	for name := range h {
+		if spells(name, findings[:]) {
+			delete(h, name)
+		}
+	}
+}
+
 // claims are the names by which proxies and CDNs tell the address of the client and the host that it
 // asked for. Frameworks believe them: chi's RealIP reads True-Client-IP first.
 var claims = [...]string{"x-forwarded-", "x-forwarded", "forwarded", "x-real-ip", "cf-connecting-ip",
 	"cf-connecting-ipv6", "true-client-ip", "x-client-ip", "client-ip", "x-cluster-client-ip",
 	"fastly-client-ip", "fly-client-ip", "x-azure-clientip", "x-appengine-user-ip",
 	"x-envoy-external-address", "x-original-forwarded-for", "x-original-host", "x-host",
-	"x-http-host-override"}
+	"x-http-host-override", findings[0], findings[1]}
 
 // ClaimsClient reports whether a header of that name, in any spelling, claims the address of the
-// client or the host that it asked for.
+// client, what is known of it, or the host that it asked for.
 func ClaimsClient(name string) bool { return spells(name, claims[:]) }
 
 // AliasOfOwned reports whether name is another spelling of a header that headgate owns. CGI, WSGI

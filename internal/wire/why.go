@@ -5,6 +5,12 @@ import (
 	"net/http"
 )
 
+// Answers to rejected requests, except the page.
+const (
+	Denied     = "A rule of this site refuses this request."
+	DeniedJSON = `{"type":"about:blank","title":"Forbidden","status":403,"detail":"` + Denied + "\"}\n"
+)
+
 // Why returns a sentence that explains why a visitor is not inside, given the state of the answer.
 // It returns otherwise for a state that needs no reason.
 func Why(state, otherwise string) string {

@@ -56,11 +56,12 @@ function listed(name, of) {
   return {node};
 }
 
-const actions = [['bypass_waiting_room', 'Bypass', 'good'], ['deny', 'Deny', 'bad'], ['lane', 'Lane', 'event']];
+const actions = [['bypass_waiting_room', 'Bypass', 'good'], ['deny', 'Deny', 'bad'], ['lane', 'Lane', 'event'], ['challenge', 'Challenge', 'event']];
 const effect = (r) => ({
-  bypass_waiting_room: 'Matching requests bypass the room and are not counted, even when the room is full or closed.',
-  deny: 'Matching requests are rejected with 403, also those of visitors inside.',
-  lane: `Matching newcomers that must wait join the lane ${r.headgate?.lane}. While others wait, it gets up to ${r.headgate?.share} % of the calls. Visitors that wait already stay in their line.`,
+  bypass_waiting_room: 'Matching requests bypass the room uncounted, even if it is full or closed.',
+  deny: 'Matching requests get 403, also those of visitors inside.',
+  challenge: 'Only matching newcomers have the challenge.',
+  lane: `Matching newcomers that must wait join lane ${r.headgate?.lane}, with up to ${r.headgate?.share} % of the calls. Those already waiting stay in their line.`,
 })[r.action];
 
 // point marks the position of the fault in the expression.
@@ -96,7 +97,7 @@ export const rules = (name) => listed(name, {
       point(form);
     }
   },
-  turn: (r) => r.enabled ? ['Disable', {enabled: false}, 'It has no effect, and stays in the list.'] : ['Enable', {enabled: true}, effect(r)],
+  turn: (r) => r.enabled ? ['Disable', {enabled: false}, 'It has no effect, and stays.'] : ['Enable', {enabled: true}, effect(r)],
   without: () => 'Matching requests are then treated like all others, unless another rule matches.',
   show: (all, steer, change) => h('ol.rules', all.map((r, i) => {
     const [, word, tone] = actions.find(([a]) => a === r.action);
