@@ -44,8 +44,10 @@ func FuzzNotes(f *testing.F) {
 		{kind: noteControl, paused: true, asked: askedRate{true, 50, 100}},
 		{kind: notePurge, ref: refOf(6, 0)}, {kind: noteBeat}, {kind: noteEnd},
 		{kind: noteRank, ref: refOf(8, 3), rank: 9},
-		{kind: noteDone, ref: refOf(8, 3), done: []int{3}, event: eventDelivered, tried: 2, when: 7, code: 200},
-		{kind: noteTry, ref: refOf(8, 3), attempt: 2, event: eventRetry, tried: 2, when: 7, code: 503, text: "no"},
+		{kind: noteDone, ref: refOf(8, 3), done: []int{3}, event: eventDelivered, tried: 2, when: 7,
+			code: 200},
+		{kind: noteTry, ref: refOf(8, 3), attempt: 2, event: eventRetry, tried: 2, when: 7, code: 503,
+			text: "no"},
 	}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		notes, err := parseNotes(b)
@@ -67,7 +69,8 @@ func FuzzNotes(f *testing.F) {
 			for i := range again {
 				twice.note(&again[i])
 			}
-			if !slices.Equal(twice.history.events, old.history.events) || !maps.Equal(twice.ranks, old.ranks) {
+			if !slices.Equal(twice.history.events, old.history.events) ||
+				!maps.Equal(twice.ranks, old.ranks) {
 				t.Fatalf("%+v became %+v", old.history, twice.history)
 			}
 			if len(twice.dead) > len(old.dead) || len(twice.tries) > len(old.tries) {

@@ -481,7 +481,7 @@ func (x *index) gone(now time.Time, most int) (first uint64, others []uint64) {
 // and drops whole buckets.
 type keyWindow struct {
 	window  time.Duration
-	most    int // of maxKeys and this one the greater
+	most    int         // of maxKeys and this one the greater
 	buckets []keyBucket // the newest is last
 	count   int
 	cut     bool // keys were dropped early

@@ -24,7 +24,8 @@ type span struct {
 func (c *chunk) line(i int, at place) {
 	if n := len(c.spans); n > 0 {
 		s := &c.spans[n-1]
-		if s.tenant == at.tenant && s.priority == at.priority && s.number+uint32(i)-uint32(s.from) == at.number {
+		next := s.number + uint32(i) - uint32(s.from)
+		if s.tenant == at.tenant && s.priority == at.priority && next == at.number {
 			return
 		}
 	}

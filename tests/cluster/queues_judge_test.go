@@ -184,7 +184,8 @@ func (q *feed) follow() func() []judge.Figure {
 	}
 }
 
-// followAt puts a few jobs at a node, and looks at each, changes it or cancels it at any node, until ctx ends.
+// followAt puts a few jobs at a node, and looks at each, changes it or cancels it at any node, until ctx
+// ends.
 func (q *feed) followAt(ctx context.Context, own int, r *rand.Rand) {
 	for round := 0; ctx.Err() == nil; round++ {
 		var keys []string
