@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -42,15 +43,32 @@ func BenchmarkPut(b *testing.B) {
 	}
 }
 
-// BenchmarkDeliver delivers jobs of 250 bytes to a target that answers at once.
+// BenchmarkDeliver delivers jobs of 250 bytes to a target that answers at once, with and without
+// outcomes that are remembered.
 func BenchmarkDeliver(b *testing.B) {
-	f := newBench(b, nil).hosts()
+	for _, outcomes := range []int{-1, DefaultOutcomes} {
+		b.Run(fmt.Sprintf("outcomes=%d", max(0, outcomes)), func(b *testing.B) { deliver(b, outcomes) })
+	}
+}
+
+// cpu returns the processor time of this process in microseconds.
+func cpu(b *testing.B) float64 {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		b.Fatal(err)
+	}
+	return float64(used.Utime.Nano()+used.Stime.Nano()) / 1000
+}
+
+func deliver(b *testing.B, outcomes int) {
+	f := newBench(b, func(c *Config) { c.Outcomes = outcomes }).hosts()
 	if err := f.q.Pause(b.Context()); err != nil {
 		b.Fatal(err)
 	}
 	f.load(b.N)
 	b.ReportAllocs()
 	b.ResetTimer()
+	begin := cpu(b)
 	if err := f.q.Resume(b.Context()); err != nil {
 		b.Fatal(err)
 	}
@@ -58,6 +76,7 @@ func BenchmarkDeliver(b *testing.B) {
 		<-f.target.seen
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
+	b.ReportMetric((cpu(b)-begin)/float64(b.N), "µs-cpu/op")
 }
 
 // load puts n jobs of 250 bytes with a key.
@@ -92,4 +111,49 @@ func BenchmarkWaiting(b *testing.B) {
 		runtime.Gosched()
 	}
 	b.ReportMetric((heap()-before)/1e6, "MB/million")
+}
+
+// BenchmarkLookUp looks at jobs by ID and by key, while ten million wait.
+func BenchmarkLookUp(b *testing.B) {
+	const n = 10_000_000
+	f := newBench(b, func(c *Config) { c.MaxWaiting = 2 * n }).hosts()
+	if err := f.q.Pause(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	ids := make([]string, 0, n/1000)
+	for i := 0; i < n; i += 10_000 {
+		jobs := make([]Job, 10_000)
+		for k := range jobs {
+			jobs[k] = Job{Key: fmt.Sprintf("key-%d", i+k)}
+		}
+		for k, r := range f.put(jobs...) {
+			if k%1000 == 0 {
+				ids = append(ids, r.ID)
+			}
+		}
+	}
+	until(b, "all known", func() bool { return f.status().Depth == n })
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	memory := float64(after.HeapAlloc-before.HeapAlloc) / n
+	for _, by := range []string{"id", "key"} {
+		b.Run("by="+by, func(b *testing.B) {
+			begin := cpu(b)
+			for i := range b.N {
+				name := JobName{ID: ids[i*7919%len(ids)]}
+				if by == "key" {
+					name = JobName{Key: fmt.Appendf(nil, "key-%d", i*7919%n)}
+				}
+				s, err := f.q.Job(b.Context(), name, 0)
+				if err != nil || s.State != StateWaiting {
+					b.Fatal(s, err)
+				}
+			}
+			b.ReportMetric((cpu(b)-begin)/float64(b.N), "µs-cpu/op")
+			b.ReportMetric(memory, "B/job")
+		})
+	}
 }

@@ -3,7 +3,9 @@ package queue
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +43,11 @@ func FuzzNotes(f *testing.F) {
 		{kind: noteDead, ref: refOf(8, 2), attempt: 20, at: 5, text: "why"},
 		{kind: noteControl, paused: true, asked: askedRate{true, 50, 100}},
 		{kind: notePurge, ref: refOf(6, 0)}, {kind: noteBeat}, {kind: noteEnd},
+		{kind: noteRank, ref: refOf(8, 3), rank: 9},
+		{kind: noteDone, ref: refOf(8, 3), done: []int{3}, event: eventDelivered, tried: 2, when: 7,
+			code: 200},
+		{kind: noteTry, ref: refOf(8, 3), attempt: 2, event: eventRetry, tried: 2, when: 7, code: 503,
+			text: "no"},
 	}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		notes, err := parseNotes(b)
@@ -48,6 +55,7 @@ func FuzzNotes(f *testing.F) {
 			return
 		}
 		old := newReplay()
+		old.history = newHistory(100, time.Hour)
 		for i := range notes {
 			old.note(&notes[i])
 		}
@@ -57,8 +65,13 @@ func FuzzNotes(f *testing.F) {
 			t.Fatalf("written again they cannot be read: %v", err)
 		}
 		if twice := newReplay(); len(again) > 0 {
+			twice.history = newHistory(100, time.Hour)
 			for i := range again {
 				twice.note(&again[i])
+			}
+			if !slices.Equal(twice.history.events, old.history.events) ||
+				!maps.Equal(twice.ranks, old.ranks) {
+				t.Fatalf("%+v became %+v", old.history, twice.history)
 			}
 			if len(twice.dead) > len(old.dead) || len(twice.tries) > len(old.tries) {
 				t.Fatalf("%d dead and %d tries became %d and %d", len(old.dead), len(old.tries),

@@ -23,6 +23,9 @@ const (
 	opDropDead  = "drop_dead" // some jobs: an older node would drop all of them
 	opRedrive   = "redrive"
 	opTwins     = "twins"
+	opJob       = "job"
+	opCancel    = "cancel"
+	opChange    = "change"
 	opDead      = "dead_last" // "dead" was the same in another order
 )
 
@@ -35,6 +38,9 @@ type command struct {
 	Count int      `json:"count,omitempty"`
 
 	Put []keyedJob `json:"put,omitempty"`
+
+	Job    JobName    `json:"job,omitzero"`
+	Change *JobChange `json:"change,omitempty"`
 }
 
 // A result is the answer of the host to a command.
@@ -44,6 +50,9 @@ type result struct {
 	Dead   []DeadJob `json:"dead,omitempty"`
 	Next   string    `json:"next,omitempty"` // where the list continues after Dead
 	Error  string    `json:"error,omitempty"`
+	Code   string    `json:"code,omitempty"` // of an error that the other node must recognize
+
+	Job *JobStatus `json:"job,omitempty"`
 
 	Twins map[int]string `json:"twins,omitempty"` // for Put: the ID of the first job for each duplicate
 }
@@ -131,6 +140,9 @@ func (q *Queue) do(ctx context.Context, c command) (result, error) {
 	if err := json.Unmarshal(b, &r); err != nil {
 		return r, fmt.Errorf("the host's answer: %w", err)
 	}
+	if known := codedErrors()[r.Code]; known != nil {
+		return r, &farError{r.Error, known}
+	}
 	if r.Error != "" || c.Op == opStatus && r.Status == nil {
 		return r, errors.New(r.Error)
 	}
@@ -150,6 +162,11 @@ func (h *host) serve() (silence func(), err error) {
 		r, err := h.do(ctx, &c)
 		if err != nil {
 			r.Error = err.Error()
+			for code, known := range codedErrors() {
+				if errors.Is(err, known) {
+					r.Code = code
+				}
+			}
 		}
 		b, err := json.Marshal(r)
 		if err != nil {
@@ -181,6 +198,12 @@ func (h *host) do(ctx context.Context, c *command) (r result, err error) {
 		r.Count, err = h.redrive(ctx, c.IDs)
 	case opDead:
 		r, err = h.listDead(ctx, c.After, c.Count)
+	case opJob:
+		r.Job, err = h.job(ctx, &c.Job)
+	case opCancel:
+		r.Job, err = h.cancel(ctx, &c.Job)
+	case opChange:
+		r.Job, err = h.changeJob(ctx, &c.Job, c.Change)
 	case opTwins:
 		r.Twins, err = h.twins(ctx, c.Put)
 	default:
@@ -188,6 +211,21 @@ func (h *host) do(ctx context.Context, c *command) (r result, err error) {
 	}
 	return r, err
 }
+
+// codedErrors are the errors that a node recognizes in the answer of another one.
+func codedErrors() map[string]error {
+	return map[string]error{"no_job": ErrNoJob, "under_way": ErrUnderWay, "ended": ErrEnded,
+		"unsure": ErrUnsure, "no_host": ErrNoHost, "job": ErrJob, "too_many": ErrTooMany}
+}
+
+// A farError is an error of the host, at another node.
+type farError struct {
+	text string
+	is   error
+}
+
+func (e *farError) Error() string { return e.text }
+func (e *farError) Unwrap() error { return e.is }
 
 // control changes how the queue is delivered, and stores the change.
 func (h *host) control(ctx context.Context, change func()) error {
@@ -274,7 +312,7 @@ func (h *host) redrive(ctx context.Context, ids []string) (int, error) {
 		delete(h.index.dead, r)
 		h.index.tries[r] = try{since: now}
 		h.index.again(r, &f.head, 0)
-		h.queueNotes([]note{{kind: noteTry, ref: r, since: now}}, nil)
+		h.queueNotes([]note{h.happens(note{kind: noteTry, ref: r, since: now}, eventRedriven)}, nil)
 		h.mu.Unlock()
 		count++
 	}

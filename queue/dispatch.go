@@ -110,6 +110,8 @@ func (d *dispatcher) adopt(ctx context.Context) {
 	d.set, d.self = set, &member{weight: float64(set.Weight), smooth: !set.Burst}
 	d.mu.Lock()
 	d.index.configure(set.Weights, set.KeyWindow)
+	d.index.keys.most = set.MaxWaiting
+	d.index.history.configure(set.Outcomes, set.OutcomeAge)
 	d.mu.Unlock()
 	if was != nil && !slices.Equal(set.Uses, was.Uses) {
 		d.land(ctx) // new limits do not know about jobs in flight
@@ -329,7 +331,7 @@ func (d *dispatcher) goes(f *flight, t *tenant) bool {
 	if !ok || r != f.ref || of != t {
 		return false
 	}
-	d.index.take(t, f.head.cost)
+	d.index.take(t, f.head.cost, time.Now().UnixMilli())
 	f.job.Attempt = d.index.tries[r].attempt + 1
 	return true
 }
@@ -370,7 +372,7 @@ func (d *dispatcher) drop(t *tenant, r ref, f *flight, why string) {
 		d.mu.Unlock()
 		return
 	}
-	d.index.take(t, 0)
+	d.index.take(t, 0, 0)
 	if f == nil {
 		d.index.finish(r)
 		d.mu.Unlock()
@@ -378,20 +380,29 @@ func (d *dispatcher) drop(t *tenant, r ref, f *flight, why string) {
 	}
 	attempt := d.index.tries[r].attempt
 	d.mu.Unlock()
-	d.bury(d.noting, r, attempt, why)
+	d.bury(d.noting, r, note{attempt: attempt, tried: int32(attempt), text: why})
 }
 
-// bury records that a job is dead.
-func (d *dispatcher) bury(ctx context.Context, r ref, attempt int, why string) {
-	why = shorten(why)
-	at := time.Now().UnixMilli()
+// bury records that a job is dead. n has the attempts and the reason.
+func (d *dispatcher) bury(ctx context.Context, r ref, n note) {
+	n.kind, n.ref, n.at = noteDead, r, time.Now().UnixMilli()
 	d.say(ctx, func() note {
+		n.text = d.intern(shorten(n.text))
 		delete(d.index.flying, r)
 		delete(d.index.tries, r)
-		d.index.dead[r] = deadJob{attempt, at, d.intern(why)}
-		return note{kind: noteDead, ref: r, attempt: attempt, at: at, text: why}
+		d.index.dead[r] = deadJob{n.attempt, n.at, n.text}
+		return d.happens(n, eventDead)
 	})
 	d.q.totals.dead.Add(1)
+}
+
+// happens adds an event to a note, and to the history. The caller holds mu.
+func (h *host) happens(n note, kind byte) note {
+	if h.index.history.most > 0 {
+		n.event, n.when = kind, time.Now().UnixMilli()
+		h.index.history.add(n.happened())
+	}
+	return n
 }
 
 // intern returns the stored copy of a reason, so that dead jobs share its bytes.
@@ -456,26 +467,27 @@ func (d *dispatcher) deliver(f *flight) {
 		}
 		d.say(d.noting, func() note {
 			d.index.finish(f.ref)
-			return note{kind: noteDone, ref: f.ref, done: []int{f.ref.index()}}
+			return d.happens(note{kind: noteDone, ref: f.ref, done: []int{f.ref.index()},
+				tried: int32(f.job.Attempt), code: statusOf(&o)}, eventDelivered)
 		})
-	case d.flight.Err() != nil: // the process ends: nobody knows what the target did
-		d.mu.Lock()
-		delete(d.index.flying, f.ref)
-		d.mu.Unlock()
+	// The process ends, and nobody knows what the target did. The job stays in flight here: it must not
+	// be canceled.
+	case d.flight.Err() != nil:
 	case o.Busy:
 		d.failed(f, o.Err, now)
 		t.busy.Add(1)
 		if throttle != nil {
 			throttle.Busy(now, o.RetryAfter)
 		}
-		d.retry(f, f.job.Attempt-1, max(o.RetryAfter, d.backoff(1)), now) // no attempt is used up
+		d.retry(f, f.job.Attempt-1, max(o.RetryAfter, d.backoff(1)), &o) // no attempt is used up
 	case !o.Retry || f.job.Attempt >= set.MaxAttempts:
 		d.failed(f, o.Err, now)
-		d.bury(d.noting, f.ref, f.job.Attempt, o.Err.Error())
+		d.bury(d.noting, f.ref, note{attempt: f.job.Attempt, tried: int32(f.job.Attempt), code: statusOf(&o),
+			text: o.Err.Error()})
 	default:
 		d.failed(f, o.Err, now)
 		t.retried.Add(1)
-		d.retry(f, f.job.Attempt, max(o.RetryAfter, d.backoff(f.job.Attempt)), now)
+		d.retry(f, f.job.Attempt, max(o.RetryAfter, d.backoff(f.job.Attempt)), &o)
 	}
 	d.nudge()
 }
@@ -497,16 +509,25 @@ func shorten(why string) string {
 }
 
 // retry puts a job back into the line, to be sent again after a time.
-func (d *dispatcher) retry(f *flight, attempt int, after time.Duration, now time.Time) {
-	at := now.Add(min(after, MaxWait)).UnixMilli()
+func (d *dispatcher) retry(f *flight, attempt int, after time.Duration, o *Outcome) {
+	at := time.Now().Add(min(after, MaxWait)).UnixMilli()
+	kind := byte(eventRetry)
+	if o.Busy {
+		kind = eventBusy
+	}
+	why := shorten(o.Err.Error())
 	d.say(d.noting, func() note {
 		t := d.index.tries[f.ref]
 		t.attempt = attempt
 		d.index.tries[f.ref] = t
 		d.index.again(f.ref, &f.head, at)
-		return note{kind: noteTry, ref: f.ref, attempt: attempt, at: at, since: t.since}
+		return d.happens(note{kind: noteTry, ref: f.ref, attempt: attempt, at: at, since: t.since,
+			tried: int32(f.job.Attempt), code: statusOf(o), text: d.intern(why)}, kind)
 	})
 }
+
+// statusOf returns the HTTP status of an answer, 0 if there was none.
+func statusOf(o *Outcome) uint16 { return uint16(max(0, min(o.Status, 999))) }
 
 // backoff returns how long to wait after this number of attempts. The wait doubles each time, and
 // half of it is random, so that jobs that failed together do not come back together.

@@ -50,7 +50,7 @@ func (q *Queue) Export(ctx context.Context, dead bool, f func(line []byte) error
 			if _, isDead := old.dead[r]; old.gone(r) || isDead != dead {
 				continue
 			}
-			line, err := saveJob(b, old.tries[r], e.At, now)
+			line, err := saveJob(b, old, r, e.At, now)
 			if err == nil {
 				err = f(line)
 			}
@@ -63,10 +63,11 @@ func (q *Queue) Export(ctx context.Context, dead bool, f func(line []byte) error
 	return err
 }
 
-// saveJob writes a job of a chunk as a JSON line. put is the time of the chunk; tried is what is
-// known of its attempts.
-func saveJob(b []byte, tried note, put, now time.Time) ([]byte, error) {
+// saveJob writes a job of a chunk as a JSON line. put is the time of the chunk; old has what is known of
+// its attempts and changes.
+func saveJob(b []byte, old *replay, r ref, put, now time.Time) ([]byte, error) {
 	j, ok := parseJob(b)
+	tried, changed := old.tries[r]
 	if !ok {
 		return nil, errChunk
 	}
@@ -82,8 +83,13 @@ func saveJob(b []byte, tried note, put, now time.Time) ([]byte, error) {
 		}
 		s.MaxAge = max(j.MaxAge-max(0, now.Sub(since)), time.Millisecond).String()
 	}
-	if tried.at > 0 && tried.at > s.At.UnixMilli() {
-		s.At = time.UnixMilli(tried.at)
+	if changed {
+		if s.At = (time.Time{}); tried.at > 0 {
+			s.At = time.UnixMilli(tried.at)
+		}
+	}
+	if rank, ok := old.ranks[r]; ok {
+		s.Priority = int(rank)
 	}
 	s.Text = string(j.Body)
 	line, err := encodeLine(&s)

@@ -33,7 +33,10 @@ const (
 	sweepMost  = 200  // chunks deleted one by one in a sweep
 	noteRoom   = 4096 // outcomes not yet written: up to this many may be repeated after a kill
 	noteBytes  = 256 << 10
-	restateAt  = 2048 // entries of notes; then restate sums them up in a few
+	// With a long history notes are summed up less often, so that an entry costs at most the bytes of
+	// this many events more.
+	eventsPerEntry = 16
+	restateAt      = 2048 // entries of notes; then restate sums them up in a few
 )
 
 // errFenced is returned when another node has become the host of the queue.
@@ -65,6 +68,7 @@ type host struct {
 
 	pending  []note // guarded by notesMu
 	waiters  []chan error
+	writing  bool          // notes that are no longer pending are being written; guarded by notesMu
 	notesMu  sync.Mutex    // acquired after mu
 	notesDue chan struct{} // capacity 1
 	room     chan struct{} // outcomes that are not written yet
@@ -88,6 +92,7 @@ func (q *Queue) host(ctx context.Context) error {
 		free: make(chan struct{}, MaxConcurrency), notesDue: make(chan struct{}, 1),
 		room: make(chan struct{}, noteRoom), began: q.cfg.Boot(), quiet: quiet}
 	old := newReplay()
+	old.history = newHistory(set.Outcomes, set.OutcomeAge)
 	size, err := q.notes.ReadAll(ctx, func(e store.Entry) error {
 		notes, err := parseNotes(e.Data)
 		if err != nil {
@@ -105,6 +110,7 @@ func (q *Queue) host(ctx context.Context) error {
 		return errFenced
 	}
 	h.last, h.entries = size.Last, int(size.Count)
+	h.index.history, h.index.keys.most = old.history, set.MaxWaiting
 	h.paused, h.asked, h.purged = old.paused, old.asked, old.purged
 	if err := h.write(ctx, []note{{kind: noteBegin, text: q.cfg.Node}}); err != nil {
 		return err
@@ -282,11 +288,11 @@ func (h *host) follow(ctx context.Context, old *replay, ready chan struct{}) err
 		h.mu.Lock()
 		twins := h.index.add(e.Seq, e.At, jobs, old)
 		h.readLocked(e.Seq)
-		h.mu.Unlock()
-		h.q.totals.found.Add(int64(len(jobs)))
 		if len(twins) > 0 { // the first job may be forgotten before the next start
 			h.queueNotes([]note{{kind: noteDone, ref: refOf(e.Seq, 0), done: twins}}, nil)
 		}
+		h.mu.Unlock()
+		h.q.totals.found.Add(int64(len(jobs)))
 		h.nudge()
 	}
 	size, err := h.q.jobs.ReadAll(ctx, func(e store.Entry) error { add(e); return nil })
@@ -346,6 +352,29 @@ func (h *host) sayNow(ctx context.Context, change func() []note) error {
 	h.queueNotes(change(), done)
 	h.mu.Unlock()
 	h.nudge()
+	return h.written(ctx, done)
+}
+
+// see calls look with mu held, and returns when all that look may have seen is on disk: what a caller
+// was told is true for the next host too.
+func (h *host) see(ctx context.Context, look func()) error {
+	h.mu.Lock()
+	look()
+	h.notesMu.Lock()
+	clean := len(h.pending) == 0 && !h.writing
+	h.notesMu.Unlock()
+	if clean {
+		h.mu.Unlock()
+		return nil
+	}
+	done := make(chan error, 1)
+	h.queueNotes(nil, done)
+	h.mu.Unlock()
+	return h.written(ctx, done)
+}
+
+// written waits until the writer of the notes has answered.
+func (h *host) written(ctx context.Context, done chan error) error {
 	select {
 	case err := <-done:
 		return err
@@ -393,6 +422,7 @@ func (h *host) writeNotes(ctx context.Context, end chan struct{}) error {
 		h.notesMu.Lock()
 		notes, waiters, count := h.pending, h.waiters, h.inRoom
 		h.pending, h.waiters, h.inRoom = nil, nil, 0
+		h.writing = len(notes) > 0
 		h.notesMu.Unlock()
 		if len(notes) == 0 && beats {
 			notes = []note{{kind: noteBeat}}
@@ -402,6 +432,9 @@ func (h *host) writeNotes(ctx context.Context, end chan struct{}) error {
 			// The write took long, and its time counts from when it began.
 			err = h.append(ctx, encodeNotes([]note{{kind: noteBeat}}))
 		}
+		h.notesMu.Lock()
+		h.writing = h.writing && err != nil // nothing is certain after a failure
+		h.notesMu.Unlock()
 		for range count {
 			<-h.room
 		}
@@ -416,7 +449,7 @@ func (h *host) writeNotes(ctx context.Context, end chan struct{}) error {
 				return err
 			}
 			return h.q.bus.Publish(h.q.hostName(), nil) // waiting standbys look at once
-		case h.entries > restateAt:
+		case h.entries > restateAt && h.entries > restateAt+h.remembered()/eventsPerEntry:
 			if err := h.restate(ctx); err != nil {
 				return err
 			}
@@ -491,11 +524,18 @@ func (h *host) wrote(ctx context.Context, b []byte) (uint64, error) {
 	return e.Seq, err
 }
 
+// remembered returns the number of events in the history.
+func (h *host) remembered() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.index.history.len()
+}
+
 // restate replaces many entries of notes by a few with the same content.
 func (h *host) restate(ctx context.Context) error {
 	before := h.last + 1
 	h.mu.Lock()
-	notes := h.index.restate(h.purged, h.index.later)
+	notes := h.index.restate(h.purged)
 	notes = append(notes, note{kind: noteBegin, text: h.q.cfg.Node},
 		note{kind: noteControl, paused: h.paused, asked: h.asked})
 	h.mu.Unlock()
@@ -521,7 +561,9 @@ func (h *host) sweep(ctx context.Context) error {
 		case <-tick.C:
 		}
 		h.mu.Lock()
-		first, others := h.index.gone(time.Now(), sweepMost)
+		now := time.Now()
+		first, others := h.index.gone(now, sweepMost)
+		h.index.history.prune(now.UnixMilli())
 		h.mu.Unlock()
 		cut = max(cut, first)
 		var err error

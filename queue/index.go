@@ -17,15 +17,17 @@ type index struct {
 	weights map[string]int
 	active  tenantHeap // tenants with a job that may leave now
 	now     float64    // virtual time of the last tenant
-	later   laterHeap
-	blocked []*tenant // tenants that must wait until a time
+	later   laterHeap  // may hold entries that due no longer has
+	blocked []*tenant  // tenants that must wait until a time
 	tries   map[ref]try
 	dead    map[ref]deadJob
 	keys    keyWindow
 	seeds   [2]maphash.Seed
+	history history
 
-	left       int // unfinished jobs, including those in flight and dead
-	flying     map[ref]bool
+	places
+	left       int           // unfinished jobs, including those in flight and dead
+	flying     map[ref]int64 // since when, in milliseconds
 	duplicates uint64
 }
 
@@ -36,6 +38,7 @@ type chunk struct {
 	n     int32
 	left  int32
 	keyed bool
+	spans []span   // in which lines the jobs were put
 	bits  uint64   // of the first 64 jobs: finished
 	more  []uint64 // of the other jobs
 }
@@ -57,7 +60,9 @@ func (c *chunk) finish(i int) bool {
 	} else {
 		c.more[i/64-1] |= 1 << (i % 64)
 	}
-	c.left--
+	if c.left--; c.left == 0 {
+		c.spans = nil
+	}
 	return true
 }
 
@@ -82,13 +87,16 @@ type run struct {
 
 // A lane holds the jobs of one tenant and one priority, in order.
 type lane struct {
-	runs []run
-	head int
+	runs   []run
+	head   int
+	pushed uint32 // entries so far; the number of an entry is how many were pushed before it
+	popped uint32
 }
 
 func (l *lane) empty() bool { return l.head == len(l.runs) }
 
 func (l *lane) push(r ref) {
+	l.pushed++
 	if n := len(l.runs); n > l.head && l.runs[n-1].first+ref(l.runs[n-1].n) == r {
 		l.runs[n-1].n++
 		return
@@ -100,6 +108,7 @@ func (l *lane) pop() ref {
 	x := &l.runs[l.head]
 	r := x.first
 	x.first++
+	l.popped++
 	if x.n--; x.n == 0 {
 		l.head++
 		switch {
@@ -115,6 +124,7 @@ func (l *lane) pop() ref {
 // A tenant holds the waiting jobs of one tenant.
 type tenant struct {
 	name   string
+	id     uint32
 	weight float64
 	used   float64 // virtual time: cost divided by weight
 	lanes  [MaxPriority + 1]lane
@@ -122,13 +132,14 @@ type tenant struct {
 	until  time.Time
 }
 
-func (t *tenant) lane() *lane {
+// lane returns the line that is next, and its priority.
+func (t *tenant) lane() (*lane, uint8) {
 	for p := MaxPriority; p >= 0; p-- {
 		if !t.lanes[p].empty() {
-			return &t.lanes[p]
+			return &t.lanes[p], uint8(p)
 		}
 	}
-	return nil
+	return nil, 0
 }
 
 type tenantHeap []*tenant
@@ -155,7 +166,7 @@ func (h *tenantHeap) Pop() any {
 
 // A laterJob is a job that must wait until a time.
 type laterJob struct {
-	at       int64 // milliseconds
+	at       int64 // milliseconds, not 0
 	ref      ref
 	tenant   string
 	priority uint8
@@ -177,8 +188,9 @@ func (h *laterHeap) Pop() any {
 func newIndex(weights map[string]int, window time.Duration) *index {
 	return &index{
 		chunks: map[uint64]*chunk{}, tenants: map[string]*tenant{}, weights: weights,
-		tries: map[ref]try{}, dead: map[ref]deadJob{}, flying: map[ref]bool{},
-		keys: keyWindow{window: window}, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
+		tries: map[ref]try{}, dead: map[ref]deadJob{}, flying: map[ref]int64{}, places: newPlaces(),
+		history: newHistory(0, 0),
+		keys:    keyWindow{window: window}, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
 	}
 }
 
@@ -188,35 +200,62 @@ func (x *index) configure(weights map[string]int, window time.Duration) {
 	for _, t := range x.tenants {
 		t.weight = float64(max(1, weights[t.name]))
 	}
+	x.weight = 0
+	for _, t := range x.active {
+		x.weight += t.weight
+	}
 }
 
-// push adds a job to the line of its tenant.
-func (x *index) push(name string, priority uint8, r ref) {
+// push adds a job to the line of its tenant, and returns its place.
+func (x *index) push(name string, priority uint8, r ref) place {
 	t := x.tenants[name]
 	if t == nil {
-		t = &tenant{name: name, weight: float64(max(1, x.weights[name])), place: -1}
-		x.tenants[name] = t
+		t = &tenant{name: name, id: x.newID(), weight: float64(max(1, x.weights[name])), place: -1}
+		x.tenants[name], x.ids[t.id] = t, t
 	}
-	t.lanes[priority].push(r)
+	l := &t.lanes[priority]
+	l.push(r)
+	x.lined++
 	if t.place < 0 && t.until.IsZero() {
-		t.used = max(t.used, x.now)
-		heap.Push(&x.active, t)
+		x.enter(t)
 	}
+	return place{t.id, l.pushed - 1, priority}
 }
 
 // wait adds a job that must wait until a time, in milliseconds.
-func (x *index) wait(j laterJob) { heap.Push(&x.later, j) }
+func (x *index) wait(j laterJob) {
+	x.due[j.ref] = j.at
+	heap.Push(&x.later, j)
+	if len(x.later) > 2*len(x.due)+1024 { // chosen: rare enough to cost nothing
+		x.later = slices.DeleteFunc(x.later, func(j laterJob) bool { return x.due[j.ref] != j.at })
+		heap.Init(&x.later)
+	}
+}
+
+// nextLater returns the job that waits for the earliest time. It drops entries of jobs whose time has
+// changed.
+func (x *index) nextLater() (laterJob, bool) {
+	for len(x.later) > 0 {
+		if j := x.later[0]; x.due[j.ref] == j.at {
+			return j, true
+		}
+		heap.Pop(&x.later)
+	}
+	return laterJob{}, false
+}
 
 // ripen moves jobs whose time has come into the lines, and returns when the next one is due.
 func (x *index) ripen(now time.Time) (next time.Time) {
-	for len(x.later) > 0 && x.later[0].at <= now.UnixMilli() {
-		j := heap.Pop(&x.later).(laterJob)
+	j, ok := x.nextLater()
+	for ; ok && j.at <= now.UnixMilli(); j, ok = x.nextLater() {
+		heap.Pop(&x.later)
+		delete(x.due, j.ref)
 		if c := x.chunks[j.ref.chunk()]; c != nil && !c.done(j.ref.index()) {
-			x.push(j.tenant, j.priority, j.ref)
+			x.moved[j.ref] = x.push(j.tenant, x.rank(j.ref, j.priority), j.ref)
 		}
 	}
-	if len(x.later) > 0 {
-		next = time.UnixMilli(x.later[0].at)
+	if ok {
+		next = time.UnixMilli(j.at)
 	}
 	x.blocked = slices.DeleteFunc(x.blocked, func(t *tenant) bool {
 		if now.Before(t.until) {
@@ -226,8 +265,7 @@ func (x *index) ripen(now time.Time) (next time.Time) {
 			return false
 		}
 		t.until = time.Time{}
-		t.used = max(t.used, x.now)
-		heap.Push(&x.active, t) // peek removes a tenant without jobs
+		x.enter(t) // peek removes a tenant without jobs
 		return true
 	})
 	return next
@@ -237,14 +275,16 @@ func (x *index) ripen(now time.Time) (next time.Time) {
 func (x *index) peek() (r ref, of *tenant, ok bool) {
 	for len(x.active) > 0 {
 		t := x.active[0]
-		l := t.lane()
+		l, priority := t.lane()
 		if l == nil {
 			x.leave(t)
 			continue
 		}
 		r = l.runs[l.head].first
-		if c := x.chunks[r.chunk()]; c == nil || c.done(r.index()) { // purged
+		if c := x.chunks[r.chunk()]; c == nil || c.done(r.index()) || // purged or canceled
+			x.stale > 0 && x.elsewhere(r, place{t.id, l.popped, priority}) {
 			l.pop()
+			x.lined, x.stale = x.lined-1, max(0, x.stale-1)
 			continue
 		}
 		return r, t, true
@@ -252,21 +292,34 @@ func (x *index) peek() (r ref, of *tenant, ok bool) {
 	return 0, nil, false
 }
 
+// enter adds a tenant to those with jobs.
+func (x *index) enter(t *tenant) {
+	t.used = max(t.used, x.now)
+	heap.Push(&x.active, t)
+	x.weight += t.weight
+}
+
 // leave removes the first tenant from those with jobs.
 func (x *index) leave(t *tenant) {
 	heap.Pop(&x.active)
+	x.weight -= t.weight
 	if t.until.IsZero() {
 		delete(x.tenants, t.name) // a tenant that comes back starts at the present virtual time
+		delete(x.ids, t.id)
 	}
 }
 
-// take removes the job that peek returned from the line. The job is now in flight.
-func (x *index) take(t *tenant, cost int64) {
-	r := t.lane().pop()
-	x.flying[r] = true
+// take removes the job that peek returned from the line. The job is now in flight, since a time in
+// milliseconds.
+func (x *index) take(t *tenant, cost, at int64) {
+	l, _ := t.lane()
+	r := l.pop()
+	x.lined--
+	delete(x.moved, r)
+	x.flying[r] = at
 	x.now = t.used
 	t.used += float64(cost) / t.weight
-	if t.lane() == nil {
+	if l, _ := t.lane(); l == nil {
 		x.leave(t)
 		return
 	}
@@ -277,6 +330,7 @@ func (x *index) take(t *tenant, cost int64) {
 func (x *index) block(t *tenant, until time.Time) {
 	t.until = until
 	heap.Pop(&x.active)
+	x.weight -= t.weight
 	x.blocked = append(x.blocked, t)
 }
 
@@ -285,6 +339,7 @@ func (x *index) finish(r ref) bool {
 	delete(x.flying, r)
 	delete(x.tries, r)
 	delete(x.dead, r)
+	x.forget(r)
 	c := x.chunks[r.chunk()]
 	if c == nil || !c.finish(r.index()) {
 		return false
@@ -300,12 +355,14 @@ func (x *index) purge() (n int) {
 		c := x.chunks[seq]
 		for i := range int(c.n) {
 			r := refOf(seq, i)
-			if _, dead := x.dead[r]; !dead && !x.flying[r] && x.finish(r) {
+			_, dead := x.dead[r]
+			if _, flying := x.flying[r]; !dead && !flying && x.finish(r) {
 				n++
 			}
 		}
 	}
 	x.tenants, x.active, x.later, x.blocked = map[string]*tenant{}, nil, nil, nil
+	x.places.clear()
 	for _, seq := range x.order { // after a purge the same jobs are often put again
 		x.chunks[seq].keyed = false
 	}
@@ -359,20 +416,30 @@ func (x *index) add(seq uint64, at time.Time, jobs [][]byte, old *replay) (twins
 		if h.at > at.UnixMilli() {
 			x.wait(laterJob{h.at, r, h.tenant, h.priority})
 		} else {
-			x.push(h.tenant, h.priority, r)
+			c.line(i, x.push(h.tenant, h.priority, r))
 		}
 	}
+	c.spans = slices.Clone(c.spans) // exactly as many bytes as needed
 	return twins
+}
+
+// rank returns the priority of a job that was put with another one, or not.
+func (x *index) rank(r ref, put uint8) uint8 {
+	if p, ok := x.priorities[r]; ok {
+		return p
+	}
+	return put
 }
 
 // again puts a job that was in flight back into the line: now, or at a time.
 func (x *index) again(r ref, h *head, at int64) {
 	delete(x.flying, r)
+	priority := x.rank(r, h.priority)
 	if at == 0 {
-		x.push(h.tenant, h.priority, r)
+		x.moved[r] = x.push(h.tenant, priority, r)
 		return
 	}
-	x.wait(laterJob{at, r, h.tenant, h.priority})
+	x.wait(laterJob{at, r, h.tenant, priority})
 }
 
 // oldest returns when the oldest waiting job was put, or the zero time if none waits.
@@ -414,6 +481,7 @@ func (x *index) gone(now time.Time, most int) (first uint64, others []uint64) {
 // and drops whole buckets.
 type keyWindow struct {
 	window  time.Duration
+	most    int         // of maxKeys and this one the greater
 	buckets []keyBucket // the newest is last
 	count   int
 	cut     bool // keys were dropped early
@@ -424,8 +492,8 @@ type keyBucket struct {
 	refs  map[[2]uint64]ref
 }
 
-// maxKeys bounds the keys of a queue: above it the oldest bucket is dropped early. Chosen: 50 bytes
-// per key, so 200 MB.
+// maxKeys bounds the keys of a queue that has fewer waiting jobs at most: above it the oldest bucket is
+// dropped early. Chosen: 50 bytes per key, so 200 MB.
 const maxKeys = 4_000_000
 
 func (w *keyWindow) step() time.Duration { return max(w.window/6, time.Millisecond) }
@@ -464,7 +532,7 @@ func (w *keyWindow) add(key [2]uint64, r ref, at time.Time) bool {
 		n++
 	}
 	w.buckets[n-1].refs[key] = r
-	if w.count++; w.count > maxKeys {
+	if w.count++; w.count > max(maxKeys, w.most) {
 		w.cut = true
 		if n > 1 {
 			w.count -= len(w.buckets[0].refs)

@@ -27,6 +27,7 @@ type Outcome struct {
 	Retry      bool          // try again; if false, the job is dead at once
 	Busy       bool          // the target is overloaded (429, 503)
 	RetryAfter time.Duration // the target's Retry-After, 0 if none
+	Status     int           // of the target's HTTP answer, 0 if none: shown in JobStatus
 }
 
 // A Handler delivers jobs. Deliver must be safe for concurrent use, may block until ctx ends, and

@@ -611,7 +611,7 @@ func testWhatIsUnderWayAtAPurgeOutlivesTheNotesOfIt(t *testing.T) {
 	}
 	h, old := b.q.lead.Load(), newReplay()
 	h.mu.Lock()
-	said := h.index.restate(h.purged, h.index.later)
+	said := h.index.restate(h.purged)
 	var r ref
 	for r = range h.index.flying {
 	}

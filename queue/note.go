@@ -44,20 +44,32 @@ const (
 	notePurge   = 'p' // waiting jobs in chunks up to this one are finished
 	noteBeat    = 'h' // heartbeat of the host
 	noteEnd     = 'e' // the host has ended, and another can begin at once
+	noteEvent   = 'v' // something has happened to a job, see event
+	noteRank    = 'q' // the priority of a job was changed
 )
 
 // A note records what happened to jobs. Notes are written in batches, in order. Reading a note
 // twice is harmless.
 type note struct {
 	kind    byte
+	event   byte   // kind of the event that goes with it, 0: none; it has the text of the note
+	code    uint16 // of the event
+	tried   int32  // attempt of the event
+	when    int64  // milliseconds: time of the event
 	ref     ref    // of noteTry and noteDead; for noteDone and notePurge the first of the chunk
 	done    []int  // for noteDone, ascending
 	attempt int    // attempts made so far
 	at      int64  // milliseconds: earliest next try, or time of death
 	since   int64  // milliseconds: the age counts from then; 0: from when it was put
-	text    string // reason of the death, or name of the host
+	text    string // reason of a failure, or name of the host
 	paused  bool
 	asked   askedRate
+	rank    uint8 // for noteRank
+}
+
+// happened returns the event that goes with a note.
+func (n *note) happened() event {
+	return event{ref: n.ref, at: n.when, why: n.text, attempt: n.tried, code: n.code, kind: n.event}
 }
 
 // An askedRate is the rate that was set at run time with SetRate. It is in force as long as the
@@ -118,8 +130,17 @@ func appendNote(b []byte, n *note) []byte {
 		}
 	case notePurge:
 		b = codec.AppendUint(b, n.ref.chunk())
+	case noteRank:
+		b = append(codec.AppendUint(b, uint64(n.ref)), n.rank)
 	}
 	return b
+}
+
+// appendEvent appends the event that goes with a note.
+func appendEvent(b []byte, n *note) []byte {
+	b = append(b, noteEvent, n.event)
+	b = codec.AppendUint(b, uint64(n.ref), uint64(n.when), uint64(n.tried), uint64(n.code))
+	return codec.AppendText(b, n.text)
 }
 
 // encodeNotes packs notes. It first merges the finished jobs of each chunk into one note.
@@ -137,8 +158,12 @@ func encodeNotes(notes []note) []byte {
 		b = appendNote(b, &note{kind: noteDone, ref: refOf(chunk, 0), done: slices.Compact(which)})
 	}
 	for i := range notes {
-		if n := &notes[i]; n.kind != noteDone {
+		n := &notes[i]
+		if n.kind != noteDone && n.kind != noteEvent {
 			b = appendNote(b, n)
+		}
+		if n.event != 0 {
+			b = appendEvent(b, n)
 		}
 	}
 	return b
@@ -165,13 +190,10 @@ func parseNotes(b []byte) (all []note, err error) {
 				n.done = append(n.done, int(last))
 			}
 		case noteTry, noteDead:
-			n.ref = ref(r.UpTo(math.MaxUint64))
+			n.ref = readRef(&r)
 			n.attempt = int(r.UpTo(maxAttempt))
 			n.at = int64(r.UpTo(math.MaxInt64 / 1_000_000))
 			n.since = int64(r.UpTo(math.MaxInt64 / 1_000_000))
-			if n.ref.index() >= chunkJobs {
-				return nil, errNotes
-			}
 			if n.kind == noteDead {
 				n.text = r.Text(maxReason)
 			}
@@ -183,6 +205,13 @@ func parseNotes(b []byte) (all []note, err error) {
 			}
 		case notePurge:
 			n.ref = refOf(r.UpTo(math.MaxUint64>>refBits), 0)
+		case noteRank:
+			n.ref, n.rank = readRef(&r), r.Byte()
+			if n.rank > MaxPriority {
+				return nil, errNotes
+			}
+		case noteEvent:
+			readEvent(&r, &n)
 		// These have no content.
 		case noteBeat, noteEnd:
 		default:
@@ -194,6 +223,29 @@ func parseNotes(b []byte) (all []note, err error) {
 		return nil, errNotes
 	}
 	return all, nil
+}
+
+// readRef reads the position of a job.
+func readRef(r *codec.Reader) ref {
+	at := ref(r.UpTo(math.MaxUint64))
+	if at.index() >= chunkJobs {
+		r.Fail()
+	}
+	return at
+}
+
+// readEvent reads an event into a note. An unknown kind of event is valid: a later version may have
+// written it.
+func readEvent(r *codec.Reader, n *note) {
+	n.event = r.Byte()
+	n.ref = readRef(r)
+	n.when = int64(r.UpTo(math.MaxInt64 / 1_000_000))
+	n.tried = int32(r.UpTo(maxAttempt))
+	n.code = uint16(r.UpTo(999))
+	n.text = r.Text(maxReason)
+	if n.event == 0 {
+		r.Fail()
+	}
 }
 
 // readRate reads a rate in jobs per second.

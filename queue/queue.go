@@ -46,6 +46,12 @@ type Config struct {
 	KeyWindow   time.Duration  // how long keys are remembered, default an hour; negative: never
 	Weights     map[string]int // of tenants, default 1
 
+	// Outcomes is how many tries, outcomes and changes of jobs are remembered, for [Queue.Job]: default
+	// DefaultOutcomes, at most MaxOutcomes; negative: none. They are forgotten after OutcomeAge, default a
+	// day.
+	Outcomes   int
+	OutcomeAge time.Duration
+
 	MaxWaiting int   // maximum unfinished jobs, default DefaultMaxWaiting
 	MaxBytes   int64 // maximum bytes stored, default DefaultMaxBytes
 
@@ -76,6 +82,11 @@ const (
 	DefaultMaxAttempts = 20
 	DefaultMaxWaiting  = 5_000_000
 	DefaultMaxBytes    = 16 << 30
+	DefaultOutcomes    = 100_000 // some 8 MB of memory
+	MaxOutcomes        = 1_000_000
+
+	// MaxOutcomeAge is the longest time for which outcomes are remembered.
+	MaxOutcomeAge = 40 * 24 * time.Hour
 
 	// MaxConcurrency is the maximum number of deliveries in flight: each one is a goroutine.
 	MaxConcurrency = 10_000
@@ -105,6 +116,17 @@ var (
 	ErrWrite = errors.New("the jobs could not be written")
 	// ErrClosed is returned when Run has ended.
 	ErrClosed = errors.New("the queue does not run")
+	// ErrNoJob is returned when the queue has no such job, and has forgotten it if it had one.
+	ErrNoJob = errors.New("the queue does not know this job (any more)")
+	// ErrUnderWay is returned when a job cannot be canceled or changed, because it is under way.
+	ErrUnderWay = errors.New("the job is under way")
+	// ErrEnded is returned when a job cannot be canceled or changed, because it was delivered, has died or
+	// was canceled.
+	ErrEnded = errors.New("the job does not wait any more")
+	// ErrUnsure is returned when it is not certain that a change was written. It may take effect.
+	ErrUnsure = errors.New("it is not certain that the change was written")
+	// ErrTooMany is returned when too many jobs have been moved in their lines.
+	ErrTooMany = errors.New("too many jobs were changed or canceled whose turn would not have come yet")
 )
 
 // A Queue stores jobs and delivers them. It is safe for concurrent use.
@@ -151,6 +173,8 @@ func (c *Config) check() error {
 	c.MinBackoff = cmp.Or(c.MinBackoff, time.Second)
 	c.MaxBackoff = cmp.Or(c.MaxBackoff, 5*time.Minute)
 	c.KeyWindow = max(0, cmp.Or(c.KeyWindow, time.Hour))
+	c.Outcomes = max(0, cmp.Or(c.Outcomes, DefaultOutcomes))
+	c.OutcomeAge = cmp.Or(c.OutcomeAge, 24*time.Hour)
 	c.MaxWaiting = cmp.Or(c.MaxWaiting, DefaultMaxWaiting)
 	c.MaxBytes = cmp.Or(c.MaxBytes, DefaultMaxBytes)
 	switch {
@@ -164,6 +188,9 @@ func (c *Config) check() error {
 		bad("attempts are from %v to %v apart", c.MinBackoff, c.MaxBackoff)
 	case c.MaxAge < 0 || c.KeyWindow > 7*24*time.Hour:
 		bad("MaxAge is below 0, or KeyWindow above a week")
+	case c.Outcomes > MaxOutcomes || c.OutcomeAge < time.Second || c.OutcomeAge > MaxOutcomeAge:
+		bad("%d outcomes for %v, want %d for a second to %v", c.Outcomes, c.OutcomeAge, MaxOutcomes,
+			MaxOutcomeAge)
 	case !(c.Rate >= 0 && c.Rate <= MaxRate):
 		bad("the rate is %v, want 0 to %v", c.Rate, MaxRate)
 	}

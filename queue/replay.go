@@ -10,10 +10,14 @@ type replay struct {
 	paused bool
 	asked  askedRate
 	begun  bool // there was an earlier host
+
+	ranks   map[ref]uint8 // changed priorities
+	history history
 }
 
 func newReplay() *replay {
-	return &replay{done: map[uint64]map[int]bool{}, tries: map[ref]note{}, dead: map[ref]note{}}
+	return &replay{done: map[uint64]map[int]bool{}, tries: map[ref]note{}, dead: map[ref]note{},
+		ranks: map[ref]uint8{}, history: newHistory(0, 0)}
 }
 
 // note adds a note, in the order of the log.
@@ -34,6 +38,7 @@ func (p *replay) note(n *note) {
 			set[i] = true
 			delete(p.tries, refOf(n.ref.chunk(), i))
 			delete(p.dead, refOf(n.ref.chunk(), i))
+			delete(p.ranks, refOf(n.ref.chunk(), i))
 		}
 	case noteTry:
 		if !p.done[n.ref.chunk()][n.ref.index()] {
@@ -44,6 +49,14 @@ func (p *replay) note(n *note) {
 		if !p.done[n.ref.chunk()][n.ref.index()] {
 			p.dead[n.ref] = *n
 			delete(p.tries, n.ref)
+		}
+	case noteRank:
+		if !p.done[n.ref.chunk()][n.ref.index()] {
+			p.ranks[n.ref] = n.rank
+		}
+	case noteEvent:
+		if e := n.happened(); p.history.most > 0 && !p.history.has(&e) {
+			p.history.add(e)
 		}
 	case noteControl:
 		p.paused, p.asked = n.paused, n.asked
@@ -76,6 +89,9 @@ func (p *replay) apply(x *index, r ref, h *head) bool {
 		x.finish(r)
 		return false
 	}
+	if rank, ok := p.ranks[r]; ok {
+		x.priorities[r], h.priority = rank, rank
+	}
 	if n, ok := p.dead[r]; ok {
 		x.dead[r] = deadJob{n.attempt, n.at, n.text}
 		return false
@@ -90,7 +106,7 @@ func (p *replay) apply(x *index, r ref, h *head) bool {
 
 // restate returns notes with everything that an index knows and the log of jobs does not contain,
 // so that earlier notes can be deleted.
-func (x *index) restate(purged uint64, later []laterJob) (all []note) {
+func (x *index) restate(purged uint64) (all []note) {
 	all = append(all, note{kind: notePurge, ref: refOf(purged, 0)})
 	for _, seq := range x.order {
 		c := x.chunks[seq]
@@ -105,15 +121,18 @@ func (x *index) restate(purged uint64, later []laterJob) (all []note) {
 		}
 		all = append(all, n)
 	}
-	at := map[ref]int64{}
-	for _, j := range later {
-		at[j.ref] = j.at
-	}
 	for r, t := range x.tries {
-		all = append(all, note{kind: noteTry, ref: r, attempt: t.attempt, since: t.since, at: at[r]})
+		all = append(all, note{kind: noteTry, ref: r, attempt: t.attempt, since: t.since, at: x.due[r]})
 	}
 	for r, d := range x.dead {
 		all = append(all, note{kind: noteDead, ref: r, attempt: d.attempt, at: d.at, text: d.why})
+	}
+	for r, rank := range x.priorities {
+		all = append(all, note{kind: noteRank, ref: r, rank: rank})
+	}
+	for _, e := range x.history.events[x.history.head:] {
+		all = append(all, note{kind: noteEvent, ref: e.ref, event: e.kind, when: e.at, tried: e.attempt,
+			code: e.code, text: e.why})
 	}
 	return all
 }

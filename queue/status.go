@@ -105,10 +105,10 @@ func (h *host) status(ctx context.Context) Status {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	x := h.index
-	s.Depth, s.Later, s.InFlight, s.Dead = x.left-len(x.dead), len(x.later), len(x.flying), len(x.dead)
+	s.Depth, s.Later, s.InFlight, s.Dead = x.left-len(x.dead), len(x.due), len(x.flying), len(x.dead)
 	s.Tenants, s.Paused, s.Reason, s.LastFailure = len(x.tenants), h.paused, h.waitErr, h.failure
-	if s.Later > 0 {
-		s.NextIn = max(0, time.UnixMilli(x.later[0].at).Sub(now).Seconds())
+	if j, ok := x.nextLater(); ok {
+		s.NextIn = max(0, time.UnixMilli(j.at).Sub(now).Seconds())
 	}
 	set := h.q.set.Load()
 	s.Rate, s.AtOnce = h.rate(set), set.Concurrency

@@ -25,6 +25,12 @@ import (
 type queueFlags struct {
 	watch, keep, dead bool
 	from, count       int
+
+	// Of one job.
+	key      bool
+	wait     time.Duration
+	at       string
+	priority int
 }
 
 // queueCommand puts jobs into queues and shows the state of queues.
@@ -36,6 +42,10 @@ func queueCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	flags.BoolVar(&f.dead, "dead", false, "")
 	flags.IntVar(&f.from, "from", 1, "")
 	flags.IntVar(&f.count, "count", math.MaxInt, "")
+	flags.BoolVar(&f.key, "key", false, "")
+	flags.DurationVar(&f.wait, "wait", 0, "")
+	flags.StringVar(&f.at, "at", "", "")
+	flags.IntVar(&f.priority, "priority", -1, "")
 	o, words, err := operatorFlags(flags, "queue", args)
 	if err != nil {
 		return err
@@ -84,6 +94,9 @@ func queueCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		q := url.Values{"id": words[1:]}
 		err = o.counted(ctx, stdout, http.MethodDelete, queuePath(words[0])+"/dead?"+q.Encode())
 	default:
+		if known, err := o.oneJob(ctx, stdout, verb, words, &f); known {
+			return err
+		}
 		return usageFault("queue: what is to be done?",
 			"write headgate queue status, queue put QUEUE FILE, queue pause QUEUE, or see headgate help queue")
 	}

@@ -225,6 +225,24 @@ func queueProblem(err error) *problem {
 		return &problem{Status: http.StatusServiceUnavailable, Code: "not_written", cause: err,
 			Detail: "cannot write the jobs to disk; some or all of them may be there",
 			Hint:   "put them again with the same keys; duplicates are dropped"}
+	case errors.Is(err, queue.ErrNoJob):
+		return &problem{Status: http.StatusNotFound, Code: "no_such_job", Detail: err.Error(),
+			Hint: "outcomes, outcome_age and key_window of the queue bound what it remembers; " +
+				"?by=key finds a key that looks like an ID"}
+	case errors.Is(err, queue.ErrUnderWay):
+		return &problem{Status: http.StatusConflict, Code: "job_under_way",
+			Detail: "the job is being delivered: nothing was changed",
+			Hint:   "GET it with ?wait=30s, and retry if it waits again"}
+	case errors.Is(err, queue.ErrEnded):
+		return &problem{Status: http.StatusConflict, Code: "job_ended", Detail: err.Error(),
+			Hint: "GET it for its tries; DELETE and redrive dead jobs under /v1/queues/{name}/dead and /redrive"}
+	case errors.Is(err, queue.ErrTooMany):
+		return &problem{Status: http.StatusServiceUnavailable, Code: "too_many_changes", Detail: err.Error(),
+			Hint: "retry when more jobs have left"}
+	case errors.Is(err, queue.ErrUnsure):
+		return &problem{Status: http.StatusServiceUnavailable, Code: "not_certain", cause: err,
+			Detail: "it is not certain that the change is on disk: it may take effect",
+			Hint:   "send it again until the answer is certain"}
 	case errors.Is(err, queue.ErrNoHost):
 		return &problem{Status: http.StatusServiceUnavailable, Code: "no_host", cause: err,
 			Detail: "no node hosts the queue at the moment; you can put jobs, and they wait",

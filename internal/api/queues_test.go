@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -208,6 +209,53 @@ func TestQueueOperations(t *testing.T) {
 	})
 	if got := s.do("POST", "/v1/queues/orders/pause", "", s.tea); got.StatusCode != http.StatusForbidden {
 		t.Errorf("who may put pauses: %d", got.StatusCode)
+	}
+}
+
+// A job is followed, changed and canceled by its ID or key.
+func TestOneJob(t *testing.T) {
+	s, _ := queued(t)
+	const jobs = " /v1/queues/orders/jobs"
+	hour := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+	day := time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339)
+	three := "{\"key\":\"a/b ü\"}\n{\"key\":\"1-0\"}\n{\"at\":\"" + hour + "\"}\n"
+	status, body := s.put("", "application/x-ndjson", s.write, three)
+	var put struct{ IDs []string }
+	if err := json.Unmarshal([]byte(body), &put); status != 200 || err != nil || len(put.IDs) != 3 {
+		t.Fatal(status, body, err)
+	}
+	first, at, later := put.IDs[0], jobs+"/", put.IDs[2]
+	s.steps([][4]string{
+		{"GET" + at + first, "", ok, `"state":"waiting"`},
+		{"GET" + at + first, "", ok, `"position":1,"expected_seconds":-1`},
+		{"GET" + at + "a%2Fb%20%C3%BC", "", ok, `{"id":"` + first + `","key":"a/b ü","state":"waiting"`},
+		{"GET" + at + "a%2Fb%20%C3%BC?by=id", "", notFound, "no_such_job"},
+		{"GET" + at + "1-0?by=key", "", ok, `{"id":"` + put.IDs[1] + `","key":"1-0"`},
+		{"GET" + at + later + "?wait=1ms", "", ok, `"at":"` + hour},
+		{"GET" + at + "9999-0", "", notFound, "no_such_job"},
+		{"GET" + at + "none", "", notFound, "no_such_job"},
+		{"DELETE" + at, "", notFound, "no_such_job"},
+		{"GET" + at + first + "?wait=2m", "", bad, "wait must be"},
+		{"GET" + at + first + "?wait=-1s", "", bad, "wait must be"},
+		{"GET" + at + first + "?by=name", "", bad, "by must be"},
+		{"DELETE" + at + first + "?wait=1s", "", bad, "nothing was changed"},
+		{"PATCH" + at + later, `{"at":"` + day + `"}`, ok, `"at":"` + day},
+		{"PATCH" + at + first, `{"priority":5}`, ok, `"priority":5`},
+		{"PATCH" + at + first, `{"priority":10}`, unclear, "want 0 to 9"},
+		{"PATCH" + at + first, `{"body":1}`, unclear, "invalid_change"},
+		{"PATCH" + at + first, `{"at":"soon"}`, unclear, "invalid_change"},
+		{"PATCH" + at + first, `{} {}`, unclear, "invalid_change"},
+		{"PATCH" + at + first, `null`, unclear, "neither a time nor a priority"},
+		{"DELETE" + at + later, "", ok, `"state":"canceled"`},
+		{"DELETE" + at + later, "", ok, `"state":"canceled"`},
+		{"GET" + at + later, "", ok, `"what":"canceled"`},
+		{"PATCH" + at + later, `{"priority":5}`, "Conflict", "job_ended"},
+		{"POST /v1/queues/orders/resume", "", ok, ""},
+		{"GET" + at + first + "?wait=30s", "", ok, `"state":"dead"`},
+		{"DELETE" + at + first, "", "Conflict", "it is dead"},
+	})
+	if got := s.do("DELETE", "/v1/queues/orders/jobs/"+first, "", s.read); got.StatusCode != http.StatusForbidden {
+		t.Errorf("who may read cancels: %d", got.StatusCode)
 	}
 }
 

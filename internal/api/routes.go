@@ -17,7 +17,8 @@ func New(cfg Config) *API {
 	if cfg.Queues == nil {
 		cfg.Queues = func() []*queue.Queue { return nil }
 	}
-	a := &API{cfg: cfg, mux: http.NewServeMux(), bulks: make(chan struct{}, maxBulks)}
+	a := &API{cfg: cfg, mux: http.NewServeMux(), bulks: make(chan struct{}, maxBulks),
+		waits: make(chan struct{}, maxWaits)}
 	paths := map[string][]route{}
 	for _, e := range a.allRoutes() {
 		paths[e.path] = append(paths[e.path], e)
@@ -148,7 +149,10 @@ func (a *API) managedRoutes() []route {
 }
 
 func (a *API) queueRoutes() []route {
-	const one = "/v1/queues/{name}"
+	const (
+		one = "/v1/queues/{name}"
+		job = one + "/jobs/{job...}"
+	)
 	return []route{
 		{"GET", "/v1/queues", scopeRead, true, a.queues},
 		{"GET", one, scopeRead, false, a.ofQueue(a.queue)},
@@ -156,6 +160,9 @@ func (a *API) queueRoutes() []route {
 		{"POST", one + "/jobs", scopePut, false, named(a.putJobs, "broken", "line")},
 		{"GET", one + "/jobs", scopeWrite, false, named(a.ofQueue(a.saveJobs), "dead")}, // jobs may hold secrets
 		{"DELETE", one + "/jobs", scopeWrite, false, named(a.ofQueue(a.purgeQueue))},
+		{"GET", job, scopeRead, false, named(a.ofQueue(a.job), "by", "wait")},
+		{"DELETE", job, scopeWrite, false, named(a.ofQueue(a.cancelJob), "by")},
+		{"PATCH", job, scopeWrite, false, named(a.ofQueue(a.changeJob), "by")},
 		{"POST", one + "/pause", scopeWrite, false, named(a.ofQueue(a.pauseQueue))},
 		{"POST", one + "/resume", scopeWrite, false, named(a.ofQueue(a.resumeQueue))},
 		{"GET", one + "/dead", scopeRead, false, named(a.ofQueue(a.deadJobs), "count", "after")},

@@ -470,6 +470,11 @@ type Queue struct {
 	// hour.
 	KeyWindow time.Duration
 
+	// Outcomes is how many tries, outcomes and changes of jobs are remembered, each for OutcomeAge at
+	// most. 0 is none. Defaults 100,000 and a day.
+	Outcomes   int
+	OutcomeAge time.Duration
+
 	// MaxWaiting is the maximum number of jobs. Default 5,000,000.
 	MaxWaiting int64
 

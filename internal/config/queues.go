@@ -21,7 +21,7 @@ func defaultQueue() Queue {
 	return Queue{
 		Target: QueueTarget{Method: "POST", Timeout: 30 * time.Second}, Weight: 1, Spread: true,
 		Concurrency: 64, MaxAttempts: 20, MinBackoff: time.Second, MaxBackoff: 5 * time.Minute,
-		KeyWindow: time.Hour, MaxWaiting: 5_000_000, MaxBytes: 16 << 30,
+		KeyWindow: time.Hour, Outcomes: 100_000, OutcomeAge: day, MaxWaiting: 5_000_000, MaxBytes: 16 << 30,
 	}
 }
 
@@ -45,6 +45,8 @@ func queueFields(q *Queue) []field {
 		one("max_backoff", span(&q.MaxBackoff, time.Millisecond, year, false)),
 		one("max_age", span(&q.MaxAge, time.Second, year, true)),
 		one("key_window", span(&q.KeyWindow, time.Second, 7*day, true)),
+		one("outcomes", whole(&q.Outcomes, 0, 1_000_000)),
+		one("outcome_age", span(&q.OutcomeAge, time.Second, 40*day, false)),
 		one("max_waiting", whole(&q.MaxWaiting, 1, 50_000_000)),
 		one("max_bytes", whole(&q.MaxBytes, 1<<20, 1<<40)),
 	}

@@ -141,18 +141,18 @@ func (e *StatusError) Error() string {
 func judge(answer *http.Response, now time.Time) queue.Outcome {
 	code := answer.StatusCode
 	if code >= 200 && code < 300 {
-		return queue.Outcome{}
+		return queue.Outcome{Status: code}
 	}
 	err := &StatusError{code}
 	switch {
 	case code == http.StatusRequestTimeout, code == http.StatusTooEarly,
 		code == http.StatusTooManyRequests, code >= 500:
 		return queue.Outcome{
-			Err: err, Retry: true, RetryAfter: retryAfter(answer.Header, now),
+			Err: err, Retry: true, Status: code, RetryAfter: retryAfter(answer.Header, now),
 			Busy: code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable,
 		}
 	}
-	return queue.Outcome{Err: err}
+	return queue.Outcome{Err: err, Status: code}
 }
 
 // mostAfter is the longest Retry-After that is followed. Chosen: after that time the target is

@@ -89,7 +89,8 @@ func (s *Server) describe(cfg *config.Config, c *config.Queue) (*openQueue, erro
 		Weight:   c.Weight,
 		Burst:    !c.Spread, Rate: float64(c.Rate), Concurrency: c.Concurrency, MaxAttempts: c.MaxAttempts,
 		MinBackoff: c.MinBackoff, MaxBackoff: c.MaxBackoff, MaxAge: c.MaxAge,
-		KeyWindow:  cmp.Or(c.KeyWindow, -1), // a zero KeyWindow would select the queue's default
+		KeyWindow: cmp.Or(c.KeyWindow, -1), // a zero KeyWindow would select the queue's default
+		Outcomes:  cmp.Or(c.Outcomes, -1), OutcomeAge: c.OutcomeAge,
 		MaxWaiting: int(c.MaxWaiting), MaxBytes: c.MaxBytes, Weights: map[string]int{},
 		NATS: k.Config.NATS, Replicas: k.Config.Replicas, Node: k.Config.Node,
 		HostRank: k.Rooms.HostRank, Log: s.log,

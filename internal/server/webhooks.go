@@ -78,7 +78,7 @@ func (s *Server) openWebhookQueue(ctx context.Context, w *openWebhook) (*queue.Q
 	c := queue.Config{
 		Name: w.target.queue, Handler: w.post, Throttle: slow, Burst: true, Concurrency: 1,
 		MaxAttempts: webhookAttempts, MinBackoff: time.Second, MaxBackoff: webhookBackoff,
-		KeyWindow: webhookKeys, MaxWaiting: webhookWaiting, MaxBytes: webhookBytes,
+		Outcomes: -1, KeyWindow: webhookKeys, MaxWaiting: webhookWaiting, MaxBytes: webhookBytes,
 		NATS: k.Config.NATS, Replicas: k.Config.Replicas, Node: k.Config.Node,
 		HostRank: k.Rooms.HostRank, Log: s.log,
 		Boot: s.machine.Boot,

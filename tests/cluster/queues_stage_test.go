@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -36,18 +35,20 @@ type feed struct {
 	tokens map[string]string
 	wg     sync.WaitGroup
 
-	mu     sync.Mutex
-	got    []bool
-	count  int // of different jobs
-	refuse int // puts that were not answered, or refused
-	said   string
+	mu       sync.Mutex
+	followed map[string]*followed // by key
+	got      []bool
+	count    int // of different jobs
+	refuse   int // puts that were not answered, or refused
+	said     string
 }
 
 // newFeed starts three store nodes and a worker, and the producers. What nodes are told of the
 // limit is so many times what the judge is.
 func newFeed(t *testing.T, factor int) *feed {
 	t.Helper()
-	q := &feed{flow: flow{jobs: *jobs}, got: make([]bool, *jobs), tokens: map[string]string{}}
+	q := &feed{flow: flow{jobs: *jobs}, got: make([]bool, *jobs), tokens: map[string]string{},
+		followed: map[string]*followed{}}
 	out := newOutside(t)
 	q.target = out.serve(t, q)
 	t.Cleanup(q.target.Close)
@@ -74,6 +75,13 @@ func newFeed(t *testing.T, factor int) *feed {
 
 // ServeHTTP is the target.
 func (q *feed) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+	if key := r.Header.Get("Idempotency-Key"); strings.HasPrefix(key, followedKey) {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		f := q.followed[key]
+		f.arrivals = append(f.arrivals, q.clock())
+		return
+	}
 	a := arrival{node: strings.Trim(r.URL.Path, "/"), at: q.clock()}
 	b, err := io.ReadAll(r.Body)
 	if err == nil {
@@ -126,14 +134,19 @@ func (q *feed) produce(ctx context.Context, own int) {
 }
 
 func (q *feed) put(ctx context.Context, n *node, from, to int) error {
-	var b bytes.Buffer
+	var b strings.Builder
 	for i := from; i < to; i++ {
 		fmt.Fprintf(&b, "{\"key\":\"job-%d\",\"text\":\"%d\"}\n", i, i)
 	}
+	return q.putLines(ctx, n, b.String())
+}
+
+// putLines puts jobs at a node, one on a line.
+func (q *feed) putLines(ctx context.Context, n *node, lines string) error {
 	ctx, stop := context.WithTimeout(ctx, 15*time.Second) // longer than a node waits for its engine
 	defer stop()
 	url := "http://" + n.admin + "/v1/queues/orders/jobs"
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, &b)
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(lines))
 	if err != nil {
 		return err
 	}

@@ -180,3 +180,32 @@ func testQueuesRollingRestart(t *testing.T) {
 	})
 	q.done(wanted{pause: pauseStop})
 }
+
+// TestQueuesFollowKill: jobs are put, followed, changed and canceled at all nodes, while the node that
+// delivers is killed, again and again.
+func TestQueuesFollowKill(t *testing.T) { play(t, testQueuesFollowKill) }
+
+func testQueuesFollowKill(t *testing.T) {
+	q := newFeed(t, 1)
+	followed := q.follow()
+	q.each(func(int) { q.strike(q.hostOf()) })
+	q.done(wanted{pause: pauseLeader, repeats: againAfter(len(q.faults)), besides: followed()})
+}
+
+// TestQueuesFollowCut: the same, while the node that delivers is cut off from all others, but not from
+// those that cancel jobs: two nodes believe that they host the queue.
+func TestQueuesFollowCut(t *testing.T) { play(t, testQueuesFollowCut) }
+
+func testQueuesFollowCut(t *testing.T) {
+	q := newFeed(t, 1)
+	followed := q.follow()
+	q.each(func(i int) {
+		name, from := q.hostOf(), q.clock()
+		q.links.sever(name, []cutHow{closed, silenced}[i%2])
+		q.rest(10 * time.Second)
+		q.links.heal()
+		q.fault("cut", name, from, false)
+		q.rest(backWithin)
+	})
+	q.done(wanted{pause: pauseCut, repeats: againAfter(len(q.faults)), besides: followed()})
+}

@@ -67,6 +67,8 @@ func deeds() map[string]string {
 		"TestQueuesFreeze":         "SIGSTOP of the node that delivers for 15 s, then SIGCONT",
 		"TestQueuesCut":            "the node that delivers cut off for 10 s: connections closed, later silent",
 		"TestQueuesRollingRestart": "each node stopped in order and started again",
+		"TestQueuesFollowKill":     "the node that delivers killed while jobs are followed, changed and canceled",
+		"TestQueuesFollowCut":      "the same node cut off for 10 s meanwhile",
 		"TestOwnNATS":              "three nodes, records in three NATS servers of the operator's own",
 		"TestOwnNATSKillHost":      "the same, and `kill -9` of the host, twice",
 		"TestOwnNATSKillLeader":    "the same, and `kill -9` of the leading NATS server, twice",

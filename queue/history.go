@@ -1,0 +1,125 @@
+package queue
+
+import (
+	"math"
+	"time"
+)
+
+// Kinds of events.
+const (
+	eventDelivered = 'd'
+	eventRetry     = 'r' // failed, and is tried again
+	eventBusy      = 'b' // the target was overloaded: is tried again, and no attempt is used up
+	eventDead      = 'x'
+	eventCanceled  = 'c'
+	eventRedriven  = 'a'
+	eventChanged   = 'm' // its time or priority
+)
+
+// An event is something that has happened to a job: a try, a cancellation, a change.
+type event struct {
+	ref     ref
+	at      int64  // milliseconds
+	why     string // of a failure
+	back    uint32 // the event before of the same job is so many events before this one; 0: there is none
+	attempt int32
+	code    uint16 // the HTTP status of the answer, 0: none
+	kind    byte
+}
+
+// A history holds the newest events of a queue, bounded in number and age. An event takes 48 bytes, its
+// job some 30 bytes more, and different reasons their length.
+type history struct {
+	most   int
+	age    time.Duration
+	events []event // those before head are forgotten
+	head   int
+	first  uint64         // number of events[0]
+	last   map[ref]uint64 // number of the newest event of each job
+}
+
+func newHistory(most int, age time.Duration) history {
+	return history{most: most, age: age, last: map[ref]uint64{}}
+}
+
+// of returns the events of a job, the newest first.
+func (y *history) of(r ref, now int64) func(yield func(*event) bool) {
+	return func(yield func(*event) bool) {
+		number, ok := y.last[r]
+		for ok {
+			at := number - y.first
+			if number < y.first || at < uint64(y.head) || now-y.events[at].at > y.age.Milliseconds() {
+				return // forgotten
+			}
+			e := &y.events[at]
+			if !yield(e) || e.back == 0 {
+				return
+			}
+			number -= uint64(e.back)
+		}
+	}
+}
+
+// add appends an event, and forgets the oldest one if there are too many.
+func (y *history) add(e event) {
+	if y.most <= 0 {
+		return
+	}
+	number := y.first + uint64(len(y.events))
+	e.back = 0
+	if before, ok := y.last[e.ref]; ok && number-before <= math.MaxUint32 {
+		e.back = uint32(number - before)
+	}
+	y.events = append(y.events, e)
+	y.last[e.ref] = number
+	for len(y.events)-y.head > y.most {
+		y.drop()
+	}
+}
+
+// has reports whether an event is known. It is for events that are read twice: a host may stop after it
+// has restated them, and before it has deleted the earlier notes.
+func (y *history) has(e *event) bool {
+	looked := 0
+	for k := range y.of(e.ref, e.at) {
+		if k.at == e.at && k.kind == e.kind && k.attempt == e.attempt {
+			return true
+		}
+		if looked++; looked > triesShown {
+			break // a job may have been changed very often
+		}
+	}
+	return false
+}
+
+// drop forgets the oldest event.
+func (y *history) drop() {
+	e := &y.events[y.head]
+	if y.last[e.ref] == y.first+uint64(y.head) {
+		delete(y.last, e.ref)
+	}
+	e.why = ""
+	if y.head++; y.head >= 1024 && y.head > len(y.events)/2 { // chosen: rare enough to cost nothing
+		y.events = append(y.events[:0], y.events[y.head:]...)
+		y.first += uint64(y.head)
+		y.head = 0
+	}
+}
+
+// prune forgets the events that are too old.
+func (y *history) prune(now int64) {
+	for y.head < len(y.events) && now-y.events[y.head].at > y.age.Milliseconds() {
+		y.drop()
+	}
+}
+
+// configure sets the bounds.
+func (y *history) configure(most int, age time.Duration) {
+	y.most, y.age = most, age
+	for len(y.events)-y.head > max(0, most) {
+		y.drop()
+	}
+}
+
+// len returns the number of events.
+func (y *history) len() int { return len(y.events) - y.head }
