@@ -13,7 +13,7 @@ const plurals = new Intl.PluralRules(lang);
 let v = read('view');
 let due = 0, received = 0, timer = 0, fails = 0, shared = false, entering = false;
 let leading = true, wanted = false, bell;
-let said = {}, slowest = Infinity, slow = '';
+let said = {}, slowest = Infinity, slow = '', slowSince = 0;
 let worker, solving, solution, widget;
 
 const fill = (s, words) => s.replace(/\{(\w)\}/g, (_, key) => words[key]);
@@ -86,12 +86,12 @@ function show() {
   say(head, ahead && big + ' ' + what);
 }
 
-// The live region speaks at milestones only: another state, less than half the people ahead, or an
-// expected time that moved by a minute.
+// The live region speaks at milestones only: another state, less than half the people ahead, an expected
+// time that moved by a minute, or a reason why it takes longer.
 function say(head, ahead) {
-  const now = {head, ahead: v.ahead, high: v.eta_high_seconds};
+  const now = {head, ahead: v.ahead, high: v.eta_high_seconds, slow};
   const moved = Math.abs((now.high ?? 0) - (said.high ?? 0)) >= 60;
-  if (said.head == head && v.ahead * 2 >= said.ahead && !(moved && v.state == 'waiting')) return;
+  if (said.head == head && v.ahead * 2 >= said.ahead && !(moved && v.state == 'waiting') && [said.slow, ''].includes(slow)) return;
   said = now;
   put('live', [head, ahead, v.state == 'waiting' && eta(), slow].filter(Boolean).join('. '));
 }
@@ -111,8 +111,9 @@ function receive(next, pause) {
   due = received + v.poll_after_seconds * 1000;
   fails = 0;
   const high = v.eta_high_seconds ?? slowest;
-  if (v.slower || high > slowest + 59) slow = v.slower || t.slower;
-  else if (high < slowest || !same) slow = '';
+  // A reason stays for 20 s at least, so that people can read it.
+  if (v.slower || high > slowest + 59) [slow, slowSince] = [v.slower || t.slower, received];
+  else if (!same || high < slowest && received > slowSince + 20000) slow = '';
   slowest = same ? Math.min(high, slowest) : high;
   put('retry', '');
   show();

@@ -7,51 +7,15 @@ import path from 'node:path';
 import {after, before, test} from 'node:test';
 import {solveChallenge} from 'altcha-lib';
 import {deriveKey} from 'altcha-lib/algorithms/pbkdf2';
-import {arrive, fill, insecureHost, isInside, openBrowser, patience, startRoom, until} from './room.js';
+import {crowded, lane, solves} from './challenged.js';
+import {arrive, insecureHost, isInside, openBrowser, patience, until} from './room.js';
 
 let browser;
 before(async () => browser = await openBrowser());
 after(() => browser?.close());
 
-// crowded is a room in which two are inside and one waits: the next newcomer needs a solution. The one
-// that waits has its place without one, whatever it has computed.
-async function crowded(t, room = {}) {
-  const shop = await startRoom(t, {challenge: {kind: 'work'}, new_users_per_minute: 6000, ...room});
-  const inside = await fill(t, browser, shop);
-  const first = await arrive(t, browser, shop.url);
-  shop.state = async () => (await (await fetch(`${shop.admin}/v1/rooms`)).json()).rooms[0];
-  await until('one waits', async () => (await shop.state()).waiting_users == 1);
-  if (!room.page) { // so that what is solved from now on is that of others
-    await first.page.waitForResponse(async (answer) => answer.request().headers()['headgate-poll'] &&
-      (await answer.json()).headgate.challenge === null);
-  }
-  return {...shop, inside, first, solved: (await shop.state()).challenges.solved};
-}
-
-const lane = (state) => state.lanes?.find((l) => l.name == 'unsolved')?.waiting ?? 0;
-
-// solves lets newcomers come, one after the other, until one has solved its challenge in time, and returns
-// that one. How many are needed depends on the machine and on luck; what is judged is where each waits.
-async function solves(room, visit) {
-  const end = Date.now() + patience;
-  for (let late = 0; ; late++) {
-    assert.ok(Date.now() < end, `none of ${late} newcomers has solved its challenge`);
-    const visitor = await visit();
-    const ordinary = (state) => state.waiting_users - lane(state) == 2;
-    let state;
-    await until('it waits', async () => ordinary(state = await room.state()) || lane(state) > late);
-    const {solved, refused} = state.challenges;
-    assert.deepEqual([refused.foreign, refused.malformed, refused.wrong], [0, 0, 0]);
-    if (ordinary(state)) {
-      assert.ok(solved > room.solved, 'a place for nothing');
-      return visitor;
-    }
-    await visitor.context.close();
-  }
-}
-
 test('the page solves its challenge in a worker', async (t) => {
-  const room = await crowded(t);
+  const room = await crowded(t, browser);
   const {page, faults} = await solves(room, async () => {
     const context = await browser.newContext();
     t.after(() => context.close());
@@ -89,7 +53,7 @@ for (const [name, options, address] of [
   ['without WebCrypto', {}, (url) => url.replace('127.0.0.1', insecureHost)],
 ]) {
   test(`${name} the line is slower, and has an end`, async (t) => {
-    const room = await crowded(t);
+    const room = await crowded(t, browser);
     const {page, faults} = await arrive(t, browser, address(room.url), options);
     await until('it waits in the lane', async () => lane(await room.state()) == 1);
     await room.inside[0].leave();
@@ -104,14 +68,14 @@ test('a page of its own includes the script', async (t) => {
   const html = path.join(os.tmpdir(), `headgate-own-${process.pid}.html`);
   writeFileSync(html, '<!doctype html><meta http-equiv=refresh content={{refreshIntervalSeconds}}><title>Own</title>' +
     '<p>{{waitTimeFormatted}}<script src="/.headgate/work.js" defer></script>');
-  const room = await crowded(t, {page: {html_file: html}});
+  const room = await crowded(t, browser, {page: {html_file: html}});
   const {faults} = await solves(room, () => arrive(t, browser, room.url));
   assert.deepEqual(faults, []);
 });
 
 // The public client of ALTCHA, from npm, in an app that keeps its cookie.
 test('altcha-lib solves a challenge', async (t) => {
-  const room = await crowded(t);
+  const room = await crowded(t, browser);
   let cookie = '';
   const ask = async (solution) => {
     const headers = {accept: 'application/json', 'headgate-poll': cookie && '1', cookie};

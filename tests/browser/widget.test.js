@@ -5,6 +5,7 @@ import http from 'node:http';
 import os from 'node:os';
 import path from 'node:path';
 import {after, before, test} from 'node:test';
+import {assertLooks} from './board.js';
 import {fill, isInside, openBrowser, startRoom, until} from './room.js';
 
 let browser;
@@ -85,6 +86,7 @@ for (const kind of Object.keys(hosts)) {
     const {page, faults} = await room.visit();
     const widget = page.frameLocator('iframe').getByRole('button');
     await widget.waitFor();
+    await assertLooks(page, `the page with the widget of ${kind}`);
     await widget.click();
     await until('the widget is gone', async () => await page.locator('iframe').count() == 0);
     const state = await room.state();

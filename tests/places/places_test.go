@@ -31,6 +31,7 @@ const (
 	slots     = 5000
 	step      = 100 * time.Millisecond
 	hold      = 10 * time.Minute
+	accounts  = 100 // of the attacker, where the site knows its people
 
 	tries     = 256                   // derivations of a solution, on average
 	iteration = 240 * time.Nanosecond // of PBKDF2, on one core of a server
@@ -39,13 +40,15 @@ const (
 
 // A defense is what the room of a row has.
 type defense struct {
-	name          string
-	network, work bool
+	name               string
+	network, work      bool
+	identity, required bool
 }
 
 // A visitor is a person's browser, or a client of the attacker.
 type visitor struct {
 	attacker bool
+	account  int // whom the site takes it for, 0: for nobody
 	addr     netip.Addr
 	at       time.Duration // of its next request
 	number   uint64        // of its ticket, 0: none
@@ -63,16 +66,18 @@ type rush struct {
 	joins  *exclude.Joins
 	gate   challenge.Gate
 	all    []*visitor
-	budget int64   // iterations of the attacker in a step
-	ours   int     // places of the attacker
-	theirs int     // of people
-	solved int     // by the attacker
-	made   float64 // solutions that the attacker's computing is worth on average
+	person map[int]uint64 // the ticket of each account, by which the host knows it
+	budget int64          // iterations of the attacker in a step
+	ours   int            // places of the attacker
+	theirs int            // of people
+	solved int            // by the attacker
+	made   float64        // solutions that the attacker's computing is worth on average
 }
 
 func newRush(t *testing.T, of defense, networks, cores int) *rush {
 	t.Helper()
-	x := &rush{t: t, of: of, rng: rand.New(rand.NewPCG(25, uint64(networks)<<16|uint64(cores))),
+	x := &rush{t: t, of: of, person: map[int]uint64{},
+		rng:    rand.New(rand.NewPCG(25, uint64(networks)<<16|uint64(cores))),
 		budget: int64(cores) * int64(step/iteration)}
 	limits := []slot.Limit{{Kind: slot.AtOnce, N: slots, Per: time.Hour},
 		{Kind: slot.PerWindow, N: perMinute, Per: time.Minute}}
@@ -100,13 +105,21 @@ func newRush(t *testing.T, of defense, networks, cores int) *rush {
 			a, b = i%networks, 32
 		}
 		v.addr = netip.AddrFrom4([4]byte{b, byte(a >> 8), byte(a), 1})
+		if of.identity && i < people+accounts || of.required {
+			v.account = min(i, people+i%accounts) + 1
+		}
 		x.all = append(x.all, v)
 	}
 	return x
 }
 
-// join makes a visitor a newcomer, whose challenge was not solved if it had one.
+// join makes a visitor a newcomer, whose challenge was not solved if it had one. All clients of an account
+// have one ticket, which needs no solution.
 func (x *rush) join(v *visitor, clk time.Duration) {
+	if v.account > 0 && x.person[v.account] > 0 {
+		v.number, v.at = x.person[v.account], clk+step
+		return
+	}
 	lane, again := uint64(0), uint64(0)
 	if over, _ := x.joins.Over(v.addr, clk); over {
 		lane = slot.NetworkLane().ID()
@@ -119,7 +132,9 @@ func (x *rush) join(v *visitor, clk time.Duration) {
 	}
 	p := x.desk.JoinLane(clk, lane, hold)
 	v.number, v.work, v.joined = p.Number, 0, clk
-	if x.of.work && slot.LaneIndex(p.Number) == 0 {
+	if v.account > 0 {
+		x.person[v.account] = p.Number
+	} else if x.of.work && slot.LaneIndex(p.Number) == 0 {
 		v.work = x.gate.Draw(time.Unix(0, 0).Add(clk), p.Waiting, perMinute,
 			x.joins.Rate(v.addr, clk), x.joins.Limit.Amount, again)
 		v.left = int64(x.rng.ExpFloat64() * tries * float64(challenge.Cost(v.work)))
@@ -144,6 +159,8 @@ func (x *rush) ask(v *visitor, clk time.Duration) (in bool) {
 		return x.desk.Claim(clk, v.number, false)
 	case slot.TicketWaiting, slot.TicketLate:
 		v.work = 0
+	case slot.TicketUsed: // another client of the account is inside: this one shares the session
+		v.at = time.Duration(1<<63 - 1)
 	case slot.TicketProvisional:
 	default:
 		x.join(v, clk)
@@ -212,19 +229,24 @@ func TestPlacesOfAnAttacker(t *testing.T) {
 	var table strings.Builder
 	var plots []report.Series
 	for _, networks := range attackers {
-		for _, of := range []defense{{"nothing", false, false}, {"`join_limit`", true, false},
-			{"work", false, true}, {"work and `join_limit`", true, true}} {
+		for _, of := range []defense{{name: "nothing"}, {name: "`join_limit`", network: true},
+			{name: "work", work: true}, {name: "work and `join_limit`", network: true, work: true},
+			{name: "work and `identity`", work: true, identity: true},
+			{name: "work and `identity` with `required`", work: true, identity: true, required: true}} {
 			fmt.Fprintf(&table, "| %d | %s |", networks, of.name)
 			plot := report.Series{Name: fmt.Sprintf("%s, %d networks", strings.ReplaceAll(of.name, "`", ""), networks)}
 			var x *rush
 			var share float64
 			for _, cores := range []int{1, 2, 4, 8, 16, 256} {
-				if x == nil || of.work { // otherwise cores change nothing
+				if x == nil || of.work && !of.required { // otherwise cores change nothing
 					x = newRush(t, of, networks, cores)
 					share = 100 * x.run()
 				}
 				if most := 1.1*x.made + 10; float64(x.solved) > most {
 					t.Errorf("%d solutions, and work for %.0f: some tickets are cheaper than they cost", x.solved, x.made)
+				}
+				if of.required && x.ours > accounts {
+					t.Errorf("%d places for %d accounts", x.ours, accounts)
 				}
 				if cores <= 16 {
 					plot.Add(float64(cores), share)
@@ -235,7 +257,7 @@ func TestPlacesOfAnAttacker(t *testing.T) {
 				t.Logf("%s, %d networks, %d cores: %d solutions, work for %.0f, %d places",
 					of.name, networks, cores, x.solved, x.made, x.ours)
 			}
-			if of.network && (of.work || networks == 50) {
+			if of.network && (of.work || networks == 50) || of.required && networks == 50 {
 				plots = append(plots, plot)
 			}
 			table.WriteString("\n")

@@ -52,6 +52,7 @@ func (x *work) solve(t *testing.T) string {
 // A newcomer keeps its cookie, and may ask any node.
 type newcomer struct {
 	w      *World
+	path   string // below /
 	cookie string
 }
 
@@ -66,7 +67,7 @@ type told struct {
 // asks asks a node: the first time for a page, and then as the waiting page does.
 func (v *newcomer) asks(node, solution string) (x told, ok bool) {
 	v.w.T.Helper()
-	r, err := http.NewRequest("GET", "http://"+v.w.Node(node).Public+"/", nil)
+	r, err := http.NewRequest("GET", "http://"+v.w.Node(node).Public+"/"+v.path, nil)
 	if err != nil {
 		v.w.T.Fatal(err)
 	}
@@ -97,11 +98,13 @@ func TestAChallengeOverTwoNodes(t *testing.T) {
 	}
 }
 
-// challengedNodes starts nodes of a room in which nobody is called, and returns the host's name.
+// challengedNodes starts nodes of two rooms in which nobody is called, and returns the name of the host of
+// shop. The other room is at /other.
 func challengedNodes(w *World, names []string) (host string) {
+	const keys = "origin: \"http://127.0.0.1:9000\", total_active_users: 9, new_users_per_minute: 600, " +
+		"queue_all: true, challenge: {kind: work}}\n"
 	for _, name := range names {
-		w.Add(name, "rooms:\n  - {name: shop, origin: \"http://127.0.0.1:9000\", total_active_users: 9, "+
-			"new_users_per_minute: 600, queue_all: true, challenge: {kind: work}}\n").Start()
+		w.Add(name, "rooms:\n  - {name: shop, "+keys+"  - {name: other, path: /other, "+keys).Start()
 	}
 	for _, n := range w.Nodes() {
 		n.Ready()
