@@ -35,7 +35,7 @@ type interval struct {
 	took, lean               float64          // of all of them: sums of latency, and of the means
 	ratio                    histogram.Counts // latency as a share of its route's target, in seconds
 	covered                  float64          // share of the usual routes that were asked for
-	late, prompt             float64          // answers above the operator's target, and all, of routes that can keep it
+	late, prompt             float64          // answers above the target, and all, of routes that can keep it
 }
 
 // merge adds another interval.
