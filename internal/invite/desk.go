@@ -94,13 +94,13 @@ func (d *Desk) names(r *http.Request) []string {
 
 func (d *Desk) verify(text string) (Code, int) {
 	c, err := d.Key.Verify(text, d.Now())
-	switch {
-	case errors.Is(err, ErrExpired):
-		return c, Expired
-	case err != nil:
+	switch ended := errors.Is(err, ErrExpired); {
+	case err != nil && !ended:
 		return c, Wrong
-	case d.Revoked != nil && d.Revoked(c):
+	case d.Revoked != nil && d.Revoked(c): // after its end too: it would find its place and its session again
 		return c, Revoked
+	case ended:
+		return c, Expired
 	}
 	return c, Accepted
 }
