@@ -152,9 +152,13 @@ func (d *Desk) Take(asks bool, next http.Handler) http.Handler {
 // cookie returns the cookie of a code that was verified.
 func (d *Desk) cookie(r *http.Request, c Code) *http.Cookie {
 	age := min(mostAge, max(0, c.Until().Sub(d.Now()))+24*time.Hour)
+	same := d.SameSite
+	if same == http.SameSiteStrictMode { // browsers would not send it after the redirect of a link in a mail
+		same = http.SameSiteLaxMode
+	}
 	return wire.Partition(&http.Cookie{
 		Name: d.names(r)[0] + cookieSuffix, Value: d.Key.New(c), Path: d.Path, Domain: d.Domain,
-		MaxAge: int(age.Seconds()), HttpOnly: true, Secure: d.Secure(r), SameSite: d.SameSite,
+		MaxAge: int(age.Seconds()), HttpOnly: true, Secure: d.Secure(r), SameSite: same,
 	})
 }
 

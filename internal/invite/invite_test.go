@@ -212,7 +212,14 @@ func TestALinkBecomesACookie(t *testing.T) {
 			t.Errorf("%s does not pass", target)
 		}
 	}
-	w := httptest.NewRecorder() // a proxy that relays no answers
+	w := httptest.NewRecorder()
+	strict := testDesk()
+	strict.SameSite = http.SameSiteStrictMode
+	strict.Take(false, h).ServeHTTP(w, httptest.NewRequest("GET", "/?invitation="+good, nil))
+	if x := w.Result().Cookies(); len(x) != 1 || x[0].SameSite != http.SameSiteLaxMode {
+		t.Errorf("a browser that follows a link of another site does not send %v", x)
+	}
+	w = httptest.NewRecorder() // a proxy that relays no answers
 	d.Take(true, h).ServeHTTP(w, httptest.NewRequest("GET", "/?invitation="+good, nil))
 	if w.Code != http.StatusUnauthorized || w.Header()["Set-Cookie"] != nil {
 		t.Errorf("a proxy that asks gets %d %v", w.Code, w.Header())
