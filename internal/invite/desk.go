@@ -58,7 +58,16 @@ type Desk struct {
 
 // Of returns the ID of the code in a request's cookie, or "". A code that has ended is one too.
 func (d *Desk) Of(r *http.Request) (id string, known bool) {
+	if c, result := d.shown(r); result != Wrong {
+		return c.ID(), true
+	}
+	return "", true
+}
+
+// shown returns the first code in a request's cookies that is accepted, or else the first that has ended.
+func (d *Desk) shown(r *http.Request) (ended Code, result int) {
 	n := 0
+	result = Wrong
 	for _, name := range d.names(r) {
 		for _, line := range r.Header["Cookie"] {
 			for line != "" && n < mostCookies {
@@ -67,13 +76,16 @@ func (d *Desk) Of(r *http.Request) (id string, known bool) {
 					continue
 				}
 				n++
-				if c, result := d.verify(text); result == Accepted || result == Expired {
-					return c.ID(), true
+				switch c, got := d.verify(text); {
+				case got == Accepted:
+					return c, got
+				case got == Expired && result == Wrong:
+					ended, result = c, got
 				}
 			}
 		}
 	}
-	return "", true
+	return ended, result
 }
 
 // Until returns when the code of an ID ends.
@@ -129,7 +141,12 @@ func (d *Desk) Take(asks bool, next http.Handler) http.Handler {
 		if d.Counts != nil {
 			d.Counts[result].Add(1)
 		}
-		if result == Accepted || result == Expired { // another device may be inside by it
+		sets := result == Accepted
+		if result == Expired { // another device may be inside by it
+			_, has := d.shown(r)
+			sets = has != Accepted
+		}
+		if sets {
 			h.Add("Set-Cookie", d.cookie(r, c).String())
 		}
 		back := "/" + strings.TrimLeft(r.URL.EscapedPath(), `/\`) // not to another host

@@ -213,6 +213,13 @@ func TestALinkBecomesACookie(t *testing.T) {
 		}
 	}
 	w := httptest.NewRecorder()
+	r := httptest.NewRequest("GET", "/?invitation="+over, nil)
+	r.Header.Set("Cookie", "__cfwaitingroom_shop.code="+good)
+	d.Take(false, h).ServeHTTP(w, r)
+	if x := w.Header()["Set-Cookie"]; x != nil {
+		t.Errorf("an invitation that has ended replaces one that counts: %q", x)
+	}
+	w = httptest.NewRecorder()
 	strict := testDesk()
 	strict.SameSite = http.SameSiteStrictMode
 	strict.Take(false, h).ServeHTTP(w, httptest.NewRequest("GET", "/?invitation="+good, nil))
@@ -232,12 +239,14 @@ func TestTheCookieIsVerifiedEachTime(t *testing.T) {
 	cookie := func(batch int, key *Key) string {
 		return "__cfwaitingroom_shop.code=" + key.New(Code{Batch: batch, Serial: 1, Uses: 1, End: end})
 	}
+	over := d.Key.New(Code{Batch: 1, Serial: 2, Uses: 1, End: end - 5})
 	ended := "__cfwaitingroom_shop.code=" + d.Key.New(Code{Batch: 13, Serial: 1, Uses: 1, End: end - 5})
 	for line, want := range map[string]string{
 		cookie(1, d.Key):                       "code 1-1-1-7937",
 		cookie(13, d.Key):                      "", // revoked since
 		ended:                                  "", // revoked, and over since
 		cookie(1, NewKey("tea", d.Key.secret)): "",
+		"__cfwaitingroom_shop.code=" + over + "; " + cookie(2, d.Key):                 "code 2-1-1-7937",
 		cookie(13, d.Key) + "; " + cookie(2, d.Key):                                   "code 2-1-1-7937",
 		strings.Repeat(cookie(13, d.Key)+"; ", 4) + cookie(2, d.Key):                  "", // no more than four
 		"x__cfwaitingroom_shop.code=1; __cfwaitingroom_shop=" + cookie(1, d.Key)[26:]: "",
