@@ -608,6 +608,13 @@ func TestAnInvitationLetsInOnce(t *testing.T) { //nolint:funlen // a list of cas
 		}
 		first.revoked()
 		time.Sleep(reported)
+		if !first.comesIn(10 * time.Second) {
+			t.Error("an invitation that was used keeps its visitor out of a room that needs none")
+		}
+		if first.revoked(); !g.device("used").comesIn(10 * time.Second) {
+			t.Error("another device with it stays out too")
+		}
+		time.Sleep(2 * time.Minute)
 		if !other.comesIn(10*time.Second) || guest.in() {
 			t.Fatal("a room for one")
 		}
