@@ -192,7 +192,7 @@ func (r *Room) open(q *visitRequest) {
 	}
 }
 
-// openNamed reads the cookies of one name. A room whose routes have changed may have several: the newest counts.
+// openNamed reads the cookies of one name. A room whose routes have changed may have more: the newest counts.
 func (r *Room) openNamed(q *visitRequest, name string) {
 	keys, bound := r.keys.Load(), q.f.sealName(q.r)
 	for _, line := range q.r.Header["Cookie"] {

@@ -485,7 +485,8 @@ func defaultExclude() Exclude {
 func (r *Room) DecidesBySession() bool {
 	x, std := &r.Exclude, defaultExclude()
 	return r.Checkout.Pass && len(r.Checkout.GracePaths) == 0 && !r.Suspended && !r.Shadow &&
-		len(r.Rules) == 0 && !r.CrawlerBypass && len(r.Limits) == 0 && r.Bind == "" && r.Identity.CodesFile == "" &&
+		len(r.Rules) == 0 && !r.CrawlerBypass && len(r.Limits) == 0 && r.Bind == "" &&
+		r.Identity.CodesFile == "" &&
 		r.PassSharing.Action == defaultRoom().PassSharing.Action && len(r.AdditionalRoutes) == 0 &&
 		strings.Trim(r.Path, folderBytes) == "" && len(x.Methods)+len(x.CIDRs)+len(x.Headers) == 0 &&
 		len(union(std.Paths, x.Paths)) == len(std.Paths)

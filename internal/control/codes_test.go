@@ -25,8 +25,8 @@ func (s *slowStore) Load(ctx context.Context, key string) ([]byte, uint64, error
 	return b, revision, err
 }
 
-// TestARevokedInvitationIsNotReadOver checks that an earlier record, read by the follower, does not replace what
-// was revoked meanwhile.
+// TestARevokedInvitationIsNotReadOver checks that an earlier record, read by the follower, does not replace
+// what was revoked meanwhile.
 func TestARevokedInvitationIsNotReadOver(t *testing.T) {
 	s := &slowStore{}
 	r := NewRevokedCodes(&node.Node{Records: s}, slog.New(slog.DiscardHandler))
