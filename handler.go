@@ -192,8 +192,7 @@ func (r *Room) open(q *visitRequest) {
 	}
 }
 
-// openNamed reads the cookies of one name. A room whose routes have changed may have several; the
-// one that was set last counts.
+// openNamed reads the cookies of one name. A room whose routes have changed may have more: the newest counts.
 func (r *Room) openNamed(q *visitRequest, name string) {
 	keys, bound := r.keys.Load(), q.f.sealName(q.r)
 	for _, line := range q.r.Header["Cookie"] {
@@ -498,8 +497,7 @@ func (r *Room) serveNewcomer(q *visitRequest) {
 		r.wait(q, &counter.PlaceInfo{PollAfter: 10 * time.Second}, StateNoCookie)
 		return
 	}
-	ctx := q.r.Context()
-	why := r.whyWaiting()
+	ctx, why := q.r.Context(), r.whyWaiting()
 	if why == StateWaiting && r.failsOpen(q) && r.anyway(q) {
 		return
 	}
@@ -639,8 +637,7 @@ func (r *Room) join(q *visitRequest, why State) {
 			q.f.joins.Rate(q.f.cfg.ClientAddr(q.r), r.boot()), q.f.joins.Limit.Amount, tries)
 	}
 	r.setCookie(q)
-	// A visitor who comes from our own page without a cookie accepts no cookies and can never
-	// advance.
+	// A visitor who comes from our own page without a cookie accepts no cookies and can never advance.
 	if !q.sent && q.r.Header.Get("Sec-Fetch-Site") == "same-origin" && Navigates(q.r) {
 		why = StateNoCookie
 	}

@@ -174,6 +174,9 @@ func (r *Room) signIn(q *visitRequest) {
 	to := strings.NewReplacer("{url}", url.QueryEscape(back), "{reason}", map[bool]string{true: "used"}[q.proven]).
 		Replace(q.f.cfg.Identity.SignIn)
 	switch {
+	case !q.needsID: // its invitation was used: it comes as without one
+		q.person = persons.ID{}
+		r.serveNewcomer(q)
 	case q.unsure:
 		r.wait(q, &counter.PlaceInfo{PollAfter: unreachableRetry}, StateWaiting)
 	case q.refuses():

@@ -597,6 +597,50 @@ func TestAnInvitationLetsInOnce(t *testing.T) { //nolint:funlen // a list of cas
 			t.Error("the one who waited is not in")
 		}
 	})
+	bubble(t, "and takes no place from whoever has one without it", func(t *testing.T) {
+		cfg := invitedRoom(1, 10*time.Minute)
+		cfg.Identity.Required = false
+		g := openGate(t, cfg)
+		time.Sleep(5 * time.Second)
+		first, other, guest := g.device("used"), g.visitor(), g.visitor()
+		if !first.comesIn(10 * time.Second) {
+			t.Fatal("not in")
+		}
+		first.revoked()
+		time.Sleep(reported)
+		if !first.comesIn(10 * time.Second) {
+			t.Error("an invitation that was used keeps its visitor out of a room that needs none")
+		}
+		if first.revoked(); !g.device("used").comesIn(10 * time.Second) {
+			t.Error("another device with it stays out too")
+		}
+		time.Sleep(2 * time.Minute)
+		if !other.comesIn(10*time.Second) || guest.in() {
+			t.Fatal("a room for one")
+		}
+		guest.signIn("used")
+		if guest.in() {
+			t.Fatal("a room for one")
+		}
+		other.revoked()
+		if !guest.comesIn(10 * time.Second) {
+			t.Error("an invitation that was used took a place in line")
+		}
+		time.Sleep(20 * time.Minute) // the invitations end
+		if first = g.visitor(); !first.comesIn(10 * time.Second) {
+			t.Fatal("not in")
+		}
+		for _, name := range []string{"one", "two"} {
+			v := g.device(name)
+			if v.in() {
+				t.Fatal("a room for one")
+			}
+			first.revoked()
+			if first = v; !v.comesIn(10 * time.Second) {
+				t.Errorf("invitation %s has ended and took a place in line", name)
+			}
+		}
+	})
 	bubble(t, "and has to be shown with each request", func(t *testing.T) {
 		g := openGate(t, invitedRoom(1, time.Hour))
 		time.Sleep(5 * time.Second)

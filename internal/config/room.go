@@ -480,11 +480,13 @@ func defaultExclude() Exclude {
 
 // DecidesBySession reports whether the decision about a request of a session depends on nothing else:
 // it is in the one folder of the room, so it passes and prolongs the session. The default exclusions
-// may differ. A connector lets such requests in by the signed pass alone.
+// may differ. A connector lets such requests in by the signed pass alone. It does not know which invitations
+// are revoked.
 func (r *Room) DecidesBySession() bool {
 	x, std := &r.Exclude, defaultExclude()
 	return r.Checkout.Pass && len(r.Checkout.GracePaths) == 0 && !r.Suspended && !r.Shadow &&
 		len(r.Rules) == 0 && !r.CrawlerBypass && len(r.Limits) == 0 && r.Bind == "" &&
+		r.Identity.CodesFile == "" &&
 		r.PassSharing.Action == defaultRoom().PassSharing.Action && len(r.AdditionalRoutes) == 0 &&
 		strings.Trim(r.Path, folderBytes) == "" && len(x.Methods)+len(x.CIDRs)+len(x.Headers) == 0 &&
 		len(union(std.Paths, x.Paths)) == len(std.Paths)

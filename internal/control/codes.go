@@ -21,7 +21,14 @@ type RevokedCodes struct {
 	log  *slog.Logger
 
 	mu  sync.RWMutex
-	all map[string]invite.RevokedSet
+	all map[string]revokedSet
+}
+
+// A revokedSet is what is revoked in a room, as a revision of its record says.
+type revokedSet struct {
+	invite.RevokedSet
+	revision uint64
+	at       time.Time
 }
 
 // A revokedRecord is what is stored.
@@ -33,7 +40,7 @@ type revokedRecord struct {
 
 // NewRevokedCodes returns the revoked invitations in the records of a node.
 func NewRevokedCodes(n *node.Node, log *slog.Logger) *RevokedCodes {
-	return &RevokedCodes{node: n, log: log, all: map[string]invite.RevokedSet{}}
+	return &RevokedCodes{node: n, log: log, all: map[string]revokedSet{}}
 }
 
 func (r *RevokedCodes) doc(room string) *store.Doc[revokedRecord] {
@@ -45,23 +52,27 @@ func (r *RevokedCodes) doc(room string) *store.Doc[revokedRecord] {
 func (r *RevokedCodes) Of(room string) invite.RevokedSet {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.all[room]
+	return r.all[room].RevokedSet
 }
 
 // Load reads what is revoked in a room.
 func (r *RevokedCodes) Load(ctx context.Context, room string) error {
-	rec, _, err := r.doc(room).Load(ctx)
+	rec, revision, err := r.doc(room).Load(ctx)
 	if err == nil {
-		r.set(room, rec.Revoked)
+		r.set(room, &rec, revision)
 	}
 	return err
 }
 
-func (r *RevokedCodes) set(room string, names []string) {
-	now := invite.NewRevoked(names)
+// set notes what a record says, unless a later one is known: a change may be made while an earlier record is
+// on its way. A recreated store counts its revisions from the beginning.
+func (r *RevokedCodes) set(room string, rec *revokedRecord, revision uint64) {
+	now := revokedSet{invite.NewRevoked(rec.Revoked), revision, rec.At}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.all[room] = now
+	if was := r.all[room]; revision >= was.revision || rec.At.After(was.at) {
+		r.all[room] = now
+	}
 }
 
 // Change revokes and allows invitations of a room. It returns what is revoked after that, and was before.
@@ -70,18 +81,24 @@ func (r *RevokedCodes) Change(
 ) (after, before []string, err error) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), ChangeWait) // not half done
 	defer stop()
-	_, err = r.doc(room).Edit(ctx, func(rec *revokedRecord) (bool, error) {
+	var newest revokedRecord
+	revision, err := r.doc(room).Edit(ctx, func(rec *revokedRecord) (bool, error) {
 		was := invite.NewRevoked(rec.Revoked)
 		next, err := was.Change(revoke, allow)
 		if err != nil {
 			return false, err
 		}
 		before, after = was.Names(), next.Names()
-		*rec = revokedRecord{Revoked: after, At: time.Now().UTC(), By: by}
-		return !slices.Equal(after, before), nil
+		newest = *rec
+		if slices.Equal(after, before) {
+			return false, nil
+		}
+		newest = revokedRecord{Revoked: after, At: time.Now().UTC(), By: by}
+		*rec = newest
+		return true, nil
 	})
 	if err == nil {
-		r.set(room, after)
+		r.set(room, &newest, revision)
 	}
 	return after, before, err
 }

@@ -190,12 +190,13 @@ func (c *Counter) JoinPerson(ctx context.Context, x PersonJoin) (p PlaceInfo, s 
 	}
 }
 
-// Claim claims a ticket. If x has an invitation, the host notes first that it is used: nobody comes in by it
-// before that is on disk.
+// Claim claims a ticket. If it is that of an invitation, the host notes first that the invitation is used:
+// nobody comes in by it before that is on disk. A visitor who shows an invitation that was used or has ended
+// may have a ticket of its own, which uses none.
 func (x PersonJoin) Claim(
 	ctx context.Context, host personHost, line claimer, p *PlaceInfo, key uint64, hard time.Duration,
 ) (slot.ClaimReply, error) {
-	if x.Until != 0 {
+	if x.Until != 0 && x.Number == 0 {
 		use := PersonJoin{Person: x.Person, Until: x.Until, Number: p.Number, Use: true}
 		if _, _, err := host.JoinPerson(ctx, use); err != nil {
 			return slot.ClaimReply{}, err

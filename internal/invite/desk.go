@@ -58,7 +58,16 @@ type Desk struct {
 
 // Of returns the ID of the code in a request's cookie, or "". A code that has ended is one too.
 func (d *Desk) Of(r *http.Request) (id string, known bool) {
+	if c, result := d.shown(r); result != Wrong {
+		return c.ID(), true
+	}
+	return "", true
+}
+
+// shown returns the first code in a request's cookies that is accepted, or else the first that has ended.
+func (d *Desk) shown(r *http.Request) (ended Code, result int) {
 	n := 0
+	result = Wrong
 	for _, name := range d.names(r) {
 		for _, line := range r.Header["Cookie"] {
 			for line != "" && n < mostCookies {
@@ -67,13 +76,16 @@ func (d *Desk) Of(r *http.Request) (id string, known bool) {
 					continue
 				}
 				n++
-				if c, result := d.verify(text); result == Accepted || result == Expired {
-					return c.ID(), true
+				switch c, got := d.verify(text); {
+				case got == Accepted:
+					return c, got
+				case got == Expired && result == Wrong:
+					ended, result = c, got
 				}
 			}
 		}
 	}
-	return "", true
+	return ended, result
 }
 
 // Until returns when the code of an ID ends.
@@ -94,13 +106,13 @@ func (d *Desk) names(r *http.Request) []string {
 
 func (d *Desk) verify(text string) (Code, int) {
 	c, err := d.Key.Verify(text, d.Now())
-	switch {
-	case errors.Is(err, ErrExpired):
-		return c, Expired
-	case err != nil:
+	switch ended := errors.Is(err, ErrExpired); {
+	case err != nil && !ended:
 		return c, Wrong
-	case d.Revoked != nil && d.Revoked(c):
+	case d.Revoked != nil && d.Revoked(c): // after its end too: it would find its place and its session again
 		return c, Revoked
+	case ended:
+		return c, Expired
 	}
 	return c, Accepted
 }
@@ -129,7 +141,12 @@ func (d *Desk) Take(asks bool, next http.Handler) http.Handler {
 		if d.Counts != nil {
 			d.Counts[result].Add(1)
 		}
-		if result == Accepted || result == Expired { // another device may be inside by it
+		sets := result == Accepted
+		if result == Expired { // another device may be inside by it
+			_, has := d.shown(r)
+			sets = has != Accepted
+		}
+		if sets {
 			h.Add("Set-Cookie", d.cookie(r, c).String())
 		}
 		back := "/" + strings.TrimLeft(r.URL.EscapedPath(), `/\`) // not to another host
@@ -152,9 +169,13 @@ func (d *Desk) Take(asks bool, next http.Handler) http.Handler {
 // cookie returns the cookie of a code that was verified.
 func (d *Desk) cookie(r *http.Request, c Code) *http.Cookie {
 	age := min(mostAge, max(0, c.Until().Sub(d.Now()))+24*time.Hour)
+	same := d.SameSite
+	if same == http.SameSiteStrictMode { // browsers would not send it after the redirect of a link in a mail
+		same = http.SameSiteLaxMode
+	}
 	return wire.Partition(&http.Cookie{
 		Name: d.names(r)[0] + cookieSuffix, Value: d.Key.New(c), Path: d.Path, Domain: d.Domain,
-		MaxAge: int(age.Seconds()), HttpOnly: true, Secure: d.Secure(r), SameSite: d.SameSite,
+		MaxAge: int(age.Seconds()), HttpOnly: true, Secure: d.Secure(r), SameSite: same,
 	})
 }
 

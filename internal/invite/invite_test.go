@@ -156,6 +156,7 @@ func TestALinkBecomesACookie(t *testing.T) {
 	good := d.Key.New(Code{Batch: 7, Serial: 9, Uses: 1, End: end + 5})
 	over := d.Key.New(Code{Batch: 7, Serial: 9, Uses: 1, End: end})
 	revoked := d.Key.New(Code{Batch: 13, Serial: 9, Uses: 1, End: end + 5})
+	neither := d.Key.New(Code{Batch: 13, Serial: 9, Uses: 1, End: end})
 	passed := 0
 	h := d.Take(false, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed++ }))
 	for _, c := range []struct {
@@ -174,6 +175,7 @@ func TestALinkBecomesACookie(t *testing.T) {
 		{"GET", "//evil.example/?invitation=" + good, 303, "/evil.example/", "code 7-9-1-7937", Accepted},
 		{"GET", "/?invitation=" + over, 303, "/invited?why=expired&next=%2F", "code 7-9-1-7932", Expired},
 		{"GET", "/x?y&invitation=" + revoked, 303, "/invited?why=revoked&next=%2Fx%3Fy", "", Revoked},
+		{"GET", "/?invitation=" + neither, 303, "/invited?why=revoked&next=%2F", "", Revoked},
 		{"POST", "/?invitation=" + good[1:], 303, "/invited?why=wrong&next=%2F", "", Wrong},
 		{"GET", "/?invitation", 303, "/invited?why=wrong&next=%2F", "", Wrong},
 		{"GET", "/?invitation=%zz", 303, "/invited?why=wrong&next=%2F", "", Wrong},
@@ -210,7 +212,21 @@ func TestALinkBecomesACookie(t *testing.T) {
 			t.Errorf("%s does not pass", target)
 		}
 	}
-	w := httptest.NewRecorder() // a proxy that relays no answers
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest("GET", "/?invitation="+over, nil)
+	r.Header.Set("Cookie", "__cfwaitingroom_shop.code="+good)
+	d.Take(false, h).ServeHTTP(w, r)
+	if x := w.Header()["Set-Cookie"]; x != nil {
+		t.Errorf("an invitation that has ended replaces one that counts: %q", x)
+	}
+	w = httptest.NewRecorder()
+	strict := testDesk()
+	strict.SameSite = http.SameSiteStrictMode
+	strict.Take(false, h).ServeHTTP(w, httptest.NewRequest("GET", "/?invitation="+good, nil))
+	if x := w.Result().Cookies(); len(x) != 1 || x[0].SameSite != http.SameSiteLaxMode {
+		t.Errorf("a browser that follows a link of another site does not send %v", x)
+	}
+	w = httptest.NewRecorder() // a proxy that relays no answers
 	d.Take(true, h).ServeHTTP(w, httptest.NewRequest("GET", "/?invitation="+good, nil))
 	if w.Code != http.StatusUnauthorized || w.Header()["Set-Cookie"] != nil {
 		t.Errorf("a proxy that asks gets %d %v", w.Code, w.Header())
@@ -223,12 +239,16 @@ func TestTheCookieIsVerifiedEachTime(t *testing.T) {
 	cookie := func(batch int, key *Key) string {
 		return "__cfwaitingroom_shop.code=" + key.New(Code{Batch: batch, Serial: 1, Uses: 1, End: end})
 	}
+	over := d.Key.New(Code{Batch: 1, Serial: 2, Uses: 1, End: end - 5})
+	ended := "__cfwaitingroom_shop.code=" + d.Key.New(Code{Batch: 13, Serial: 1, Uses: 1, End: end - 5})
 	for line, want := range map[string]string{
-		cookie(1, d.Key):                                             "code 1-1-1-7937",
-		cookie(13, d.Key):                                            "", // revoked since
-		cookie(1, NewKey("tea", d.Key.secret)):                       "",
-		cookie(13, d.Key) + "; " + cookie(2, d.Key):                  "code 2-1-1-7937",
-		strings.Repeat(cookie(13, d.Key)+"; ", 4) + cookie(2, d.Key): "", // no more than four
+		cookie(1, d.Key):                       "code 1-1-1-7937",
+		cookie(13, d.Key):                      "", // revoked since
+		ended:                                  "", // revoked, and over since
+		cookie(1, NewKey("tea", d.Key.secret)): "",
+		"__cfwaitingroom_shop.code=" + over + "; " + cookie(2, d.Key):                 "code 2-1-1-7937",
+		cookie(13, d.Key) + "; " + cookie(2, d.Key):                                   "code 2-1-1-7937",
+		strings.Repeat(cookie(13, d.Key)+"; ", 4) + cookie(2, d.Key):                  "", // no more than four
 		"x__cfwaitingroom_shop.code=1; __cfwaitingroom_shop=" + cookie(1, d.Key)[26:]: "",
 		"__cfwaitingroom_shop.code=" + strings.Repeat("1", 1<<16):                     "",
 	} {

@@ -77,10 +77,10 @@ func Of(node, secret string) Subjects {
 			"global.at.*", "global.chart.*", "global.uses.*", "global.signals.*", "global.pass.*", "limit-at-home",
 			"limits-known.*", "analytics.*", "session.>", "queue.>",
 			"records", "logs", "sealing"), // of the store nodes, which check each question
-			all(tell, append(own, "workers", "live", "limit", "rooms", "made", "origin", "queue.>")...)),
+			all(tell, append(own, "workers", "live", "codes", "limit", "rooms", "made", "origin", "queue.>")...)),
 		Subscribe: slices.Concat([]string{Inbox(secret) + ".>"}, all(ask, served...), all(tell,
-			append(own, "members", "workers", "recall.>", "state.>", "live", "limit", "rooms", "made", "origin",
-				"limits.chart", "limits.recall", "global.chart", "global.recall", "home", "queue.>")...)),
+			append(own, "members", "workers", "recall.>", "state.>", "live", "codes", "limit", "rooms", "made",
+				"origin", "limits.chart", "limits.recall", "global.chart", "global.recall", "home", "queue.>")...)),
 	}
 }
 
@@ -106,12 +106,12 @@ func Reads(key string) bool {
 }
 
 // Writes reports whether a worker may write the record of a key: what the management API
-// changes, what webhooks have sent, the rates of queues, which it may deliver, and leases of
-// the queue package.
+// changes, with the revoked invitations, what webhooks have sent, the rates of queues, which it
+// may deliver, and leases of the queue package.
 func Writes(key string) bool {
 	if slices.Contains([]string{"rooms", "limit-changes", "limits-made", "told-limits"}, key) {
 		return true
 	}
-	return slices.ContainsFunc([]string{"live.", "page.", "told.", "webhook.", "queue-rate.", "leases/"},
+	return slices.ContainsFunc([]string{"live.", "codes.", "page.", "told.", "webhook.", "queue-rate.", "leases/"},
 		func(head string) bool { return strings.HasPrefix(key, head) })
 }

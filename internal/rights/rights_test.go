@@ -19,6 +19,7 @@ func TestWorkerRecords(t *testing.T) {
 		"told.shop": {true, true}, "told-limits": {true, true},
 		"webhook.w": {true, true}, "leases/db/0": {true, true},
 		"limit-found.api": {true, false}, "queue-rate.orders": {true, true},
+		"codes.shop": {true, true}, "codes": {},
 	} {
 		if got := [2]bool{Reads(key), Writes(key)}; got != want {
 			t.Errorf("%q: reads and writes %v, want %v", key, got, want)
@@ -34,6 +35,11 @@ func TestWorkerSubjects(t *testing.T) {
 			strings.HasPrefix(subject, "_INBOX.")
 		if !ok || subject == ask+">" || subject == tell+">" || strings.Contains(subject, "*.") {
 			t.Errorf("%s is too much", subject)
+		}
+	}
+	for _, topic := range []string{"live", "codes"} { // a worker changes these and follows them
+		if !slices.Contains(s.Publish, tell+topic) || !slices.Contains(s.Subscribe, tell+topic) {
+			t.Errorf("%s is too little", topic)
 		}
 	}
 	own := Inbox("a secret of 16 B") + ".>"

@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate/embedded"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/invite"
 	"github.com/headgate/headgate/internal/join"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/internal/yardstick"
@@ -692,4 +693,33 @@ func TestARevokedInvitationEndsAtOnce(t *testing.T) {
 	is(inside, "/", 303, "/invited?why=")
 	is(late, "/?invitation="+codes[2], 303, "/invited?why=revoked")
 	is(late, "/plain?invitation="+codes[2], 200, "") // a room without invitations
+}
+
+// TestARevokedInvitationStaysSoInANewConfiguration checks a room that takes invitations from a reload on.
+func TestARevokedInvitationStaysSoInANewConfiguration(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "codes.key")
+	if err := os.WriteFile(secret, []byte(strings.Repeat("5ecret", 6)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const plain = "rooms:\n  - {name: shop, origin: ORIGIN, total_active_users: 1, new_users_per_minute: 100%s}\n"
+	with := fmt.Sprintf(plain, ", identity: {codes: {secret_file: "+secret+"}, required: true, "+
+		"sign_in: \"/invited?why={reason}\"}")
+	p := run(t, with)
+	token, _, err := api.CreateToken(p.dir+"/data", api.Token{Name: "a test", Scopes: []string{"write:shop"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, answer := post(t, p.operators+"/v1/rooms/shop/codes/revoked", token, `{"revoke": ["3"]}`); code != 200 {
+		t.Fatalf("%d %s", code, answer)
+	}
+	code := invite.NewKey("shop", []byte(strings.Repeat("5ecret", 6))).
+		New(invite.Code{Batch: 3, Serial: 1, Uses: 1, End: invite.EndAt(time.Now()) + 5})
+	p.stop()
+	p.write(fmt.Sprintf(plain, ""))
+	p.start()
+	p.write(with)
+	p.reload()
+	if status, to := p.invited().open("/?invitation=" + code); status != 303 || to != "/invited?why=revoked" {
+		t.Errorf("%d to %q", status, to)
+	}
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/headgate/headgate/embedded"
 	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/invite"
 	"github.com/headgate/headgate/internal/join"
 	"github.com/headgate/headgate/internal/loopback"
 	"github.com/headgate/headgate/internal/node"
@@ -345,6 +346,35 @@ func TestWorkerCertificateReadsNoKeysAndNoLoans(t *testing.T) {
 	w7.said("DELETE", "/v1/keys/1", "", 409, "store node")
 	if c, err := w7.s.Cluster(t.Context()); err != nil || len(c.Nodes) != 2 || c.Problem != "" {
 		t.Errorf("the worker sees %+v %v", c, err)
+	}
+}
+
+// A worker serves a room of invitations, hears at once of those that are revoked, and revokes some itself.
+func TestAWorkerHearsOfRevokedInvitations(t *testing.T) {
+	t.Parallel()
+	secret := filepath.Join(t.TempDir(), "codes.key")
+	if err := os.WriteFile(secret, []byte(strings.Repeat("5ecret", 6)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	all := nodes(t, strings.Replace(workersRoom, "}", ", identity: {codes: {secret_file: "+secret+"}, "+
+		"required: true, sign_in: \"/invited?why={reason}\"}}", 1), "n1", "w7")
+	for i, from := range all {
+		batch := i + 3
+		codes, err := from.s.MakeCodes("shop", invite.Code{Batch: batch, Serial: 1, Uses: 1,
+			End: invite.EndAt(time.Now()) + 5}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		from.written(func() error {
+			_, _, err := from.s.ReviseCodes(t.Context(), "shop", []string{fmt.Sprint(batch)}, nil, "a test")
+			return err
+		})
+		for _, at := range all {
+			within(t, pushed, "revoked", func() bool {
+				status, to := at.invited().open("/?invitation=" + codes[0])
+				return status == 303 && to == "/invited?why=revoked"
+			})
+		}
 	}
 }
 

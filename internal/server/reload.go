@@ -311,6 +311,11 @@ func (w *swap) gate(ctx context.Context, x *want) (*gate, error) {
 			"hint", "headgate doctor says how to get it back; the next start takes the new values")
 		return was, nil
 	}
+	if look.codes != nil && was.look.codes == nil { // nobody has followed what is revoked
+		if err := w.s.revoked.Load(ctx, c.Name); err != nil {
+			return nil, fmt.Errorf("room %q: %w", c.Name, err)
+		}
+	}
 	g := *was
 	g.file, g.now, g.live, g.look, g.made = *c, *c, nil, look, x.made
 	if !same {

@@ -9,6 +9,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -570,6 +572,10 @@ func TestConnect(t *testing.T) {
 // TestLocalOnlyBySession: only where nothing but the session decides may a connector let in by itself.
 func TestLocalOnlyBySession(t *testing.T) {
 	const room = "total_active_users: 9, new_users_per_minute: 60, "
+	secret := filepath.Join(t.TempDir(), "codes.key")
+	if err := os.WriteFile(secret, []byte(strings.Repeat("5ecret", 6)), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for keys, want := range map[string]string{
 		"checkout: {pass: true}":                                                                           "/",
 		"checkout: {pass: true}, path: /shop":                                                              "/shop",
@@ -588,6 +594,7 @@ func TestLocalOnlyBySession(t *testing.T) {
 		"checkout: {pass: true}, shadow: true":                                                             "",
 		"checkout: {pass: true}, rules: [{expression: 'http.request.uri.path eq \"/x\"', action: bypass}]": "",
 		"checkout: {pass: true}, cookie_suffix: a, additional_routes: [{host: a.shop.example, path: /}]":   "",
+		"checkout: {pass: true}, identity: {codes: {secret_file: " + secret + "}}":                         "",
 		// more rooms
 		"checkout: {pass: true}}\n  - {name: b, host: shop.example, path: /b, origin: \"http://127.0.0.1:1\", " + strings.TrimSuffix(room, ", "): "",
 		"checkout: {pass: true}}\n  - {name: b, path: /*/b, origin: \"http://127.0.0.1:1\", " + strings.TrimSuffix(room, ", "):                   "",
