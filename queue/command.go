@@ -215,7 +215,7 @@ func (h *host) do(ctx context.Context, c *command) (r result, err error) {
 // codedErrors are the errors that a node recognizes in the answer of another one.
 func codedErrors() map[string]error {
 	return map[string]error{"no_job": ErrNoJob, "under_way": ErrUnderWay, "ended": ErrEnded,
-		"unsure": ErrUnsure, "no_host": ErrNoHost, "job": ErrJob, "too_many": ErrTooMany}
+		"unsure": ErrUnsure, "no_host": ErrNoHost, "job": ErrJob}
 }
 
 // A farError is an error of the host, at another node.

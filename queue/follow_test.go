@@ -577,6 +577,11 @@ func TestPlaces(t *testing.T) {
 				m.send()
 			}
 		}
+		if m.r.IntN(20) == 0 {
+			if m.h.index.dropStale(); x.stale != 0 {
+				t.Fatal("something is left")
+			}
+		}
 		m.check()
 	}
 	for _, _, ok := x.peek(); ok; _, _, ok = x.peek() {

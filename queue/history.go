@@ -85,8 +85,10 @@ func (y *history) has(e *event) bool {
 		if k.at == e.at && k.kind == e.kind && k.attempt == e.attempt {
 			return true
 		}
+		// A job may have been changed very often. Its events are in order, so an event before many others
+		// is known: as the newest one it would hide how the job has ended.
 		if looked++; looked > triesShown {
-			break // a job may have been changed very often
+			return e.at < k.at && e.kind != eventDelivered && e.kind != eventCanceled
 		}
 	}
 	return false

@@ -125,8 +125,6 @@ var (
 	ErrEnded = errors.New("the job does not wait any more")
 	// ErrUnsure is returned when it is not certain that a change was written. It may take effect.
 	ErrUnsure = errors.New("it is not certain that the change was written")
-	// ErrTooMany is returned when too many jobs have been moved in their lines.
-	ErrTooMany = errors.New("too many jobs were changed or canceled whose turn would not have come yet")
 )
 
 // A Queue stores jobs and delivers them. It is safe for concurrent use.
