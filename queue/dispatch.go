@@ -446,16 +446,17 @@ func (d *dispatcher) load(ctx context.Context, r ref) (*flight, error) {
 
 // deliver passes a job to the handler and records the outcome.
 func (d *dispatcher) deliver(f *flight) {
-	if !d.holds() { // this process may no longer host the queue: the job goes back
-		d.giveBack(f)
-		d.mu.Lock()
-		d.index.again(f.ref, &f.head, 0)
-		d.mu.Unlock()
+	if !d.holds() { // this process may no longer host the queue
+		d.takeBack(f)
 		return
 	}
 	set := d.q.set.Load()
 	began := time.Now()
 	o := set.Handler.Deliver(d.flight, &f.job)
+	if errors.Is(o.Err, ErrNotSent) {
+		d.takeBack(f)
+		return
+	}
 	if c := d.q.cfg.Capacity; c != nil {
 		c.answered(f.taken)
 	}
@@ -495,6 +496,14 @@ func (d *dispatcher) deliver(f *flight) {
 		d.retry(f, f.job.Attempt, max(o.RetryAfter, d.backoff(f.job.Attempt)), &o)
 	}
 	d.nudge()
+}
+
+// takeBack puts a job that was not sent back into the line.
+func (d *dispatcher) takeBack(f *flight) {
+	d.giveBack(f)
+	d.mu.Lock()
+	d.index.again(f.ref, &f.head, 0)
+	d.mu.Unlock()
 }
 
 // failed stores how a delivery failed, for the Status.

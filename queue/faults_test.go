@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -175,6 +176,34 @@ func TestAnEndedJobIsNotChanged(t *testing.T) {
 		if _, err := b.q.Change(t.Context(), JobName{ID: r[0].ID}, JobChange{Priority: &nine}); !errors.Is(err,
 			ErrEnded) {
 			t.Errorf("%v, want %v", err, ErrEnded)
+		}
+	})
+}
+
+// A cancellation whose answer is lost is not certain: the host may have received it.
+func TestALostAnswerIsNotCertain(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, func(t *testing.T) {
+		b := newBench(t, func(c *Config) {
+			c.HostRank = func(string) (int, bool) { return 0, false } // never the host
+		})
+		b.stop()
+		b.stop = func() {}
+		q, stop := b.open("n1")
+		defer stop()
+		if _, err := q.Cancel(t.Context(), JobName{ID: "1-0"}); !errors.Is(err, ErrNoHost) || errors.Is(err, ErrUnsure) {
+			t.Errorf("without a host: %v", err)
+		}
+		deaf, err := q.bus.Serve(q.hostName(), func(context.Context, []byte) []byte { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer deaf()
+		if _, err := q.Cancel(t.Context(), JobName{ID: "1-0"}); !errors.Is(err, ErrUnsure) || errors.Is(err, ErrNoHost) {
+			t.Errorf("without an answer: %v", err)
+		}
+		if _, err := q.Job(t.Context(), JobName{ID: "1-0"}, 0); !errors.Is(err, ErrNoHost) {
+			t.Errorf("a look without an answer: %v", err)
 		}
 	})
 }

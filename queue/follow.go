@@ -151,11 +151,13 @@ func (q *Queue) Change(ctx context.Context, job JobName, to JobChange) (JobStatu
 
 func (q *Queue) alter(ctx context.Context, c command) (JobStatus, error) {
 	r, err := q.doInTime(ctx, c)
-	if err == nil && r.Job == nil {
-		err = ErrNoHost
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, errNoAnswer):
+		return JobStatus{}, fmt.Errorf("%w: %v", ErrUnsure, err) //nolint:errorlint // it is not ErrNoHost
+	case err != nil:
 		return JobStatus{}, err
+	case r.Job == nil:
+		return JobStatus{}, ErrUnsure
 	}
 	return *r.Job, nil
 }
@@ -388,16 +390,17 @@ func (h *host) alterJob(
 		return notes
 	})
 	switch {
-	case errors.Is(wrote, errFenced):
-		return nil, fmt.Errorf("%w: %w", ErrNoHost, wrote)
-	case wrote != nil:
-		return nil, fmt.Errorf("%w: %w", ErrUnsure, wrote)
+	case wrote != nil: // one of several entries may be there
+		return nil, fmt.Errorf("%w: %v", ErrUnsure, wrote) //nolint:errorlint // it is not ErrNoHost
 	case err != nil:
 		return s, err
 	case s.State == StateCanceled:
 		return s, nil // it may be forgotten already
 	}
-	return h.job(ctx, name)
+	if s, err = h.job(ctx, name); errors.Is(err, ErrNoHost) {
+		return nil, fmt.Errorf("%w: %v", ErrUnsure, err) //nolint:errorlint // it is not ErrNoHost
+	}
+	return s, err
 }
 
 // changeJob changes the time or the priority of a waiting job.

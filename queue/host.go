@@ -215,7 +215,7 @@ func (h *host) run(ctx context.Context, old *replay) error {
 		})
 	}
 	begun := old.begun
-	flight, land := context.WithCancel(ctx) // of the deliveries
+	flight, land := context.WithCancel(context.WithValue(ctx, holdsKey{}, h.holds)) // of the deliveries
 	defer land()
 	ready := make(chan struct{})
 	begin(func(ctx context.Context) error { return h.follow(ctx, old, ready) })

@@ -116,6 +116,8 @@ var (
 	ErrWrite = errors.New("the jobs could not be written")
 	// ErrClosed is returned when Run has ended.
 	ErrClosed = errors.New("the queue does not run")
+	// ErrNotSent is returned by MaySend.
+	ErrNotSent = errors.New("another node may host the queue now: the job was not sent")
 	// ErrNoJob is returned when the queue has no such job, and has forgotten it if it had one.
 	ErrNoJob = errors.New("the queue does not know this job (any more)")
 	// ErrUnderWay is returned when a job cannot be canceled or changed, because it is under way.
