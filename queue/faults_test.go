@@ -35,7 +35,8 @@ func TestAKillWhileNotesAreSummedUpLosesNoJob(t *testing.T) {
 			t.Fatal(err)
 		}
 		if old := replayed(append(notes[:2:2], written...)...); old.gone(of) || old.purged != 10 {
-			t.Errorf("after %d of %d notes: gone %v, purged up to %d", n, len(summed), old.gone(of), old.purged)
+			t.Errorf("after %d of %d notes: gone %v, purged up to %d", n, len(summed), old.gone(of),
+				old.purged)
 		}
 	}
 }
@@ -173,8 +174,8 @@ func TestAnEndedJobIsNotChanged(t *testing.T) {
 		time.Sleep(2 * sweepEvery)
 		b.q.cache = chunkCache{}
 		nine := 9
-		if _, err := b.q.Change(t.Context(), JobName{ID: r[0].ID}, JobChange{Priority: &nine}); !errors.Is(err,
-			ErrEnded) {
+		_, err := b.q.Change(t.Context(), JobName{ID: r[0].ID}, JobChange{Priority: &nine})
+		if !errors.Is(err, ErrEnded) {
 			t.Errorf("%v, want %v", err, ErrEnded)
 		}
 	})
@@ -191,7 +192,8 @@ func TestALostAnswerIsNotCertain(t *testing.T) {
 		b.stop = func() {}
 		q, stop := b.open("n1")
 		defer stop()
-		if _, err := q.Cancel(t.Context(), JobName{ID: "1-0"}); !errors.Is(err, ErrNoHost) || errors.Is(err, ErrUnsure) {
+		_, err := q.Cancel(t.Context(), JobName{ID: "1-0"})
+		if !errors.Is(err, ErrNoHost) || errors.Is(err, ErrUnsure) {
 			t.Errorf("without a host: %v", err)
 		}
 		deaf, err := q.bus.Serve(q.hostName(), func(context.Context, []byte) []byte { return nil })
@@ -199,7 +201,8 @@ func TestALostAnswerIsNotCertain(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer deaf()
-		if _, err := q.Cancel(t.Context(), JobName{ID: "1-0"}); !errors.Is(err, ErrUnsure) || errors.Is(err, ErrNoHost) {
+		_, err = q.Cancel(t.Context(), JobName{ID: "1-0"})
+		if !errors.Is(err, ErrUnsure) || errors.Is(err, ErrNoHost) {
 			t.Errorf("without an answer: %v", err)
 		}
 		if _, err := q.Job(t.Context(), JobName{ID: "1-0"}, 0); !errors.Is(err, ErrNoHost) {

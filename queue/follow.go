@@ -153,7 +153,7 @@ func (q *Queue) alter(ctx context.Context, c command) (JobStatus, error) {
 	r, err := q.doInTime(ctx, c)
 	switch {
 	case errors.Is(err, errNoAnswer):
-		return JobStatus{}, fmt.Errorf("%w: %v", ErrUnsure, err) //nolint:errorlint // it is not ErrNoHost
+		return JobStatus{}, fmt.Errorf("%w: %v", ErrUnsure, err)
 	case err != nil:
 		return JobStatus{}, err
 	case r.Job == nil:
@@ -391,14 +391,14 @@ func (h *host) alterJob(
 	})
 	switch {
 	case wrote != nil: // one of several entries may be there
-		return nil, fmt.Errorf("%w: %v", ErrUnsure, wrote) //nolint:errorlint // it is not ErrNoHost
+		return nil, fmt.Errorf("%w: %v", ErrUnsure, wrote)
 	case err != nil:
 		return s, err
 	case s.State == StateCanceled:
 		return s, nil // it may be forgotten already
 	}
 	if s, err = h.job(ctx, name); errors.Is(err, ErrNoHost) {
-		return nil, fmt.Errorf("%w: %v", ErrUnsure, err) //nolint:errorlint // it is not ErrNoHost
+		return nil, fmt.Errorf("%w: %v", ErrUnsure, err)
 	}
 	return s, err
 }

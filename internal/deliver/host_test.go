@@ -37,10 +37,11 @@ func TestNothingIsSentByAHostThatMayBeReplaced(t *testing.T) {
 	})
 	dials, opens := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	next := open(t, Target{URL: s.URL, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
 		once.Do(func() { close(dials); <-opens })
 		return new(net.Dialer).DialContext(ctx, network, addr)
-	}})
+	}
+	next := open(t, Target{URL: s.URL, Dial: dial})
 	engine, err := embedded.Open(t.Context(), embedded.Config{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -49,8 +50,8 @@ func TestNothingIsSentByAHostThatMayBeReplaced(t *testing.T) {
 	var isCutOff atomic.Bool
 	var hours atomic.Int64
 	h := &outcomes{next, make(chan queue.Outcome, 100)}
-	q, err := queue.Open(t.Context(), queue.Config{Name: "orders", NATS: engine.Conn(), Node: "n1", Handler: h,
-		Concurrency: 1, Boot: func() time.Duration {
+	q, err := queue.Open(t.Context(), queue.Config{Name: "orders", NATS: engine.Conn(), Node: "n1",
+		Handler: h, Concurrency: 1, Boot: func() time.Duration {
 			if isCutOff.Load() {
 				return time.Duration(hours.Add(1)) * time.Hour // each write is too old at once
 			}

@@ -61,12 +61,13 @@ func (h *HTTP) Deliver(ctx context.Context, j *queue.Job) queue.Outcome {
 	// It may take seconds until there is a connection. net/http calls GotConn before it writes to the
 	// connection, and writes nothing to a closed one. Without cancel it would try other connections.
 	var refused error
-	limited = httptrace.WithClientTrace(limited, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
+	look := func(c httptrace.GotConnInfo) {
 		if refused = queue.MaySend(ctx); refused != nil {
 			cancel()
 			_ = c.Conn.Close() // nothing was written
 		}
-	}})
+	}
+	limited = httptrace.WithClientTrace(limited, &httptrace.ClientTrace{GotConn: look})
 	answer, err := h.carrier.RoundTrip(r.WithContext(limited))
 	switch {
 	case err != nil && refused != nil:
