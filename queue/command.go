@@ -115,6 +115,9 @@ func (q *Queue) Redrive(ctx context.Context, ids ...string) (int, error) {
 	return r.Count, err
 }
 
+// errNoAnswer is wrapped when the host may have performed a command.
+var errNoAnswer = errors.New("its answer did not come")
+
 // do performs a command on the host, in this process or on another node.
 func (q *Queue) do(ctx context.Context, c command) (result, error) {
 	if h := q.lead.Load(); h != nil {
@@ -134,7 +137,7 @@ func (q *Queue) do(ctx context.Context, c command) (result, error) {
 	case errors.Is(err, store.ErrNoResponder):
 		return result{}, ErrNoHost
 	case err != nil:
-		return result{}, fmt.Errorf("%w: %w", ErrNoHost, err)
+		return result{}, fmt.Errorf("%w: %w: %w", ErrNoHost, errNoAnswer, err)
 	}
 	var r result
 	if err := json.Unmarshal(b, &r); err != nil {
@@ -215,7 +218,7 @@ func (h *host) do(ctx context.Context, c *command) (r result, err error) {
 // codedErrors are the errors that a node recognizes in the answer of another one.
 func codedErrors() map[string]error {
 	return map[string]error{"no_job": ErrNoJob, "under_way": ErrUnderWay, "ended": ErrEnded,
-		"unsure": ErrUnsure, "no_host": ErrNoHost, "job": ErrJob, "too_many": ErrTooMany}
+		"unsure": ErrUnsure, "no_host": ErrNoHost, "job": ErrJob}
 }
 
 // A farError is an error of the host, at another node.

@@ -39,6 +39,7 @@ func (d *dispatcher) run(ctx context.Context, begun bool) error {
 	if begin := d.q.set.Load().OnHost; begin != nil {
 		begin(ctx)
 	}
+	defer d.letGo()
 	d.adopt(ctx)
 	if begun { // jobs of another host may still count
 		d.resumeRate()
@@ -101,10 +102,7 @@ func (d *dispatcher) adopt(ctx context.Context) {
 		return
 	}
 	if c := d.q.cfg.Capacity; c != nil && was != nil {
-		if d.held != nil { // its limits may be different now
-			d.giveBack(d.held)
-			d.held = nil
-		}
+		d.letGo() // its limits may be different now
 		c.leave(d.self)
 	}
 	d.set, d.self = set, &member{weight: float64(set.Weight), smooth: !set.Burst}
@@ -212,6 +210,9 @@ func (d *dispatcher) look(ctx context.Context) (f *flight, until time.Time, why 
 	more := min(d.index.left, len(d.free))
 	r, tenant, ok := d.index.peek()
 	d.mu.Unlock()
+	if d.held != nil && (paused || !ok || d.held.ref != r) { // canceled, or it is another job's turn now
+		d.letGo()
+	}
 	switch {
 	case paused:
 		return nil, time.Time{}, ""
@@ -292,12 +293,8 @@ func (d *dispatcher) capacity(
 		return until, ""
 	}
 	if d.held != nil {
-		if d.held.ref == f.ref {
-			f.taken = d.held.taken
-			return until, ""
-		}
-		d.giveBack(d.held) // it is another job's turn now
-		d.held = nil
+		f.taken = d.held.taken
+		return until, ""
 	}
 	var no *denial
 	var err error
@@ -334,6 +331,14 @@ func (d *dispatcher) goes(f *flight, t *tenant) bool {
 	d.index.take(t, f.head.cost, time.Now().UnixMilli())
 	f.job.Attempt = d.index.tries[r].attempt + 1
 	return true
+}
+
+// letGo gives back what the job holds that waits for the throttle or its pace.
+func (d *dispatcher) letGo() {
+	if d.held != nil {
+		d.giveBack(d.held)
+		d.held = nil
+	}
 }
 
 // giveBack returns what a job has taken and did not use.
@@ -441,16 +446,17 @@ func (d *dispatcher) load(ctx context.Context, r ref) (*flight, error) {
 
 // deliver passes a job to the handler and records the outcome.
 func (d *dispatcher) deliver(f *flight) {
-	if !d.holds() { // this process may no longer host the queue: the job goes back
-		d.giveBack(f)
-		d.mu.Lock()
-		d.index.again(f.ref, &f.head, 0)
-		d.mu.Unlock()
+	if !d.holds() { // this process may no longer host the queue
+		d.takeBack(f)
 		return
 	}
 	set := d.q.set.Load()
 	began := time.Now()
 	o := set.Handler.Deliver(d.flight, &f.job)
+	if errors.Is(o.Err, ErrNotSent) {
+		d.takeBack(f)
+		return
+	}
 	if c := d.q.cfg.Capacity; c != nil {
 		c.answered(f.taken)
 	}
@@ -490,6 +496,14 @@ func (d *dispatcher) deliver(f *flight) {
 		d.retry(f, f.job.Attempt, max(o.RetryAfter, d.backoff(f.job.Attempt)), &o)
 	}
 	d.nudge()
+}
+
+// takeBack puts a job that was not sent back into the line.
+func (d *dispatcher) takeBack(f *flight) {
+	d.giveBack(f)
+	d.mu.Lock()
+	d.index.again(f.ref, &f.head, 0)
+	d.mu.Unlock()
 }
 
 // failed stores how a delivery failed, for the Status.

@@ -15,7 +15,7 @@
 //
 // # Cost
 //
-// Memory: one bit per job, 16 bytes for each run of jobs of one tenant and priority, about 50 bytes
+// Memory: one bit per job, 28 bytes for each run of jobs of one tenant and priority, about 50 bytes
 // per idempotency key, and at most 24 MB for chunks that were read. Disk: one write for all jobs
 // that are put at the same time, and one write for all outcomes that arrive during the write
 // before.
@@ -27,10 +27,12 @@
 //	run                        opens a queue and runs it
 //	export, reconfigure, json  jobs in and out of files; new settings of a running queue
 //	command, dead, duplicates  what other nodes ask the host; dead jobs; keys
+//	follow                     the state of one job; cancel and change it
 //	put, status                jobs of any node; totals
 //	host, dispatch             the host's loop and its notes; which job goes when
 //	queue                      the types, and Config
 //	replay, index              what the notes say; jobs in memory
+//	place, history             where a job waits; what has happened to it
 //	note                       bytes of outcomes
 //	chunk, job, headers        bytes and bounds of a job, such as MaxPriority
 //	capacity                   limits

@@ -151,11 +151,13 @@ func (q *Queue) Change(ctx context.Context, job JobName, to JobChange) (JobStatu
 
 func (q *Queue) alter(ctx context.Context, c command) (JobStatus, error) {
 	r, err := q.doInTime(ctx, c)
-	if err == nil && r.Job == nil {
-		err = ErrNoHost
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, errNoAnswer):
+		return JobStatus{}, fmt.Errorf("%w: %v", ErrUnsure, err)
+	case err != nil:
 		return JobStatus{}, err
+	case r.Job == nil:
+		return JobStatus{}, ErrUnsure
 	}
 	return *r.Job, nil
 }
@@ -348,21 +350,25 @@ func (h *host) waits(name *JobName) (r ref, s *JobStatus, err error) {
 // and the note says so to the next one. A former host that still believes has stopped sending before this
 // host began: see silent.
 func (h *host) cancel(ctx context.Context, name *JobName) (*JobStatus, error) {
-	s, err := h.alterJob(ctx, name, func(r ref, s *JobStatus) []note {
-		x := h.index
-		n := note{kind: noteDone, ref: r, done: []int{r.index()}, tried: int32(s.Attempts)}
-		if s.At.IsZero() {
-			x.stale++
-		}
-		x.finish(r)
-		s.State, s.Ended = StateCanceled, time.UnixMilli(time.Now().UnixMilli()).UTC()
-		s.At, s.Position, s.Expected = time.Time{}, 0, nil
-		return []note{h.happens(n, eventCanceled)}
-	})
+	s, err := h.alterJob(ctx, name, h.strike)
 	if errors.Is(err, ErrEnded) && s.State == StateCanceled {
 		return s, nil // it was canceled before
 	}
 	return s, err
+}
+
+// strike removes a waiting job. The caller holds mu.
+func (h *host) strike(r ref, s *JobStatus) []note {
+	x := h.index
+	n := note{kind: noteDone, ref: r, done: []int{r.index()}, tried: int32(s.Attempts)}
+	if s.At.IsZero() {
+		x.stale++
+	}
+	x.finish(r)
+	x.tidy()
+	s.State, s.Ended = StateCanceled, time.UnixMilli(time.Now().UnixMilli()).UTC()
+	s.At, s.Position, s.Expected = time.Time{}, 0, nil
+	return []note{h.happens(n, eventCanceled)}
 }
 
 // alterJob makes a change to a waiting job, and returns when it is on disk.
@@ -384,16 +390,17 @@ func (h *host) alterJob(
 		return notes
 	})
 	switch {
-	case errors.Is(wrote, errFenced):
-		return nil, fmt.Errorf("%w: %w", ErrNoHost, wrote)
-	case wrote != nil:
-		return nil, fmt.Errorf("%w: %w", ErrUnsure, wrote)
+	case wrote != nil: // one of several entries may be there
+		return nil, fmt.Errorf("%w: %v", ErrUnsure, wrote)
 	case err != nil:
 		return s, err
 	case s.State == StateCanceled:
 		return s, nil // it may be forgotten already
 	}
-	return h.job(ctx, name)
+	if s, err = h.job(ctx, name); errors.Is(err, ErrNoHost) {
+		return nil, fmt.Errorf("%w: %v", ErrUnsure, err)
+	}
+	return s, err
 }
 
 // changeJob changes the time or the priority of a waiting job.
@@ -412,24 +419,20 @@ func (h *host) changeJob(ctx context.Context, name *JobName, to *JobChange) (*Jo
 			return nil, fmt.Errorf("%w: %w", ErrNoHost, err)
 		}
 	}
-	if f == nil {
+	if !ok {
 		return nil, ErrNoJob
 	}
-	var full bool
 	s, err := h.alterJob(ctx, &JobName{ID: r.String()}, func(r ref, s *JobStatus) []note {
-		if full = h.index.stale > max(maxStale, h.index.lined/2); full {
+		if f == nil { // somebody has deleted its chunk
 			return nil
 		}
 		return h.move(f, s, to)
 	})
-	if full && err == nil {
-		return nil, ErrTooMany
+	if f == nil && err == nil {
+		return nil, ErrNoJob
 	}
 	return s, err
 }
-
-// maxStale bounds the entries of jobs that were moved away from their place. Chosen: 16 MB.
-const maxStale = 1_000_000
 
 // move gives a waiting job another place. The caller holds mu.
 func (h *host) move(f *flight, s *JobStatus, to *JobChange) (notes []note) {
@@ -456,6 +459,7 @@ func (h *host) move(f *flight, s *JobStatus, to *JobChange) (notes []note) {
 		notes = append(notes, note{kind: noteTry, ref: r, attempt: t.attempt, since: t.since, at: at})
 	}
 	x.again(r, &f.head, at)
+	x.tidy()
 	if n := len(notes) - 1; n >= 0 {
 		notes[n].tried = int32(x.tries[r].attempt)
 		notes[n] = h.happens(notes[n], eventChanged)

@@ -439,8 +439,9 @@ func TestHistory(t *testing.T) {
 		for e := range y.of(of, int64(i)) {
 			got = append(got, e.attempt)
 		}
-		if !slices.Equal(got, want) || y.len() > kept || len(y.last) > kept {
-			t.Fatalf("after %d events: %v, want %v; %d events of %d jobs", i, got, want, y.len(), len(y.last))
+		if !slices.Equal(got, want) || y.len() > kept || len(y.chains) > 2*most {
+			t.Fatalf("after %d events: %v, want %v; %d events, %d chains", i, got, want, y.len(),
+				len(y.chains))
 		}
 	}
 }
@@ -575,6 +576,11 @@ func TestPlaces(t *testing.T) {
 		default:
 			for range m.r.IntN(50) {
 				m.send()
+			}
+		}
+		if m.r.IntN(20) == 0 {
+			if m.h.index.dropStale(); x.stale != 0 {
+				t.Fatal("something is left")
 			}
 		}
 		m.check()

@@ -215,7 +215,7 @@ func (h *host) run(ctx context.Context, old *replay) error {
 		})
 	}
 	begun := old.begun
-	flight, land := context.WithCancel(ctx) // of the deliveries
+	flight, land := context.WithCancel(context.WithValue(ctx, holdsKey{}, h.holds)) // of the deliveries
 	defer land()
 	ready := make(chan struct{})
 	begin(func(ctx context.Context) error { return h.follow(ctx, old, ready) })
@@ -408,6 +408,7 @@ func (h *host) queueNotes(notes []note, done chan error) {
 func (h *host) writeNotes(ctx context.Context, end chan struct{}) error {
 	every := time.NewTicker(beat)
 	defer every.Stop()
+	var spare []note // thousands of notes need half a megabyte: it is used again
 	for ending := false; ; {
 		beats := false
 		select {
@@ -421,13 +422,17 @@ func (h *host) writeNotes(ctx context.Context, end chan struct{}) error {
 		}
 		h.notesMu.Lock()
 		notes, waiters, count := h.pending, h.waiters, h.inRoom
-		h.pending, h.waiters, h.inRoom = nil, nil, 0
+		h.pending, h.waiters, h.inRoom = spare, nil, 0
 		h.writing = len(notes) > 0
 		h.notesMu.Unlock()
 		if len(notes) == 0 && beats {
 			notes = []note{{kind: noteBeat}}
 		}
 		err := h.write(ctx, notes)
+		if spare = nil; cap(notes) <= 2*noteRoom {
+			clear(notes)
+			spare = notes[:0]
+		}
 		if err == nil && h.q.cfg.Node != "" && !h.since(beat) {
 			// The write took long, and its time counts from when it began.
 			err = h.append(ctx, encodeNotes([]note{{kind: noteBeat}}))

@@ -366,7 +366,7 @@ func (x *index) purge() (n int) {
 	for _, seq := range x.order { // after a purge the same jobs are often put again
 		x.chunks[seq].keyed = false
 	}
-	x.keys = keyWindow{window: x.keys.window}
+	x.keys = keyWindow{window: x.keys.window, most: x.keys.most}
 	return n
 }
 

@@ -36,3 +36,16 @@ type Outcome struct {
 type Handler interface {
 	Deliver(ctx context.Context, j *Job) Outcome
 }
+
+type holdsKey struct{}
+
+// MaySend returns ErrNotSent if another node may host the queue now, and may have canceled or sent the job.
+// A Handler that needs time before the target sees the job, such as for a connection, calls MaySend after
+// that, with the ctx of Deliver. If it returns the error as the Err of its Outcome, the job waits again, and
+// no attempt is used up.
+func MaySend(ctx context.Context) error {
+	if holds, ok := ctx.Value(holdsKey{}).(func() bool); ok && !holds() {
+		return ErrNotSent
+	}
+	return nil
+}

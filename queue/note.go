@@ -46,6 +46,7 @@ const (
 	noteEnd     = 'e' // the host has ended, and another can begin at once
 	noteEvent   = 'v' // something has happened to a job, see event
 	noteRank    = 'q' // the priority of a job was changed
+	notePurged  = 'g' // notePurge in a sum of notes: the tries before it stay
 )
 
 // A note records what happened to jobs. Notes are written in batches, in order. Reading a note
@@ -56,7 +57,7 @@ type note struct {
 	code    uint16 // of the event
 	tried   int32  // attempt of the event
 	when    int64  // milliseconds: time of the event
-	ref     ref    // of noteTry and noteDead; for noteDone and notePurge the first of the chunk
+	ref     ref    // of noteTry and noteDead; for noteDone, notePurge and notePurged the first of the chunk
 	done    []int  // for noteDone, ascending
 	attempt int    // attempts made so far
 	at      int64  // milliseconds: earliest next try, or time of death
@@ -128,7 +129,7 @@ func appendNote(b []byte, n *note) []byte {
 			b[len(b)-1] |= flagAsked
 			b = codec.AppendFixed(b, math.Float64bits(n.asked.rate), math.Float64bits(n.asked.of))
 		}
-	case notePurge:
+	case notePurge, notePurged:
 		b = codec.AppendUint(b, n.ref.chunk())
 	case noteRank:
 		b = append(codec.AppendUint(b, uint64(n.ref)), n.rank)
@@ -203,7 +204,7 @@ func parseNotes(b []byte) (all []note, err error) {
 			if n.asked.is {
 				n.asked.rate, n.asked.of = readRate(&r), readRate(&r)
 			}
-		case notePurge:
+		case notePurge, notePurged:
 			n.ref = refOf(r.UpTo(math.MaxUint64>>refBits), 0)
 		case noteRank:
 			n.ref, n.rank = readRef(&r), r.Byte()

@@ -1,6 +1,9 @@
 package queue
 
 import (
+	"cmp"
+	"container/heap"
+	"slices"
 	"sort"
 )
 
@@ -118,4 +121,103 @@ func (t *tenant) ahead(at place) int {
 // jobs, the others send theirs by their weights.
 func (x *index) aheadOfAll(t *tenant, own int) int {
 	return min(max(own, x.lined-1), int(float64(own+1)*max(1, x.weight/t.weight))-1)
+}
+
+// leastStale is how many entries of jobs that were canceled or moved away may stay in the lines. Chosen: a
+// megabyte, and 30 if each has a tenant of its own.
+const leastStale = 1 << 16
+
+// tidy removes these entries when there are many: jobs that are put and canceled while nothing is sent would
+// need ever more memory.
+func (x *index) tidy() {
+	if x.stale > max(leastStale, (x.lined+x.left)/2) {
+		x.dropStale()
+	}
+}
+
+// dropStale removes the entries of jobs that were canceled or moved away from all lines.
+func (x *index) dropStale() {
+	gone := map[lineOf][]uint32{} // the numbers of the entries that are removed, ascending
+	for _, t := range x.tenants {
+		for p := range t.lanes {
+			at := lineOf{t.id, uint8(p)}
+			if numbers := x.tidyLane(&t.lanes[p], at); len(numbers) > 0 {
+				gone[at] = numbers
+			}
+		}
+	}
+	for _, c := range x.chunks {
+		x.tidySpans(c, gone)
+	}
+	for r, at := range x.moved {
+		x.moved[r] = at.without(gone)
+	}
+	x.stale = 0
+	x.active = slices.DeleteFunc(x.active, func(t *tenant) bool {
+		if l, _ := t.lane(); l != nil {
+			return false
+		}
+		t.place = -1
+		x.weight -= t.weight
+		delete(x.tenants, t.name)
+		delete(x.ids, t.id)
+		return true
+	})
+	for i, t := range x.active {
+		t.place = i
+	}
+	heap.Init(&x.active)
+}
+
+// A lineOf names a line.
+type lineOf struct {
+	tenant   uint32
+	priority uint8
+}
+
+// without returns a place when entries were removed from its line.
+func (at place) without(gone map[lineOf][]uint32) place {
+	numbers := gone[lineOf{at.tenant, at.priority}]
+	n, _ := slices.BinarySearchFunc(numbers, at.number, func(a, b uint32) int {
+		return cmp.Compare(int32(a-b), 0) // numbers start again after 2^32
+	})
+	at.number -= uint32(n)
+	return at
+}
+
+// tidyLane removes entries of jobs that are not there any more, and returns their numbers.
+func (x *index) tidyLane(l *lane, of lineOf) (gone []uint32) {
+	before := *l
+	l.runs, l.head, l.pushed = nil, 0, l.popped
+	for number := before.popped; !before.empty(); number++ {
+		r := before.pop()
+		c := x.chunks[r.chunk()]
+		if c == nil || c.done(r.index()) || x.elsewhere(r, place{of.tenant, number, of.priority}) {
+			gone = append(gone, number)
+			continue
+		}
+		l.push(r)
+	}
+	x.lined -= len(gone)
+	return gone
+}
+
+// tidySpans sets the places of the jobs of a chunk that stand where they were put.
+func (x *index) tidySpans(c *chunk, gone map[lineOf][]uint32) {
+	spans := c.spans
+	c.spans = nil
+	for n := range spans {
+		s, end := &spans[n], int(c.n)
+		if n+1 < len(spans) {
+			end = int(spans[n+1].from)
+		}
+		for i := int(s.from); i < end; i++ {
+			at := place{s.tenant, s.number + uint32(i) - uint32(s.from), s.priority}
+			if c.done(i) || x.elsewhere(refOf(c.seq, i), at) {
+				continue
+			}
+			c.line(i, at.without(gone))
+		}
+	}
+	c.spans = slices.Clip(c.spans)
 }

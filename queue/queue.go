@@ -116,6 +116,8 @@ var (
 	ErrWrite = errors.New("the jobs could not be written")
 	// ErrClosed is returned when Run has ended.
 	ErrClosed = errors.New("the queue does not run")
+	// ErrNotSent is returned by MaySend.
+	ErrNotSent = errors.New("another node may host the queue now: the job was not sent")
 	// ErrNoJob is returned when the queue has no such job, and has forgotten it if it had one.
 	ErrNoJob = errors.New("the queue does not know this job (any more)")
 	// ErrUnderWay is returned when a job cannot be canceled or changed, because it is under way.
@@ -125,8 +127,6 @@ var (
 	ErrEnded = errors.New("the job does not wait any more")
 	// ErrUnsure is returned when it is not certain that a change was written. It may take effect.
 	ErrUnsure = errors.New("it is not certain that the change was written")
-	// ErrTooMany is returned when too many jobs have been moved in their lines.
-	ErrTooMany = errors.New("too many jobs were changed or canceled whose turn would not have come yet")
 )
 
 // A Queue stores jobs and delivers them. It is safe for concurrent use.

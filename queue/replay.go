@@ -60,6 +60,10 @@ func (p *replay) note(n *note) {
 		}
 	case noteControl:
 		p.paused, p.asked = n.paused, n.asked
+	// The host may be killed after it has written this note and before it has written the tries that it
+	// knows: those of the notes before stay.
+	case notePurged:
+		p.purged = max(p.purged, n.ref.chunk())
 	case notePurge:
 		p.purged = max(p.purged, n.ref.chunk())
 		// A purge drops waiting jobs, those that wait for another attempt included. Dead jobs stay:
@@ -107,7 +111,7 @@ func (p *replay) apply(x *index, r ref, h *head) bool {
 // restate returns notes with everything that an index knows and the log of jobs does not contain,
 // so that earlier notes can be deleted.
 func (x *index) restate(purged uint64) (all []note) {
-	all = append(all, note{kind: notePurge, ref: refOf(purged, 0)})
+	all = append(all, note{kind: notePurged, ref: refOf(purged, 0)})
 	for _, seq := range x.order {
 		c := x.chunks[seq]
 		if c == nil || c.left == c.n {

@@ -236,9 +236,6 @@ func queueProblem(err error) *problem {
 	case errors.Is(err, queue.ErrEnded):
 		return &problem{Status: http.StatusConflict, Code: "job_ended", Detail: err.Error(),
 			Hint: "GET it for its tries; DELETE and redrive dead jobs under /v1/queues/{name}/dead and /redrive"}
-	case errors.Is(err, queue.ErrTooMany):
-		return &problem{Status: http.StatusServiceUnavailable, Code: "too_many_changes", Detail: err.Error(),
-			Hint: "retry when more jobs have left"}
 	case errors.Is(err, queue.ErrUnsure):
 		return &problem{Status: http.StatusServiceUnavailable, Code: "not_certain", cause: err,
 			Detail: "it is not certain that the change is on disk: it may take effect",

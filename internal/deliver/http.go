@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"slices"
 	"strconv"
@@ -57,8 +58,20 @@ func (h *HTTP) Deliver(ctx context.Context, j *queue.Job) queue.Outcome {
 	}
 	limited, cancel := context.WithTimeout(ctx, h.timeout)
 	defer cancel()
+	// It may take seconds until there is a connection. net/http calls GotConn before it writes to the
+	// connection, and writes nothing to a closed one. Without cancel it would try other connections.
+	var refused error
+	look := func(c httptrace.GotConnInfo) {
+		if refused = queue.MaySend(ctx); refused != nil {
+			cancel()
+			_ = c.Conn.Close() // nothing was written
+		}
+	}
+	limited = httptrace.WithClientTrace(limited, &httptrace.ClientTrace{GotConn: look})
 	answer, err := h.carrier.RoundTrip(r.WithContext(limited))
 	switch {
+	case err != nil && refused != nil:
+		return queue.Outcome{Err: refused, Retry: true}
 	case err != nil && ctx.Err() != nil:
 		return queue.Outcome{Err: errors.New("stopped before the target's answer"), Retry: true}
 	case err != nil:

@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -156,7 +157,7 @@ func (t *measuredTarget) Deliver(ctx context.Context, j *queue.Job) queue.Outcom
 	o := t.next.Deliver(ctx, j)
 	what := signals.Answered // what is dead at once was answered too
 	switch {
-	case ctx.Err() != nil:
+	case ctx.Err() != nil, errors.Is(o.Err, queue.ErrNotSent):
 		return o
 	case o.Busy:
 		what = signals.Refused
