@@ -39,7 +39,8 @@ type history struct {
 	events []event // those before head are forgotten
 	head   int
 	first  uint64   // number of events[0]
-	chains []uint64 // 1 more than the number of the newest event of each, 0: none; their number is a power of 2
+	// chains has 1 more than the number of the newest event of each, 0: none; their number is a power of 2.
+	chains []uint64
 }
 
 func newHistory(most int, age time.Duration) history { return history{most: most, age: age} }
