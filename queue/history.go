@@ -38,7 +38,7 @@ type history struct {
 	age    time.Duration
 	events []event // those before head are forgotten
 	head   int
-	first  uint64   // number of events[0]
+	first  uint64 // number of events[0]
 	// chains has 1 more than the number of the newest event of each, 0: none; their number is a power of 2.
 	chains []uint64
 }
