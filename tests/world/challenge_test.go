@@ -120,6 +120,17 @@ func challengedNodes(w *World, names []string) (host string) {
 	return host
 }
 
+// placed returns a function that returns what a visitor with a place was told, and fails without one.
+func placed(t *testing.T) func(told, bool) told {
+	return func(x told, ok bool) told {
+		t.Helper()
+		if !ok {
+			t.Fatalf("no place: %+v", x)
+		}
+		return x
+	}
+}
+
 func testAChallengeOverTwoNodes(t *testing.T, seed uint64) {
 	names := []string{"n1", "n2", "n3"}
 	w := New(t, Config{Seed: 25 + seed, Servers: names})
@@ -127,13 +138,7 @@ func testAChallengeOverTwoNodes(t *testing.T, seed uint64) {
 	host := challengedNodes(w, names)
 	others := w.Others(host)
 	a, b := others[0], others[1]
-	must := func(x told, ok bool) told {
-		t.Helper()
-		if !ok {
-			t.Fatalf("no place: %+v", x)
-		}
-		return x
-	}
+	must := placed(t)
 	waiting := func(node string, want int64) {
 		t.Helper()
 		if x, ok := autoOf(w, w.Node(node)); !ok || x.Waiting != want {

@@ -50,13 +50,7 @@ func testASolutionIsForOnePlaceInACluster(t *testing.T) {
 	host := challengedNodes(w, names)
 	others := w.Others(host)
 	a, b := others[0], others[1]
-	must := func(x told, ok bool) told {
-		t.Helper()
-		if !ok {
-			t.Fatalf("no place: %+v", x)
-		}
-		return x
-	}
+	must := placed(t)
 	first, other := &newcomer{w: w}, &newcomer{w: w, path: "other"}
 	for _, v := range []*newcomer{first, other} { // nobody else waits in their rooms
 		must(v.asks(a, ""))
