@@ -25,7 +25,8 @@ KEEP = $(if $(TABLE),-table $(CURDIR)/docs/faults.md)
 # Which scenarios of a siege: TestSiegeShort is two of them, 'TestSiege$$/jars_1$$' one.
 SIEGE ?= TestSiege$$
 # A target that ran no test has failed: a pattern may have a typing error. It reads what go test -v says.
-SOME := awk '{ print; fflush() } /^=== RUN/ { ran = 1 } END { if (!ran) print "no test ran"; exit !ran }'
+SOME := { ran=; while IFS= read -r line; do printf '%s\n' "$$line"; [[ $$line != '=== RUN'* ]] || ran=1; done; \
+	[ "$$ran" ] || { echo 'no test ran'; exit 1; }; }
 # Cases of a hunt of the simulator.
 HUNT ?= 3000
 
@@ -242,8 +243,8 @@ knee: ## the limit that finds itself, before a real origin whose knee is measure
 	$(TEST) -count=1 -v -timeout 40m -tags crowd -run '$(KNEE)' ./tests/knee $(DRAW) 2>&1 | $(SOME)
 
 .PHONY: siege
-siege: ## attackers before the real binary, and a scoreboard: 20 min
-	$(TEST) -count=1 -v -timeout 40m -tags siege -run '$(SIEGE)' ./tests/siege 2>&1 | $(SOME)
+siege: ## attackers before the real binary, and a scoreboard: 28 min
+	$(TEST) -count=1 -v -timeout 60m -tags siege -run '$(SIEGE)' ./tests/siege 2>&1 | $(SOME)
 
 .PHONY: kills kills-processes kills-homes
 kills: kills-processes kills-homes ## ten kills under 320 visitors, a freeze, fsync before the answer, bad days: 4 min

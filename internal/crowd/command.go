@@ -2,11 +2,13 @@ package crowd
 
 import (
 	"context"
+	"encoding/csv"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -104,6 +106,13 @@ func parseFlags(args []string, stderr io.Writer) (Config, error) {
 	fs.DurationVar(&cfg.Duration, "duration", 0, "end after this long (default when all are done)")
 	fs.DurationVar(&cfg.Timeout, "timeout", defaultTimeout, "timeout of one request")
 	fs.IntVar(&cfg.MaxConns, "max-conns", defaultMaxConns, "connections shared by all visitors")
+	solvers := fs.Int("solvers", runtime.GOMAXPROCS(0),
+		"processors that solve proofs of work; 0: nobody solves one")
+	fs.Func("codes", "`FILE` of headgate codes make: each visitor opens the link of one", func(path string) error {
+		var err error
+		cfg.Codes, err = readCodes(path)
+		return err
+	})
 	fs.Uint64Var(&cfg.Seed, "seed", 0, "the same seed gives the same visitors")
 	fs.StringVar(&cfg.Host, "host", "", "Host header, if not the one in URL")
 	fs.Func("user-agent", "`NAME` of the visitors' browser; may be given several times", func(s string) error {
@@ -129,6 +138,9 @@ func parseFlags(args []string, stderr io.Writer) (Config, error) {
 		cfg.LeavePath = "" // a RevokeShare of zero would mean half
 	}
 	cfg.RevokeShare = *revoke
+	if cfg.Solvers = *solvers; cfg.Solvers == 0 {
+		cfg.Solvers = -1
+	}
 	return cfg, nil
 }
 
@@ -144,6 +156,24 @@ func parseInterspersed(fs *flag.FlagSet, args []string) (rest []string, err erro
 		rest = append(rest, fs.Arg(0))
 		args = fs.Args()[1:]
 	}
+}
+
+// readCodes reads the first column of what headgate codes make has written.
+func readCodes(path string) ([]string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	rows, err := csv.NewReader(f).ReadAll()
+	if err != nil || len(rows) < 2 || rows[0][0] != "code" {
+		return nil, fmt.Errorf("%s has no column code: give a file that headgate codes make has written", path)
+	}
+	codes := make([]string, 0, len(rows)-1)
+	for _, row := range rows[1:] {
+		codes = append(codes, row[0])
+	}
+	return codes, nil
 }
 
 func text[T ~string](to *T) func(string) error {

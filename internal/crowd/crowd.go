@@ -11,6 +11,10 @@
 // at most Config.MaxConns connections, so 5,000 visitors need neither 5,000 sockets nor 5,000
 // handshakes. Each visitor has its own cookies.
 //
+// A visitor solves the proof of work that a room asks for, on the processors of this machine, which the
+// whole crowd shares. It cannot solve challenges of third parties: it waits as a browser does that
+// blocks their script.
+//
 // The crowd does not run JavaScript, load images, follow redirects (a redirect is the origin's
 // answer) or use a proxy. Its cookie jar keeps only the newest value of each name: no paths, no
 // domains, and no expiry other than deletion. It connects only to loopback unless the caller
@@ -19,7 +23,8 @@
 // # The files
 //
 // From the top down: command is headgate crowd, with progress; crowd runs the visitors. visitor is one of
-// them, plan what it decides by itself, wire what it sends and reads, event what it notes. result is the
+// them, plan what it decides by itself, wire what it sends and reads, solve its proof of work, event what
+// it notes. result is the
 // log of all, and summary its figures; target keeps the crowd away from sites of others.
 package crowd
 
@@ -29,6 +34,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -83,6 +89,13 @@ type Config struct {
 	GiveUpShare float64
 	GiveUpAfter time.Duration
 
+	// Solvers is the number of processors that solve proofs of work, for all visitors together. 0 means
+	// all of this machine, and below 0 none: the visitors wait as browsers without JavaScript do.
+	Solvers int
+
+	// Codes are invitations. Visitor n opens the link of the n-th one, and begins again after the last.
+	Codes []string
+
 	Duration   time.Duration // end of the run; 0 means when all visitors have ended
 	Timeout    time.Duration // of one request; 0 means 30 s
 	MaxConns   int           // connections shared by all; 0 means 1,000
@@ -124,6 +137,7 @@ func (c *Config) setDefaults() {
 	c.Timeout = orElse(c.Timeout, defaultTimeout)
 	c.MaxConns = orElse(c.MaxConns, defaultMaxConns)
 	c.Mode = orElse(c.Mode, ModePage)
+	c.Solvers = max(0, orElse(c.Solvers, runtime.GOMAXPROCS(0)))
 	if len(c.UserAgents) == 0 {
 		c.UserAgents = []string{defaultUserAgent}
 	}
@@ -195,6 +209,8 @@ type crowd struct {
 	transport http.RoundTripper
 	start     time.Time
 	observe   func(Event)
+
+	solvers chan struct{} // has room for those that compute at the same time
 }
 
 // Run starts the crowd of cfg and blocks until the last visitor has ended, cfg.Duration is over or
@@ -209,7 +225,8 @@ func Run(ctx context.Context, cfg Config, observe func(Event)) (*Result, error) 
 	if err != nil {
 		return nil, err
 	}
-	c := &crowd{cfg: cfg, page: page, transport: cfg.Transport, observe: observe}
+	c := &crowd{cfg: cfg, page: page, transport: cfg.Transport, observe: observe,
+		solvers: make(chan struct{}, cfg.Solvers)}
 	if cfg.LeavePath != "" {
 		c.leave = page.JoinPath(cfg.LeavePath)
 	}

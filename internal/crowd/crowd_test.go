@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -327,8 +330,16 @@ func TestCommand(t *testing.T) {
 	f := newFakeRoom(0, time.Millisecond)
 	srv := httptest.NewServer(f)
 	defer srv.Close()
+	other := httptest.NewServer(http.NotFoundHandler())
+	defer other.Close()
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
+	codes, none := filepath.Join(t.TempDir(), "codes.csv"), filepath.Join(t.TempDir(), "none.csv")
+	for file, text := range map[string]string{codes: "code,batch\n12345,1\n", none: "name,batch\n12345,1\n"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	tests := []struct {
 		name   string
 		ctx    context.Context
@@ -348,6 +359,9 @@ func TestCommand(t *testing.T) {
 		{"all faults at once", t.Context(), []string{srv.URL, "-n", "0", "-shape", "flat",
 			"-stay", "3s..1s"}, 2, "", `shape: "flat"`},
 		{"bad span", t.Context(), []string{srv.URL, "-think", "long"}, 2, "", "two durations"},
+		{"invitations that the room does not know", t.Context(), []string{"-n", "2", "-arrive", "10ms",
+			"-stay", "1ms", other.URL, "-codes", codes}, 1, "2 × invitation refused", ""},
+		{"no invitations", t.Context(), []string{srv.URL, "-codes", none}, 2, "", "no column code"},
 		{"not a URL", t.Context(), []string{"shop"}, 2, "", "the form http://HOST:PORT/PATH"},
 		{"foreign", t.Context(), []string{"http://192.0.2.1/"}, 2, "", "--yes-this-is-my-site"},
 	}

@@ -27,6 +27,7 @@ const (
 	OutcomeLeft     Outcome = "left"      // had been inside and left
 	OutcomeGaveUp   Outcome = "gave up"   // closed the page while waiting
 	OutcomeSentBack Outcome = "sent back" // was inside and got a waiting answer
+	OutcomeRefused  Outcome = "refused"   // its invitation does not count
 )
 
 // A Poll is one request made while waiting, and its answer. Times count from Result.StartedAt.
@@ -55,12 +56,14 @@ type Visitor struct {
 	ID         int
 	Outcome    Outcome
 	Number     uint64 // of its ticket; 0: none, or unknown
-	Renumbered bool   // it received two different numbers
+	Renumbered bool   // it received two different numbers; with challenges it may
 	ArrivedAt  time.Duration
 	CalledAt   time.Duration // the first answer "called"
 	AdmittedAt time.Duration // the origin's first answer
 	LeftAt     time.Duration
 	Polls      []Poll         // all requests including the one that admitted it
+	Challenges int            // proofs of work that it was to solve
+	Solutions  int            // of these, that it sent a solution of
 	Requests   int            // requests inside, without the admitting one
 	Revoked    bool           // left by LeavePath
 	Errors     map[string]int // by kind; nil when there were none

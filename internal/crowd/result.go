@@ -35,8 +35,8 @@ type Order struct {
 // A visitor that was admitted without waiting counts as having a higher ticket than all that were
 // waiting before it sent its first request.
 //
-// Both visitors of a pair must have missed no poll (Visitor.OnTime): others may be overtaken by the
-// rules, or be late themselves.
+// Both visitors of a pair must have missed no poll (Visitor.OnTime), and have solved their challenge if
+// they had one: others may be overtaken by the rules, or be late themselves.
 func (r *Result) Order() Order {
 	var o Order
 	var line []*Visitor
@@ -47,7 +47,7 @@ func (r *Result) Order() Order {
 		case v.Admitted() && !v.Waited():
 			direct = append(direct, v)
 		case v.Number == 0:
-		case v.OnTime() && !v.Renumbered:
+		case v.OnTime() && !v.Renumbered && v.Solutions == v.Challenges:
 			line = append(line, v)
 		default:
 			o.Missed++
@@ -196,15 +196,18 @@ func (v *Visitor) halfway() *Poll {
 }
 
 // PositionsRisen returns the number of polls with a position further back than an earlier one of
-// the same visitor.
+// the same ticket.
 func (r *Result) PositionsRisen() int {
 	n := 0
 	for i := range r.Visitors {
-		best := int64(math.MaxInt64)
+		best, number := int64(math.MaxInt64), uint64(0)
 		for j := range r.Visitors[i].Polls {
 			p := &r.Visitors[i].Polls[j]
 			if p.Position <= 0 || p.State != stateWaiting {
 				continue
+			}
+			if p.Number != number { // another ticket, which stands at the end of the line
+				best, number = math.MaxInt64, p.Number
 			}
 			if p.Position > best {
 				n++

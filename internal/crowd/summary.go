@@ -18,6 +18,11 @@ type Summary struct {
 	Waited   int // had to wait at least once
 	Admitted int // admitted, with or without waiting
 	Revoked  int // left by the leave page
+
+	// Challenges counts the proofs of work that visitors were to solve, and Solutions those that they
+	// solved while they counted.
+	Challenges, Solutions int
+
 	Requests int // made inside
 
 	// WaitP50, WaitP90 and WaitP99 are quantiles of the time from arrival to the origin's answer,
@@ -42,6 +47,8 @@ func (r *Result) Summary() Summary {
 		v := &r.Visitors[i]
 		s.Outcomes[v.Outcome]++
 		s.Requests += v.Requests
+		s.Challenges += v.Challenges
+		s.Solutions += v.Solutions
 		for kind, n := range v.Errors {
 			s.Errors[kind] += n
 		}
@@ -94,6 +101,10 @@ func (s *Summary) Write(w io.Writer) error {
 	line("waited", "%d; wait p50 %v  p90 %v  p99 %v", s.Waited,
 		tenth(s.WaitP50), tenth(s.WaitP90), tenth(s.WaitP99))
 	line("polls", "%d, %.1f per visitor that waited", s.Polls, s.PollsEach)
+	if s.Challenges > 0 {
+		line("challenges", "%d solved in time of %d; a crowd shares the processors of one machine",
+			s.Solutions, s.Challenges)
+	}
 	line("estimate", "%.1f %% admitted within the range shown half-way: %d of %d "+
 		"(%d early, %d late; %d saw no range)", 100*s.Accuracy.Share(), s.Accuracy.Inside,
 		s.Accuracy.Judged, s.Accuracy.Early, s.Accuracy.Late, s.Accuracy.Unknown)
@@ -121,7 +132,7 @@ func (s *Summary) Write(w io.Writer) error {
 func (s *Summary) outcomes() string {
 	var parts []string
 	for _, o := range []Outcome{OutcomeLeft, OutcomeInside, OutcomeWaiting, OutcomeGaveUp,
-		OutcomeSentBack, OutcomeAbsent} {
+		OutcomeSentBack, OutcomeRefused, OutcomeAbsent} {
 		if n := s.Outcomes[o]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, o))
 		}

@@ -27,6 +27,7 @@ type visitor struct {
 	rng   *rand.Rand
 	jar   Jar
 
+	worker    *worker  // of the challenge; nil: there is none
 	servedURL *url.URL // of the shared document; nil: unknown
 	retries   int      // errors in a row
 }
@@ -43,9 +44,36 @@ func (v *visitor) live(ctx context.Context) {
 	v.log.ArrivedAt = v.now()
 	v.log.Outcome = OutcomeWaiting
 	v.tell(Event{What: EventArrived, At: v.log.ArrivedAt})
-	if v.wait(ctx) {
+	if v.redeem(ctx) && v.wait(ctx) {
 		v.stay(ctx)
 	}
+}
+
+// redeem opens the link of an invitation, if visitors have one, which sets a cookie and redirects to the
+// page. It reports whether the visitor goes on.
+func (v *visitor) redeem(ctx context.Context) bool {
+	codes := v.crowd.cfg.Codes
+	if len(codes) == 0 {
+		return true
+	}
+	link := *v.crowd.page
+	query := link.Query()
+	query.Set("invitation", codes[(v.plan.id-1)%len(codes)])
+	link.RawQuery = query.Encode()
+	_, err := v.send(ctx, AskPage, &link)
+	switch {
+	case ctx.Err() != nil:
+		return false
+	case err != nil:
+		v.fail(kindOf(err))
+	case len(v.jar.names) == 0:
+		v.fail("invitation refused")
+	default:
+		return true
+	}
+	v.log.Outcome, v.log.LeftAt = OutcomeRefused, v.now()
+	v.tell(Event{What: EventGaveUp, At: v.log.LeftAt})
+	return false
 }
 
 // A step is the next request of a waiting visitor.
@@ -60,6 +88,7 @@ func (v *visitor) wait(ctx context.Context) bool {
 	if v.crowd.cfg.Mode == ModeJSON {
 		next.ask = AskJSON
 	}
+	defer v.idle()
 	for {
 		if end := v.giveUpAt(); end != Never && next.due >= end {
 			if sleepUntil(ctx, v.crowd.start.Add(end)) {
@@ -108,6 +137,9 @@ func (v *visitor) poll(ctx context.Context, s step) (*Poll, bool) {
 	if err == nil {
 		p.State, p.PollAfter = a.state, a.pollAfter
 		v.note(&p, &a.told)
+		if s.ask != AskServed {
+			v.work(ctx, a.told.Challenge)
+		}
 		v.retries = 0
 	} else {
 		p.Err = kindOf(err)
@@ -137,7 +169,9 @@ func (v *visitor) note(p *Poll, t *told) {
 	}
 	if t.Number != 0 && v.log.Number != 0 && v.log.Number != t.Number {
 		v.log.Renumbered = true
-		v.fail("ticket number changed")
+		if t.Notice != noticeNewChallenge && t.Notice != noticeUnsolved {
+			v.fail("ticket number changed")
+		}
 	}
 	if t.Number != 0 {
 		v.log.Number = t.Number

@@ -48,6 +48,9 @@ type told struct {
 	Number    uint64   `json:"number"`
 	Served    uint64   `json:"served"`
 	ServedURL string   `json:"served_url"`
+	Notice    string   `json:"notice"`
+
+	Challenge json.RawMessage `json:"challenge"`
 }
 
 // errNotOurs means that a poll received something that headgate never sends.
@@ -92,6 +95,9 @@ func (v *visitor) header(ask Ask) http.Header {
 		h["Headgate-Poll"] = []string{"1"}
 		fallthrough
 	default:
+		if solution := v.solution(); solution != "" && ask != AskServed {
+			h["Headgate-Solution"] = []string{solution}
+		}
 		h["Accept"] = []string{"application/json"}
 		if v.crowd.cfg.Mode == ModePage {
 			h["Sec-Fetch-Mode"] = []string{"cors"}

@@ -25,6 +25,7 @@ func waiters() map[string]string {
 		"internal/demo/site.go":               "close waits for the server's end",
 		"internal/demo/wire.go":               "close waits for all that it carries",
 		"internal/crowd/crowd.go":             "run waits for all its visitors before it returns",
+		"internal/crowd/solve.go":             "idle waits for the worker of its visitor",
 		"internal/server/server.go":           "Server.Run waits for all tasks before it returns",
 		"internal/control/datacenters.go":     "Run waits for all that ask other data centers",
 		"internal/server/open.go":             "Run waits for all parts before it returns",

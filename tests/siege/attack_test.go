@@ -38,6 +38,11 @@ type attack struct {
 	before    int64  // requests or connections that come before them
 	burst     int64  // of these, sent as fast as they go
 	most      int64  // requests in all
+
+	solvers int      // processors on which clients solve challenges
+	solved  int      // challenges that they have solved
+	issued  int      // challenges that they got
+	codes   []string // invitations of the attackers
 }
 
 func (a *attack) address(k int) net.IP {
@@ -268,6 +273,17 @@ func jars(ctx context.Context, a *attack) {
 		SessionMin: 2 * time.Second, SessionMax: 5 * time.Second})
 }
 
+// clients are 1,000 browsers without a person, which come as the people do.
+func clients(ctx context.Context, a *attack) {
+	c := crowd.Config{N: 1000, Arrive: 20 * time.Second, Solvers: a.solvers, Codes: a.codes,
+		SessionMin: time.Second, SessionMax: 2 * time.Second}
+	if c.Solvers == 0 {
+		c.Solvers = -1
+	}
+	a.ready()
+	a.browse(ctx, c)
+}
+
 // hoard are as many browsers as the room has slots. They come before the people, while nobody
 // waits, and never go.
 func hoard(ctx context.Context, a *attack) {
@@ -304,11 +320,17 @@ func (a *attack) browse(ctx context.Context, c crowd.Config) {
 		n, _ := strconv.Atoi(id)
 		return n % a.attackers
 	}
-	b := newBrowsers(func(id string) string { return a.name(number(id), id) },
+	b := newBrowsers(func(id string) string {
+		if n := len(a.codes); n > 0 { // clients with the same invitation have one place
+			i, _ := strconv.Atoi(id)
+			return a.name(number(id), fmt.Sprint("code", (i-1)%n))
+		}
+		return a.name(number(id), id)
+	},
 		func(id int) net.IP { return a.address(id % a.attackers) })
 	a.before = min(a.before, int64(c.N))
 	c.URL, c.Seed, c.Transport, c.Duration = a.url, 2, b, 2*time.Minute
-	_, err := crowd.Run(ctx, c, func(e crowd.Event) {
+	r, err := crowd.Run(ctx, c, func(e crowd.Event) {
 		if e.What == crowd.EventPolled {
 			a.count()
 		}
@@ -316,5 +338,7 @@ func (a *attack) browse(ctx context.Context, c crowd.Config) {
 	if err != nil {
 		panic(err) // the configuration is ours
 	}
+	s := r.Summary()
+	a.solved, a.issued = s.Solutions, s.Challenges
 	<-ctx.Done()
 }

@@ -2,8 +2,9 @@
 // people want to come in, and judges what both sides reach. Its table is the measure of the claims
 // in SECURITY.md.
 //
-//	make siege                                       every scenario, about 20 minutes
-//	make siege SIEGE=TestSiegeShort                  three of them, about a minute
+//	make siege                                       every scenario, about 28 minutes
+//	make siege SIEGE=TestSiegeShort                  two of them, about a minute
+//	make siege SIEGE='TestSiege$$/rush'              what a challenge and invitations are worth in a rush
 //	make siege SIEGE='TestSiege$$/cookieless_1$$'    one
 //
 // An attacker has an IPv4 address in a /24 of its own (127.32.k.1), or one of the addresses of a

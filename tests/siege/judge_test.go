@@ -46,6 +46,16 @@ func TestHandedOutCountsOnlyWhilePeopleWait(t *testing.T) {
 	}
 }
 
+func TestFirstPlaces(t *testing.T) {
+	r := recordOf()
+	r.places = 3
+	r.origin = []room.Request{request("1", 4), request("a0/x", 2), request("a1/x", 3), request("a2/y", 5),
+		request("2", 6)}
+	if hostile, all := r.firstPlaces(); hostile != 2 || all != 3 {
+		t.Errorf("%d of %d, want 2 of 3: a jar has one place, and the fourth comes too late", hostile, all)
+	}
+}
+
 func TestExpectedWait(t *testing.T) {
 	// The truth is 4 s, and a second is given.
 	for told, want := range map[float64]float64{4: 0, 5: 0, 3: 0, 6: 25, 9: 100, 1: 50} {

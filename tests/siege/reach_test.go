@@ -16,6 +16,7 @@ type reach struct {
 	kept    float64 // % of the room that people who wait may be kept from; 100 is not judged
 	served  float64 // % of honest people that must be served
 	right   float64 // % of people whose first expected wait must be right; 0 is not judged
+	places  int     // of the first places that are taken, how many may be the attackers'; 0 is not judged
 	empty   float64 // seconds that a slot may stand empty on average, while somebody waits; 0 is not judged
 }
 
@@ -109,7 +110,11 @@ func (r *record) measures(to reach, quiet time.Duration) []measure {
 	for _, n := range s.Errors {
 		errors += n
 	}
+	hostile, places := r.firstPlaces()
 	return []measure{
+		{"first places of attackers", float64(to.places), false, to.places > 0, float64(hostile),
+			fmt.Sprintf("of %d; %d of %d challenges solved, by people %d of %d", places, r.solved, r.issued,
+				s.Solutions, s.Challenges)},
 		{"slots of one network, %", to.network + besides, false, total >= 20, percent(h.network, total),
 			fmt.Sprintf("%d of %d while people waited", h.network, total)},
 		{"slots of all attackers, %", to.all + besides, false, total >= 20 && to.all < 100,

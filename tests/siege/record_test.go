@@ -21,7 +21,10 @@ type record struct {
 	direct []time.Duration // how long requests to the origin itself took, at the same time
 	slots  int             // limit of users at once
 
+	places  int // of the first that are taken, whose they are is measured
 	session time.Duration
+	solved  int   // challenges, by the attackers
+	issued  int   // challenges of attackers
 	sent    int64 // requests or connections of the attackers
 }
 
@@ -104,6 +107,31 @@ func (r *record) handedOut() (h handed) {
 		}
 	}
 	return h
+}
+
+// firstPlaces returns how many of the first places that were taken are the attackers', and how many there
+// are.
+func (r *record) firstPlaces() (hostile, all int) {
+	slices.SortFunc(r.origin, func(a, b room.Request) int { return a.From.Compare(b.From) })
+	seen := map[string]bool{}
+	for _, q := range r.origin {
+		_, jar, ofAttacker := attacker(q.Visitor)
+		key := "p" + q.Visitor
+		if ofAttacker {
+			key = jar
+		}
+		if seen[key] {
+			continue
+		}
+		if seen[key] = true; all == r.places {
+			break
+		}
+		all++
+		if ofAttacker {
+			hostile++
+		}
+	}
+	return hostile, all
 }
 
 // percent is part of all, in percent; nobody has a part of nothing.

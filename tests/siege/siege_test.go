@@ -6,6 +6,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,6 +36,13 @@ type scenario struct {
 	reach     reach
 	lasts     time.Duration
 	session   time.Duration
+
+	opens    time.Duration // when the line begins to move; 0: it never stands still
+	places   int           // of the first that are taken, how many are the attackers' is measured; 0: none
+	defense  string        // keys of the room beside the defaults
+	invited  int           // invitations of the attackers, where each person has one; 0: nobody has
+	solvers  int           // processors on which the attackers solve challenges; 0: they solve none
+	accounts []string
 }
 
 // of is an attack on a room of 200 slots that 400 people want to enter within 8 s: twice as many
@@ -96,6 +106,31 @@ func minute(attackers int) scenario {
 	return s
 }
 
+// rush are 100 people and 1,000 clients of attackers with 50 networks, which come within the same 20 s before
+// a room opens. Then two a second are called.
+func rush(name, defense string) scenario {
+	s := of("rush with "+name, clients, 50)
+	s.slots, s.perMinute, s.people, s.arrive = 1000, 120, 100, 20*time.Second
+	s.stay = [2]time.Duration{time.Second, 2 * time.Second}
+	s.opens, s.places, s.lasts, s.session = 25*time.Second, 100, 2*time.Minute, time.Minute
+	s.defense = "queue_all: true\n    " + defense
+	s.reach = ofNetworks()
+	return s
+}
+
+// rushes show what each defense leaves to an attacker: see docs/challenge.md. With work a script that
+// computes nothing has the lane alone, a tenth of the calls; the bound is twice that. An attacker with 10
+// invitations has 10 places, exactly.
+func rushes() []scenario {
+	nothing, scripts, solved, persons := rush("nothing", ""), rush("work", "challenge: {kind: work}"),
+		rush("work that is solved", "challenge: {kind: work}"),
+		rush("invitations", "identity: {codes: {secret_file: codes.key}, required: true, sign_in: /sign-in}")
+	scripts.reach.places, scripts.reach.served = 20, 90
+	solved.solvers = 1
+	persons.invited, persons.reach.places, persons.reach.served = 10, 10, 95
+	return []scenario{nothing, scripts, solved, persons}
+}
+
 func block(s scenario) scenario {
 	s.name += " in one block"
 	s.oneBlock, s.reach = true, oneNetwork()
@@ -116,11 +151,12 @@ func all() []scenario {
 			out = append(out, of(x.name, x.act, n))
 		}
 	}
-	return append(out, block(of("fresh", fresh, 100)), block(of("jars", jars, 100)),
+	out = append(out, block(of("fresh", fresh, 100)), block(of("jars", jars, 100)),
 		longSessions(of("slow", slow, 10)), longSessions(of("slow", slow, 100)),
 		ghosts30000(1), ghosts30000(100), absents(1), absents(100),
 		hoards(1), hoards(100),
 		minute(1))
+	return append(out, rushes()...)
 }
 
 // TestSiege plays every scenario.
@@ -163,17 +199,17 @@ func (s *scenario) run(t *testing.T, bin string) *record {
 		t.Fatal(err)
 	}
 	public, admin := loopback.Free(t), loopback.Free(t)
-	p := room.Start(t, bin, strings.Fields("run --origin "+origin.URL+" --listen "+public+
-		" --admin-listen "+admin+" --total-active-users "+strconv.Itoa(s.slots)+
-		" --new-users-per-minute "+strconv.Itoa(s.perMinute)+" --session-duration "+s.session.String())...)
+	file := s.config(t, bin, origin.URL, public, admin)
+	p := room.Start(t, bin, "run", "--config", file)
 	room.AwaitReady(t, "http://"+admin)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	r := &record{slots: s.slots, session: s.session}
+	r := &record{slots: s.slots, session: s.session, places: s.places}
 	var beside, hostile sync.WaitGroup
 	attacking, withdraw := context.WithCancel(ctx)
 	ready := make(chan struct{})
 	a := &attack{url: "http://" + public + "/", attackers: s.attackers, oneBlock: s.oneBlock,
+		solvers: s.solvers, codes: s.accounts[min(s.people, len(s.accounts)):],
 		before: max(300, s.burst), burst: s.burst, most: s.most,
 		ready: sync.OnceFunc(func() { close(ready) })}
 	for k := range s.attackers {
@@ -186,13 +222,20 @@ func (s *scenario) run(t *testing.T, bin string) *record {
 		hostile.Go(func() { s.act(attacking, a) })
 	}
 	<-ready
+	if s.opens > 0 {
+		beside.Go(func() {
+			if until(ctx, time.Now().Add(s.opens)) {
+				open(t, bin, admin, filepath.Join(filepath.Dir(file), "data"))
+			}
+		})
+	}
 	beside.Go(func() { r.looks = room.WatchRoom(ctx, "http://"+admin).Samples })
 	beside.Go(func() { r.watchHeap(ctx, "http://"+admin+"/metrics") })
 	beside.Go(func() { r.watch(ctx, origin.URL) })
 	b := newBrowsers(func(id string) string { return id }, person)
 	r.people, err = crowd.Run(ctx, crowd.Config{URL: a.url, N: s.people, Arrive: s.arrive, Seed: 1,
 		SessionMin: s.stay[0], SessionMax: s.stay[1], Duration: s.lasts,
-		Transport: b}, nil)
+		Codes: s.accounts[:min(s.people, len(s.accounts))], Transport: b}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +248,49 @@ func (s *scenario) run(t *testing.T, bin string) *record {
 		t.Error(err)
 	}
 	r.origin, r.sent, r.polls = origin.Requests(), a.sent.Load(), b.polls
+	r.solved, r.issued = a.solved, a.issued
 	return r
+}
+
+// config writes the file of the scenario's room, and makes its invitations.
+func (s *scenario) config(t *testing.T, bin, origin, public, admin string) (file string) {
+	dir := t.TempDir()
+	file = filepath.Join(dir, "headgate.yaml")
+	text := fmt.Sprintf("listen: %s\nadmin_listen: %s\ndata: %s\nrooms:\n  - name: shop\n    origin: %s\n"+
+		"    total_active_users: %d\n    new_users_per_minute: %d\n    session_duration: %v\n    %s\n",
+		public, admin, filepath.Join(dir, "data"), origin, s.slots, s.perMinute, s.session, s.defense)
+	for name, text := range map[string]string{file: text, filepath.Join(dir, "codes.key"): strings.Repeat("5ecret", 6)} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s.accounts = nil; s.invited > 0 {
+		table := output(t, nil, bin, "codes", "make", "shop", "--config", file, "--batch", "1",
+			"--count", strconv.Itoa(s.people+s.invited), "--until", "2080-01-01T00:00:00Z")
+		for _, line := range strings.Split(table, "\n")[1:] {
+			code, _, _ := strings.Cut(line, ",")
+			s.accounts = append(s.accounts, code)
+		}
+	}
+	return file
+}
+
+// open lets the line of the room move.
+func open(t *testing.T, bin, admin, data string) {
+	token := output(t, nil, bin, "token", "create", "--scope", "write:shop", "--data", data)
+	output(t, []string{"HEADGATE_ADMIN=http://" + admin, "HEADGATE_TOKEN=" + token},
+		bin, "room", "queue-all", "shop", "off")
+}
+
+// output runs a command and returns what it prints.
+func output(t *testing.T, env []string, bin string, args ...string) string {
+	c := exec.CommandContext(t.Context(), bin, args...)
+	c.Env = append(os.Environ(), env...)
+	out, err := c.Output()
+	if err != nil {
+		t.Errorf("headgate %v: %v", args, err)
+	}
+	return strings.TrimSpace(string(out))
 }
 
 // watchHeap samples the goal of the garbage collector. Unlike the resident memory, it does not
