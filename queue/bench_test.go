@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -156,6 +157,41 @@ func BenchmarkLookUp(b *testing.B) {
 			}
 			b.ReportMetric((cpu(b)-begin)/float64(b.N), "µs-cpu/op")
 			b.ReportMetric(memory, "B/job")
+		})
+	}
+}
+
+// BenchmarkPull claims and acknowledges jobs of 250 bytes, a hundred at a time, by workers at once. Each
+// claim and each acknowledgment is on disk before its answer.
+func BenchmarkPull(b *testing.B) {
+	for _, workers := range []int{1, 8} {
+		b.Run(fmt.Sprintf("workers=%d", workers), func(b *testing.B) {
+			f := newBench(b, func(c *Config) { c.Handler, c.Lease = nil, time.Minute }).hosts()
+			f.load(b.N)
+			b.ReportAllocs()
+			b.ResetTimer()
+			begin := cpu(b)
+			var left atomic.Int64
+			left.Store(int64(b.N))
+			var wg sync.WaitGroup
+			for range workers {
+				wg.Go(func() {
+					for left.Load() > 0 {
+						got, err := f.q.Claim(b.Context(), Want{Max: 100, Wait: 10 * time.Millisecond})
+						if err == nil && len(got) > 0 {
+							_, err = f.q.Ack(b.Context(), receiptsOf(got)...)
+						}
+						if err != nil {
+							b.Error(err)
+							return
+						}
+						left.Add(int64(-len(got)))
+					}
+				})
+			}
+			wg.Wait()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
+			b.ReportMetric((cpu(b)-begin)/float64(b.N), "µs-cpu/op")
 		})
 	}
 }

@@ -48,6 +48,8 @@ func FuzzNotes(f *testing.F) {
 			code: 200},
 		{kind: noteTry, ref: refOf(8, 3), attempt: 2, event: eventRetry, tried: 2, when: 7, code: 503,
 			text: "no"},
+		{kind: noteClaim, ref: refOf(8, 1), attempt: 3, at: 7, since: 6, until: 9, secret: secret{1, 2},
+			text: "w1"},
 	}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		notes, err := parseNotes(b)
@@ -77,10 +79,28 @@ func FuzzNotes(f *testing.F) {
 				!maps.Equal(twice.ranks, old.ranks) {
 				t.Fatalf("%+v became %+v", old.history, twice.history)
 			}
-			if len(twice.dead) > len(old.dead) || len(twice.tries) > len(old.tries) {
+			if len(twice.dead) > len(old.dead) || len(twice.tries) > len(old.tries) ||
+				len(twice.claims) > len(old.claims) {
 				t.Fatalf("%d dead and %d tries became %d and %d", len(old.dead), len(old.tries),
 					len(twice.dead), len(twice.tries))
 			}
+		}
+	})
+}
+
+// A receipt is read as it was written, and other text is none.
+func FuzzReceipt(f *testing.F) {
+	f.Add(receipt(refOf(184, 5), &secret{1, 2, 3}))
+	f.Add("184-5.AAAAAAAAAAAAAAAAAAAAAB")
+	f.Add(".")
+	f.Fuzz(func(t *testing.T, text string) {
+		r, s, ok := parseReceipt(text)
+		if !ok {
+			return
+		}
+		again := receipt(r, &s)
+		if r2, s2, ok := parseReceipt(again); !ok || r2 != r || s2 != s || len(again) > 64 {
+			t.Fatalf("%q is read as %v %v, and written as %q", text, r, s, again)
 		}
 	})
 }

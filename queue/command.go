@@ -26,6 +26,10 @@ const (
 	opJob       = "job"
 	opCancel    = "cancel"
 	opChange    = "change"
+	opClaim     = "claim"
+	opAck       = "ack"
+	opNack      = "nack"
+	opExtend    = "extend"
 	opDead      = "dead_last" // "dead" was the same in another order
 )
 
@@ -41,6 +45,11 @@ type command struct {
 
 	Job    JobName    `json:"job,omitzero"`
 	Change *JobChange `json:"change,omitempty"`
+
+	Want     *Want         `json:"want,omitempty"`
+	Receipts []string      `json:"receipts,omitempty"`
+	Nack     Nack          `json:"nack,omitzero"`
+	Lease    time.Duration `json:"lease,omitempty"`
 }
 
 // A result is the answer of the host to a command.
@@ -53,6 +62,9 @@ type result struct {
 	Code   string    `json:"code,omitempty"` // of an error that the other node must recognize
 
 	Job *JobStatus `json:"job,omitempty"`
+
+	Claims  []sentClaim `json:"claims,omitempty"`
+	Settled []Settled   `json:"settled,omitempty"`
 
 	Twins map[int]string `json:"twins,omitempty"` // for Put: the ID of the first job for each duplicate
 }
@@ -126,13 +138,18 @@ func (q *Queue) do(ctx context.Context, c command) (result, error) {
 	if q.bus == nil {
 		return result{}, ErrNoHost
 	}
+	ctx, stop := context.WithTimeout(ctx, writeWait)
+	defer stop()
+	return q.ask(ctx, q.hostName(), c)
+}
+
+// ask performs a command on the host on another node, which serves it by this name.
+func (q *Queue) ask(ctx context.Context, name string, c command) (result, error) {
 	b, err := json.Marshal(c)
 	if err != nil {
 		return result{}, err
 	}
-	ctx, stop := context.WithTimeout(ctx, writeWait)
-	defer stop()
-	b, err = q.bus.Request(ctx, q.hostName(), b)
+	b, err = q.bus.Request(ctx, name, b)
 	switch {
 	case errors.Is(err, store.ErrNoResponder):
 		return result{}, ErrNoHost
@@ -157,7 +174,7 @@ func (h *host) serve() (silence func(), err error) {
 	if h.q.bus == nil {
 		return func() {}, nil
 	}
-	return h.q.bus.Serve(h.q.hostName(), func(ctx context.Context, msg []byte) []byte {
+	answer := func(ctx context.Context, msg []byte) []byte {
 		var c command
 		if json.Unmarshal(msg, &c) != nil {
 			return nil
@@ -176,7 +193,18 @@ func (h *host) serve() (silence func(), err error) {
 			return nil
 		}
 		return b
-	})
+	}
+	end, err := h.q.bus.Serve(h.q.hostName(), answer)
+	if err != nil {
+		return nil, err
+	}
+	// Workers that wait must not take the places of other commands.
+	endClaims, err := h.q.bus.Serve(h.q.claimName(), answer)
+	if err != nil {
+		end()
+		return nil, err
+	}
+	return func() { end(); endClaims() }, nil
 }
 
 // do runs a command at the host.
@@ -207,6 +235,10 @@ func (h *host) do(ctx context.Context, c *command) (r result, err error) {
 		r.Job, err = h.cancel(ctx, &c.Job)
 	case opChange:
 		r.Job, err = h.changeJob(ctx, &c.Job, c.Change)
+	case opClaim:
+		r.Claims, err = h.claimFor(ctx, c.Want)
+	case opAck, opNack, opExtend:
+		r.Settled, err = h.settleAll(ctx, c)
 	case opTwins:
 		r.Twins, err = h.twins(ctx, c.Put)
 	default:
@@ -218,7 +250,8 @@ func (h *host) do(ctx context.Context, c *command) (r result, err error) {
 // codedErrors are the errors that a node recognizes in the answer of another one.
 func codedErrors() map[string]error {
 	return map[string]error{"no_job": ErrNoJob, "under_way": ErrUnderWay, "ended": ErrEnded,
-		"unsure": ErrUnsure, "no_host": ErrNoHost, "job": ErrJob}
+		"unsure": ErrUnsure, "no_host": ErrNoHost, "job": ErrJob,
+		"push": ErrPush, "busy": ErrBusy, "claim": ErrClaim}
 }
 
 // A farError is an error of the host, at another node.
@@ -252,6 +285,9 @@ func (h *host) purge(ctx context.Context) (count int, err error) {
 		// again.
 		notes := []note{{kind: notePurge, ref: refOf(upTo, 0)}}
 		for r := range h.index.flying {
+			if h.index.claims[r] != nil { // its note stays
+				continue
+			}
 			t := h.index.tries[r]
 			h.index.tries[r] = t // restate writes it from here
 			notes = append(notes, note{kind: noteTry, ref: r, attempt: t.attempt, since: t.since})

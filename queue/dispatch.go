@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -27,10 +25,11 @@ type dispatcher struct {
 
 // A flight is a job that is about to be delivered.
 type flight struct {
-	ref   ref
-	head  head
-	job   Job
-	taken taken
+	ref    ref
+	head   head
+	job    Job
+	taken  taken
+	pulled bool // a worker has it
 }
 
 // run delivers jobs until ctx ends. A job is chosen only when a place is free: no job waits in a
@@ -40,35 +39,57 @@ func (d *dispatcher) run(ctx context.Context, begun bool) error {
 		begin(ctx)
 	}
 	defer d.letGo()
+	defer d.dismiss(ErrNoHost)
 	d.adopt(ctx)
 	if begun { // jobs of another host may still count
 		d.resumeRate()
 		d.warmUp(ctx, d.quiet)
+		d.holdAgain(ctx)
 	}
 	for ctx.Err() == nil {
 		d.adopt(ctx)
-		select {
-		case <-d.free:
-		case <-d.q.changed:
-			continue
-		case <-ctx.Done():
-			return nil
-		}
-		if d.places > d.set.Concurrency {
-			d.places--
+		if !d.hasPlace(ctx) {
 			continue
 		}
 		f := d.next(ctx)
-		if f == nil {
+		switch {
+		case f == nil:
 			d.free <- struct{}{}
-			continue
+		case !f.pulled:
+			d.wg.Go(func() {
+				defer func() { d.free <- struct{}{} }()
+				d.deliver(f)
+			})
 		}
-		d.wg.Go(func() {
-			defer func() { d.free <- struct{}{} }()
-			d.deliver(f)
-		})
 	}
 	return nil
+}
+
+// hasPlace waits until one more job may be under way, and takes its place.
+func (d *dispatcher) hasPlace(ctx context.Context) bool {
+	select {
+	case <-d.free:
+	default:
+		d.handOver(time.Time{})
+		wake := d.wake
+		if d.set.Lease == 0 {
+			wake = nil
+		}
+		select {
+		case <-d.free:
+		case <-wake: // perhaps of a worker that does not wait
+			return false
+		case <-d.q.changed:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+	if d.places > d.set.Concurrency {
+		d.places--
+		return false
+	}
+	return true
 }
 
 // rate returns the maximum jobs per second beside the limits; 0 is no bound. The caller holds mu.
@@ -100,6 +121,12 @@ func (d *dispatcher) adopt(ctx context.Context) {
 	set, was := d.q.set.Load(), d.set
 	if set == was {
 		return
+	}
+	if was != nil {
+		d.handOver(time.Time{})
+	}
+	if set.Lease == 0 {
+		d.dismiss(ErrPush)
 	}
 	if c := d.q.cfg.Capacity; c != nil && was != nil {
 		d.letGo() // its limits may be different now
@@ -190,6 +217,7 @@ func (d *dispatcher) next(ctx context.Context) *flight {
 		if f != nil {
 			return f
 		}
+		d.handOver(until)
 		d.pause(ctx, until, true)
 	}
 	return nil
@@ -207,10 +235,11 @@ func (d *dispatcher) look(ctx context.Context) (f *flight, until time.Time, why 
 	d.mu.Lock()
 	next := d.index.ripen(now)
 	paused, rate, dead := d.paused, d.rate(d.set), len(d.index.dead)
-	more := min(d.index.left, len(d.free))
+	more, wanted, idle := d.wanted(min(d.index.left, len(d.free)))
 	r, tenant, ok := d.index.peek()
 	d.mu.Unlock()
-	if d.held != nil && (paused || !ok || d.held.ref != r) { // canceled, or it is another job's turn now
+	// Canceled, or it is another job's turn now, or no worker waits any more.
+	if d.held != nil && (paused || !ok || d.held.ref != r || !wanted) {
 		d.letGo()
 	}
 	switch {
@@ -220,6 +249,8 @@ func (d *dispatcher) look(ctx context.Context) (f *flight, until time.Time, why 
 		return nil, soon, fmt.Sprintf("%d jobs are dead: redrive or purge them", dead)
 	case !d.holds():
 		return nil, soon, "the engine does not answer"
+	case !wanted && ok:
+		return nil, time.Time{}, idle
 	case !ok:
 		// The times of jobs are wall clock times. A timer does not notice that the clock was set or
 		// that the machine was asleep.
@@ -328,8 +359,17 @@ func (d *dispatcher) goes(f *flight, t *tenant) bool {
 	if !ok || r != f.ref || of != t {
 		return false
 	}
+	var a *asker
+	if d.set.Lease > 0 {
+		if a = d.askerFor(f); a == nil { // it has left meanwhile
+			return false
+		}
+	}
 	d.index.take(t, f.head.cost, time.Now().UnixMilli())
 	f.job.Attempt = d.index.tries[r].attempt + 1
+	if a != nil {
+		d.hand(a, f)
+	}
 	return true
 }
 
@@ -385,41 +425,8 @@ func (d *dispatcher) drop(t *tenant, r ref, f *flight, why string) {
 	}
 	attempt := d.index.tries[r].attempt
 	d.mu.Unlock()
-	d.bury(d.noting, r, note{attempt: attempt, tried: int32(attempt), text: why})
-}
-
-// bury records that a job is dead. n has the attempts and the reason.
-func (d *dispatcher) bury(ctx context.Context, r ref, n note) {
-	n.kind, n.ref, n.at = noteDead, r, time.Now().UnixMilli()
-	d.say(ctx, func() note {
-		n.text = d.intern(shorten(n.text))
-		delete(d.index.flying, r)
-		delete(d.index.tries, r)
-		d.index.dead[r] = deadJob{n.attempt, n.at, n.text}
-		return d.happens(n, eventDead)
-	})
-	d.q.totals.dead.Add(1)
-}
-
-// happens adds an event to a note, and to the history. The caller holds mu.
-func (h *host) happens(n note, kind byte) note {
-	if h.index.history.most > 0 {
-		n.event, n.when = kind, time.Now().UnixMilli()
-		h.index.history.add(n.happened())
-	}
-	return n
-}
-
-// intern returns the stored copy of a reason, so that dead jobs share its bytes.
-func (h *host) intern(why string) string {
-	if h.reasons == nil || len(h.reasons) > 1000 { // chosen: there are few different reasons
-		h.reasons = map[string]string{}
-	}
-	if s, ok := h.reasons[why]; ok {
-		return s
-	}
-	h.reasons[why] = why
-	return why
+	n := note{attempt: attempt, tried: int32(attempt), text: why}
+	d.say(d.noting, func() note { return d.bury(r, n) })
 }
 
 // load reads a job. It returns nil if the job is not in the log any more.
@@ -442,116 +449,6 @@ func (d *dispatcher) load(ctx context.Context, r ref) (*flight, error) {
 	}
 	job.ID, job.Queue, job.Enqueued = r.String(), d.q.cfg.Name, c.at
 	return &flight{ref: r, head: h, job: job}, nil
-}
-
-// deliver passes a job to the handler and records the outcome.
-func (d *dispatcher) deliver(f *flight) {
-	if !d.holds() { // this process may no longer host the queue
-		d.takeBack(f)
-		return
-	}
-	set := d.q.set.Load()
-	began := time.Now()
-	o := set.Handler.Deliver(d.flight, &f.job)
-	if errors.Is(o.Err, ErrNotSent) {
-		d.takeBack(f)
-		return
-	}
-	if c := d.q.cfg.Capacity; c != nil {
-		c.answered(f.taken)
-	}
-	now := time.Now()
-	t := &d.q.totals
-	t.took(now.Sub(began))
-	throttle := set.Throttle
-	switch {
-	case o.Err == nil:
-		t.delivered.Add(1)
-		t.done(now)
-		if throttle != nil {
-			throttle.Done(now)
-		}
-		d.say(d.noting, func() note {
-			d.index.finish(f.ref)
-			return d.happens(note{kind: noteDone, ref: f.ref, done: []int{f.ref.index()},
-				tried: int32(f.job.Attempt), code: statusOf(&o)}, eventDelivered)
-		})
-	// The process ends, and nobody knows what the target did. The job stays in flight here: it must not
-	// be canceled.
-	case d.flight.Err() != nil:
-	case o.Busy:
-		d.failed(f, o.Err, now)
-		t.busy.Add(1)
-		if throttle != nil {
-			throttle.Busy(now, o.RetryAfter)
-		}
-		d.retry(f, f.job.Attempt-1, max(o.RetryAfter, d.backoff(1)), &o) // no attempt is used up
-	case !o.Retry || f.job.Attempt >= set.MaxAttempts:
-		d.failed(f, o.Err, now)
-		d.bury(d.noting, f.ref, note{attempt: f.job.Attempt, tried: int32(f.job.Attempt), code: statusOf(&o),
-			text: o.Err.Error()})
-	default:
-		d.failed(f, o.Err, now)
-		t.retried.Add(1)
-		d.retry(f, f.job.Attempt, max(o.RetryAfter, d.backoff(f.job.Attempt)), &o)
-	}
-	d.nudge()
-}
-
-// takeBack puts a job that was not sent back into the line.
-func (d *dispatcher) takeBack(f *flight) {
-	d.giveBack(f)
-	d.mu.Lock()
-	d.index.again(f.ref, &f.head, 0)
-	d.mu.Unlock()
-}
-
-// failed stores how a delivery failed, for the Status.
-func (d *dispatcher) failed(f *flight, err error, now time.Time) {
-	x := &Failure{ID: f.job.ID, At: now.UTC(), Reason: shorten(err.Error())}
-	d.mu.Lock()
-	d.failure = x
-	d.mu.Unlock()
-}
-
-// shorten cuts a reason to the size that is stored.
-func shorten(why string) string {
-	if len(why) <= maxReason {
-		return why
-	}
-	return strings.ToValidUTF8(why[:maxReason], "")
-}
-
-// retry puts a job back into the line, to be sent again after a time.
-func (d *dispatcher) retry(f *flight, attempt int, after time.Duration, o *Outcome) {
-	at := time.Now().Add(min(after, MaxWait)).UnixMilli()
-	kind := byte(eventRetry)
-	if o.Busy {
-		kind = eventBusy
-	}
-	why := shorten(o.Err.Error())
-	d.say(d.noting, func() note {
-		t := d.index.tries[f.ref]
-		t.attempt = attempt
-		d.index.tries[f.ref] = t
-		d.index.again(f.ref, &f.head, at)
-		return d.happens(note{kind: noteTry, ref: f.ref, attempt: attempt, at: at, since: t.since,
-			tried: int32(f.job.Attempt), code: statusOf(o), text: d.intern(why)}, kind)
-	})
-}
-
-// statusOf returns the HTTP status of an answer, 0 if there was none.
-func statusOf(o *Outcome) uint16 { return uint16(max(0, min(o.Status, 999))) }
-
-// backoff returns how long to wait after this number of attempts. The wait doubles each time, and
-// half of it is random, so that jobs that failed together do not come back together.
-func (d *dispatcher) backoff(attempt int) time.Duration {
-	c := d.q.set.Load()
-	b := c.MaxBackoff
-	if shift := attempt - 1; shift < 40 && c.MinBackoff<<shift>>shift == c.MinBackoff {
-		b = min(b, c.MinBackoff<<shift)
-	}
-	return b/2 + rand.N(b/2+1)
 }
 
 // cacheBytes bounds the chunks in memory. Chosen: enough for the chunks of some hundred tenants and

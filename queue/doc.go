@@ -1,4 +1,5 @@
-// Package queue stores jobs and delivers them at the pace that a target can take.
+// Package queue stores jobs and delivers them at the pace that a target can take, or hands them to workers
+// that claim them.
 //
 // # Guarantees
 //
@@ -6,6 +7,9 @@
 // the limits of the queue allow it. Rates are kept as the target counts them: the slots of a job
 // become free one window after the answer. A job that only waits for capacity stays in the line and
 // uses no attempt.
+//
+// A queue with a [Config.Lease] has no Handler: workers call [Queue.Claim], and then [Queue.Ack] or
+// [Queue.Nack]. All the above holds for the time between the two.
 //
 // # Concurrency
 //
@@ -28,13 +32,14 @@
 //	export, reconfigure, json  jobs in and out of files; new settings of a running queue
 //	command, dead, duplicates  what other nodes ask the host; dead jobs; keys
 //	follow                     the state of one job; cancel and change it
+//	pull, leases               workers that claim jobs; what the host knows of them
 //	put, status                jobs of any node; totals
-//	host, dispatch             the host's loop and its notes; which job goes when
+//	host, dispatch, outcome    the host's loop and its notes; which job goes when; what becomes of it
 //	queue                      the types, and Config
 //	replay, index              what the notes say; jobs in memory
 //	place, history             where a job waits; what has happened to it
 //	note                       bytes of outcomes
-//	chunk, job, headers        bytes and bounds of a job, such as MaxPriority
+//	chunk, job                 bytes and bounds of a job, such as MaxPriority
 //	capacity                   limits
 //
 // # Limits of the package

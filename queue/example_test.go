@@ -81,3 +81,72 @@ func Example() {
 	// saved: two coffees
 	// saved: one tea
 }
+
+// Workers claim jobs instead of getting them: each has the job until it acknowledges it, or until its
+// lease ends, and then another one gets it.
+func ExampleQueue_Claim() {
+	dir, err := os.MkdirTemp("", "headgate-example-")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	engine, err := embedded.Open(ctx, embedded.Config{Dir: filepath.Join(dir, "engine")})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer engine.Close()
+	orders, err := queue.Open(ctx, queue.Config{Name: "orders", NATS: engine.Conn(), Lease: time.Minute})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- orders.Run(ctx) }()
+	defer func() { stop(); <-ended }()
+	if _, err := orders.Put(ctx, []queue.Job{{Body: []byte("two coffees")}, {Body: []byte("no tea")}}); err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	jobs, err := orders.Claim(ctx, queue.Want{Max: 10, Wait: 30 * time.Second, Worker: "waiter-1"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, j := range jobs {
+		fmt.Printf("%s, attempt %d\n", j.Body, j.Attempt)
+	}
+	// A job that takes long: one more minute from now.
+	if _, err := orders.Extend(ctx, time.Minute, jobs[0].Receipt); err != nil {
+		fmt.Println(err)
+		return
+	}
+	done, err := orders.Ack(ctx, jobs[0].Receipt)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("done:", done[0].Err())
+	failed, err := orders.Nack(ctx, queue.Nack{Reason: "out of tea", Delay: time.Hour}, jobs[1].Receipt)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("given back:", failed[0].Err())
+	again, err := orders.Ack(ctx, jobs[1].Receipt)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("too late:", again[0].Err())
+	// Output:
+	// two coffees, attempt 1
+	// no tea, attempt 1
+	// done: <nil>
+	// given back: <nil>
+	// too late: the lease of this claim is over
+}

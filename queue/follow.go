@@ -56,6 +56,8 @@ type JobStatus struct {
 	Expected *float64 `json:"expected_seconds,omitempty"`
 
 	Since    time.Time `json:"since,omitzero"`    // under way since
+	Worker   string    `json:"worker,omitempty"`  // that has claimed it
+	Until    time.Time `json:"until,omitzero"`    // the end of its lease
 	Ended    time.Time `json:"ended_at,omitzero"` // delivered, dead or canceled at
 	Attempts int       `json:"attempts"`          // that count, including one under way
 	Tries    []Try     `json:"tries"`             // the newest last; as many as are remembered, 50 at most
@@ -253,6 +255,9 @@ func (h *host) look(name *JobName) (*JobStatus, error) {
 	s.Attempts = x.tries[r].attempt
 	if since, ok := x.flying[r]; ok {
 		s.State, s.Since, s.Attempts = StateUnderWay, time.UnixMilli(since).UTC(), s.Attempts+1
+		if c := x.claims[r]; c != nil {
+			s.Worker, s.Until = c.worker, c.until.UTC()
+		}
 	} else if d, ok := x.dead[r]; ok {
 		s.State, s.Ended, s.Attempts = StateDead, time.UnixMilli(d.at).UTC(), d.attempt
 		if len(s.Tries) == 0 { // forgotten

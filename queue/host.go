@@ -61,6 +61,8 @@ type host struct {
 	waitErr string            // why nothing is delivered now, "" if all is well
 	failure *Failure          // of the last failed delivery; replaced, never changed
 
+	askers []*asker // workers that wait for jobs; the first one is next
+
 	left  chan struct{} // closed when the process stops being the host
 	noted chan struct{} // closed when it has written its last note
 	wake  chan struct{} // the line has changed; capacity 1
@@ -234,10 +236,11 @@ func (h *host) run(ctx context.Context, old *replay) error {
 			break
 		}
 		defer silence()
+		d := &dispatcher{host: h, flight: flight, noting: ctx, wg: &deliveries, places: len(h.index.claims)}
 		h.q.lead.Store(h)
 		h.q.cfg.Log.Info("queue is delivered by this node", "queue", h.q.cfg.Name, "jobs", h.depth())
 		begin(h.sweep)
-		d := &dispatcher{host: h, flight: flight, noting: ctx, wg: &deliveries}
+		begin(h.endLeases)
 		begin(func(ctx context.Context) error { return d.run(ctx, begun) })
 	case <-ctx.Done():
 	case <-end.Done():
@@ -264,6 +267,7 @@ func (h *host) run(ctx context.Context, old *replay) error {
 	close(notesEnd)
 	notes.Wait()
 	close(h.noted)
+	h.countClaims()
 	if h.self != nil && h.q.cfg.Capacity != nil {
 		h.q.cfg.Capacity.leave(h.self)
 	}

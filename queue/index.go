@@ -21,6 +21,7 @@ type index struct {
 	blocked []*tenant  // tenants that must wait until a time
 	tries   map[ref]try
 	dead    map[ref]deadJob
+	claims  map[ref]*claim // jobs in flight that workers have
 	keys    keyWindow
 	seeds   [2]maphash.Seed
 	history history
@@ -189,8 +190,8 @@ func newIndex(weights map[string]int, window time.Duration) *index {
 	return &index{
 		chunks: map[uint64]*chunk{}, tenants: map[string]*tenant{}, weights: weights,
 		tries: map[ref]try{}, dead: map[ref]deadJob{}, flying: map[ref]int64{}, places: newPlaces(),
-		history: newHistory(0, 0),
-		keys:    keyWindow{window: window}, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
+		claims: map[ref]*claim{}, history: newHistory(0, 0),
+		keys: keyWindow{window: window}, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
 	}
 }
 

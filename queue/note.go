@@ -39,6 +39,7 @@ const (
 	noteBegin   = 'b' // a host begins: its name
 	noteDone    = 'd' // jobs of a chunk are finished
 	noteTry     = 't' // a job is tried again: attempts, when, and since when its age counts
+	noteClaim   = 'l' // a worker has a job, until a time; instead of noteTry and noteDead
 	noteDead    = 'x' // a job is dead: attempts, when, and why
 	noteControl = 'c' // paused or not, and the rate that was set
 	notePurge   = 'p' // waiting jobs in chunks up to this one are finished
@@ -52,17 +53,20 @@ const (
 // A note records what happened to jobs. Notes are written in batches, in order. Reading a note
 // twice is harmless.
 type note struct {
-	kind    byte
-	event   byte   // kind of the event that goes with it, 0: none; it has the text of the note
-	code    uint16 // of the event
-	tried   int32  // attempt of the event
-	when    int64  // milliseconds: time of the event
-	ref     ref    // of noteTry and noteDead; for noteDone, notePurge and notePurged the first of the chunk
+	kind  byte
+	event byte   // kind of the event that goes with it, 0: none; it has the text of the note
+	code  uint16 // of the event
+	tried int32  // attempt of the event
+	when  int64  // milliseconds: time of the event
+	// Of noteTry, noteClaim and noteDead; for noteDone, notePurge and notePurged the first of the chunk.
+	ref     ref
 	done    []int  // for noteDone, ascending
 	attempt int    // attempts made so far
-	at      int64  // milliseconds: earliest next try, or time of death
+	at      int64  // milliseconds: earliest next try, time of death, or time of the claim
+	until   int64  // milliseconds: end of the lease
 	since   int64  // milliseconds: the age counts from then; 0: from when it was put
-	text    string // reason of a failure, or name of the host
+	text    string // reason of a failure, or name of the host or of the worker
+	secret  secret // of a claim
 	paused  bool
 	asked   askedRate
 	rank    uint8 // for noteRank
@@ -115,9 +119,12 @@ func appendNote(b []byte, n *note) []byte {
 			b = codec.AppendUint(b, uint64(i-last))
 			last = i
 		}
-	case noteTry, noteDead:
+	case noteTry, noteDead, noteClaim:
 		b = codec.AppendUint(b, uint64(n.ref), uint64(n.attempt), uint64(n.at), uint64(n.since))
-		if n.kind == noteDead {
+		if n.kind == noteClaim {
+			b = append(codec.AppendUint(b, uint64(n.until)), n.secret[:]...)
+		}
+		if n.kind != noteTry {
 			b = codec.AppendText(b, n.text)
 		}
 	case noteControl:
@@ -190,14 +197,8 @@ func parseNotes(b []byte) (all []note, err error) {
 				}
 				n.done = append(n.done, int(last))
 			}
-		case noteTry, noteDead:
-			n.ref = readRef(&r)
-			n.attempt = int(r.UpTo(maxAttempt))
-			n.at = int64(r.UpTo(math.MaxInt64 / 1_000_000))
-			n.since = int64(r.UpTo(math.MaxInt64 / 1_000_000))
-			if n.kind == noteDead {
-				n.text = r.Text(maxReason)
-			}
+		case noteTry, noteDead, noteClaim:
+			readTry(&r, &n)
 		case noteControl:
 			flags := r.Byte()
 			n.paused, n.asked.is = flags&flagPaused != 0, flags&flagAsked != 0
@@ -235,12 +236,33 @@ func readRef(r *codec.Reader) ref {
 	return at
 }
 
+// readTry reads a noteTry, noteDead or noteClaim.
+func readTry(r *codec.Reader, n *note) {
+	n.ref = readRef(r)
+	n.attempt = int(r.UpTo(maxAttempt))
+	n.at = readTime(r)
+	n.since = readTime(r)
+	if n.kind == noteClaim {
+		n.until = readTime(r)
+		copy(n.secret[:], r.Take(len(n.secret)))
+		if n.attempt == 0 { // the first one is 1
+			r.Fail()
+		}
+	}
+	if n.kind != noteTry {
+		n.text = r.Text(maxReason)
+	}
+}
+
+// readTime reads milliseconds since 1970.
+func readTime(r *codec.Reader) int64 { return int64(r.UpTo(math.MaxInt64 / 1_000_000)) }
+
 // readEvent reads an event into a note. An unknown kind of event is valid: a later version may have
 // written it.
 func readEvent(r *codec.Reader, n *note) {
 	n.event = r.Byte()
 	n.ref = readRef(r)
-	n.when = int64(r.UpTo(math.MaxInt64 / 1_000_000))
+	n.when = readTime(r)
 	n.tried = int32(r.UpTo(maxAttempt))
 	n.code = uint16(r.UpTo(999))
 	n.text = r.Text(maxReason)

@@ -17,11 +17,15 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// A Config configures a queue. Name, NATS and Handler are required.
+// A Config configures a queue. Name, NATS, and either Handler or Lease are required.
 type Config struct {
 	Name    string     // 1 to 64 of A-Z a-z 0-9 _ and -
 	NATS    *nats.Conn // connection to an engine, see headgate.EngineConfig
-	Handler Handler    // delivers the jobs
+	Handler Handler    // delivers the jobs; nil if workers claim them
+
+	// Lease, if not 0, makes this a queue whose jobs are not delivered: workers fetch them with
+	// [Queue.Claim]. It is the time that a worker has for a job if it does not ask for another one.
+	Lease time.Duration
 
 	// Capacity takes from the limits in Uses. Queues that share limits must share it. Nil means no
 	// limit; Uses must then be empty.
@@ -38,7 +42,9 @@ type Config struct {
 	OnHost   func(ctx context.Context)
 	Throttle Throttle // slows all queues of an overloaded target; nil: none
 
-	Concurrency int            // maximum deliveries in flight, default DefaultConcurrency
+	// Concurrency is the maximum number of jobs in flight, default DefaultConcurrency, and
+	// MaxConcurrency if workers claim them.
+	Concurrency int
 	MaxAttempts int            // then a job is dead, default DefaultMaxAttempts
 	MinBackoff  time.Duration  // before the second attempt, doubled each time; default one second
 	MaxBackoff  time.Duration  // default five minutes
@@ -88,7 +94,7 @@ const (
 	// MaxOutcomeAge is the longest time for which outcomes are remembered.
 	MaxOutcomeAge = 40 * 24 * time.Hour
 
-	// MaxConcurrency is the maximum number of deliveries in flight: each one is a goroutine.
+	// MaxConcurrency is the maximum number of jobs in flight: each delivery is a goroutine.
 	MaxConcurrency = 10_000
 	maxDead        = 100_000 // then deliveries stop until a person looks
 )
@@ -125,6 +131,16 @@ var (
 	// ErrEnded is returned when a job cannot be canceled or changed, because it was delivered, has died or
 	// was canceled.
 	ErrEnded = errors.New("the job does not wait any more")
+	// ErrClaim is wrapped by errors about what a worker wants or says that no worker may.
+	ErrClaim = errors.New("invalid claim")
+	// ErrPush is returned by Claim if the queue delivers its jobs to a target.
+	ErrPush = errors.New("the queue delivers its jobs to a target: no worker can claim them")
+	// ErrBusy is returned when too many workers wait for jobs.
+	ErrBusy = errors.New("too many workers wait for jobs of the queue")
+	// ErrLease is returned for a receipt that does not hold its job (any more).
+	ErrLease = errors.New("the lease of this claim is over")
+	// ErrReceipt is returned for text that is not the receipt of a claim.
+	ErrReceipt = errors.New("this is not the receipt of a claim")
 	// ErrUnsure is returned when it is not certain that a change was written. It may take effect.
 	ErrUnsure = errors.New("it is not certain that the change was written")
 )
@@ -143,6 +159,7 @@ type Queue struct {
 	lead    atomic.Pointer[host]
 	totals  totals
 	cache   chunkCache
+	asks    chan struct{} // of workers here, to a host on another node
 }
 
 var queueName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
@@ -154,8 +171,8 @@ func (c *Config) check() error {
 	if !queueName.MatchString(c.Name) {
 		bad("a name is 1 to 64 of A-Z a-z 0-9 _ and -")
 	}
-	if c.NATS == nil || c.Handler == nil {
-		bad("NATS and Handler are needed")
+	if c.NATS == nil || (c.Handler == nil) == (c.Lease == 0) {
+		bad("NATS and one of Handler and Lease are needed")
 	}
 	if len(c.Uses) > 0 && c.Capacity == nil {
 		bad("limits are named, and there is no Capacity to take from")
@@ -168,6 +185,9 @@ func (c *Config) check() error {
 		c.HostRank = func(string) (int, bool) { return 0, true }
 	}
 	c.Weight = cmp.Or(c.Weight, 1)
+	if c.Lease != 0 {
+		c.Concurrency = cmp.Or(c.Concurrency, MaxConcurrency)
+	}
 	c.Concurrency = cmp.Or(c.Concurrency, DefaultConcurrency)
 	c.MaxAttempts = cmp.Or(c.MaxAttempts, DefaultMaxAttempts)
 	c.MinBackoff = cmp.Or(c.MinBackoff, time.Second)
@@ -180,6 +200,10 @@ func (c *Config) check() error {
 	switch {
 	case c.Weight < 1 || c.Concurrency < 1 || c.MaxAttempts < 1 || c.MaxWaiting < 1 || c.MaxBytes < 1:
 		bad("a number is below 1")
+	case c.Lease != 0 && (c.Lease < MinLease || c.Lease > MaxLease):
+		bad("the lease is %v, want %v to %v", c.Lease, MinLease, MaxLease)
+	case c.Lease != 0 && (c.Throttle != nil || c.Pace != nil):
+		bad("workers claim the jobs: there is no target to slow down, and none whose pace is found")
 	case c.Concurrency > MaxConcurrency:
 		bad("%d deliveries at once, and %d are the most", c.Concurrency, MaxConcurrency)
 	case c.MaxAttempts > maxAttempt/2:

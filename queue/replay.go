@@ -5,6 +5,7 @@ type replay struct {
 	done   map[uint64]map[int]bool
 	tries  map[ref]note
 	dead   map[ref]note
+	claims map[ref]note
 	purged uint64 // chunks up to this one
 	newest uint64 // newest chunk with a note
 	paused bool
@@ -17,7 +18,7 @@ type replay struct {
 
 func newReplay() *replay {
 	return &replay{done: map[uint64]map[int]bool{}, tries: map[ref]note{}, dead: map[ref]note{},
-		ranks: map[ref]uint8{}, history: newHistory(0, 0)}
+		claims: map[ref]note{}, ranks: map[ref]uint8{}, history: newHistory(0, 0)}
 }
 
 // note adds a note, in the order of the log.
@@ -38,17 +39,15 @@ func (p *replay) note(n *note) {
 			set[i] = true
 			delete(p.tries, refOf(n.ref.chunk(), i))
 			delete(p.dead, refOf(n.ref.chunk(), i))
+			delete(p.claims, refOf(n.ref.chunk(), i))
 			delete(p.ranks, refOf(n.ref.chunk(), i))
 		}
-	case noteTry:
+	case noteTry, noteDead, noteClaim: // each is all that is known of the job
 		if !p.done[n.ref.chunk()][n.ref.index()] {
-			p.tries[n.ref] = *n
-			delete(p.dead, n.ref)
-		}
-	case noteDead:
-		if !p.done[n.ref.chunk()][n.ref.index()] {
-			p.dead[n.ref] = *n
 			delete(p.tries, n.ref)
+			delete(p.dead, n.ref)
+			delete(p.claims, n.ref)
+			p.of(n.kind)[n.ref] = *n
 		}
 	case noteRank:
 		if !p.done[n.ref.chunk()][n.ref.index()] {
@@ -67,13 +66,24 @@ func (p *replay) note(n *note) {
 	case notePurge:
 		p.purged = max(p.purged, n.ref.chunk())
 		// A purge drops waiting jobs, those that wait for another attempt included. Dead jobs stay:
-		// they have a command of their own.
+		// they have a command of their own. So do jobs that workers have.
 		for r := range p.tries {
 			if r.chunk() <= p.purged {
 				delete(p.tries, r)
 			}
 		}
 	}
+}
+
+// of returns where the notes of a kind are.
+func (p *replay) of(kind byte) map[ref]note {
+	switch kind {
+	case noteDead:
+		return p.dead
+	case noteClaim:
+		return p.claims
+	}
+	return p.tries
 }
 
 // gone reports whether a job is finished or was purged.
@@ -83,7 +93,8 @@ func (p *replay) gone(r ref) bool {
 	}
 	_, dead := p.dead[r]
 	_, tried := p.tries[r]
-	return r.chunk() <= p.purged && !dead && !tried
+	_, claimed := p.claims[r]
+	return r.chunk() <= p.purged && !dead && !tried && !claimed
 }
 
 // apply restores the state of a job in an index. It reports whether the job is unchanged since it
@@ -98,6 +109,12 @@ func (p *replay) apply(x *index, r ref, h *head) bool {
 	}
 	if n, ok := p.dead[r]; ok {
 		x.dead[r] = deadJob{n.attempt, n.at, n.text}
+		return false
+	}
+	if n, ok := p.claims[r]; ok {
+		x.claims[r] = restored(&n, h)
+		x.flying[r] = n.at
+		x.tries[r] = try{n.attempt - 1, n.since}
 		return false
 	}
 	if n, ok := p.tries[r]; ok {
@@ -125,7 +142,13 @@ func (x *index) restate(purged uint64) (all []note) {
 		}
 		all = append(all, n)
 	}
+	for r, c := range x.claims {
+		all = append(all, c.note(x.tries[r].since))
+	}
 	for r, t := range x.tries {
+		if x.claims[r] != nil { // the note of the claim has it
+			continue
+		}
 		all = append(all, note{kind: noteTry, ref: r, attempt: t.attempt, since: t.since, at: x.due[r]})
 	}
 	for r, d := range x.dead {

@@ -18,7 +18,7 @@ func Open(ctx context.Context, cfg Config) (*Queue, error) {
 		return nil, err
 	}
 	q := &Queue{cfg: cfg, changed: make(chan struct{}, 1), puts: make(chan *piece),
-		ended: make(chan struct{})}
+		ended: make(chan struct{}), asks: make(chan struct{}, farAsks)}
 	q.set.Store(&cfg)
 	lc := store.LogConfig{
 		Conn: cfg.NATS, Replicas: cfg.Replicas, OnWriteFailure: cfg.OnWriteFailure, Log: cfg.Log,

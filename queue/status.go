@@ -17,6 +17,8 @@ type Status struct {
 	Tenants   int     `json:"tenants"`        // tenants with jobs
 	OldestAge float64 `json:"oldest_seconds"` // age of the oldest job, 0 if there is none
 	Paused    bool    `json:"paused"`
+	Pulled    bool    `json:"pull"`             // workers claim the jobs
+	Workers   int     `json:"workers_waiting"`  // workers that wait for jobs
 	Rate      float64 `json:"rate"`             // maximum jobs per second beside the limits, 0: none
 	PerSecond float64 `json:"per_second"`       // deliveries per second over the last ten seconds
 	EmptyIn   float64 `json:"empty_in_seconds"` // at this pace; -1: never
@@ -111,6 +113,7 @@ func (h *host) status(ctx context.Context) Status {
 		s.NextIn = max(0, time.UnixMilli(j.at).Sub(now).Seconds())
 	}
 	set := h.q.set.Load()
+	s.Pulled, s.Workers = set.Lease > 0, len(h.askers)
 	s.Rate, s.AtOnce = h.rate(set), set.Concurrency
 	s.Keys, s.KeysCut, s.Totals.Duplicates = x.keys.count, x.keys.cut, x.duplicates
 	if at := x.oldest(); !at.IsZero() && s.Depth > 0 {

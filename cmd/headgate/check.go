@@ -198,6 +198,7 @@ type queueSummary struct {
 	Name         string     `json:"name"`
 	Method       string     `json:"method"`
 	Address      string     `json:"address"`
+	Pull         string     `json:"pull,omitempty"` // the lease of workers, which claim the jobs
 	Limits       []string   `json:"limits"`
 	TenantLimits []string   `json:"tenant_limits"`
 	Rate         int64      `json:"rate"` // jobs a second; 0: no limit
@@ -243,11 +244,15 @@ func windowOf(r *limit.Rule) string {
 func queuesOf(cfg *config.Config) (all []queueSummary) {
 	for i := range cfg.Queues {
 		q := &cfg.Queues[i]
-		all = append(all, queueSummary{
+		one := queueSummary{
 			Name: q.Name, Method: q.Target.Method, Address: addressOf(q.Target.URL),
 			Limits: append([]string{}, q.Limits...), TenantLimits: append([]string{}, q.TenantLimits...),
 			Rate: q.Rate, Concurrency: q.Concurrency, Auto: foundOf(&q.Auto),
-		})
+		}
+		if q.Pull.Lease > 0 {
+			one.Method, one.Address, one.Pull = "", "", q.Pull.Lease.String()
+		}
+		all = append(all, one)
 	}
 	return all
 }
@@ -273,6 +278,9 @@ func addressOf(s string) string {
 // String returns the queue as one line.
 func (q *queueSummary) String() string {
 	s := q.Method + " to " + q.Address
+	if q.Pull != "" {
+		s = "claimed by workers for " + q.Pull
+	}
 	if len(q.Limits) > 0 {
 		s += ", limits " + strings.Join(q.Limits, ", ")
 	}

@@ -246,7 +246,7 @@ type API struct {
 	attempts bucket        // requests without a valid token
 	refusals buckets       // rejected changes, by token
 	bulks    chan struct{} // requests with many jobs in memory
-	waits    chan struct{} // requests that wait for the outcome of a job
+	waits    waitRoom      // requests that wait for jobs
 	previews previews
 }
 

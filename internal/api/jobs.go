@@ -8,13 +8,15 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/headgate/headgate/queue"
 )
 
-// Bounds of waiting for the outcome of a job. Chosen: the command waits 70 s for an answer; and a node
-// asks the host at most 2,000 times a second for those that wait.
+// Bounds of waiting for jobs, and for the outcome of one. Chosen: the command waits 70 s for an answer; and
+// a node asks the host at most 2,000 times a second for those that wait.
 const (
 	maxWait  = 60 * time.Second
 	maxWaits = 1000
@@ -50,14 +52,11 @@ func (a *API) job(c *call, q *queue.Queue) (any, error) {
 			return nil, badJob(http.StatusBadRequest, "invalid_query",
 				fmt.Sprintf("wait must be a duration up to %v, such as 30s", maxWait))
 		}
-		select {
-		case a.waits <- struct{}{}:
-			defer func() { <-a.waits }()
-		default:
-			return nil, &problem{Status: http.StatusServiceUnavailable, Code: "busy",
-				Detail: fmt.Sprintf("%d requests wait for jobs at this node", maxWaits),
-				Hint:   "retry in a second, at another node, or without wait"}
+		leave, err := a.waits.enter(c)
+		if err != nil {
+			return nil, err
 		}
+		defer leave()
 	}
 	return found(q.Job(c.r.Context(), name, wait))
 }
@@ -112,4 +111,243 @@ func (a *API) changeJob(c *call, q *queue.Queue) (any, error) {
 		c.done.After = map[string]string{"changed": s.ID}
 	}
 	return found(s, err)
+}
+
+// maxWaitsOfToken is how many requests of one token wait at a node, so that one program does not take all
+// places. Chosen: a quarter.
+const maxWaitsOfToken = maxWaits / 4
+
+// A waitRoom bounds the requests that wait, at a node and for each token. Tokens without one have no entry.
+type waitRoom struct {
+	mu   sync.Mutex
+	all  int
+	each map[string]int // by the token's id
+}
+
+// enter takes a place for a request, until leave is called, or returns why there is none.
+func (w *waitRoom) enter(c *call) (leave func(), err error) {
+	busy := func(detail string) error {
+		return &problem{Status: http.StatusServiceUnavailable, Code: "busy", Detail: detail,
+			Hint: "retry in a second, at another node, or without wait"}
+	}
+	id := c.who.token.ID
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.all >= maxWaits:
+		return nil, busy(fmt.Sprintf("%d requests wait at this node", maxWaits))
+	case w.each[id] >= maxWaitsOfToken:
+		return nil, busy(fmt.Sprintf("%d requests of this token wait at this node", maxWaitsOfToken))
+	}
+	if w.each == nil {
+		w.each = map[string]int{}
+	}
+	w.all++
+	w.each[id]++
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.all--
+		if w.each[id]--; w.each[id] == 0 {
+			delete(w.each, id)
+		}
+	}, nil
+}
+
+// A span is a duration in JSON, such as "30s".
+type span time.Duration
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *span) UnmarshalJSON(b []byte) error {
+	var text string
+	if err := json.Unmarshal(b, &text); err != nil {
+		return err
+	}
+	d, err := time.ParseDuration(text)
+	if err == nil && d < 0 {
+		err = errors.New("it is below 0")
+	}
+	*s = span(d)
+	return err
+}
+
+// A claimRequest is the body of a claim, and of what becomes of claims: each uses a part of it.
+type claimRequest struct {
+	Max    int    `json:"max"`
+	Lease  span   `json:"lease"`
+	Wait   span   `json:"wait"`
+	Worker string `json:"worker"`
+}
+
+// A settleRequest is the body of ack, nack and extend.
+type settleRequest struct {
+	Receipts []string `json:"receipts"`
+	Lease    span     `json:"lease"` // of extend
+	Delay    span     `json:"delay"` // of nack, and what follows
+	Why      string   `json:"why"`
+	Dead     bool     `json:"dead"`
+	Untried  bool     `json:"untried"`
+}
+
+const settleExample = `send {"receipts": ["…"]}, with the receipts of a claim`
+
+// readClaim reads a JSON object into v. All its keys must be among these.
+func readClaim(c *call, v any, example string, keys ...string) error {
+	body, err := readBody(c, maxBody, "claim or settle fewer jobs at once")
+	if err != nil {
+		return err
+	}
+	// A deadline of the body must not end a request that waits: net/http would cancel it.
+	http.NewResponseController(c.w).SetReadDeadline(time.Time{}) // only servers in tests have no deadlines
+	bad := func(detail string) error {
+		return &problem{Status: http.StatusUnprocessableEntity, Code: "invalid_claim", Detail: detail, Hint: example}
+	}
+	if len(bytes.TrimSpace(body)) == 0 {
+		body = []byte("{}")
+	}
+	var sent map[string]json.RawMessage
+	d := json.NewDecoder(bytes.NewReader(body))
+	if err := d.Decode(&sent); err != nil || sent == nil {
+		return bad("the body is not a JSON object")
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return bad("something follows the JSON object")
+	}
+	for _, key := range keys {
+		delete(sent, key)
+	}
+	for key := range sent {
+		return bad(fmt.Sprintf("the key %.64q does not exist here", key))
+	}
+	if err := json.Unmarshal(body, v); err != nil {
+		return bad("a value is not of its type: " + clip(err.Error()))
+	}
+	return nil
+}
+
+// A claimedJob is a job of a claim. Its body has the form in which jobs are put.
+type claimedJob struct {
+	Receipt  string            `json:"receipt"`
+	ID       string            `json:"id"`
+	Attempt  int               `json:"attempt"`
+	Until    time.Time         `json:"until"`
+	Put      time.Time         `json:"put_at"`
+	Key      string            `json:"key,omitempty"`
+	Tenant   string            `json:"tenant,omitempty"`
+	Priority int               `json:"priority,omitempty"`
+	Headers  map[string]string `json:"headers,omitempty"`
+	Body     json.RawMessage   `json:"body,omitempty"`
+	Text     *string           `json:"text,omitempty"`
+	Base64   []byte            `json:"base64,omitempty"`
+}
+
+func newClaimedJob(j *queue.Claimed) claimedJob {
+	out := claimedJob{Receipt: j.Receipt, ID: j.ID, Attempt: j.Attempt, Until: j.Until, Put: j.Enqueued.UTC(),
+		Key: j.Key, Tenant: j.Tenant, Priority: j.Priority, Headers: j.Headers}
+	text := string(j.Body)
+	switch {
+	case j.Headers["Content-Type"] == "application/json" && json.Valid(j.Body):
+		out.Body = j.Body
+	case utf8.Valid(j.Body):
+		out.Text = &text
+	default:
+		out.Base64 = j.Body
+	}
+	return out
+}
+
+// claimJobs handles POST /v1/queues/{name}/claim: {"max": 10, "lease": "30s", "wait": "30s"}.
+func (a *API) claimJobs(c *call, q *queue.Queue) (any, error) {
+	c.quiet = true
+	const example = `send {"max": 10, "lease": "30s", "wait": "30s", "worker": "w1"}, or a part of it`
+	var said claimRequest
+	if err := readClaim(c, &said, example, "max", "lease", "wait", "worker"); err != nil {
+		return nil, err
+	}
+	w := queue.Want{Max: said.Max, Lease: time.Duration(said.Lease), Wait: time.Duration(said.Wait),
+		Worker: said.Worker}
+	switch {
+	case w.Wait > maxWait:
+		return nil, &problem{Status: http.StatusUnprocessableEntity, Code: "invalid_claim",
+			Detail: fmt.Sprintf("the wait is %v, more than %v", w.Wait, maxWait), Hint: example}
+	case w.Wait > 0:
+		leave, err := a.waits.enter(c)
+		if err != nil {
+			return nil, err
+		}
+		defer leave()
+	}
+	jobs, err := q.Claim(c.r.Context(), w)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]claimedJob, len(jobs))
+	for i := range jobs {
+		all[i] = newClaimedJob(&jobs[i])
+	}
+	return map[string]any{"jobs": all}, nil
+}
+
+// A claimResult is the answer about one receipt.
+type claimResult struct {
+	OK bool `json:"ok"`
+	queue.Settled
+}
+
+// ackJobs handles POST /v1/queues/{name}/ack: {"receipts": ["…"]}.
+func (a *API) ackJobs(c *call, q *queue.Queue) (any, error) {
+	c.quiet = true
+	var said settleRequest
+	if err := readClaim(c, &said, settleExample, "receipts"); err != nil {
+		return nil, err
+	}
+	return resultsOf(q.Ack(c.r.Context(), said.Receipts...))
+}
+
+// nackJobs handles POST /v1/queues/{name}/nack: {"receipts": ["…"], "delay": "10s", "why": "no table"}.
+func (a *API) nackJobs(c *call, q *queue.Queue) (any, error) {
+	c.quiet = true
+	var said settleRequest
+	if err := readClaim(c, &said, settleExample, "receipts", "delay", "why", "dead", "untried"); err != nil {
+		return nil, err
+	}
+	n := queue.Nack{Delay: time.Duration(said.Delay), Reason: said.Why, Dead: said.Dead,
+		Untried: said.Untried}
+	return resultsOf(q.Nack(c.r.Context(), n, said.Receipts...))
+}
+
+// extendJobs handles POST /v1/queues/{name}/extend: {"receipts": ["…"], "lease": "30s"}.
+func (a *API) extendJobs(c *call, q *queue.Queue) (any, error) {
+	c.quiet = true
+	var said settleRequest
+	if err := readClaim(c, &said, settleExample, "receipts", "lease"); err != nil {
+		return nil, err
+	}
+	return resultsOf(q.Extend(c.r.Context(), time.Duration(said.Lease), said.Receipts...))
+}
+
+// resultsOf answers about each receipt. If none counts, the answer is an error.
+func resultsOf(all []queue.Settled, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	results, count, lost := make([]claimResult, len(all)), 0, false
+	for i := range all {
+		results[i] = claimResult{all[i].Err() == nil, all[i]}
+		if results[i].OK {
+			count++
+		}
+		lost = lost || errors.Is(all[i].Err(), queue.ErrLease)
+	}
+	switch {
+	case count > 0:
+		return map[string]any{"count": count, "results": results}, nil
+	case !lost:
+		return nil, &problem{Status: http.StatusUnprocessableEntity, Code: queue.CodeReceipt,
+			Detail: "none of this is the receipt of a claim", Hint: settleExample, Results: results}
+	}
+	return nil, &problem{Status: http.StatusGone, Code: queue.CodeLease, Results: results,
+		Detail: "no receipt holds its job: the lease is over, or it has been acknowledged before",
+		Hint: "results has the state of each job: delivered is done; a job that waits or is under way belongs " +
+			"to whoever claims it; claim with a longer lease, or extend it in time"}
 }

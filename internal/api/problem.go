@@ -23,9 +23,10 @@ type problem struct {
 	Code      string          `json:"code"`
 	Hint      string          `json:"hint"`
 	RequestID string          `json:"request_id"`
-	Faults    []*config.Fault `json:"faults,omitempty"` // each mistake with its own hint
-	Lines     []lineFault     `json:"lines,omitempty"`  // invalid lines among many jobs
-	Errors    manage.Faults   `json:"errors,omitempty"` // with positions in the body
+	Faults    []*config.Fault `json:"faults,omitempty"`  // each mistake with its own hint
+	Lines     []lineFault     `json:"lines,omitempty"`   // invalid lines among many jobs
+	Errors    manage.Faults   `json:"errors,omitempty"`  // with positions in the body
+	Results   []claimResult   `json:"results,omitempty"` // of the receipts of claims
 
 	cause error // only for the log: it may contain paths
 }
@@ -219,6 +220,14 @@ func queueProblem(err error) *problem {
 				"max_bytes of the queue, or lower its key_window"}
 	case errors.Is(err, queue.ErrJob):
 		return badJob(http.StatusUnprocessableEntity, "invalid_job", err.Error())
+	case errors.Is(err, queue.ErrClaim):
+		return badJob(http.StatusUnprocessableEntity, "invalid_claim", err.Error())
+	case errors.Is(err, queue.ErrPush):
+		return &problem{Status: http.StatusConflict, Code: "not_pulled", Detail: err.Error(),
+			Hint: "write pull: {lease: 30s} in place of target in the configuration of the queue"}
+	case errors.Is(err, queue.ErrBusy):
+		return &problem{Status: http.StatusServiceUnavailable, Code: "busy", Detail: err.Error(),
+			Hint: "retry in some seconds"}
 	case errors.Is(err, queue.ErrPlace):
 		return badJob(http.StatusBadRequest, "invalid_query", err.Error()+": set after to the next of the previous answer")
 	case errors.Is(err, queue.ErrWrite):

@@ -33,12 +33,23 @@ func (refuses) Deliver(context.Context, *queue.Job) queue.Outcome {
 // queued returns an API in front of a real, paused queue named orders.
 func queued(t *testing.T) (*site, *queue.Queue) {
 	t.Helper()
+	s, q := queuedAs(t, queue.Config{Handler: refuses{}})
+	if err := q.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s, q
+}
+
+// queuedAs returns an API in front of a real queue named orders.
+func queuedAs(t *testing.T, cfg queue.Config) (*site, *queue.Queue) {
+	t.Helper()
 	s := &site{t: t, dir: t.TempDir(), log: &syncBuffer{}}
 	engine, err := embedded.Open(t.Context(), embedded.Config{Dir: filepath.Join(s.dir, "engine")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	q, err := queue.Open(t.Context(), queue.Config{Name: "orders", NATS: engine.Conn(), Handler: refuses{}})
+	cfg.Name, cfg.NATS = "orders", engine.Conn()
+	q, err := queue.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,9 +67,6 @@ func queued(t *testing.T) (*site, *queue.Queue) {
 	defer tick.Stop()
 	for !q.Hosted() {
 		<-tick.C
-	}
-	if err := q.Pause(t.Context()); err != nil {
-		t.Fatal(err)
 	}
 	return s, q
 }

@@ -17,8 +17,7 @@ func New(cfg Config) *API {
 	if cfg.Queues == nil {
 		cfg.Queues = func() []*queue.Queue { return nil }
 	}
-	a := &API{cfg: cfg, mux: http.NewServeMux(), bulks: make(chan struct{}, maxBulks),
-		waits: make(chan struct{}, maxWaits)}
+	a := &API{cfg: cfg, mux: http.NewServeMux(), bulks: make(chan struct{}, maxBulks)}
 	paths := map[string][]route{}
 	for _, e := range a.allRoutes() {
 		paths[e.path] = append(paths[e.path], e)
@@ -163,6 +162,10 @@ func (a *API) queueRoutes() []route {
 		{"GET", job, scopeRead, false, named(a.ofQueue(a.job), "by", "wait")},
 		{"DELETE", job, scopeWrite, false, named(a.ofQueue(a.cancelJob), "by")},
 		{"PATCH", job, scopeWrite, false, named(a.ofQueue(a.changeJob), "by")},
+		{"POST", one + "/claim", scopeClaim, false, named(a.ofQueue(a.claimJobs))},
+		{"POST", one + "/ack", scopeClaim, false, named(a.ofQueue(a.ackJobs))},
+		{"POST", one + "/nack", scopeClaim, false, named(a.ofQueue(a.nackJobs))},
+		{"POST", one + "/extend", scopeClaim, false, named(a.ofQueue(a.extendJobs))},
 		{"POST", one + "/pause", scopeWrite, false, named(a.ofQueue(a.pauseQueue))},
 		{"POST", one + "/resume", scopeWrite, false, named(a.ofQueue(a.resumeQueue))},
 		{"GET", one + "/dead", scopeRead, false, named(a.ofQueue(a.deadJobs), "count", "after")},

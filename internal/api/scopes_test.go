@@ -19,10 +19,11 @@ import (
 func senders() map[string][]string {
 	return map[string][]string{
 		"here": nil, "away": nil, "revoked": {"write"}, "expired": {"write"}, "malformed": nil,
-		"read": {"read"}, "write": {"write"}, "put": {"put"}, "pass": {"pass"},
+		"read": {"read"}, "write": {"write"}, "put": {"put"}, "claim": {"claim"}, "pass": {"pass"},
 		"read:shop": {"read:shop"}, "write:shop": {"write:shop"}, "pass:shop": {"pass:shop"},
-		"read:orders": {"read:orders"}, "put:orders": {"put:orders"}, "write:orders": {"write:orders"},
-		"read:zone/a": {"read:zone/a.example"}, "write:zone/a": {"write:zone/a.example"},
+		"read:orders": {"read:orders"}, "put:orders": {"put:orders"}, "claim:orders": {"claim:orders"},
+		"write:orders": {"write:orders"},
+		"read:zone/a":  {"read:zone/a.example"}, "write:zone/a": {"write:zone/a.example"},
 		"write:zone/b": {"write:zone/b.example"},
 	}
 }
@@ -102,6 +103,9 @@ func targetsOf(class, path string, s *scene) []target {
 	case "put queue":
 		return []target{{with("{name}", "orders").path, "write put put:orders write:orders"},
 			{with("{name}", "zone%2Fa.example").path, "write put"}}
+	case "claim queue":
+		return []target{{with("{name}", "orders").path, "write claim claim:orders write:orders"},
+			{with("{name}", "zone%2Fa.example").path, "write claim"}}
 	case "write queue":
 		return []target{{with("{name}", "orders").path, "write write:orders"},
 			{with("{name}", "zone%2Fa.example").path, "write"}}
@@ -170,6 +174,10 @@ read queue     GET /v1/queues/{name}
 read queue     GET /v1/queues/{name}/dead
 read queue     GET /v1/queues/{name}/jobs/{job...}
 put queue      POST /v1/queues/{name}/jobs
+claim queue    POST /v1/queues/{name}/claim
+claim queue    POST /v1/queues/{name}/ack
+claim queue    POST /v1/queues/{name}/nack
+claim queue    POST /v1/queues/{name}/extend
 write queue    PATCH /v1/queues/{name}
 write queue    GET /v1/queues/{name}/jobs
 write queue    DELETE /v1/queues/{name}/jobs

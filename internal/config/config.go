@@ -417,14 +417,18 @@ const (
 	KeyPerson  = "person"  // the person whom the room knows; without one as KeySession
 )
 
-// A Queue keeps jobs and delivers them to a target at the pace that limits allow.
+// A Queue keeps jobs and delivers them to a target at the pace that limits allow, or hands them to workers
+// that claim them.
 type Queue struct {
 	// Name identifies the queue in the API, metrics and the data folder: 1 to 64 of A-Z
 	// a-z 0-9 _ and -. Required and unique.
 	Name string
 
-	// Target is where the jobs are delivered. Its URL is required.
+	// Target is where the jobs are delivered. Its URL is required, except with Pull.
 	Target QueueTarget
+
+	// Pull makes a queue whose jobs are claimed by workers. Default: they are delivered to the target.
+	Pull QueuePull
 
 	// Limits are the names of the limits that each job needs: a job takes from all of them or from
 	// none. Default none.
@@ -453,7 +457,7 @@ type Queue struct {
 	// no bound.
 	Rate int64
 
-	// Concurrency is the maximum number of deliveries in progress. Default 64.
+	// Concurrency is the maximum number of jobs under way. Default 64, and 10,000 with Pull.
 	Concurrency int
 
 	// MaxAttempts is how often a job is tried before it counts as dead. Default 20.
@@ -480,6 +484,13 @@ type Queue struct {
 
 	// MaxBytes is the maximum disk space of the jobs. Default 16 GB.
 	MaxBytes int64
+}
+
+// A QueuePull says how workers claim the jobs of a queue.
+type QueuePull struct {
+	// Lease is the time that a worker has for a job if it does not ask for another one. 1 second to 12
+	// hours, default 30 seconds. 0: the queue has a target.
+	Lease time.Duration
 }
 
 // A QueueTarget is the HTTP endpoint that jobs are delivered to.

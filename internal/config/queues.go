@@ -31,7 +31,8 @@ func queueFields(q *Queue) []field {
 	return []field{
 		required("name", "orders", text(&q.Name, cleanName)),
 		{name: "target", example: "{url: http://127.0.0.1:9000/orders}", read: group("target",
-			targetFields(&q.Target)).read},
+			targetFields(&q.Target)).read, without: func() bool { return q.Pull.Lease > 0 }},
+		{name: "pull", read: readPull(&q.Pull)},
 		{name: "limits", read: readRoomLimits(&q.Limits)},
 		{name: "tenant_limits", read: readRoomLimits(&q.TenantLimits)},
 		one("weight", whole(&q.Weight, 1, maxWeight)),
@@ -39,7 +40,7 @@ func queueFields(q *Queue) []field {
 		{name: "tenants", read: readOverrides(&q.Tenants)},
 		one("spread", truth(&q.Spread)),
 		{name: "rate", read: readRate(q)},
-		one("concurrency", whole(&q.Concurrency, 1, 10_000)),
+		one("concurrency", whole(&q.Concurrency, 1, mostConcurrency)),
 		one("max_attempts", whole(&q.MaxAttempts, 1, 10_000)),
 		one("min_backoff", span(&q.MinBackoff, time.Millisecond, year, false)),
 		one("max_backoff", span(&q.MaxBackoff, time.Millisecond, year, false)),
@@ -51,6 +52,35 @@ func queueFields(q *Queue) []field {
 		one("max_bytes", whole(&q.MaxBytes, 1<<20, 1<<40)),
 	}
 }
+
+// readPull reads how jobs are claimed. An empty group is enough.
+func readPull(p *QueuePull) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		p.Lease = 30 * time.Second
+		d.mapping(key, n, []field{one("lease", span(&p.Lease, time.Second, 12*time.Hour, false))})
+	}
+}
+
+// checkPull checks the keys of a queue whose jobs are claimed against each other.
+func (q *Queue) checkPull(d *decoder, k string) {
+	if q.Pull.Lease == 0 {
+		return
+	}
+	if _, written := d.spots[k+"target"]; written {
+		d.clash(wrong("keep one of the two: workers claim the jobs, or headgate delivers them",
+			"stands beside target"), k+"pull")
+	}
+	if q.Auto.Mode != "" && d.good(k+"rate") {
+		d.clash(wrong("write a number, or nothing", "is found by the answers of a target, and workers claim the jobs"),
+			k+"rate")
+	}
+	if _, written := d.spots[k+"concurrency"]; !written {
+		q.Concurrency = mostConcurrency
+	}
+}
+
+// mostConcurrency is the highest number of jobs under way.
+const mostConcurrency = 10_000
 
 // leastRate is the lowest rate that is found. Chosen: fewer answers say too little about a target.
 const leastRate = 5
@@ -143,6 +173,7 @@ func checkQueues(d *decoder, c *Config) {
 					"%d is no weight", weight), key)
 			}
 		}
+		q.checkPull(d, k)
 		q.Target.cross(d, k+"target.")
 		if q.Target.Shared && q.Auto.Mode != "" && d.good(k+"rate", k+"target.shared") {
 			d.clash(wrong("keep one of the two", "stands beside a rate that is found: both look for the rate"),

@@ -26,6 +26,22 @@ func TestAQueueNeedsATargetAlone(t *testing.T) {
 	}
 }
 
+func TestAQueueIsPulled(t *testing.T) {
+	for keys, want := range map[string]Queue{
+		"pull: {}":                           {Pull: QueuePull{Lease: 30 * time.Second}, Concurrency: 10_000},
+		"pull: {lease: 5m}, concurrency: 64": {Pull: QueuePull{Lease: 5 * time.Minute}, Concurrency: 64},
+	} {
+		c, err := Parse("f", []byte(queued(keys)))
+		if err != nil {
+			t.Errorf("%s: %v", keys, err)
+			continue
+		}
+		if q := c.Queues[0]; q.Pull != want.Pull || q.Concurrency != want.Concurrency || q.Target.URL != "" {
+			t.Errorf("%s: got %+v", keys, q)
+		}
+	}
+}
+
 func TestQueueMistakes(t *testing.T) {
 	tests := []struct{ keys, want string }{
 		{"weight: 1", "queues[0].target: is missing"},
@@ -51,6 +67,13 @@ func TestQueueMistakes(t *testing.T) {
 		{target + ", max_bytes: 5", "max_bytes"},
 		{target + ", limit: [db]", "limit"},
 		{target + ", reserved: 5", "none is named"},
+		{target + ", pull: {lease: 30s}", "queues[0].pull: stands beside target"},
+		{"pull: {lease: 13h}", "pull.lease"},
+		{"pull: {lease: 500ms}", "pull.lease"},
+		{"pull: 30s", "pull"},
+		{"pull:", "pull: has no value"},
+		{"pull: {timeout: 30s}", "pull.timeout"},
+		{"pull: {}, rate: {auto: true, min: 5, max: 50}", "workers claim the jobs"},
 		{target + ", limits: [db], reserved: 100", "100 of 100"},
 	}
 	for _, tt := range tests {

@@ -75,20 +75,11 @@ func (s *Server) tellLeftQueues(ctx context.Context) {
 func (s *Server) describe(cfg *config.Config, c *config.Queue) (*openQueue, error) {
 	q := &openQueue{file: *c, pace: paceOf(cfg, c)}
 	var err error
-	if q.target, err = openTarget(c.Name, &c.Target, s); err != nil {
-		return nil, fmt.Errorf("target: %w", err)
-	}
-	slow, err := s.throttleOf(q)
-	if err != nil {
-		return nil, fmt.Errorf("target: %w", err)
-	}
 	k := s.node
-	handler := s.rateOf(q)
 	q.config = queue.Config{
-		Name: c.Name, Handler: s.traces.Deliveries(handler), Capacity: s.jobs.capacity,
-		Throttle: slow,
-		Weight:   c.Weight,
-		Burst:    !c.Spread, Rate: float64(c.Rate), Concurrency: c.Concurrency, MaxAttempts: c.MaxAttempts,
+		Name: c.Name, Lease: c.Pull.Lease, Capacity: s.jobs.capacity,
+		Weight: c.Weight,
+		Burst:  !c.Spread, Rate: float64(c.Rate), Concurrency: c.Concurrency, MaxAttempts: c.MaxAttempts,
 		MinBackoff: c.MinBackoff, MaxBackoff: c.MaxBackoff, MaxAge: c.MaxAge,
 		KeyWindow: cmp.Or(c.KeyWindow, -1), // a zero KeyWindow would select the queue's default
 		Outcomes:  cmp.Or(c.Outcomes, -1), OutcomeAge: c.OutcomeAge,
@@ -96,6 +87,15 @@ func (s *Server) describe(cfg *config.Config, c *config.Queue) (*openQueue, erro
 		NATS: k.Config.NATS, Replicas: k.Config.Replicas, Node: k.Config.Node,
 		HostRank: k.Rooms.HostRank, Log: s.log,
 		Boot: s.machine.Boot,
+	}
+	if c.Pull.Lease == 0 {
+		if q.target, err = openTarget(c.Name, &c.Target, s); err == nil {
+			q.config.Throttle, err = s.throttleOf(q)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("target: %w", err)
+		}
+		q.config.Handler = s.traces.Deliveries(s.rateOf(q))
 	}
 	if q.rate != nil {
 		q.config.Pace, q.config.OnHost = q.rate.Rate, q.rate.Host
@@ -275,7 +275,7 @@ func (w *swap) queues(ctx context.Context) error {
 		c := &w.new.cfg.Queues[i]
 		was := w.s.jobs.find(c.Name)
 		if was != nil && reflect.DeepEqual(was.file, *c) && was.pace == paceOf(w.new.cfg, c) &&
-			!was.target.changed() {
+			(was.target == nil || !was.target.changed()) {
 			w.jobs = append(w.jobs, was)
 			continue
 		}
@@ -327,7 +327,9 @@ func (w *swap) commitQueues(ctx context.Context) {
 			w.got.Queues.Removed = append(w.got.Queues.Removed, was.file.Name)
 			w.s.removeQueue(was)
 		case q != was:
-			was.target.close()
+			if was.target != nil {
+				was.target.close()
+			}
 			w.s.forgetRate(ctx, q)
 			if q.rate != nil && q.rate != was.rate && q.Hosted() {
 				q.rate.Host(ctx)

@@ -390,8 +390,8 @@ func (j *jobQueues) find(name string) *openQueue {
 type openQueue struct {
 	*queue.Queue
 	file   config.Queue
-	pace   string // the limit that is the full rate of a target with other users
-	target *target
+	pace   string  // the limit that is the full rate of a target with other users
+	target *target // nil: workers claim the jobs
 	config queue.Config
 	rate   *control.QueueRate // nil: it is a number
 	runs   *task              // guarded by turn

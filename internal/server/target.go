@@ -104,6 +104,9 @@ func checkTargets(cfg *config.Config) error {
 	}
 	for i := range cfg.Queues {
 		c := &cfg.Queues[i]
+		if c.Pull.Lease > 0 {
+			continue
+		}
 		check(fmt.Sprintf("queues[%d].target", i), "queue "+strconv.Quote(c.Name), &c.Target)
 	}
 	for i := range cfg.Webhooks {
@@ -145,7 +148,9 @@ func (s *Server) watchTargets(ctx context.Context) {
 		case <-tick.C:
 		}
 		for _, q := range *s.jobs.set.Load() {
-			q.target.look()
+			if q.target != nil {
+				q.target.look()
+			}
 		}
 		for _, w := range s.hooks.all() {
 			w.target.look()

@@ -2,9 +2,11 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -47,6 +49,12 @@ type feed struct {
 // limit is so many times what the judge is.
 func newFeed(t *testing.T, factor int) *feed {
 	t.Helper()
+	return newFeedOf(t, factor, fmt.Sprintf("target: {url: 'TARGET/NODE'}, concurrency: %d", jobsAtOnce))
+}
+
+// newFeedOf is newFeed with these settings of the queue.
+func newFeedOf(t *testing.T, factor int, settings string) *feed {
+	t.Helper()
 	q := &feed{flow: flow{jobs: *jobs}, got: make([]bool, *jobs), tokens: map[string]string{},
 		followed: map[string]*followed{}}
 	out := newOutside(t)
@@ -56,8 +64,8 @@ func newFeed(t *testing.T, factor int) *feed {
 	p.outside = out
 	p.limits = fmt.Sprintf("limits:\n  - {name: db, algorithm: sliding_log, amount: %d, window: 1s, "+
 		"on_unreachable: deny}\n", jobsPerSecond*factor)
-	p.queues = fmt.Sprintf("queues:\n  - {name: orders, target: {url: '%s/NODE'}, limits: [db], "+
-		"concurrency: %d, min_backoff: 100ms}\n", q.target.URL, jobsAtOnce)
+	p.queues = fmt.Sprintf("queues:\n  - {name: orders, limits: [db], min_backoff: 100ms, %s}\n",
+		strings.ReplaceAll(settings, "TARGET", q.target.URL))
 	q.stage = newStage(t, p)
 	q.node("w1")
 	q.again("w1")
@@ -92,6 +100,10 @@ func (q *feed) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.arriveLocked(a)
+}
+
+func (q *feed) arriveLocked(a arrival) {
 	q.arrivals = append(q.arrivals, a)
 	if !q.got[a.job] {
 		q.got[a.job] = true
@@ -297,4 +309,229 @@ func (q *feed) keepQueue(figures []judge.Figure) {
 		q.jobs, len(q.faults), figures[0].Reach, figures[1].Reach, figures[2].Reach, figures[2].Limit,
 		figures[3].Reach/1000)
 	keepRow(q.t, "## Queues\n", q.t.Name(), row)
+}
+
+// A lease of two seconds is shorter than most faults, and longer than what workers need for most jobs. The
+// rate gives time for several faults.
+const (
+	pullSettings   = "pull: {lease: 2s}, rate: 500, max_attempts: 1000"
+	workersOfNode  = 4
+	claimsOfWorker = 100
+	leaseOfPull    = 2 * time.Second // of pullSettings
+	askOfWorker    = 5 * time.Second // a node waits so long for a host that has died
+	// A claim waits for longer than the body of a request may take.
+	waitOfClaim = 15 * time.Second
+)
+
+// A labor is what workers were told of one job.
+type labor struct {
+	ok    int           // how many claims were acknowledged with a clear answer
+	at    time.Duration // the first of these answers
+	done  bool          // ok, or told as delivered
+	after int           // handed out by a claim that began after the answer
+}
+
+// A workforce is the workers of all nodes.
+type workforce struct {
+	*feed
+	jobs                []labor
+	left                int // jobs that are not done
+	claims, lost, backs int
+	late                int // acknowledged, and the lease was over
+}
+
+// work lets workers claim jobs at each node until the function that it returns is called: it waits until all
+// jobs are done, and judges.
+func (q *feed) work() func() []judge.Figure {
+	ctx, stop := context.WithCancel(q.t.Context())
+	f := &workforce{feed: q, jobs: make([]labor, q.jobs), left: q.jobs}
+	seed := rand.Uint64()
+	q.t.Logf("seed of the workers %d", seed)
+	for i := range len(q.nodes) * workersOfNode {
+		q.wg.Go(func() { f.worker(ctx, i%len(q.nodes), rand.New(rand.NewPCG(seed, uint64(i)))) })
+	}
+	return func() []judge.Figure {
+		defer stop()
+		return f.judge()
+	}
+}
+
+// worker claims jobs at a node, and does them.
+func (f *workforce) worker(ctx context.Context, at int, r *rand.Rand) {
+	n := f.nodes[at]
+	for ctx.Err() == nil {
+		began := f.clock()
+		var got struct {
+			Jobs []struct{ Receipt, Text, State string }
+		}
+		body := fmt.Sprintf(`{"max": %d, "wait": "%v", "worker": "%s"}`, 1+r.IntN(claimsOfWorker), waitOfClaim, n.name)
+		status := f.say(ctx, n, "claim", body, &got)
+		if status != http.StatusOK {
+			wait(ctx, time.NewTimer(200*time.Millisecond))
+			continue
+		}
+		f.handed(n.name, began, len(got.Jobs), func(i int) string { return got.Jobs[i].Text })
+		var receipts, jobs []string
+		for i := range got.Jobs {
+			receipts, jobs = append(receipts, got.Jobs[i].Receipt), append(jobs, got.Jobs[i].Text)
+		}
+		late := f.clock() + leaseOfPull
+		took := time.Duration(r.IntN(500)) * time.Millisecond
+		if r.IntN(20) == 0 { // too long
+			took += leaseOfPull
+		}
+		wait(ctx, time.NewTimer(took))
+		if len(jobs) == 0 {
+			continue
+		}
+		switch r.IntN(20) {
+		case 0: // it forgets them
+		case 1:
+			f.settle(ctx, r, "nack", receipts, jobs, late, `, "untried": true`)
+		case 2:
+			f.settle(ctx, r, "nack", receipts, jobs, late, `, "why": "no table"`)
+		default:
+			f.settle(ctx, r, "ack", receipts, jobs, late, "")
+		}
+	}
+}
+
+// handed notes what a claim that began at a moment has got.
+func (f *workforce) handed(node string, began time.Duration, n int, text func(int) string) {
+	now := f.clock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.claims++
+	for i := range n {
+		job, err := strconv.Atoi(text(i))
+		if err != nil {
+			f.t.Errorf("a job is %q", text(i))
+			return
+		}
+		f.arriveLocked(arrival{job: job, node: node, at: now})
+		if l := &f.jobs[job]; l.done && began > l.at {
+			l.after++
+		}
+	}
+}
+
+// settle says what became of jobs, at any node, until there is a clear answer.
+func (f *workforce) settle(
+	ctx context.Context, r *rand.Rand, verb string, receipts, jobs []string, late time.Duration, more string,
+) {
+	list, err := json.Marshal(receipts)
+	if err != nil {
+		f.t.Error(err)
+		return
+	}
+	var said struct {
+		Results []struct {
+			OK    bool
+			State string
+		}
+	}
+	var sent time.Duration // the last time
+	for {
+		sent = f.clock()
+		status := f.say(ctx, f.nodes[r.IntN(len(f.nodes))], verb, `{"receipts": `+string(list)+more+`}`, &said)
+		if status == http.StatusOK || status == http.StatusGone {
+			break
+		}
+		if !wait(ctx, time.NewTimer(100*time.Millisecond)) {
+			return
+		}
+	}
+	now := f.clock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(said.Results) != len(receipts) {
+		f.t.Errorf("%d results of %d receipts", len(said.Results), len(receipts))
+		return
+	}
+	for i, is := range said.Results {
+		job, err := strconv.Atoi(jobs[i])
+		if err != nil {
+			f.t.Error(err)
+			return
+		}
+		l := &f.jobs[job]
+		switch {
+		case is.OK && verb == "ack":
+			l.ok++
+			if sent > late {
+				f.late++
+			}
+		case is.OK:
+			f.backs++
+			continue
+		case is.State != "delivered":
+			f.lost++
+			continue
+		}
+		if !l.done {
+			l.done, l.at = true, now
+			f.left--
+		}
+	}
+}
+
+// say sends a request about claims, and returns the status of the answer, 0 if there was none.
+func (f *workforce) say(ctx context.Context, n *node, verb, body string, into any) int {
+	ctx, stop := context.WithTimeout(ctx, waitOfClaim+15*time.Second)
+	defer stop()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+n.admin+"/v1/queues/orders/"+verb,
+		strings.NewReader(body))
+	if err != nil {
+		f.t.Error(err)
+		return 0
+	}
+	r.Header.Set("Authorization", "Bearer "+f.tokens[n.name])
+	res, err := f.api.RoundTrip(r)
+	if err != nil {
+		return 0
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil || json.Unmarshal(text, into) != nil {
+		return 0
+	}
+	return res.StatusCode
+}
+
+// judge waits until all jobs are done, and holds what workers were told against each other.
+func (f *workforce) judge() []judge.Figure {
+	f.t.Helper()
+	stuck, before := f.clock(), f.left+1
+	for {
+		f.mu.Lock()
+		left := f.left
+		f.mu.Unlock()
+		if left < before {
+			stuck, before = f.clock(), left
+		}
+		if left == 0 || f.clock()-stuck > time.Minute {
+			break
+		}
+		f.rest(100 * time.Millisecond)
+	}
+	f.rest(2*waitOfClaim + time.Second) // what is handed out again comes now, and waiting workers return
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var twice, after int
+	for i := range f.jobs {
+		if f.jobs[i].ok > 1 {
+			twice++
+		}
+		if f.jobs[i].after > 0 {
+			after++
+		}
+	}
+	return []judge.Figure{
+		most("claimed jobs that nobody could acknowledge", f.left, 0, ""),
+		most("acknowledged to two workers", twice, 0, ""),
+		most("acknowledged after the end of the lease", f.late, 0, ""),
+		most("handed out after their acknowledgment", after, 0, ""),
+		most("no lease ended, or nothing was given back", int(1-min(f.lost, f.backs, 1)), 0, ""),
+		show("claims", float64(f.claims), "%d receipts too late, %d given back", f.lost, f.backs),
+	}
 }

@@ -209,3 +209,43 @@ func testQueuesFollowCut(t *testing.T) {
 	})
 	q.done(wanted{pause: pauseCut, repeats: againAfter(len(q.faults)), besides: followed()})
 }
+
+// TestQueuesPullKill: workers at each node claim jobs, acknowledge them at any node, give some back and
+// forget others, while the host is killed, and then each node in turn.
+func TestQueuesPullKill(t *testing.T) { play(t, testQueuesPullKill) }
+
+func testQueuesPullKill(t *testing.T) {
+	q := newFeedOf(t, 1, pullSettings)
+	judged := q.work()
+	q.strike(q.partly(1, 7, q.hostOf))
+	for i, n := range q.nodes {
+		q.strike(q.partly(i+2, 7, func() string { return n.name }))
+	}
+	q.done(wanted{besides: judged(), pause: pauseLeader + askOfWorker, repeats: q.jobs})
+}
+
+// TestQueuesPullCut: the same, while the host is cut off from all others, but not from workers.
+func TestQueuesPullCut(t *testing.T) { play(t, testQueuesPullCut) }
+
+func testQueuesPullCut(t *testing.T) {
+	q := newFeedOf(t, 1, pullSettings)
+	judged := q.work()
+	for i, how := range []cutHow{closed, silenced} {
+		name, from := q.partly(i+1, 4, q.hostOf), q.clock()
+		q.links.sever(name, how)
+		q.rest(10 * time.Second)
+		q.links.heal()
+		q.fault("cut", name, from, false)
+		q.rest(backWithin)
+	}
+	q.done(wanted{besides: judged(), pause: pauseCut + askOfWorker, repeats: q.jobs})
+}
+
+// partly waits until a part of the jobs has arrived, and returns what then is the name of a node.
+func (q *feed) partly(part, of int, name func() string) string {
+	q.t.Helper()
+	for end := q.clock() + 2*time.Minute; q.arrived() < q.jobs*part/of && q.clock() < end; {
+		q.rest(100 * time.Millisecond)
+	}
+	return name()
+}

@@ -69,6 +69,8 @@ func deeds() map[string]string {
 		"TestQueuesRollingRestart": "each node stopped in order and started again",
 		"TestQueuesFollowKill":     "the node that delivers killed while jobs are followed, changed and canceled",
 		"TestQueuesFollowCut":      "the same node cut off for 10 s meanwhile",
+		"TestQueuesPullKill":       "the host and then each node killed while workers at all nodes claim and acknowledge jobs",
+		"TestQueuesPullCut":        "the host cut off for 10 s meanwhile, twice",
 		"TestOwnNATS":              "three nodes, records in three NATS servers of the operator's own",
 		"TestOwnNATSKillHost":      "the same, and `kill -9` of the host, twice",
 		"TestOwnNATSKillLeader":    "the same, and `kill -9` of the leading NATS server, twice",

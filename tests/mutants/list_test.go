@@ -44,12 +44,15 @@ func scenarios() []mutant {
 			"s.tables, s.lost, s.unwritten = nil, !by.known, by.moved",
 			"s.tables, s.lost, s.unwritten = nil, false, by.moved"}},
 			[]string{"-run", "^TestLimitsKillBoth$"}, nil, "passed at most", ""},
-		{"a job noted before it is answered", "queue/dispatch.go", [][2]string{{
+		{"a job noted before it is answered", "queue/outcome.go", [][2]string{{
 			"	o := set.Handler.Deliver(d.flight, &f.job)\n",
 			"	d.say(d.noting, func() note {\n" +
 				"		return note{kind: noteDone, ref: f.ref, done: []int{f.ref.index()}}\n	})\n" +
 				"	o := set.Handler.Deliver(d.flight, &f.job)\n"}},
 			[]string{"-run", "^TestQueuesSilentTarget$"}, nil, "answered and not delivered", ""},
+		{"a receipt counts for a later claim", "queue/leases.go", [][2]string{{
+			"subtle.ConstantTimeCompare(s[:], c.secret[:]) == 1", "subtle.ConstantTimeCompare(s[:], c.secret[:]) < 2"}},
+			[]string{"-run", "^TestQueuesPullKill$"}, nil, "acknowledged after the end of the lease", ""},
 		{"a job is told before it is written", "queue/put.go", [][2]string{{
 			"		case <-ctx.Done():\n			return fmt.Errorf(\"%w: %w\", ErrWrite, context.Cause(ctx))\n		}\n" +
 				"		for k, i",

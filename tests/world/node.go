@@ -153,7 +153,7 @@ func (n *Node) engine(host, account string) (net.Conn, error) {
 		servers = slices.Concat(w.cfg.Servers[first:], w.cfg.Servers[:first])
 	}
 	for _, server := range servers {
-		at := server
+		at := w.processOf(server)
 		if n.beside {
 			at = host
 		}
@@ -167,6 +167,20 @@ func (n *Node) engine(host, account string) (net.Conn, error) {
 		}
 	}
 	return nil, fmt.Errorf("%s reaches no server of the store", host)
+}
+
+// processOf returns the process that a server of the store runs beside: a node that was started again has
+// another one than before. Servers of the operator's own have none, and their name.
+func (w *World) processOf(server string) string {
+	for _, n := range w.Nodes() {
+		n.mu.Lock()
+		now := n.now
+		n.mu.Unlock()
+		if n.Name == server && now != nil {
+			return now.host
+		}
+	}
+	return server
 }
 
 // Token creates a token for the node's admin address that allows writing.
