@@ -204,6 +204,9 @@ func TestClaimsThatWait(t *testing.T) {
 	leave()
 	wg.Wait()
 	waiting(0)
+	if log := s.log.String(); strings.Contains(log, "level=ERROR msg=\"operator refused\" code=failed") {
+		t.Errorf("workers that leave are errors: %.400s", log)
+	}
 	ask(t.Context(), func(status int) {
 		if status != 200 {
 			t.Errorf("a worker that waits: %d", status)

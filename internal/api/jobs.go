@@ -197,8 +197,6 @@ func readClaim(c *call, v any, example string, keys ...string) error {
 	if err != nil {
 		return err
 	}
-	// A deadline of the body must not end a request that waits: net/http would cancel it.
-	http.NewResponseController(c.w).SetReadDeadline(time.Time{}) // only servers in tests have no deadlines
 	bad := func(detail string) error {
 		return &problem{Status: http.StatusUnprocessableEntity, Code: "invalid_claim", Detail: detail, Hint: example}
 	}
@@ -278,7 +276,11 @@ func (a *API) claimJobs(c *call, q *queue.Queue) (any, error) {
 		defer leave()
 	}
 	jobs, err := q.Claim(c.r.Context(), w)
-	if err != nil {
+	switch {
+	case c.r.Context().Err() != nil: // workers leave: no error of this node
+		return nil, &problem{Status: http.StatusRequestTimeout, Code: "client_left",
+			Detail: "the worker has left before it had an answer", Hint: "claim again"}
+	case err != nil:
 		return nil, err
 	}
 	all := make([]claimedJob, len(jobs))

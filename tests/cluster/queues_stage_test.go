@@ -319,7 +319,7 @@ const (
 	claimsOfWorker = 100
 	leaseOfPull    = 2 * time.Second // of pullSettings
 	askOfWorker    = 5 * time.Second // a node waits so long for a host that has died
-	// A claim waits for longer than the body of a request may take.
+	// A claim waits for longer than a body may take to arrive, and than a host on another node lets it wait.
 	waitOfClaim = 15 * time.Second
 )
 
@@ -338,6 +338,7 @@ type workforce struct {
 	left                int // jobs that are not done
 	claims, lost, backs int
 	late                int // acknowledged, and the lease was over
+	vain                int // claims that waited to their end
 }
 
 // work lets workers claim jobs at each node until the function that it returns is called: it waits until all
@@ -401,6 +402,9 @@ func (f *workforce) handed(node string, began time.Duration, n int, text func(in
 	now := f.clock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if n == 0 && now-began >= waitOfClaim {
+		f.vain++
+	}
 	f.claims++
 	for i := range n {
 		job, err := strconv.Atoi(text(i))
@@ -532,6 +536,7 @@ func (f *workforce) judge() []judge.Figure {
 		most("acknowledged after the end of the lease", f.late, 0, ""),
 		most("handed out after their acknowledgment", after, 0, ""),
 		most("no lease ended, or nothing was given back", int(1-min(f.lost, f.backs, 1)), 0, ""),
+		most("no claim without a job waited to its end", int(1-min(f.vain, 1)), 0, ""),
 		show("claims", float64(f.claims), "%d receipts too late, %d given back", f.lost, f.backs),
 	}
 }
