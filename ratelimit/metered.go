@@ -31,7 +31,8 @@ type Settle struct {
 	Input, Output int64
 }
 
-// inputPaths and outputPaths are the paths of tokens. Of each row the greatest counts, and the rows are added.
+// inputPaths and outputPaths are the paths of tokens. Of each row the greatest counts, and the rows are
+// added.
 func inputPaths() [][]string {
 	return [][]string{
 		{"usage.prompt_tokens", "usage.input_tokens", "message.usage.input_tokens", "response.usage.input_tokens"},

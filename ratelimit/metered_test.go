@@ -1,7 +1,6 @@
 package ratelimit
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -17,7 +16,8 @@ import (
 )
 
 func budget(name string, amount int64) Limit {
-	return Limit{Name: name, Unit: CostUnits, Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: amount, Window: time.Hour}}
+	return Limit{Name: name, Unit: CostUnits,
+		Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: amount, Window: time.Hour}}
 }
 
 func post(body string) *http.Request {
@@ -242,7 +242,7 @@ func TestAStreamIsNotBuffered(t *testing.T) {
 		}))
 	server := httptest.NewServer(h)
 	defer server.Close()
-	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, server.URL, strings.NewReader("{}"))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, strings.NewReader("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
