@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headgate/headgate/internal/numbers"
 	"github.com/headgate/headgate/internal/quota"
 	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/limit"
@@ -24,6 +25,17 @@ type RequestLimit struct {
 	// overrides it. Limits in bytes use the real size instead.
 	Cost       int64
 	CostHeader string
+
+	// CostField, if not "", leads to a number in the JSON body of a request, such as max_tokens: the keys,
+	// with dots between them. That number, times Settle.Output if it is set, is added to Cost. If it
+	// occurs twice, the greater one counts. The body is read before the limits are checked: requests with
+	// more than 4 MB, or in whose body the field cannot be read, are answered with 413 and 400.
+	CostField string
+
+	// Settle, if not nil, says what the call has really cost. Until then Cost, CostHeader and CostField
+	// are an estimate. When the handler is done, what it did not cost is given back, and what it cost
+	// beyond it is owed. The handler is asked for an answer that is not compressed.
+	Settle *Settle
 
 	// Unit is what is counted, default Requests. For a request body the Content-Length is taken in
 	// advance. For a body without one, and for an answer, 1 is taken. When the handler is done,
@@ -50,13 +62,19 @@ func Middleware(rules Checker, limits []RequestLimit, next http.Handler) http.Ha
 	if len(limits) == 0 {
 		return next
 	}
-	g := &gate{rules: rules, limits: slices.Clone(limits), next: next}
+	g := &gate{rules: rules, limits: slices.Clone(limits), next: next, bodies: &bodyReader{}}
 	for i := range g.limits {
 		l := &g.limits[i]
 		if l.Cost = cmp.Or(l.Cost, 1); l.Addr == nil {
 			l.Addr = wire.RemoteAddr
 		}
 		l.CostHeader = http.CanonicalHeaderKey(l.CostHeader)
+		g.reads = g.reads || l.CostField != ""
+		if l.Settle != nil {
+			s := *l.Settle
+			s.Header = http.CanonicalHeaderKey(s.Header)
+			l.Settle = &s
+		}
 		l.Headers = cmp.Or(l.Headers, HeadersIETF)
 		if !slices.Contains(g.styles, l.Headers) {
 			g.styles = append(g.styles, l.Headers)
@@ -71,13 +89,15 @@ type gate struct {
 	limits []RequestLimit
 	styles []HeaderStyle // of the limits, each once
 	next   http.Handler
+	reads  bool // a limit has a CostField
+	bodies *bodyReader
 }
 
 // ServeHTTP checks the limits, and calls the next handler if they allow the request.
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{gate: g, w: w, r: r}
 	defer c.end()
-	if c.price() && c.reserve() && c.take() {
+	if c.readBody() && c.price() && c.reserve() && c.take() {
 		c.keep()
 		c.tell()
 		if c.wait() {
@@ -98,6 +118,10 @@ type call struct {
 	read     *wire.CountedBody
 	wrote    *wire.CountedAnswer
 	kept     []*quota.LeaseRenewer
+	body     *readBody
+	fields   map[*RequestLimit]*numbers.Scanner // of the body
+	metered  *meteredAnswer
+	done     bool // the handler has returned
 
 	few struct { // memory for most calls
 		met      [2]*RequestLimit
@@ -108,7 +132,27 @@ type call struct {
 
 // estimated reports whether the cost is known only when the request is done.
 func (c *call) estimated(l *RequestLimit) bool {
-	return l.Unit == ResponseBytes || l.Unit == RequestBytes && c.r.ContentLength != 0
+	return l.Settle != nil || l.Unit == ResponseBytes || l.Unit == RequestBytes && c.r.ContentLength != 0
+}
+
+// readBody reads the body of the request if the cost is in it, or answers the request if that fails.
+func (c *call) readBody() bool {
+	if !c.reads || c.r.Body == nil || c.r.Body == http.NoBody {
+		return true
+	}
+	c.fields = map[*RequestLimit]*numbers.Scanner{}
+	for i := range c.limits {
+		if l := &c.limits[i]; l.CostField != "" {
+			c.fields[l] = numbers.NewScanner(l.CostField)
+		}
+	}
+	var err error
+	if c.body, err = c.bodies.read(c.r, c.fields); err != nil {
+		fault, _ := errors.AsType[*bodyError](err)
+		wire.WriteProblem(c.w, c.r, fault.status, fault.text)
+		return false
+	}
+	return true
 }
 
 // price determines the cost of the request, or answers the request if that fails.
@@ -147,9 +191,13 @@ func (c *call) cost(l *RequestLimit) (n int64, ok bool) {
 	switch {
 	case l.Unit == RequestBytes && c.r.ContentLength >= 0:
 		return min(c.r.ContentLength, limit.MaxAmount), true
-	case c.estimated(l):
+	case l.Settle == nil && c.estimated(l):
 		return 1, true
 	case l.CostHeader == "" || said == nil:
+		if s := c.fields[l]; s != nil {
+			many, _ := s.Value(0)
+			return l.estimate(many), true
+		}
 		return l.Cost, true
 	case len(said) != 1 || said[0] == "" || said[0][0] == '+': // + is no digit
 		return 0, false
@@ -300,10 +348,16 @@ func (c *call) wait() bool {
 // yet.
 func (c *call) serve() {
 	w := c.w
-	for _, l := range c.met[c.known:] {
+	for i, l := range c.met[c.known:] {
 		switch {
+		case l.Settle != nil:
+			if c.metered == nil {
+				c.metered = &meteredAnswer{CountedAnswer: wire.CountedAnswer{ResponseWriter: w}}
+				w = c.metered
+			}
+			c.metered.add(c.known+i, l.Settle)
 		case l.Unit == ResponseBytes && c.wrote == nil:
-			c.wrote = &wire.CountedAnswer{ResponseWriter: c.w}
+			c.wrote = &wire.CountedAnswer{ResponseWriter: w}
 			w = c.wrote
 		case l.Unit == RequestBytes && c.read == nil:
 			// The request is not copied: net/http removes the form files only of its own request.
@@ -313,7 +367,17 @@ func (c *call) serve() {
 			defer func() { c.r.Body = body }()
 		}
 	}
+	if c.metered != nil {
+		coding := c.r.Header["Accept-Encoding"]
+		c.r.Header["Accept-Encoding"] = []string{"identity"}
+		defer func() {
+			if delete(c.r.Header, "Accept-Encoding"); coding != nil {
+				c.r.Header["Accept-Encoding"] = coding
+			}
+		}()
+	}
 	c.next.ServeHTTP(w, c.r)
+	c.done = true
 }
 
 // keep renews the leases of calls in progress. If a lease has ended, it takes a new one as soon as
@@ -353,6 +417,7 @@ func (c *call) end() {
 	for _, k := range c.kept {
 		k.Stop()
 	}
+	c.body.close(c.r)
 	for i, l := range c.met {
 		v := &c.verdicts[i]
 		if v.ID == 0 || !v.Allowed {
@@ -362,6 +427,8 @@ func (c *call) end() {
 		a.Cost = 0
 		switch {
 		case i < c.known: // a lease
+		case l.Settle != nil:
+			a.Cost = c.metered.cost(c, i)
 		case l.Unit == ResponseBytes && c.r.Method == http.MethodHead:
 		case l.Unit == ResponseBytes && c.wrote != nil:
 			a.Cost = min(c.wrote.N, limit.MaxAmount)

@@ -359,6 +359,13 @@ type Limit struct {
 	// the header costs 1.
 	CostHeader string
 
+	// CostField leads to a number in the JSON body of a call, which is added to Cost: keys with dots between
+	// them. "" is none.
+	CostField string
+
+	// Settle says where the answer tells what a call has cost. The zero value is nowhere.
+	Settle Settle
+
 	// Overrides are amounts for particular keys.
 	Overrides map[string]int64
 
@@ -379,6 +386,13 @@ type Limit struct {
 	// Headers is the style of the limit headers in answers: ietf, draft06, draft03, legacy or none.
 	// Default ietf.
 	Headers string
+}
+
+// A Settle says where an answer tells what its call has cost: in a header, in a field of its JSON, or by
+// the tokens of a model, of which each costs Input or Output.
+type Settle struct {
+	Header, Field string
+	Input, Output int64
 }
 
 // A KeyPart is one property of a request that distinguishes callers.

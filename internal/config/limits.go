@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/headgate/headgate/internal/limittable"
+	"github.com/headgate/headgate/internal/numbers"
 	"github.com/headgate/headgate/internal/suggest"
 	"github.com/headgate/headgate/limit"
 )
@@ -45,6 +46,8 @@ func limitFields(l *Limit) []field {
 		one("lease", stretch(&l.Lease)),
 		one("cost", whole(&l.Cost, 1, limit.MaxAmount)),
 		one("cost_header", raw(&l.CostHeader, cleanHeaderName)),
+		one("cost_field", raw(&l.CostField, cleanKeys)),
+		group("settle", settleFields(&l.Settle)),
 		{name: "overrides", read: readOverrides(&l.Overrides)},
 		one("shadow", truth(&l.Shadow)),
 		one("scope", word(&l.Scope, "worker", "datacenter", "global")),
@@ -53,6 +56,33 @@ func limitFields(l *Limit) []field {
 		one("headers", word(&l.Headers, "ietf", "draft06", "draft03", "legacy", "none")),
 	}
 }
+
+// mostTokenCost limits what a token costs. Chosen: a price in millionths of a cent fits.
+const mostTokenCost = 1_000_000
+
+func settleFields(s *Settle) []field {
+	return []field{
+		one("header", raw(&s.Header, cleanHeaderName)),
+		one("field", raw(&s.Field, cleanKeys)),
+		one("input", whole(&s.Input, 1, mostTokenCost)),
+		one("output", whole(&s.Output, 1, mostTokenCost)),
+	}
+}
+
+// cleanKeys parses the keys that lead to a number in JSON.
+func cleanKeys(s string) (string, *mistake) {
+	keys := strings.Split(s, ".")
+	if len(keys) > mostPath || slices.ContainsFunc(keys, func(key string) bool {
+		return key == "" || len(key) > numbers.MostKey || strings.ContainsAny(key, "[]\"\\/ $")
+	}) {
+		return "", wrong("write the keys that lead to the number, with dots between them, such as usage.total_tokens",
+			"%s is not a path of at most %d keys", quote(s), mostPath)
+	}
+	return s, nil
+}
+
+// mostPath limits the keys of a path. Chosen.
+const mostPath = 16
 
 // readAmount reads a number, or the bounds of an amount that is found.
 func readAmount(l *Limit) func(*decoder, string, *yaml.Node) {
@@ -120,8 +150,40 @@ func (l *Limit) cross(d *decoder, k string) {
 	case cost && header:
 		d.clash(wrong("keep one of the two", "stands beside cost"), k+"cost_header")
 	}
+	l.crossSettle(d, k, bytes)
 	if bytes && l.Algorithm == limit.Concurrency && d.good(k+"unit", k+"algorithm") {
 		d.clash(wrong("write unit: requests", "concurrency counts calls under way, not bytes"), k+"unit")
+	}
+}
+
+// crossSettle checks what says the cost of a call that is known only after it.
+func (l *Limit) crossSettle(d *decoder, k string, bytes bool) {
+	s := &l.Settle
+	_, settles := d.spots[k+"settle"]
+	_, field := d.spots[k+"cost_field"]
+	_, header := d.spots[k+"cost_header"]
+	ways := 0
+	for _, way := range []bool{s.Header != "", s.Field != "", s.Input > 0 || s.Output > 0} {
+		if way {
+			ways++
+		}
+	}
+	switch {
+	case field && header && d.good(k+"cost_field"):
+		d.clash(wrong("keep one of the two", "stands beside cost_header"), k+"cost_field")
+	case bytes && (field || settles) && d.good(k+"unit"):
+		d.clash(wrong("take it out, or write unit: units",
+			"stands beside unit: %s, where the body says what a call costs", l.Unit), k+"settle", k+"cost_field")
+	case !settles || !d.good(k+"settle", k+"settle.header", k+"settle.field", k+"settle.input",
+		k+"settle.output", k+"algorithm", k+"paced"):
+	case ways != 1:
+		d.clash(wrong("write one of header, field, and the pair of input and output",
+			"must say in one way where the answer tells the cost"), k+"settle")
+	case l.Algorithm == limit.Concurrency:
+		d.clash(wrong("take it out", "concurrency counts calls under way, whatever they cost"), k+"settle")
+	case l.Paced:
+		d.clash(wrong("take paced out", "a paced call waits as long as its cost says, which is not known yet"),
+			k+"settle")
 	}
 }
 
@@ -221,7 +283,7 @@ func (l *Limit) crossAuto(d *decoder, k string) {
 		d.clash(wrong("take it out; amount: {auto: shadow, ...} finds an amount and changes nothing",
 			"stands beside an amount that is found"), k+"shadow")
 	}
-	for _, key := range []string{"key", "overrides", "unit", "cost", "cost_header"} {
+	for _, key := range []string{"key", "overrides", "unit", "cost", "cost_header", "cost_field", "settle"} {
 		_, written := d.spots[k+key]
 		if written && l.Auto.Mode != "" && d.good(k+key) && (key != "unit" || l.Unit != "requests") {
 			d.clash(wrong("take it out, or write a number as the amount",
@@ -243,6 +305,11 @@ func (l *Limit) settle(c *Config, d *decoder, k string) {
 		l.Zone = time.UTC
 	}
 	l.checkRule(d, k)
+	if l.Settle != (Settle{}) && l.Cost == 1 && l.CostField == "" && l.CostHeader == "" {
+		c.warn(d, wrong("write cost or cost_field: the most that a call may cost",
+			"is settled after the call, and each call is estimated at 1: many calls at once go far over the amount"),
+			k+"settle")
+	}
 	if most := l.MaxCost(); l.Cost > most && l.Amount > 0 && !l.Shadow && len(l.Overrides) == 0 {
 		c.warn(d, wrong("lower cost, or raise the amount or the burst",
 			"%d is more than can ever pass at once (%d), so every call is refused", l.Cost, most), k+"cost")

@@ -396,9 +396,15 @@ func (l *LimitClient) Reserve(
 	return l.ask(ctx, request{kind: kindReserve, key: key, n: n, ttl: ttl})
 }
 
-// Settle reports the actual cost of a reservation, or ends a call.
+// Settle reports the actual cost of a reservation, or ends a call. If the host of the key does not answer,
+// it is told again until it does, or another one has taken over.
 func (l *LimitClient) Settle(ctx context.Context, key string, id uint64, n int64) (limit.Decision, error) {
-	return l.ask(ctx, request{kind: kindSettle, key: key, id: id, n: n})
+	q := request{kind: kindSettle, key: key, id: id, n: n}
+	d, err := l.ask(ctx, q)
+	if errors.Is(err, ErrUnreachable) {
+		l.say(q, sayFor)
+	}
+	return d, err
 }
 
 // Reset clears the usage of a key, including the most recent usage. Other processes may still deny

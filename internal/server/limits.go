@@ -35,7 +35,8 @@ func met(cfg *config.Config) *metLimits {
 	for i := range cfg.Limits {
 		c := &cfg.Limits[i]
 		r := ratelimit.RequestLimit{
-			Name: c.Name, Cost: c.Cost, CostHeader: c.CostHeader, Unit: ratelimit.Unit(c.Unit),
+			Name: c.Name, Cost: c.Cost, CostHeader: c.CostHeader, CostField: c.CostField,
+			Unit:    ratelimit.Unit(c.Unit),
 			Headers: ratelimit.HeaderStyle(c.Headers), Addr: clientAddr(cfg.TrustedProxies),
 			OnError: func(_ *http.Request, err error) bool {
 				return errors.Is(err, ratelimit.ErrNoLimit) // a reload has just removed it
@@ -44,6 +45,10 @@ func met(cfg *config.Config) *metLimits {
 		for _, k := range c.Key {
 			r.Key = append(r.Key, ratelimit.KeyPart{Kind: k.Kind, Name: k.Name, Prefix4: k.Prefix4,
 				Prefix6: k.Prefix6})
+		}
+		if c.Settle != (config.Settle{}) {
+			s := ratelimit.Settle(c.Settle)
+			r.Settle = &s
 		}
 		known[c.Name] = r
 	}

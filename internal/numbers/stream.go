@@ -1,0 +1,91 @@
+package numbers
+
+import "bytes"
+
+// A Stream reads server-sent events, and gives the data of each to a Scanner as a document.
+type Stream struct {
+	*Scanner
+	Events int64 // that had data, but not the end mark [DONE]
+
+	line   [len(dataField)]byte // the beginning of a line
+	length int                  // of what line has
+	cr     bool                 // the last byte was a carriage return
+	inData bool                 // the rest of the line is data
+	skips  bool                 // the rest of the line is another field
+	begun  bool                 // the event has data
+	done   bool                 // its data is the end mark
+}
+
+const dataField = "data:"
+
+// Write reads the next piece. It never fails.
+func (s *Stream) Write(p []byte) (int, error) {
+	for rest := p; len(rest) > 0; {
+		if s.cr && rest[0] == '\n' { // CR LF is one end of a line
+			rest, s.cr = rest[1:], false
+			continue
+		}
+		s.cr = false
+		n := bytes.IndexAny(rest, "\r\n")
+		if n < 0 {
+			s.part(rest)
+			break
+		}
+		s.part(rest[:n])
+		s.endLine()
+		s.cr = rest[n] == '\r'
+		rest = rest[n+1:]
+	}
+	return len(p), nil
+}
+
+// part reads a part of a line.
+func (s *Stream) part(p []byte) {
+	for !s.inData && !s.skips && len(p) > 0 {
+		s.line[s.length] = p[0]
+		s.length++
+		p = p[1:]
+		switch {
+		case s.line[s.length-1] != dataField[s.length-1]:
+			s.skips = true
+		case s.length == len(dataField):
+			if s.inData = true; !s.begun {
+				s.Next()
+			}
+		}
+	}
+	if !s.inData || len(p) == 0 {
+		return
+	}
+	if !s.begun {
+		if p = bytes.TrimLeft(p, " "); len(p) == 0 {
+			return
+		}
+		s.begun, s.done = true, p[0] == '['
+	}
+	if !s.done {
+		_, _ = s.Scanner.Write(p)
+	}
+}
+
+// endLine reads the end of a line. An empty one ends the event.
+func (s *Stream) endLine() {
+	if s.inData && s.begun && !s.done {
+		_, _ = s.Scanner.Write([]byte{'\n'})
+	}
+	if s.length == 0 {
+		s.endEvent()
+	}
+	s.length, s.inData, s.skips = 0, false, false
+}
+
+func (s *Stream) endEvent() {
+	if s.begun && !s.done {
+		s.Events++
+		s.Scanner.End()
+	}
+	s.begun, s.done = false, false
+}
+
+// End reads the end of the stream.
+func (s *Stream) End() { s.endEvent() }

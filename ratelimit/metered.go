@@ -1,0 +1,318 @@
+package ratelimit
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/headgate/headgate/internal/numbers"
+	"github.com/headgate/headgate/internal/wire"
+	"github.com/headgate/headgate/limit"
+)
+
+// A Settle says where the answer tells what a call has cost. Exactly one of Header, Field, and the pair of
+// Input and Output is set. A JSON answer and the events of a stream are read while they pass. An answer that
+// tells no cost costs what was estimated, and nothing if its status is 400 or above. When a stream breaks
+// off, what was seen counts: each event is at least one output token, and where no usage was seen, Cost
+// stands for the input.
+type Settle struct {
+	Header string // an answer header with the cost, a whole number
+	Field  string // the keys that lead to the cost in JSON, with dots between them: "usage.credits"
+
+	// Input and Output are the costs of a token that a model has read and written, as the usage in the
+	// formats of OpenAI and Anthropic counts them. Tokens that are read from a cache, or written to one,
+	// count as read.
+	Input, Output int64
+}
+
+// inputPaths and outputPaths are the paths of tokens. Of each row the greatest counts, and the rows are
+// added.
+func inputPaths() [][]string {
+	return [][]string{
+		{"usage.prompt_tokens", "usage.input_tokens", "message.usage.input_tokens", "response.usage.input_tokens"},
+		{"usage.cache_creation_input_tokens", "message.usage.cache_creation_input_tokens"},
+		{"usage.cache_read_input_tokens", "message.usage.cache_read_input_tokens"},
+	}
+}
+
+func outputPaths() [][]string {
+	return [][]string{{"usage.completion_tokens", "usage.output_tokens", "message.usage.output_tokens",
+		"response.usage.output_tokens"}}
+}
+
+// A rate is the cost of what some paths count.
+type rate struct {
+	cost   int64
+	output bool
+	first  int // index of the first path of each row
+	rows   []int
+}
+
+// rates returns the paths of the answer, and what each of them costs.
+func (s *Settle) rates() (paths []string, all []rate) {
+	add := func(cost int64, output bool, rows ...[]string) {
+		if cost == 0 {
+			return
+		}
+		r := rate{cost: cost, output: output, first: len(paths)}
+		for _, row := range rows {
+			paths = append(paths, row...)
+			r.rows = append(r.rows, len(row))
+		}
+		all = append(all, r)
+	}
+	if s.Field != "" {
+		add(1, false, []string{s.Field})
+	}
+	add(s.Input, false, inputPaths()...)
+	add(s.Output, true, outputPaths()...)
+	return paths, all
+}
+
+// Bodies of requests that are read before the limits are checked. Chosen: room for a long conversation
+// with some pictures, and for sixteen of them at once in one handler.
+const (
+	mostBody   = 4 << 20
+	mostBodies = 16 * mostBody
+)
+
+// A bodyReader reads the bodies of the requests of one handler, and bounds what they take together.
+type bodyReader struct{ held atomic.Int64 }
+
+// A readBody is the body of a request that was read. What it takes is free once it was read again.
+type readBody struct {
+	bytes.Reader
+	body io.ReadCloser // of the connection
+	held *atomic.Int64
+	size int64
+}
+
+// Close implements io.Closer.
+func (b *readBody) Close() error { return b.body.Close() }
+
+func (b *readBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if errors.Is(err, io.EOF) {
+		b.free()
+	}
+	return n, err
+}
+
+func (b *readBody) free() {
+	b.held.Add(-b.size)
+	b.size = 0
+	b.Reset(nil)
+}
+
+// A bodyError is an error of a request's body, with the status of the answer.
+type bodyError struct {
+	status int
+	text   string
+}
+
+func (e *bodyError) Error() string { return e.text }
+
+// close puts the body of the request back.
+func (b *readBody) close(r *http.Request) {
+	if b != nil {
+		b.free()
+		r.Body = b.body
+	}
+}
+
+// read reads the body of r, finds the fields in it, and puts a copy in its place.
+func (a *bodyReader) read(r *http.Request, fields map[*RequestLimit]*numbers.Scanner) (*readBody, error) {
+	size := r.ContentLength
+	if size < 0 {
+		size = mostBody
+	}
+	tooLarge := &bodyError{http.StatusRequestEntityTooLarge,
+		"The body is too large: here it may have " + strconv.Itoa(mostBody) + " bytes."}
+	if size > mostBody {
+		return nil, tooLarge
+	}
+	b := &readBody{body: r.Body, held: &a.held, size: size}
+	if a.held.Add(size) > mostBodies {
+		b.free()
+		return nil, &bodyError{http.StatusServiceUnavailable, "Too many bodies are read at this moment. Try again."}
+	}
+	text, err := io.ReadAll(io.LimitReader(r.Body, mostBody+1))
+	switch {
+	case err != nil:
+		b.free()
+		return nil, &bodyError{http.StatusBadRequest, "The body could not be read."}
+	case len(text) > mostBody:
+		b.free()
+		return nil, tooLarge
+	}
+	for l, s := range fields {
+		_, _ = s.Write(text)
+		s.End()
+		if n, _ := s.Value(0); s.Err() != nil || n > limit.MaxAmount || s.IsOpen() {
+			b.free()
+			return nil, &bodyError{http.StatusBadRequest, "The body must be JSON, in which " + l.CostField +
+				" is one whole number from 0 to " + strconv.FormatInt(limit.MaxAmount, 10) + ", or is missing."}
+		}
+	}
+	b.Reset(text)
+	r.Body = b
+	return b, nil
+}
+
+// estimate returns the estimate of a request in whose body CostField is many.
+func (l *RequestLimit) estimate(many int64) int64 {
+	each := int64(1)
+	if l.Settle != nil {
+		each = max(1, l.Settle.Output)
+	}
+	return sum(l.Cost, times(many, each))
+}
+
+// times and sum stay within limit.MaxAmount.
+func times(n, by int64) int64 {
+	if by > 0 && n > limit.MaxAmount/by {
+		return limit.MaxAmount
+	}
+	return n * by
+}
+
+func sum(a, b int64) int64 { return min(a+b, limit.MaxAmount) }
+
+// A meter finds the cost of one call in its answer, for one limit.
+type meter struct {
+	settle *Settle
+	rates  []rate
+	stream numbers.Stream
+	header int64 // the cost that the header says, -1: none
+}
+
+func newMeter(s *Settle) *meter {
+	paths, rates := s.rates()
+	return &meter{settle: s, rates: rates, header: -1,
+		stream: numbers.Stream{Scanner: numbers.NewScanner(paths...)}}
+}
+
+// begin reads the header of the answer.
+func (m *meter) begin(h http.Header) {
+	if all := h[m.settle.Header]; len(all) == 1 {
+		if n, err := strconv.ParseUint(all[0], 10, 63); err == nil && n <= limit.MaxAmount {
+			m.header = int64(n)
+		}
+	}
+}
+
+// cost returns the cost that the answer tells. ok is false if it tells none. brokenOff is an answer that
+// did not come to its end.
+func (m *meter) cost(brokenOff bool) (n int64, ok bool) {
+	if m.settle.Header != "" {
+		return m.header, m.header >= 0
+	}
+	m.stream.End()
+	if m.stream.Err() != nil { // a number that is none
+		return 0, false
+	}
+	for _, r := range m.rates {
+		count, at := int64(0), r.first
+		for _, row := range r.rows {
+			most := int64(0)
+			for range row {
+				v, found := m.stream.Value(at)
+				most, ok = max(most, v), ok || found
+				at++
+			}
+			count = sum(count, min(most, limit.MaxAmount))
+		}
+		if r.output && brokenOff {
+			count = max(count, m.stream.Events)
+		}
+		n = sum(n, times(count, r.cost))
+	}
+	return n, ok
+}
+
+// What an answer is.
+const (
+	asOther = iota
+	asJSON
+	asStream
+)
+
+// A meteredAnswer lets meters read an answer while it is written.
+type meteredAnswer struct {
+	wire.CountedAnswer
+	meters []*meter
+	of     []int // the limit of each meter
+	status int   // 0: nothing was written
+	as     int
+}
+
+func (a *meteredAnswer) add(limit int, s *Settle) {
+	a.meters, a.of = append(a.meters, newMeter(s)), append(a.of, limit)
+}
+
+// cost returns the real cost of a call for a limit of c. a is nil if the handler was not called.
+func (a *meteredAnswer) cost(c *call, limit int) int64 {
+	if a == nil {
+		return 0
+	}
+	m, brokenOff := a.meters[slices.Index(a.of, limit)], !c.done || c.r.Context().Err() != nil
+	n, ok := m.cost(brokenOff)
+	switch l := c.met[limit]; {
+	case ok:
+		return n
+	case a.status >= http.StatusBadRequest:
+		return 0
+	case brokenOff && m.stream.Events > 0 && l.Settle.Output > 0:
+		return min(c.asks[limit].Cost, sum(l.Cost, times(m.stream.Events, l.Settle.Output)))
+	}
+	return c.asks[limit].Cost
+}
+
+// WriteHeader begins the answer.
+func (a *meteredAnswer) WriteHeader(status int) {
+	if a.status == 0 && status >= http.StatusOK {
+		a.begin(status)
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *meteredAnswer) begin(status int) {
+	a.status = status
+	h := a.Header()
+	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
+	coded := h.Get("Content-Encoding")
+	switch {
+	case coded != "" && !strings.EqualFold(coded, "identity"):
+	case kind == "text/event-stream":
+		a.as = asStream
+	case kind == "application/json", strings.HasSuffix(kind, "+json"), kind == "application/x-ndjson",
+		kind == "application/jsonl":
+		a.as = asJSON
+	}
+	for _, m := range a.meters {
+		m.begin(h)
+	}
+}
+
+// Write implements io.Writer. What the handler has written counts, also if the client is gone.
+func (a *meteredAnswer) Write(p []byte) (int, error) {
+	if a.status == 0 {
+		a.begin(http.StatusOK)
+	}
+	n, err := a.CountedAnswer.Write(p)
+	for _, m := range a.meters {
+		switch a.as {
+		case asJSON:
+			_, _ = m.stream.Scanner.Write(p)
+		case asStream:
+			_, _ = m.stream.Write(p)
+		}
+	}
+	return n, err
+}

@@ -1,0 +1,288 @@
+package ratelimit
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate/limit"
+)
+
+func budget(name string, amount int64) Limit {
+	return Limit{Name: name, Unit: CostUnits,
+		Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: amount, Window: time.Hour}}
+}
+
+func post(body string) *http.Request {
+	return httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(body))
+}
+
+// says is a handler that answers with a type and a text, and then does the last.
+func says(status int, kind, text string, last func()) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", kind)
+		w.Header().Set("X-Cost", "33")
+		w.WriteHeader(status)
+		for part := range strings.SplitAfterSeq(text, "\n") {
+			io.WriteString(w, part)
+			w.(http.Flusher).Flush()
+		}
+		if last != nil {
+			last()
+		}
+	})
+}
+
+func aborts() { panic(http.ErrAbortHandler) }
+
+const (
+	chat      = `{"choices": [{"message": {"content": "usage"}}], "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}}`
+	responses = `{"id": "r", "usage": {"input_tokens": 10, "output_tokens": 5}}`
+	chatSSE   = "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}],\"usage\":null}\n\n" +
+		"data: {\"choices\":[{\"delta\":{\"content\":\"b\"}}],\"usage\":null}\n\n"
+	chatEnd  = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":10,\"completion_tokens\":5}}\n\ndata: [DONE]\n\n"
+	messages = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":7," +
+		"\"cache_creation_input_tokens\":2,\"cache_read_input_tokens\":1,\"output_tokens\":1}}}\n\n" +
+		"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"a\"}}\n\n" +
+		"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"b\"}}\n\n"
+	messagesEnd = "event: message_delta\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":5}}\n\n"
+	events      = "text/event-stream; charset=utf-8"
+)
+
+// TestTheCostIsInTheAnswer: each way of an answer to say what a call has cost, and each way not to.
+func TestTheCostIsInTheAnswer(t *testing.T) {
+	tokens := &Settle{Input: 1, Output: 4}
+	for name, c := range map[string]struct {
+		settle *Settle
+		next   http.Handler
+		want   int64 // 100 is the estimate
+	}{
+		"a chat":                      {tokens, says(200, "application/json", chat, nil), 30},
+		"a response":                  {tokens, says(200, "application/json", responses, nil), 30},
+		"a stream of a chat":          {tokens, says(200, events, chatSSE+chatEnd, nil), 30},
+		"a stream of messages":        {tokens, says(200, events, messages+messagesEnd, nil), 30},
+		"a stream, CR LF":             {tokens, says(200, events, strings.ReplaceAll(messages+messagesEnd, "\n", "\r\n"), nil), 30},
+		"output only":                 {&Settle{Output: 2}, says(200, "application/json", chat, nil), 10},
+		"a field":                     {&Settle{Field: "usage.total_tokens"}, says(200, "application/json", chat, nil), 15},
+		"a header":                    {&Settle{Header: "x-cost"}, says(200, "text/html", "", nil), 33},
+		"a header of an error":        {&Settle{Header: "x-cost"}, says(500, "text/html", "", nil), 33},
+		"no header":                   {&Settle{Header: "x-other"}, says(200, "text/html", "", nil), 100},
+		"no usage":                    {tokens, says(200, "application/json", `{}`, nil), 100},
+		"no field":                    {&Settle{Field: "usage.credits"}, says(200, "application/json", chat, nil), 100},
+		"a stream without usage":      {tokens, says(200, events, chatSSE+"data: [DONE]\n\n", nil), 100},
+		"an error without usage":      {tokens, says(503, "application/json", `{"error": {}}`, nil), 0},
+		"an error with usage":         {tokens, says(400, "application/json", chat, nil), 30},
+		"negative":                    {tokens, says(200, "application/json", strings.Replace(chat, "10", "-10", 1), nil), 100},
+		"huge":                        {tokens, says(200, "application/json", strings.Replace(chat, "10", "99999999999999999999", 1), nil), 100},
+		"a text":                      {tokens, says(200, "text/plain", chat, nil), 100},
+		"no JSON":                     {tokens, says(200, "application/json", "<html>", nil), 100},
+		"a stream that breaks off":    {tokens, says(200, events, messages, aborts), 10 + 3*4},
+		"the same, without usage":     {tokens, says(200, events, chatSSE, aborts), 20 + 2*4},
+		"the same, in its first line": {tokens, says(200, events, "data: {", aborts), 20 + 4},
+		"the same, before it":         {tokens, says(200, events, ": hello\n\n", aborts), 100},
+		"JSON that breaks off":        {tokens, says(200, "application/json", chat[:40], aborts), 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLimiter(t, budget("tokens", 1000))
+			h := Middleware(l, []RequestLimit{{Name: "tokens", Cost: 20, CostField: "max_tokens", Settle: c.settle}}, c.next)
+			each := max(1, c.settle.Output)
+			func() {
+				defer func() { _ = recover() }()
+				served(h, post(fmt.Sprintf(`{"max_tokens": %d}`, 80/each)))
+			}()
+			if used := 1000 - left(t, l, "tokens", ""); used != c.want {
+				t.Errorf("%d used, want %d", used, c.want)
+			}
+		})
+	}
+}
+
+// TestTheEstimateHolds: while calls are under way, their estimates are taken, so that all of them together
+// never cost more than the amount.
+func TestTheEstimateHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, budget("tokens", 100))
+		over := make(chan struct{})
+		h := Middleware(l, []RequestLimit{{Name: "tokens", Cost: 10, CostField: "max_tokens", Settle: &Settle{Output: 1}}},
+			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				<-over
+				says(200, "application/json", `{"usage": {"completion_tokens": 1}}`, nil).ServeHTTP(w, r)
+			}))
+		for range 3 { // 40 each
+			go served(h, post(`{"max_tokens": 30}`))
+		}
+		synctest.Wait()
+		if n := left(t, l, "tokens", ""); n != 20 {
+			t.Errorf("%d left beside two calls, want 20", n)
+		}
+		if w := served(h, post(`{"max_tokens": 11}`)); w.Code != http.StatusTooManyRequests {
+			t.Errorf("%d, want 429", w.Code)
+		}
+		close(over)
+		synctest.Wait()
+		if n := left(t, l, "tokens", ""); n != 98 {
+			t.Errorf("%d left after the calls, want 98", n)
+		}
+	})
+}
+
+// TestAllOrNothingWithEstimates: a call that one of its limits refuses costs nothing at the others.
+func TestAllOrNothingWithEstimates(t *testing.T) {
+	l := newLimiter(t, perMinute("calls", 3), budget("tokens", 1000), budget("money", 50))
+	var limits []RequestLimit
+	for _, name := range []string{"tokens", "calls", "money"} {
+		r := RequestLimit{Name: name}
+		if name != "calls" {
+			r.Cost, r.Settle = 20, &Settle{Input: 1, Output: 1}
+		}
+		limits = append(limits, r)
+	}
+	h := Middleware(l, limits, says(200, "application/json", chat, nil))
+	codes := ""
+	for range 4 {
+		codes += fmt.Sprint(served(h, post("{}")).Code, " ")
+	}
+	if codes != "200 200 200 429 " { // 15 each: the fourth has no call left, and no money for an estimate of 20
+		t.Error(codes)
+	}
+	for name, want := range map[string]int64{"calls": 0, "tokens": 955, "money": 5} {
+		if n := left(t, l, name, ""); n != want {
+			t.Errorf("%s: %d left, want %d", name, n, want)
+		}
+	}
+}
+
+// TestTheFieldOfTheBody: what a body can do to hide its field, and how it comes to the handler.
+func TestTheFieldOfTheBody(t *testing.T) {
+	var got string
+	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		got = string(b)
+	})
+	for body, c := range map[string]struct {
+		code int
+		used int64
+	}{
+		`{"max_tokens": 30}`:                  {200, 40},
+		`{"max_tokens": 1, "max_tokens": 30}`: {200, 40},
+		`{"max_tokens": 30, "MAX_TOKENS": 1}`: {200, 40},
+		`{"max_to\u006bens": 30}`:             {200, 40},
+		`{"messages": [{"max_tokens": 99}]}`:  {200, 10},
+		`{}`:                                  {200, 10},
+		``:                                    {200, 10},
+		`{"max_tokens": "30"}`:                {200, 10},
+		`{"max_tokens": -30}`:                 {400, 0},
+		`{"max_tokens": 1e30}`:                {400, 0},
+		`{"max_tokens": 3.5}`:                 {400, 0},
+		`{"max_tokens": 91}`:                  {429, 0},
+		`{"max_tokens": 30`:                   {400, 0},
+		`max_tokens=30`:                       {400, 0},
+		strings.Repeat(`{"a":`, 70) + `1` + strings.Repeat("}", 70): {400, 0},
+		`{"x": "` + strings.Repeat("x", mostBody) + `"}`:            {413, 0},
+	} {
+		for _, known := range []bool{true, false} {
+			l := newLimiter(t, budget("tokens", 100))
+			h := Middleware(l, []RequestLimit{{Name: "tokens", Cost: 10, CostField: "max_tokens"}}, next)
+			r := post(body)
+			if !known {
+				r.ContentLength = -1
+			}
+			own := r.Body
+			got = ""
+			w := served(h, r)
+			if used := 100 - left(t, l, "tokens", ""); w.Code != c.code || used != c.used {
+				t.Errorf("%.40s: %d, %d used; want %d, %d", body, w.Code, used, c.code, c.used)
+			}
+			if c.code == 200 && got != body || r.Body != own {
+				t.Errorf("%.40s came as %.40s", body, got)
+			}
+			if n := h.(*gate).bodies.held.Load(); n != 0 {
+				t.Errorf("%.40s: %d bytes held", body, n)
+			}
+		}
+	}
+	h := Middleware(newLimiter(t, budget("tokens", 100)), []RequestLimit{{Name: "tokens", CostField: "max_tokens"}}, next)
+	r := httptest.NewRequest(http.MethodPost, "/", iotest.ErrReader(errors.New("reset")))
+	if w := served(h, r); w.Code != http.StatusBadRequest {
+		t.Errorf("a body that breaks off: %d", w.Code)
+	}
+	h.(*gate).bodies.held.Store(mostBodies)
+	if w := served(h, post(`{"max_tokens": 1}`)); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("above all bodies: %d", w.Code)
+	}
+}
+
+// TestAStreamIsNotBuffered: each event is with the client before the next one is written.
+func TestAStreamIsNotBuffered(t *testing.T) {
+	l := newLimiter(t, budget("tokens", 1000))
+	step := make(chan struct{})
+	h := Middleware(l, []RequestLimit{{Name: "tokens", Cost: 100, Settle: &Settle{Input: 1, Output: 1}}},
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if got := r.Header["Accept-Encoding"]; len(got) != 1 || got[0] != "identity" {
+				t.Errorf("the handler may answer in %v", got)
+			}
+			w.Header().Set("Content-Type", events)
+			for part := range strings.SplitAfterSeq(chatSSE+chatEnd, "\n\n") {
+				io.WriteString(w, part)
+				if err := http.NewResponseController(w).Flush(); err != nil {
+					t.Error(err)
+				}
+				<-step
+			}
+		}))
+	server := httptest.NewServer(h)
+	defer server.Close()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Accept-Encoding", "gzip")
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	for part := range strings.SplitAfterSeq(chatSSE+chatEnd, "\n\n") {
+		b := make([]byte, len(part))
+		if _, err := io.ReadFull(answer.Body, b); err != nil || string(b) != part {
+			t.Fatalf("%q, %v", b, err)
+		}
+		step <- struct{}{}
+	}
+}
+
+func BenchmarkSettled(b *testing.B) {
+	l, err := New(Config{Limits: []Limit{budget("tokens", limit.MaxAmount)}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	next := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, chat)
+	})
+	for name, r := range map[string]RequestLimit{"fixed": {Name: "tokens"},
+		"settled": {Name: "tokens", Cost: 10, CostField: "max_tokens", Settle: &Settle{Input: 1, Output: 4}}} {
+		b.Run(name, func(b *testing.B) {
+			server := httptest.NewServer(Middleware(l, []RequestLimit{r}, next))
+			defer server.Close()
+			for b.Loop() {
+				answer, err := http.Post(server.URL, "application/json", strings.NewReader(`{"max_tokens": 30}`))
+				if err != nil {
+					b.Fatal(err)
+				}
+				_, _ = io.Copy(io.Discard, answer.Body)
+				answer.Body.Close()
+			}
+		})
+	}
+}
