@@ -18,7 +18,7 @@ import (
 // Streams of a model server, and what each may cost at most: what is sent, and max_tokens.
 const (
 	streams   = 10_000
-	fewer     = 1000 // with the race detector
+	fewer     = 300 // with the race detector
 	consumers = 20
 	sentCost  = 20
 )
@@ -85,7 +85,11 @@ func (s *stream) call(w *World, at *Node, maxTokens int64, prompt string) {
 // reported, also after a node was killed. Those under way while it dies cost that at least, and those that
 // die with it what they could have cost at most.
 func TestStreamsSettleToTheToken(t *testing.T) {
-	for seed := range uint64(3) {
+	seeds := uint64(3)
+	if testing.Short() {
+		seeds = 1
+	}
+	for seed := range seeds {
 		virtual.Test(t, func(t *testing.T) { testStreamsSettle(t, seed) })
 	}
 }
