@@ -384,6 +384,11 @@ func testClaimsKeepTheirPlacesOverARestart(t *testing.T) {
 		if len(first) != 3 || len(got) != 2 || len(b.claim(Want{Max: 10})) != 0 {
 			t.Fatalf("limited %v: claimed %d and %d", limited, len(first), len(got))
 		}
+		began := time.Now()
+		none, err := b.q.Claim(t.Context(), Want{})
+		if d := time.Since(began); len(none) > 0 || err != nil || d > claimNow/2 {
+			t.Errorf("limited %v: a claim that does not wait took %v: %v %v", limited, d, none, err)
+		}
 		b.restart()
 		if more := b.claim(Want{Max: 10}); len(more) != 0 {
 			t.Errorf("limited %v: after a restart %d more are claimed", limited, len(more))
@@ -468,6 +473,68 @@ func testWorkersClaimAtEachNode(t *testing.T) {
 	wg.Wait()
 	if got := b.claim(Want{Wait: time.Second}); len(got) != 1 || got[0].Attempt != 1 {
 		t.Errorf("claimed after another worker has left: %+v", got)
+	}
+}
+
+// A worker that leaves while jobs are gathered for it leaves them and their capacity to others.
+func TestAWorkerLeavesWithJobs(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, testAWorkerLeavesWithJobs)
+}
+
+func testAWorkerLeavesWithJobs(t *testing.T) {
+	b := newBench(t, func(c *Config) {
+		pulled(c)
+		c.Rate, c.Capacity, c.Uses = 100, limiter(t, ratelimit.Limit{Name: "db",
+			Rule: limit.Rule{Algorithm: limit.Concurrency, Amount: 8}}), []LimitUse{{Limit: "db"}}
+	}).hosts()
+	b.put(many(20)...)
+	until(t, "all known", func() bool { return b.status().Depth == 20 })
+	for range 10 {
+		ctx, leave := context.WithTimeout(t.Context(), gather*3/4)
+		if got, err := b.q.Claim(ctx, Want{Max: 100, Wait: time.Second}); err == nil || len(got) > 0 {
+			t.Fatalf("%v %v", got, err)
+		}
+		leave()
+	}
+	got := 0
+	for range 8 {
+		for _, j := range b.claim(Want{Max: 100, Wait: time.Second}) {
+			if got++; j.Attempt != 1 {
+				t.Errorf("%+v", j)
+			}
+		}
+	}
+	if got != 8 {
+		t.Errorf("%d are claimed, want as many as the limit has", got)
+	}
+}
+
+// The workers that wait are bounded.
+func TestTooManyWorkersWait(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, testTooManyWorkersWait)
+}
+
+func testTooManyWorkersWait(t *testing.T) {
+	b := newBench(t, pulled).hosts()
+	ctx, leave := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range maxAskers {
+		wg.Go(func() {
+			if _, err := b.q.Claim(ctx, Want{Wait: time.Hour}); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+	}
+	until(t, "all wait", func() bool { return b.status().Workers == maxAskers })
+	if _, err := b.q.Claim(t.Context(), Want{Wait: time.Second}); !errors.Is(err, ErrBusy) {
+		t.Errorf("one more: %v", err)
+	}
+	leave()
+	wg.Wait()
+	if n := b.status().Workers; n != 0 {
+		t.Errorf("%d wait after they have left", n)
 	}
 }
 
