@@ -145,12 +145,12 @@ func TestAllOrNothingWithEstimates(t *testing.T) {
 		limits = append(limits, r)
 	}
 	h := Middleware(l, limits, says(200, "application/json", chat, nil))
-	codes := ""
+	var codes strings.Builder
 	for range 4 {
-		codes += fmt.Sprint(served(h, post("{}")).Code, " ")
+		codes.WriteString(fmt.Sprint(served(h, post("{}")).Code, " "))
 	}
-	if codes != "200 200 200 429 " { // 15 each: the fourth has no call left, and no money for an estimate of 20
-		t.Error(codes)
+	if codes.String() != "200 200 200 429 " { // 15 each: the fourth has no call left, and no money for an estimate of 20
+		t.Error(codes.String())
 	}
 	for name, want := range map[string]int64{"calls": 0, "tokens": 955, "money": 5} {
 		if n := left(t, l, name, ""); n != want {
