@@ -2,14 +2,19 @@ package ratelimit
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
 	"mime"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"time"
+	"unicode/utf8"
 
 	"github.com/headgate/headgate/internal/numbers"
 	"github.com/headgate/headgate/internal/wire"
@@ -76,10 +81,12 @@ func (s *Settle) rates() (paths []string, all []rate) {
 }
 
 // Bodies of requests that are read before the limits are checked. Chosen: room for a long conversation
-// with some pictures, and for sixteen of them at once in one handler.
+// with some pictures, and for sixteen of them at once in one handler. Clients that send slowly must not keep
+// that room from others.
 const (
 	mostBody   = 4 << 20
 	mostBodies = 16 * mostBody
+	bodyTime   = 30 * time.Second
 )
 
 // A bodyReader reads the bodies of the requests of one handler, and bounds what they take together.
@@ -87,27 +94,76 @@ type bodyReader struct{ held atomic.Int64 }
 
 // A readBody is the body of a request that was read. What it takes is free once it was read again.
 type readBody struct {
-	bytes.Reader
 	body io.ReadCloser // of the connection
 	held *atomic.Int64
-	size int64
+
+	mu     sync.Mutex // guards the fields below: a transport may continue to read while the handler ends
+	text   bytes.Reader
+	size   int64
+	closed bool
 }
 
 // Close implements io.Closer.
-func (b *readBody) Close() error { return b.body.Close() }
+func (b *readBody) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	b.free()
+	return b.body.Close()
+}
 
+// Read reads again what was read. After Close that must not look like the end of a shorter body.
 func (b *readBody) Read(p []byte) (int, error) {
-	n, err := b.Reader.Read(p)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	n, err := b.text.Read(p)
 	if errors.Is(err, io.EOF) {
 		b.free()
 	}
 	return n, err
 }
 
+// free gives back what the text takes. The caller holds mu.
 func (b *readBody) free() {
 	b.held.Add(-b.size)
 	b.size = 0
-	b.Reset(nil)
+	b.text.Reset(nil)
+}
+
+// end puts the body of the request back.
+func (b *readBody) end(r *http.Request) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	b.free()
+	r.Body = b.body
+}
+
+// A receiver reads the body of a connection, and counts what it takes.
+type receiver struct{ *readBody }
+
+var (
+	errTooLarge = &bodyError{http.StatusRequestEntityTooLarge,
+		"The body is too large: here it may have " + strconv.Itoa(mostBody) + " bytes."}
+	errTooMany = &bodyError{http.StatusServiceUnavailable, "Too many bodies are read at this moment. Try again."}
+)
+
+func (b receiver) Read(p []byte) (int, error) {
+	n, err := b.body.Read(p)
+	b.size += int64(n)
+	switch all := b.held.Add(int64(n)); {
+	case b.size > mostBody:
+		return n, errTooLarge
+	case all > mostBodies:
+		return n, errTooMany
+	}
+	return n, err
 }
 
 // A bodyError is an error of a request's body, with the status of the answer.
@@ -118,49 +174,62 @@ type bodyError struct {
 
 func (e *bodyError) Error() string { return e.text }
 
-// close puts the body of the request back.
-func (b *readBody) close(r *http.Request) {
-	if b != nil {
-		b.free()
-		r.Body = b.body
+// unread returns the answer to a request whose body could not be read.
+func unread(err error) *bodyError {
+	if e, ok := errors.AsType[*bodyError](err); ok {
+		return e
 	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return &bodyError{http.StatusRequestEntityTooLarge, "The body is too large."}
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return &bodyError{http.StatusRequestTimeout, "The body came too slowly."}
+	}
+	return &bodyError{http.StatusBadRequest, "The body could not be read."}
+}
+
+// isCoded reports whether the body of r is compressed.
+func isCoded(r *http.Request) bool {
+	for name, values := range r.Header {
+		if wire.SameName(name, "Content-Encoding") && slices.ContainsFunc(values, func(v string) bool {
+			return !strings.EqualFold(v, "identity")
+		}) {
+			return true
+		}
+	}
+	return false
 }
 
 // read reads the body of r, finds the fields in it, and puts a copy in its place.
-func (a *bodyReader) read(r *http.Request, fields map[*RequestLimit]*numbers.Scanner) (*readBody, error) {
-	size := r.ContentLength
-	if size < 0 {
-		size = mostBody
+func (a *bodyReader) read(
+	w http.ResponseWriter, r *http.Request, fields map[*RequestLimit]*numbers.Scanner,
+) (*readBody, *bodyError) {
+	if isCoded(r) {
+		return nil, &bodyError{http.StatusUnsupportedMediaType, "The body must not be compressed here."}
 	}
-	tooLarge := &bodyError{http.StatusRequestEntityTooLarge,
-		"The body is too large: here it may have " + strconv.Itoa(mostBody) + " bytes."}
-	if size > mostBody {
-		return nil, tooLarge
+	if r.ContentLength > mostBody {
+		return nil, errTooLarge
 	}
-	b := &readBody{body: r.Body, held: &a.held, size: size}
-	if a.held.Add(size) > mostBodies {
+	b := &readBody{body: r.Body, held: &a.held}
+	conn := http.NewResponseController(w) // only writers in tests have no deadlines
+	_ = conn.SetReadDeadline(time.Now().Add(bodyTime))
+	text, err := io.ReadAll(receiver{b})
+	if err != nil {
 		b.free()
-		return nil, &bodyError{http.StatusServiceUnavailable, "Too many bodies are read at this moment. Try again."}
+		return nil, unread(err)
 	}
-	text, err := io.ReadAll(io.LimitReader(r.Body, mostBody+1))
-	switch {
-	case err != nil:
-		b.free()
-		return nil, &bodyError{http.StatusBadRequest, "The body could not be read."}
-	case len(text) > mostBody:
-		b.free()
-		return nil, tooLarge
-	}
+	_ = conn.SetReadDeadline(time.Time{})
+	isJSON := len(text) == 0 || utf8.Valid(text) && json.Valid(text)
 	for l, s := range fields {
 		_, _ = s.Write(text)
 		s.End()
-		if n, _ := s.Value(0); s.Err() != nil || n > limit.MaxAmount || s.IsOpen() {
+		if n, _ := s.Value(0); !isJSON || s.Err() != nil || n > limit.MaxAmount {
 			b.free()
 			return nil, &bodyError{http.StatusBadRequest, "The body must be JSON, in which " + l.CostField +
 				" is one whole number from 0 to " + strconv.FormatInt(limit.MaxAmount, 10) + ", or is missing."}
 		}
 	}
-	b.Reset(text)
+	b.text.Reset(text)
 	r.Body = b
 	return b, nil
 }

@@ -1,12 +1,15 @@
 package ratelimit
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -64,25 +67,29 @@ func TestTheCostIsInTheAnswer(t *testing.T) {
 		next   http.Handler
 		want   int64 // 100 is the estimate
 	}{
-		"a chat":                      {tokens, says(200, "application/json", chat, nil), 30},
-		"a response":                  {tokens, says(200, "application/json", responses, nil), 30},
-		"a stream of a chat":          {tokens, says(200, events, chatSSE+chatEnd, nil), 30},
-		"a stream of messages":        {tokens, says(200, events, messages+messagesEnd, nil), 30},
-		"a stream, CR LF":             {tokens, says(200, events, strings.ReplaceAll(messages+messagesEnd, "\n", "\r\n"), nil), 30},
-		"output only":                 {&Settle{Output: 2}, says(200, "application/json", chat, nil), 10},
-		"a field":                     {&Settle{Field: "usage.total_tokens"}, says(200, "application/json", chat, nil), 15},
-		"a header":                    {&Settle{Header: "x-cost"}, says(200, "text/html", "", nil), 33},
-		"a header of an error":        {&Settle{Header: "x-cost"}, says(500, "text/html", "", nil), 33},
-		"no header":                   {&Settle{Header: "x-other"}, says(200, "text/html", "", nil), 100},
-		"no usage":                    {tokens, says(200, "application/json", `{}`, nil), 100},
-		"no field":                    {&Settle{Field: "usage.credits"}, says(200, "application/json", chat, nil), 100},
-		"a stream without usage":      {tokens, says(200, events, chatSSE+"data: [DONE]\n\n", nil), 100},
-		"an error without usage":      {tokens, says(503, "application/json", `{"error": {}}`, nil), 0},
-		"an error with usage":         {tokens, says(400, "application/json", chat, nil), 30},
-		"negative":                    {tokens, says(200, "application/json", strings.Replace(chat, "10", "-10", 1), nil), 100},
-		"huge":                        {tokens, says(200, "application/json", strings.Replace(chat, "10", "99999999999999999999", 1), nil), 100},
-		"a text":                      {tokens, says(200, "text/plain", chat, nil), 100},
-		"no JSON":                     {tokens, says(200, "application/json", "<html>", nil), 100},
+		"a chat":                 {tokens, says(200, "application/json", chat, nil), 30},
+		"a response":             {tokens, says(200, "application/json", responses, nil), 30},
+		"a stream of a chat":     {tokens, says(200, events, chatSSE+chatEnd, nil), 30},
+		"a stream of messages":   {tokens, says(200, events, messages+messagesEnd, nil), 30},
+		"a stream, CR LF":        {tokens, says(200, events, strings.ReplaceAll(messages+messagesEnd, "\n", "\r\n"), nil), 30},
+		"output only":            {&Settle{Output: 2}, says(200, "application/json", chat, nil), 10},
+		"a field":                {&Settle{Field: "usage.total_tokens"}, says(200, "application/json", chat, nil), 15},
+		"a header":               {&Settle{Header: "x-cost"}, says(200, "text/html", "", nil), 33},
+		"a header of an error":   {&Settle{Header: "x-cost"}, says(500, "text/html", "", nil), 33},
+		"no header":              {&Settle{Header: "x-other"}, says(200, "text/html", "", nil), 100},
+		"no usage":               {tokens, says(200, "application/json", `{}`, nil), 100},
+		"no field":               {&Settle{Field: "usage.credits"}, says(200, "application/json", chat, nil), 100},
+		"a stream without usage": {tokens, says(200, events, chatSSE+"data: [DONE]\n\n", nil), 100},
+		"an error without usage": {tokens, says(503, "application/json", `{"error": {}}`, nil), 0},
+		"an error with usage":    {tokens, says(400, "application/json", chat, nil), 30},
+		"negative":               {tokens, says(200, "application/json", strings.Replace(chat, "10", "-10", 1), nil), 100},
+		"huge":                   {tokens, says(200, "application/json", strings.Replace(chat, "10", "99999999999999999999", 1), nil), 100},
+		"a text":                 {tokens, says(200, "text/plain", chat, nil), 100},
+		"no JSON":                {tokens, says(200, "application/json", "<html>", nil), 100},
+		"a deep answer": {tokens, says(200, "application/json", `{"input": `+strings.Repeat(`{"a":`, 500)+"1"+
+			strings.Repeat("}", 500)+","+chat[1:], nil), 30},
+		"a stream that breaks off in a number": {tokens, says(200, events, chatSSE+"data: {\"usage\":{\"prompt_tokens\":1",
+			aborts), 20 + 3*4},
 		"a stream that breaks off":    {tokens, says(200, events, messages, aborts), 10 + 3*4},
 		"the same, without usage":     {tokens, says(200, events, chatSSE, aborts), 20 + 2*4},
 		"the same, in its first line": {tokens, says(200, events, "data: {", aborts), 20 + 4},
@@ -180,14 +187,20 @@ func TestTheFieldOfTheBody(t *testing.T) {
 		`{"messages": [{"max_tokens": 99}]}`:  {200, 10},
 		`{}`:                                  {200, 10},
 		``:                                    {200, 10},
-		`{"max_tokens": "30"}`:                {200, 10},
+		`{"max_tokens": null}`:                {200, 10},
+		`{"max_tokens": "30"}`:                {400, 0},
+		`{"max_tokens": [30]}`:                {400, 0},
+		`{max: 1, "max_tokens": 30}`:          {400, 0},
+		`{"a": 1 "max_tokens": 30}`:           {400, 0},
+		`{} {"max_tokens": 30}`:               {400, 0},
+		"{\"max_\xc1\xb4okens\": 30}":         {400, 0}, // t in too many bytes
 		`{"max_tokens": -30}`:                 {400, 0},
 		`{"max_tokens": 1e30}`:                {400, 0},
 		`{"max_tokens": 3.5}`:                 {400, 0},
 		`{"max_tokens": 91}`:                  {429, 0},
 		`{"max_tokens": 30`:                   {400, 0},
 		`max_tokens=30`:                       {400, 0},
-		strings.Repeat(`{"a":`, 70) + `1` + strings.Repeat("}", 70): {400, 0},
+		strings.Repeat(`{"a":`, 70) + `1` + strings.Repeat("}", 70): {200, 10},
 		`{"x": "` + strings.Repeat("x", mostBody) + `"}`:            {413, 0},
 	} {
 		for _, known := range []bool{true, false} {
@@ -219,6 +232,117 @@ func TestTheFieldOfTheBody(t *testing.T) {
 	h.(*gate).bodies.held.Store(mostBodies)
 	if w := served(h, post(`{"max_tokens": 1}`)); w.Code != http.StatusServiceUnavailable {
 		t.Errorf("above all bodies: %d", w.Code)
+	}
+}
+
+// TestACompressedBodyIsRefused: its bytes could be made to look like JSON without the field.
+func TestACompressedBodyIsRefused(t *testing.T) {
+	l := newLimiter(t, budget("tokens", 100))
+	h := Middleware(l, []RequestLimit{{Name: "tokens", CostField: "max_tokens"}}, says(200, "text/plain", "", nil))
+	for name, code := range map[string]int{"Content-Encoding: br": 415, "Content_Encoding: gzip": 415,
+		"Content-Encoding: identity": 200} {
+		r := post(`{"max_tokens": 1}`)
+		name, value, _ := strings.Cut(name, ": ")
+		r.Header[name] = []string{value}
+		if w := served(h, r); w.Code != code {
+			t.Errorf("%s: %s is answered with %d, want %d", name, value, w.Code, code)
+		}
+	}
+}
+
+// TestSlowBodiesKeepNobodyOut: bodies take what has come of them, not what their headers announce.
+func TestSlowBodiesKeepNobodyOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, budget("tokens", 1000))
+		h := Middleware(l, []RequestLimit{{Name: "tokens", CostField: "max_tokens"}}, says(200, "text/plain", "", nil))
+		slow, end := io.Pipe()
+		for i := range 2 * mostBodies / mostBody {
+			r := httptest.NewRequest(http.MethodPost, "/", slow)
+			r.ContentLength = int64(mostBody*(i%2+1) - i%2*(mostBody+1)) // announced, or not
+			go served(h, r)
+		}
+		synctest.Wait()
+		if w := served(h, post(`{"max_tokens": 1}`)); w.Code != http.StatusOK {
+			t.Errorf("beside slow bodies: %d %s", w.Code, w.Body)
+		}
+		end.Close()
+		synctest.Wait()
+		if n := h.(*gate).bodies.held.Load(); n != 0 {
+			t.Errorf("%d bytes held", n)
+		}
+	})
+}
+
+// TestAHeldConnectionEndsInTime: a client that never sends the end of its body is answered.
+func TestAHeldConnectionEndsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, budget("tokens", 1000))
+		h := Middleware(l, []RequestLimit{{Name: "tokens", CostField: "max_tokens"}}, says(200, "text/plain", "", nil))
+		here, there := net.Pipe()
+		server := http.Server{Handler: h}
+		go server.Serve(&oneConn{conn: there, closed: make(chan struct{})})
+		defer server.Close()
+		began := time.Now()
+		fmt.Fprint(here, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{")
+		answer, err := http.ReadResponse(bufio.NewReader(here), nil)
+		if err != nil || answer.StatusCode != http.StatusRequestTimeout || time.Since(began) > 2*bodyTime {
+			t.Errorf("%v, %v after %v", answer, err, time.Since(began))
+		}
+		here.Close()
+	})
+}
+
+// oneConn is a listener that accepts one connection.
+type oneConn struct {
+	conn   net.Conn
+	closed chan struct{}
+}
+
+func (l *oneConn) Accept() (net.Conn, error) {
+	if c := l.conn; c != nil {
+		l.conn = nil
+		return c, nil
+	}
+	<-l.closed
+	return nil, net.ErrClosed
+}
+
+func (l *oneConn) Close() error   { close(l.closed); return nil }
+func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{} }
+
+// TestABodyOfAnEndedCall: a transport that reads on after the handler has ended gets an error, not the end of
+// a shorter body, and what the bodies take stays right.
+func TestABodyOfAnEndedCall(t *testing.T) {
+	l := newLimiter(t, budget("tokens", 1_000_000))
+	var body io.Reader
+	var reads sync.WaitGroup
+	h := Middleware(l, []RequestLimit{{Name: "tokens", CostField: "max_tokens"}},
+		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			body = r.Body
+			own := r.Body
+			reads.Go(func() { _, _ = io.Copy(io.Discard, io.LimitReader(own, 1<<20)) })
+		}))
+	for range 100 {
+		served(h, post(`{"max_tokens": 1, "x": "`+strings.Repeat("x", 1000)+`"}`))
+		if n, err := body.Read(make([]byte, 10)); n > 0 || err == nil || errors.Is(err, io.EOF) {
+			t.Fatalf("%d bytes, %v", n, err)
+		}
+	}
+	reads.Wait()
+	if n := h.(*gate).bodies.held.Load(); n != 0 {
+		t.Errorf("%d bytes held", n)
+	}
+}
+
+// TestAnEstimateOfNothingIsSettled: a client that says that its call costs nothing pays what it has cost.
+func TestAnEstimateOfNothingIsSettled(t *testing.T) {
+	l := newLimiter(t, budget("tokens", 100))
+	h := Middleware(l, []RequestLimit{{Name: "tokens", CostHeader: "X-Max", Settle: &Settle{Input: 1, Output: 1}}},
+		says(200, "application/json", chat, nil))
+	r := post("{}")
+	r.Header.Set("X-Max", "0")
+	if w, n := served(h, r), left(t, l, "tokens", ""); w.Code != 200 || n != 85 {
+		t.Errorf("%d, %d left", w.Code, n)
 	}
 }
 

@@ -146,9 +146,8 @@ func (c *call) readBody() bool {
 			c.fields[l] = numbers.NewScanner(l.CostField)
 		}
 	}
-	var err error
-	if c.body, err = c.bodies.read(c.r, c.fields); err != nil {
-		fault, _ := errors.AsType[*bodyError](err)
+	var fault *bodyError
+	if c.body, fault = c.bodies.read(c.w, c.r, c.fields); fault != nil {
 		wire.WriteProblem(c.w, c.r, fault.status, fault.text)
 		return false
 	}
@@ -203,6 +202,9 @@ func (c *call) cost(l *RequestLimit) (n int64, ok bool) {
 		return 0, false
 	}
 	n, err := strconv.ParseInt(said[0], 10, 64)
+	if n == 0 && l.Settle != nil {
+		return 1, err == nil // a reservation of nothing could not be settled
+	}
 	return n, err == nil && n >= 0 && n <= limit.MaxAmount
 }
 
@@ -417,7 +419,7 @@ func (c *call) end() {
 	for _, k := range c.kept {
 		k.Stop()
 	}
-	c.body.close(c.r)
+	c.body.end(c.r)
 	for i, l := range c.met {
 		v := &c.verdicts[i]
 		if v.ID == 0 || !v.Allowed {

@@ -21,7 +21,7 @@ import (
 
 // These are the bounds of a Scanner.
 const (
-	mostDepth  = 64          // of objects and arrays in each other. Chosen: far above what APIs send
+	mostDepth  = 64          // of the longest path; deeper objects and arrays are passed over
 	mostKey    = 6 * MostKey // each letter may be written as \u0061
 	mostDigits = 19
 )
@@ -32,7 +32,6 @@ const MostKey = 64
 // Errors of a Scanner.
 var (
 	ErrSyntax = errors.New("it is no JSON")
-	ErrDepth  = errors.New("objects and arrays are nested too deeply")
 	ErrNumber = errors.New("it is no whole number, or is negative or too large")
 )
 
@@ -55,10 +54,10 @@ type Scanner struct {
 	err    error
 
 	state   state
-	isKey   bool  // the text is a key
-	wants   bool  // a key comes next, in an object
-	depth   int   // of containers that are open
-	objects int64 // by depth, a bit for each: it is an object
+	isKey   bool   // the text is a key
+	wants   bool   // a key comes next, in an object
+	depth   int    // of containers that are open
+	objects uint64 // by depth, a bit for each: it is an object
 	open    [mostDepth + 1]uint32
 	next    uint32 // paths that lead to the next value
 	token   []byte // of a key or a number
@@ -97,12 +96,9 @@ func (s *Scanner) valueEnds() {
 // Value returns the greatest number that was found at a path, by its index.
 func (s *Scanner) Value(path int) (n int64, ok bool) { return s.values[path], s.found[path] }
 
-// Err returns why the rest of the document is not read, or that a path leads to a number that is not whole,
-// is negative or has more than 19 digits.
+// Err returns why the rest of the document is not read, or that a path leads to something else than null and
+// whole numbers from 0 on with 19 digits at most.
 func (s *Scanner) Err() error { return s.err }
-
-// IsOpen reports whether the document is not at its end.
-func (s *Scanner) IsOpen() bool { return s.depth > 0 || s.state != between }
 
 // Write reads the next piece. It never fails, so that it can stand beside another writer.
 func (s *Scanner) Write(p []byte) (int, error) {
@@ -205,22 +201,37 @@ func (s *Scanner) structure(c byte) {
 	case c == '"':
 		s.state, s.isKey = inText, s.wants
 		s.token, s.escaped, s.long = s.token[:0], false, false
+		if !s.isKey {
+			s.noNumber()
+		}
 	case c == '-' || '0' <= c && c <= '9':
 		s.state, s.token, s.long = inNumber, append(s.token[:0], c), false
 	case 'a' <= c && c <= 'z':
-		s.state = inWord
+		if s.state = inWord; c != 'n' {
+			s.noNumber()
+		}
 	default:
 		s.err = ErrSyntax
 	}
 }
 
-func (s *Scanner) inObject() bool { return s.depth > 0 && s.objects>>(s.depth-1)&1 == 1 }
+// noNumber notes that the next value is no number, and not null, if a path leads to it: servers may read
+// "12" and [12] as 12.
+func (s *Scanner) noNumber() {
+	for i := 0; i < len(s.paths) && s.next != 0; i++ {
+		if s.next>>i&1 == 1 && len(s.paths[i]) == s.depth {
+			s.err = ErrNumber
+		}
+	}
+}
+
+// inObject reports whether the innermost container is an object in which keys are read.
+func (s *Scanner) inObject() bool {
+	return s.depth > 0 && s.depth <= mostDepth && s.objects>>(s.depth-1)&1 == 1
+}
 
 func (s *Scanner) push(object bool) {
-	if s.depth == mostDepth-1 {
-		s.err = ErrDepth
-		return
-	}
+	s.noNumber()
 	inside := uint32(0)
 	for i := range s.paths {
 		if object && s.next>>i&1 == 1 && len(s.paths[i]) > s.depth {
@@ -228,16 +239,19 @@ func (s *Scanner) push(object bool) {
 		}
 	}
 	s.depth++
+	if s.wants, s.next = false, 0; s.depth > mostDepth {
+		return
+	}
 	s.open[s.depth] = inside
 	s.objects &^= 1 << (s.depth - 1)
 	if object {
 		s.objects |= 1 << (s.depth - 1)
 	}
-	s.wants, s.next = object, 0
+	s.wants = object
 }
 
 func (s *Scanner) pop(object bool) {
-	if s.depth == 0 || s.inObject() != object {
+	if s.depth == 0 || s.depth <= mostDepth && s.inObject() != object {
 		s.err = ErrSyntax
 		return
 	}

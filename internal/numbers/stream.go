@@ -79,10 +79,11 @@ func (s *Stream) endLine() {
 	s.length, s.inData, s.skips = 0, false, false
 }
 
+// endEvent counts the event. A number at the end of a stream that breaks off may be the beginning of a
+// greater one, and is left out: the ends of lines end all others.
 func (s *Stream) endEvent() {
 	if s.begun && !s.done {
 		s.Events++
-		s.Scanner.End()
 	}
 	s.begun, s.done = false, false
 }
