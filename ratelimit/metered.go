@@ -25,7 +25,7 @@ import (
 // Input and Output is set. A JSON answer and the events of a stream are read while they pass. An answer that
 // tells no cost costs what was estimated, and nothing if its status is 400 or above. When a stream breaks
 // off, what was seen counts: each event is at least one output token, and where no usage was seen, Cost
-// stands for the input.
+// stands for the input. A client that leaves before the answer (status 499) pays the estimate.
 type Settle struct {
 	Header string // an answer header with the cost, a whole number
 	Field  string // the keys that lead to the cost in JSON, with dots between them: "usage.credits"
@@ -297,7 +297,7 @@ func (m *meter) cost(brokenOff bool) (n int64, ok bool) {
 			}
 			count = sum(count, min(most, limit.MaxAmount))
 		}
-		if r.output && brokenOff {
+		if r.output && brokenOff && m.stream.Since >= endEvents {
 			count = max(count, m.stream.Events)
 		}
 		n = sum(n, times(count, r.cost))
@@ -305,12 +305,18 @@ func (m *meter) cost(brokenOff bool) (n int64, ok bool) {
 	return n, ok
 }
 
+// endEvents is how many events after the last usage show that more was on its way: one may end the message.
+const endEvents = 2
+
 // What an answer is.
 const (
 	asOther = iota
 	asJSON
 	asStream
 )
+
+// statusClientGone is the status of a handler whose client left before an answer, as proxies write it.
+const statusClientGone = 499
 
 // A meteredAnswer lets meters read an answer while it is written.
 type meteredAnswer struct {
@@ -335,6 +341,7 @@ func (a *meteredAnswer) cost(c *call, limit int) int64 {
 	switch l := c.met[limit]; {
 	case ok:
 		return n
+	case a.status == statusClientGone: // nobody knows what the origin has done for it
 	case a.status >= http.StatusBadRequest:
 		return 0
 	case brokenOff && m.stream.Events > 0 && l.Settle.Output > 0:

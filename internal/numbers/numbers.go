@@ -51,6 +51,7 @@ type Scanner struct {
 	paths  [][]string
 	values []int64
 	found  []bool
+	hits   int64 // numbers that were found
 	err    error
 
 	state   state
@@ -292,6 +293,7 @@ func (s *Scanner) endNumber() {
 			continue
 		}
 		s.values[i], s.found[i] = max(s.values[i], n), true
+		s.hits++
 	}
 	s.valueEnds()
 }

@@ -96,7 +96,7 @@ data: [DONE]
 			s.End()
 			in, ok1 := s.Value(0)
 			out, ok2 := s.Value(1)
-			if in != 25 || out != 15 || !ok1 || !ok2 || s.Events != 5 {
+			if in != 25 || out != 15 || !ok1 || !ok2 || s.Events != 5 || s.Since != 0 {
 				t.Errorf("%q, pieces of %d: %d %v, %d %v, %d events", end, size, in, ok1, out, ok2, s.Events)
 			}
 		}
@@ -199,7 +199,7 @@ func FuzzStream(f *testing.F) {
 			pieces(&s, text, size)
 			s.End()
 			n, ok := s.Value(0)
-			got := fmt.Sprint(n, ok, s.Events, s.Err())
+			got := fmt.Sprint(n, ok, s.Events, s.Since, s.Err())
 			if want == "" {
 				want = got
 			}

@@ -6,6 +6,9 @@ import "bytes"
 type Stream struct {
 	*Scanner
 	Events int64 // that had data, but not the end mark [DONE]
+	Since  int64 // those after the last one with a number
+
+	hits int64 // of the Scanner, at the end of that one
 
 	line   [len(dataField)]byte // the beginning of a line
 	length int                  // of what line has
@@ -84,6 +87,9 @@ func (s *Stream) endLine() {
 func (s *Stream) endEvent() {
 	if s.begun && !s.done {
 		s.Events++
+		if s.Since++; s.Scanner.hits != s.hits {
+			s.Since, s.hits = 0, s.Scanner.hits
+		}
 	}
 	s.begun, s.done = false, false
 }
