@@ -28,9 +28,9 @@ type RequestLimit struct {
 
 	// CostField, if not "", leads to a number in the JSON body of a request, such as max_tokens: the keys,
 	// with dots between them. That number, times Settle.Output if it is set, is added to Cost. If it
-	// occurs twice, the greater one counts. The body is read before the limits are checked. Requests with more
-	// than 4 MB are answered with 413, compressed ones with 415, those that take longer than 30 s with 408, and
-	// those in whose body the field cannot be read with 400.
+	// occurs twice, the greater one counts. The body is read before the limits are checked. Requests with
+	// more than 4 MB are answered with 413, compressed ones with 415, those that take longer than 30 s with
+	// 408, and those in whose body the field cannot be read with 400.
 	CostField string
 
 	// Settle, if not nil, says what the call has really cost. Until then Cost, CostHeader and CostField
