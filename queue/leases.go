@@ -208,11 +208,13 @@ func (d *dispatcher) hand(a *asker, f *flight) {
 	f.pulled = true
 	c := &claim{flight: *f, worker: a.Worker, by: d.self}
 	rand.Read(c.secret[:]) // never fails
+	now := time.Now()
 	if len(a.claims) == 0 {
-		a.since = time.Now()
+		a.since = now
 	}
 	a.claims = append(a.claims, c)
-	if a.bytes += sizeOf(&f.job); len(a.claims) == a.Max {
+	// Jobs may come without a pause for long, each after a round trip to the host of a limit.
+	if a.bytes += sizeOf(&f.job); len(a.claims) == a.Max || now.Sub(a.since) > 2*gather {
 		d.askers = d.askers[1:]
 		d.serveAsker(a)
 	}

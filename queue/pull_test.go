@@ -870,3 +870,38 @@ func testTheHostKnowsTheLease(t *testing.T) {
 		t.Errorf("%+v %v", all, err)
 	}
 }
+
+// farLimits are limits that another node counts: each hold takes a round trip.
+type farLimits struct{ Limits }
+
+func (f farLimits) Hold(
+	ctx context.Context, c ratelimit.Check, w ratelimit.Waiters,
+) (ratelimit.Hold, ratelimit.Result, error) {
+	time.Sleep(5 * time.Millisecond)
+	return f.Limits.Hold(ctx, c, w)
+}
+
+// A worker that wants many jobs does not wait until it has all of them.
+func TestAWorkerHasItsFirstJobsSoon(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, testAWorkerHasItsFirstJobsSoon)
+}
+
+func testAWorkerHasItsFirstJobsSoon(t *testing.T) {
+	b := newBench(t, func(c *Config) {
+		pulled(c)
+		c.Capacity = NewCapacity(farLimits{limiter(t, rate(1000)).limits})
+		c.Burst, c.Uses = true, []LimitUse{{Limit: "db"}}
+	}).hosts()
+	b.put(many(300)...)
+	until(t, "all known", func() bool { return b.status().Depth == 300 })
+	for n := 0; n < 300; {
+		began := time.Now()
+		got := b.claim(Want{Max: 300, Wait: time.Minute})
+		if d := time.Since(began); len(got) == 0 || d > 3*gather {
+			t.Fatalf("%d jobs after %v", len(got), d)
+		}
+		n += len(got)
+		mustSettle(t, b.q, got)
+	}
+}
