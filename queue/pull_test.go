@@ -905,3 +905,29 @@ func testAWorkerHasItsFirstJobsSoon(t *testing.T) {
 		mustSettle(t, b.q, got)
 	}
 }
+
+// People see why nobody gets a job after the limits have changed.
+func TestNewLimitsWaitForWorkers(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, testNewLimitsWaitForWorkers)
+}
+
+func testNewLimitsWaitForWorkers(t *testing.T) {
+	b := newBench(t, func(c *Config) {
+		pulled(c)
+		c.Capacity = limiter(t, rate(10))
+	}).hosts()
+	b.put(many(2)...)
+	got := b.claim(Want{Lease: time.Minute})
+	b.reconfigure(func(c *Config) { c.Uses = []LimitUse{{Limit: "db"}} })
+	if more := b.claim(Want{Wait: 2 * time.Second}); len(more) != 0 {
+		t.Fatalf("%+v", more)
+	}
+	if why := b.status().Reason; !strings.Contains(why, "limits have changed") {
+		t.Errorf("the reason is %q", why)
+	}
+	mustSettle(t, b.q, got)
+	if more := b.claim(Want{Wait: 5 * time.Second}); len(more) != 1 || b.status().Reason != "" {
+		t.Errorf("%+v %q", more, b.status().Reason)
+	}
+}
