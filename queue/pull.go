@@ -105,8 +105,8 @@ func (w *Want) check() error {
 	return checkLease(w.Lease)
 }
 
-// checkLease returns an error if no lease may be that long. 0 is the lease of the queue: its host fills it in,
-// because this node may not know the newest configuration.
+// checkLease returns an error if no lease may be that long. 0 is the lease of the queue: its host fills it
+// in, because this node may not know the newest configuration.
 func checkLease(d time.Duration) error {
 	if d != 0 && (d < MinLease || d > MaxLease) {
 		return fmt.Errorf("%w: the lease is %v, want %v to %v", ErrClaim, d, MinLease, MaxLease)

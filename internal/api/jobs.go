@@ -244,7 +244,7 @@ func newClaimedJob(j *queue.Claimed) claimedJob {
 		Key: j.Key, Tenant: j.Tenant, Priority: j.Priority, Headers: j.Headers}
 	text := string(j.Body)
 	switch {
-	case !utf8.Valid(j.Body): // json.Valid does not look at that, and a strict reader would refuse the whole answer
+	case !utf8.Valid(j.Body): // json.Valid does not look at that; a strict reader refuses the whole answer
 		out.Base64 = j.Body
 	case j.Headers["Content-Type"] == "application/json" && json.Valid(j.Body):
 		out.Body = j.Body
