@@ -404,7 +404,9 @@ func (l *ledger) take(m *member, cost int64, now time.Time) {
 
 // untake reverts take for a cost that the member did not get.
 func (l *ledger) untake(m *member, cost int64) {
-	l.turnOf(m).used -= float64(cost) / m.weight
+	if t := l.members[m]; t != nil { // otherwise it has left
+		t.used -= float64(cost) / m.weight
+	}
 	if l.paces {
 		l.next = l.next.Add(-l.spacing(cost))
 	}

@@ -248,3 +248,17 @@ func TestAChangedPaceIsInForceAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// What comes back from a queue that has left its ledgers does not make it a member again.
+func TestWhoHasLeftStaysAway(t *testing.T) {
+	c, gone, stays := limiter(t, rate(10)), &member{weight: 1}, &member{weight: 1}
+	got := takeOne(t, c, gone, load{cost: 1})
+	takeOne(t, c, stays, load{cost: 1})
+	c.leave(gone)
+	c.giveBack(gone, got)
+	for _, l := range c.ledgers {
+		if len(l.members) != 1 {
+			t.Errorf("%d members, want the one that has not left", len(l.members))
+		}
+	}
+}

@@ -139,6 +139,9 @@ func (d *dispatcher) adopt(ctx context.Context) {
 	d.index.history.configure(set.Outcomes, set.OutcomeAge)
 	d.mu.Unlock()
 	if was != nil && !slices.Equal(set.Uses, was.Uses) {
+		d.mu.Lock()
+		d.waitErr = "the limits have changed: nothing goes until what is under way has ended"
+		d.mu.Unlock()
 		d.land(ctx) // new limits do not know about jobs in flight
 		d.warmUp(ctx, time.Now())
 	}

@@ -230,13 +230,14 @@ func (h *host) run(ctx context.Context, old *replay) error {
 	})
 	select {
 	case <-ready:
+		// Before workers can end their claims at other nodes: each gives a place back.
+		d := &dispatcher{host: h, flight: flight, noting: ctx, wg: &deliveries, places: len(h.index.claims)}
 		silence, err := h.serve()
 		if err != nil {
 			stop(err)
 			break
 		}
 		defer silence()
-		d := &dispatcher{host: h, flight: flight, noting: ctx, wg: &deliveries, places: len(h.index.claims)}
 		h.q.lead.Store(h)
 		h.q.cfg.Log.Info("queue is delivered by this node", "queue", h.q.cfg.Name, "jobs", h.depth())
 		begin(h.sweep)

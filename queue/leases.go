@@ -49,7 +49,7 @@ func (h *host) claimFor(ctx context.Context, w *Want) ([]sentClaim, error) {
 	if w == nil {
 		return nil, ErrClaim
 	}
-	if err := w.check(h.q.set.Load()); err != nil {
+	if err := w.check(); err != nil {
 		return nil, err
 	}
 	jobs, err := h.claim(ctx, *w)
@@ -65,8 +65,10 @@ func (h *host) claimFor(ctx context.Context, w *Want) ([]sentClaim, error) {
 func (h *host) claim(ctx context.Context, w Want) ([]Claimed, error) {
 	a := &asker{Want: w, since: time.Now(), done: make(chan error, 1)}
 	h.mu.Lock()
+	usual := h.q.set.Load().Lease
+	a.Lease = cmp.Or(w.Lease, usual)
 	switch {
-	case h.q.set.Load().Lease == 0:
+	case usual == 0:
 		h.mu.Unlock()
 		return nil, ErrPush
 	case len(h.askers) >= maxAskers:
@@ -206,11 +208,13 @@ func (d *dispatcher) hand(a *asker, f *flight) {
 	f.pulled = true
 	c := &claim{flight: *f, worker: a.Worker, by: d.self}
 	rand.Read(c.secret[:]) // never fails
+	now := time.Now()
 	if len(a.claims) == 0 {
-		a.since = time.Now()
+		a.since = now
 	}
 	a.claims = append(a.claims, c)
-	if a.bytes += sizeOf(&f.job); len(a.claims) == a.Max {
+	// Jobs may come without a pause for long, each after a round trip to the host of a limit.
+	if a.bytes += sizeOf(&f.job); len(a.claims) == a.Max || now.Sub(a.since) > 2*gather {
 		d.askers = d.askers[1:]
 		d.serveAsker(a)
 	}
@@ -270,6 +274,8 @@ func (d *dispatcher) dismiss(why error) {
 func (h *host) settleAll(ctx context.Context, c *command) (all []Settled, err error) {
 	var used, unused []*claim
 	now := time.Now()
+	// A queue that has a target by now has no lease of its own any more.
+	lease := cmp.Or(c.Lease, h.q.set.Load().Lease, MinLease)
 	wrote := h.sayNow(ctx, func() (notes []note) {
 		if !h.holds() {
 			err = ErrNoHost
@@ -280,7 +286,7 @@ func (h *host) settleAll(ctx context.Context, c *command) (all []Settled, err er
 			switch {
 			case cl == nil:
 			case c.Op == opExtend:
-				cl.until = now.Add(c.Lease)
+				cl.until = now.Add(lease)
 				one = Settled{ID: one.ID, Until: cl.until.UTC().Round(0)}
 				notes = append(notes, cl.note(h.index.tries[cl.ref].since))
 			default:
@@ -299,6 +305,7 @@ func (h *host) settleAll(ctx context.Context, c *command) (all []Settled, err er
 	})
 	h.useAll(used)
 	h.giveBackAll(unused)
+	h.nudge() // now there is capacity
 	if wrote != nil {
 		return nil, fmt.Errorf("%w: %v", ErrUnsure, wrote)
 	}

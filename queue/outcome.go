@@ -14,6 +14,11 @@ func (d *dispatcher) deliver(f *flight) {
 		return
 	}
 	set := d.q.set.Load()
+	if set.Handler == nil { // workers claim the jobs since a moment ago
+		d.takeBack(f)
+		d.nudge()
+		return
+	}
 	began := time.Now()
 	o := set.Handler.Deliver(d.flight, &f.job)
 	if errors.Is(o.Err, ErrNotSent) {

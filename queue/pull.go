@@ -91,23 +91,25 @@ type secret [secretBytes]byte
 
 func (q *Queue) claimName() string { return q.hostName() + ".claims" }
 
-// check returns an error if a want is invalid, and fills in defaults.
-func (w *Want) check(set *Config) error {
-	if w.Max == 0 {
-		w.Max = 1
-	}
-	if w.Lease == 0 {
-		w.Lease = max(set.Lease, MinLease)
-	}
+// check returns an error if a want is invalid.
+func (w *Want) check() error {
+	w.Max = cmp.Or(w.Max, 1)
 	switch {
 	case w.Max < 1 || w.Max > MaxClaim:
 		return fmt.Errorf("%w: %d jobs are claimed, want 1 to %d", ErrClaim, w.Max, MaxClaim)
-	case w.Lease < MinLease || w.Lease > MaxLease:
-		return fmt.Errorf("%w: the lease is %v, want %v to %v", ErrClaim, w.Lease, MinLease, MaxLease)
 	case w.Wait < 0:
 		return fmt.Errorf("%w: the wait is %v", ErrClaim, w.Wait)
 	case !legible(w.Worker, MaxWorker):
 		return fmt.Errorf("%w: the name of a worker is text of up to %d bytes in one line", ErrClaim, MaxWorker)
+	}
+	return checkLease(w.Lease)
+}
+
+// checkLease returns an error if no lease may be that long. 0 is the lease of the queue: its host fills it
+// in, because this node may not know the newest configuration.
+func checkLease(d time.Duration) error {
+	if d != 0 && (d < MinLease || d > MaxLease) {
+		return fmt.Errorf("%w: the lease is %v, want %v to %v", ErrClaim, d, MinLease, MaxLease)
 	}
 	return nil
 }
@@ -126,7 +128,7 @@ func legible(s string, most int) bool {
 // error is ErrPush if the queue delivers its jobs, ErrBusy if too many workers wait, and ErrNoHost if no
 // node has answered within the wait.
 func (q *Queue) Claim(ctx context.Context, w Want) ([]Claimed, error) {
-	if err := w.check(q.set.Load()); err != nil {
+	if err := w.check(); err != nil {
 		return nil, err
 	}
 	end := time.Now().Add(w.Wait)
@@ -166,6 +168,7 @@ func (q *Queue) claimFar(ctx context.Context, w Want) ([]Claimed, error) {
 	if q.bus == nil {
 		return nil, ErrNoHost
 	}
+	end := time.Now().Add(w.Wait)
 	select {
 	case q.asks <- struct{}{}:
 		defer func() { <-q.asks }()
@@ -174,7 +177,7 @@ func (q *Queue) claimFar(ctx context.Context, w Want) ([]Claimed, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	w.Wait = min(w.Wait, farWait)
+	w.Wait = max(0, min(time.Until(end), farWait))
 	// The answer is waited for even if the worker leaves: it may have jobs, and they must wait again.
 	asking, stop := context.WithTimeout(context.WithoutCancel(ctx), max(w.Wait, claimNow)+askedFor)
 	defer stop()
@@ -243,8 +246,8 @@ func (q *Queue) Nack(ctx context.Context, n Nack, receipts ...string) ([]Settled
 // Extend sets the end of leases to a time from now, and returns when that is on disk. A lease of 0 is that
 // of the queue. The answers are those of Ack.
 func (q *Queue) Extend(ctx context.Context, lease time.Duration, receipts ...string) ([]Settled, error) {
-	if lease = cmp.Or(lease, max(q.set.Load().Lease, MinLease)); lease < MinLease || lease > MaxLease {
-		return nil, fmt.Errorf("%w: the lease is %v, want %v to %v", ErrClaim, lease, MinLease, MaxLease)
+	if err := checkLease(lease); err != nil {
+		return nil, err
 	}
 	return q.settleJobs(ctx, command{Op: opExtend, Receipts: receipts, Lease: lease})
 }

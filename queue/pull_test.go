@@ -740,3 +740,194 @@ func testNoTwoWorkersHaveDoneAJob(t *testing.T) {
 	}
 	t.Logf("%d of %d acknowledged with a certain answer", len(done), jobs)
 }
+
+// An overrun runs at each job that may leave, before it does.
+type overrunning struct{ pass func() }
+
+func (o *overrunning) Pass(now time.Time, n int) (bool, time.Time) {
+	if n > 0 {
+		o.pass()
+	}
+	return true, now
+}
+func (*overrunning) Busy(time.Time, time.Duration) {}
+func (*overrunning) Done(time.Time)                {}
+
+// A queue with a target becomes one whose jobs are claimed, at the moment in which a job leaves: it goes to a
+// worker.
+func TestAQueueLosesItsTarget(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, testAQueueLosesItsTarget)
+}
+
+func testAQueueLosesItsTarget(t *testing.T) {
+	var b *bench
+	var once sync.Once
+	o := &overrunning{pass: func() {
+		once.Do(func() {
+			if err := b.q.Reconfigure(t.Context(), Config{Lease: 30 * time.Second}); err != nil {
+				t.Error(err)
+			}
+		})
+	}}
+	b = newBench(t, func(c *Config) {
+		if c.Throttle = o; b != nil {
+			pulled(c)
+			c.Throttle = nil
+		}
+	}).hosts()
+	b.put(Job{Key: "a"})
+	until(t, "it is claimed", func() bool { return b.status().Pulled })
+	began := time.Now()
+	got := b.claim(Want{Wait: time.Minute})
+	if len(got) != 1 || got[0].Attempt != 1 || time.Since(began) > time.Second || b.target.count() != 0 {
+		t.Fatalf("%+v after %v, and %d at the target", got, time.Since(began), b.target.count())
+	}
+	settled(t, "ok")(b.q.Ack(t.Context(), got[0].Receipt))
+}
+
+// What a worker gives back goes to the next one at once, also if a limit has held it.
+func TestAnAckLetsTheNextJobGo(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, testAnAckLetsTheNextJobGo)
+}
+
+func testAnAckLetsTheNextJobGo(t *testing.T) {
+	b := newBench(t, func(c *Config) {
+		pulled(c)
+		c.Capacity = limiter(t, ratelimit.Limit{Name: "db",
+			Rule: limit.Rule{Algorithm: limit.Concurrency, Amount: 1}})
+		c.Uses = []LimitUse{{Limit: "db"}}
+	}).hosts()
+	b.put(many(40)...)
+	until(t, "all known", func() bool { return b.status().Depth == 40 })
+	for i := range 20 {
+		got := b.claim(Want{Wait: time.Second})
+		if len(got) != 1 {
+			t.Fatalf("claim %d: %+v", i, got)
+		}
+		var wg sync.WaitGroup
+		next := make(chan []Claimed, 1)
+		wg.Go(func() { next <- b.claim(Want{Wait: time.Second}) })
+		until(t, "it waits", func() bool { return b.status().Workers == 1 })
+		time.Sleep(3 * longWait / 2)
+		began := time.Now()
+		settled(t, "ok")(b.q.Ack(t.Context(), got[0].Receipt))
+		wg.Wait()
+		if d := time.Since(began); d > longWait/10 {
+			t.Fatalf("after ack %d the next worker waits %v", i, d)
+		}
+		mustSettle(t, b.q, <-next)
+	}
+}
+
+// A worker at a node that waits for a place waits no longer than it asked for.
+func TestAWorkerWaitsForAPlaceAtTheHost(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, testAWorkerWaitsForAPlaceAtTheHost)
+}
+
+func testAWorkerWaitsForAPlaceAtTheHost(t *testing.T) {
+	b := newBench(t, func(c *Config) {
+		pulled(c)
+		c.Node = cmp.Or(c.Node, "n1")
+	}).hosts()
+	other, stop := b.open("n2")
+	t.Cleanup(stop)
+	for range farAsks {
+		other.asks <- struct{}{}
+	}
+	time.AfterFunc(1900*time.Millisecond, func() { <-other.asks })
+	began := time.Now()
+	got, err := other.Claim(t.Context(), Want{Wait: 2 * time.Second})
+	if d := time.Since(began); len(got) != 0 || err != nil || d < 2*time.Second || d > 2100*time.Millisecond {
+		t.Errorf("%v %v after %v, though it waits for 2 s", got, err, d)
+	}
+}
+
+// A node that does not know yet that jobs are claimed leaves the lease to the host.
+func TestTheHostKnowsTheLease(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, testTheHostKnowsTheLease)
+}
+
+func testTheHostKnowsTheLease(t *testing.T) {
+	b := newBench(t, func(c *Config) {
+		if c.Node != "n2" {
+			pulled(c)
+			c.Node = "n1"
+		}
+	}).hosts()
+	other, stop := b.open("n2")
+	t.Cleanup(stop)
+	b.put(Job{Key: "a"})
+	got, err := other.Claim(t.Context(), Want{Wait: 5 * time.Second})
+	if err != nil || len(got) != 1 || time.Until(got[0].Until) < 29*time.Second {
+		t.Fatalf("%+v %v", got, err)
+	}
+	all, err := other.Extend(t.Context(), 0, got[0].Receipt)
+	if err != nil || time.Until(all[0].Until) < 29*time.Second {
+		t.Errorf("%+v %v", all, err)
+	}
+}
+
+// farLimits are limits that another node counts: each hold takes a round trip.
+type farLimits struct{ Limits }
+
+func (f farLimits) Hold(
+	ctx context.Context, c ratelimit.Check, w ratelimit.Waiters,
+) (ratelimit.Hold, ratelimit.Result, error) {
+	time.Sleep(5 * time.Millisecond)
+	return f.Limits.Hold(ctx, c, w)
+}
+
+// A worker that wants many jobs does not wait until it has all of them.
+func TestAWorkerHasItsFirstJobsSoon(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, testAWorkerHasItsFirstJobsSoon)
+}
+
+func testAWorkerHasItsFirstJobsSoon(t *testing.T) {
+	b := newBench(t, func(c *Config) {
+		pulled(c)
+		c.Capacity = NewCapacity(farLimits{limiter(t, rate(1000)).limits})
+		c.Burst, c.Uses = true, []LimitUse{{Limit: "db"}}
+	}).hosts()
+	b.put(many(300)...)
+	until(t, "all known", func() bool { return b.status().Depth == 300 })
+	for n := 0; n < 300; {
+		began := time.Now()
+		got := b.claim(Want{Max: 300, Wait: time.Minute})
+		if d := time.Since(began); len(got) == 0 || d > 3*gather {
+			t.Fatalf("%d jobs after %v", len(got), d)
+		}
+		n += len(got)
+		mustSettle(t, b.q, got)
+	}
+}
+
+// People see why nobody gets a job after the limits have changed.
+func TestNewLimitsWaitForWorkers(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, testNewLimitsWaitForWorkers)
+}
+
+func testNewLimitsWaitForWorkers(t *testing.T) {
+	b := newBench(t, func(c *Config) {
+		pulled(c)
+		c.Capacity = limiter(t, rate(10))
+	}).hosts()
+	b.put(many(2)...)
+	got := b.claim(Want{Lease: time.Minute})
+	b.reconfigure(func(c *Config) { c.Uses = []LimitUse{{Limit: "db"}} })
+	if more := b.claim(Want{Wait: 2 * time.Second}); len(more) != 0 {
+		t.Fatalf("%+v", more)
+	}
+	if why := b.status().Reason; !strings.Contains(why, "limits have changed") {
+		t.Errorf("the reason is %q", why)
+	}
+	mustSettle(t, b.q, got)
+	if more := b.claim(Want{Wait: 5 * time.Second}); len(more) != 1 || b.status().Reason != "" {
+		t.Errorf("%+v %q", more, b.status().Reason)
+	}
+}

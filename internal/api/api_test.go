@@ -32,6 +32,7 @@ type site struct {
 	visitors, admin  string
 	log              *syncBuffer
 	read, write, tea string // tokens: read all, write all, write only the room tea
+	stop             func() // ends the queue
 }
 
 type syncBuffer struct {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/headgate/headgate/internal/yardstick"
 	"github.com/headgate/headgate/queue"
@@ -220,4 +221,45 @@ func TestClaimsThatWait(t *testing.T) {
 	if is, err := q.Job(t.Context(), queue.NameJob("a"), 0); err != nil || is.State != queue.StateUnderWay {
 		t.Errorf("%+v %v", is, err)
 	}
+}
+
+// A job whose body only claims to be JSON text does not spoil the answer for the other jobs.
+func TestABodyThatIsNotText(t *testing.T) {
+	s, q, token := pulled(t)
+	_, err := q.Put(t.Context(), []queue.Job{
+		{Key: "a", Body: []byte("\"\xff\""), Headers: map[string]string{"Content-Type": "application/json"}},
+		{Key: "b", Body: []byte(`{"n":1}`), Headers: map[string]string{"Content-Type": "application/json"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	yardstick.Await(t, "the jobs are known", func() bool {
+		is, err := q.Status(t.Context())
+		return err == nil && is.Depth == 2
+	})
+	status, text := s.ask("POST", "/v1/queues/orders/claim", token, `{"max": 10, "wait": "10s"}`)
+	var got claims
+	if err := json.Unmarshal([]byte(text), &got); err != nil || status != 200 || !utf8.ValidString(text) {
+		t.Fatalf("%d %q %v", status, text, err)
+	}
+	if len(got.Jobs) != 2 || got.Jobs[0].Base64 != "Iv8i" || string(got.Jobs[1].Body) != `{"n":1}` {
+		t.Errorf("%q", text)
+	}
+}
+
+// A queue that ends sends its workers to another node: that is no fault of this one.
+func TestWorkersOfAQueueThatEnds(t *testing.T) {
+	s, q, token := pulled(t)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		status, text := s.ask("POST", "/v1/queues/orders/claim", token, `{"wait": "60s"}`)
+		if status != 503 || !strings.Contains(text, `"code":"no_host"`) {
+			t.Errorf("a worker of a queue that ends: %d %s", status, text)
+		}
+	})
+	yardstick.Await(t, "a worker waits", func() bool {
+		is, err := q.Status(t.Context())
+		return err == nil && is.Workers == 1
+	})
+	s.stop()
+	wg.Wait()
 }

@@ -244,12 +244,12 @@ func newClaimedJob(j *queue.Claimed) claimedJob {
 		Key: j.Key, Tenant: j.Tenant, Priority: j.Priority, Headers: j.Headers}
 	text := string(j.Body)
 	switch {
+	case !utf8.Valid(j.Body): // json.Valid does not look at that; a strict reader refuses the whole answer
+		out.Base64 = j.Body
 	case j.Headers["Content-Type"] == "application/json" && json.Valid(j.Body):
 		out.Body = j.Body
-	case utf8.Valid(j.Body):
-		out.Text = &text
 	default:
-		out.Base64 = j.Body
+		out.Text = &text
 	}
 	return out
 }

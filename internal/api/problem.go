@@ -249,7 +249,7 @@ func queueProblem(err error) *problem {
 		return &problem{Status: http.StatusServiceUnavailable, Code: "not_certain", cause: err,
 			Detail: "it is not certain that the change is on disk: it may take effect",
 			Hint:   "send it again until the answer is certain"}
-	case errors.Is(err, queue.ErrNoHost):
+	case errors.Is(err, queue.ErrNoHost), errors.Is(err, queue.ErrClosed):
 		return &problem{Status: http.StatusServiceUnavailable, Code: "no_host", cause: err,
 			Detail: "no node hosts the queue at the moment; you can put jobs, and they wait",
 			Hint:   "retry in some seconds"}

@@ -61,7 +61,7 @@ func queuedAs(t *testing.T, cfg queue.Config) (*site, *queue.Queue) {
 		Queues: func() []*queue.Queue { return []*queue.Queue{q} }})
 	srv := httptest.NewServer(a)
 	t.Cleanup(func() { srv.Close(); stop(); wg.Wait(); engine.Close() })
-	s.admin = srv.URL
+	s.admin, s.stop = srv.URL, func() { stop(); wg.Wait() }
 	s.read, s.write, s.tea = s.token("read"), s.token("write"), s.token("put:orders")
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
