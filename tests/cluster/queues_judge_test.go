@@ -202,11 +202,19 @@ func (q *feed) followAt(ctx context.Context, own int, r *rand.Rand) {
 			q.followed[key] = &followed{}
 		}
 		q.mu.Unlock()
-		for n := own; ctx.Err() == nil; n++ { // what has no answer is put again
-			if q.putLines(ctx, q.nodes[n%len(q.nodes)], lines.String()) == nil {
-				break
+		put := false
+		for n := own; !put && ctx.Err() == nil; n++ { // what has no answer is put again
+			if put = q.putLines(ctx, q.nodes[n%len(q.nodes)], lines.String()) == nil; !put {
+				wait(ctx, time.NewTimer(100*time.Millisecond))
 			}
-			wait(ctx, time.NewTimer(100*time.Millisecond))
+		}
+		if !put { // the end of the run came before an answer: nothing was promised
+			q.mu.Lock()
+			for _, key := range keys {
+				delete(q.followed, key)
+			}
+			q.mu.Unlock()
+			return
 		}
 		for _, key := range keys {
 			wait(ctx, time.NewTimer(time.Duration(r.IntN(400))*time.Millisecond))

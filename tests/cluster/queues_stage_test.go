@@ -86,8 +86,9 @@ func (q *feed) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	if key := r.Header.Get("Idempotency-Key"); strings.HasPrefix(key, followedKey) {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		f := q.followed[key]
-		f.arrivals = append(f.arrivals, q.clock())
+		if f := q.followed[key]; f != nil {
+			f.arrivals = append(f.arrivals, q.clock())
+		}
 		return
 	}
 	a := arrival{node: strings.Trim(r.URL.Path, "/"), at: q.clock()}
