@@ -147,17 +147,27 @@ test('far from its turn the page asks the shared document every other time', asy
   const {page, faults} = await arrive(t, browser, room.url, {context});
   const asked = [];
   page.on('request', (request) => {
-    if (request.headers()['headgate-poll']) asked.push('own');
-    else if (request.url().includes('/served')) asked.push('shared');
+    if (request.headers()['headgate-poll']) {
+      const after = request.response().then((answer) => answer.json())
+        .then((body) => body.headgate.poll_after_seconds).catch(() => undefined);
+      asked.push({kind: 'own', after});
+    } else if (request.url().includes('/served')) asked.push({kind: 'shared'});
   });
-  for (let i = 1; i <= 5; i++) {
-    await until(`question ${i}`, async () => {
-      if (asked.length < i) await context.clock.runFor(15_000);
-      return asked.length >= i && await page.locator('#retry').textContent() === '';
+  const count = () => asked.filter(({kind}) => kind == 'shared').length;
+  for (let i = 1; i <= 2; i++) {
+    await until(`shared question ${i}`, async () => {
+      if (count() < i) await context.clock.runFor(15_000);
+      return count() >= i && await page.locator('#retry').textContent() === '';
     });
   }
-  // The first comes soon, whatever the interval: the cookie is to come back.
-  assert.deepEqual(asked.slice(0, 5), ['own', 'shared', 'own', 'shared', 'own']);
+  // The first comes soon, whatever the interval: the cookie is to come back. A busy node may ask for the next
+  // one soon, too: it is far from its turn when the last answer of its own says 20 s or more.
+  let shared = false, last = 0;
+  for (const [i, {kind, after}] of asked.entries()) {
+    shared = !shared && last >= 20;
+    assert.equal(kind, shared ? 'shared' : 'own', `question ${i}, after an answer of ${last} s`);
+    last = await after ?? last;
+  }
   assert.equal(await number(page, 'position'), 1);
   assert.deepEqual(faults, []);
 });
