@@ -31,6 +31,8 @@ const (
 	scopePut   = "put"  // puts jobs into queues: not a change, so not in the audit log
 	scopePass  = "pass" // what a site's own backend says; like put, not in the audit log
 	scopeLoad  = "load" // how an origin answers, as its own programs report it; like pass
+
+	scopeRelease = "release" // releases tickets from the lane of unsolved challenges
 )
 
 const (
@@ -78,17 +80,18 @@ func (t *Token) mayAny(scope string) bool {
 	})
 }
 
-// ParseScopes parses read, write:shop, put:orders, pass:shop, load:shop, or several of them separated by
-// commas.
+// ParseScopes parses read, write:shop, put:orders, pass:shop, load:shop, release:shop, or several of them
+// separated by commas.
 func ParseScopes(s string) ([]string, error) {
 	var all []string
 	for part := range strings.SplitSeq(s, ",") {
 		part = strings.TrimSpace(part)
 		verb, room, narrow := strings.Cut(part, ":")
-		known := slices.Contains([]string{scopeRead, scopeWrite, scopePut, scopePass, scopeLoad}, verb)
+		known := slices.Contains([]string{scopeRead, scopeWrite, scopePut, scopePass, scopeLoad,
+			scopeRelease}, verb)
 		if !known || narrow && !plainWord(room) && !plainZone(room) {
-			return nil, errors.New("the scopes are read, write, put, pass and load; for one room or queue, " +
-				"read:NAME, write:NAME, put:NAME, pass:NAME and load:NAME; " +
+			return nil, errors.New("the scopes are read, write, put, pass, load and release; for one room or queue, " +
+				"read:NAME, write:NAME, put:NAME, pass:NAME, load:NAME and release:NAME; " +
 				"for one zone, read:zone/NAME and write:zone/NAME")
 		}
 		if !slices.Contains(all, part) {
