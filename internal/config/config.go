@@ -101,6 +101,9 @@ type Config struct {
 	// Limits are the rate limits, in the order of the file. Default none.
 	Limits []Limit
 
+	// Plans are other amounts of limits, by the plan of the caller; nil is none.
+	Plans *Plans
+
 	// Queues keep jobs and deliver them to targets, in the order of the file. Default none.
 	Queues []Queue
 

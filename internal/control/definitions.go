@@ -25,6 +25,9 @@ func define(c ratelimit.Limit) Definition {
 	}
 	b := fmt.Appendf(nil, "%v %q %q %v %v %q %q %d",
 		rule, zone, c.Unit, c.Shadow, c.Overrides, c.Scope, c.OnUnreachable, c.MaxKeys)
+	if len(c.Plans) > 0 {
+		b = fmt.Appendf(b, " plans %v", c.Plans)
+	}
 	if len(c.Reserved) > 0 {
 		b = fmt.Appendf(b, " %v", c.Reserved)
 	}
@@ -50,7 +53,7 @@ func LimitConfigs(cfg *config.Config) (all []ratelimit.Limit) {
 	}
 	for i := range cfg.Limits {
 		c := limitConfig(&cfg.Limits[i])
-		c.Reserved = reserved[c.Name]
+		c.Reserved, c.Plans = reserved[c.Name], cfg.PlansOf(c.Name)
 		all = append(all, c)
 	}
 	return all

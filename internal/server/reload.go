@@ -111,7 +111,8 @@ func (s *Server) newSwap(cfg *config.Config) *swap {
 	old := s.set.Load()
 	w := &swap{
 		s: s, old: old, new: &roomSet{cfg: cfg},
-		trust: !slices.Equal(old.cfg.TrustedProxies, cfg.TrustedProxies),
+		trust: !slices.Equal(old.cfg.TrustedProxies, cfg.TrustedProxies) ||
+			old.cfg.PlanHeader() != cfg.PlanHeader(),
 		lists: !sameLists(old.cfg, cfg),
 	}
 	none := api.NameChanges{Added: []string{}, Removed: []string{}, Changed: []string{}}
