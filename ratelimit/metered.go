@@ -25,7 +25,8 @@ import (
 // Input and Output is set. A JSON answer and the events of a stream are read while they pass. An answer that
 // tells no cost costs what was estimated, and nothing if its status is 400 or above. When a stream breaks
 // off, what was seen counts: each event is at least one output token, and where no usage was seen, Cost
-// stands for the input. A client that leaves before the answer (status 499) pays the estimate.
+// stands for the input. A client that leaves before the answer (status 499), whose session ends before it, or
+// whose answer takes too long (status 504) pays the estimate: the origin may have done the work.
 type Settle struct {
 	Header string // an answer header with the cost, a whole number
 	Field  string // the keys that lead to the cost in JSON, with dots between them: "usage.credits"
@@ -341,7 +342,9 @@ func (a *meteredAnswer) cost(c *call, limit int) int64 {
 	switch l := c.met[limit]; {
 	case ok:
 		return n
-	case a.status == statusClientGone: // nobody knows what the origin has done for it
+	// Nobody knows what the origin has done for it.
+	case a.status == statusClientGone, a.status == http.StatusGatewayTimeout,
+		a.status >= http.StatusBadRequest && c.r.Context().Err() != nil:
 	case a.status >= http.StatusBadRequest:
 		return 0
 	case brokenOff && m.stream.Events > 0 && l.Settle.Output > 0:

@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -87,6 +88,8 @@ func TestTheCostIsInTheAnswer(t *testing.T) {
 		"a text":                               {tokens, says(200, "text/plain", chat, nil), 100},
 		"no JSON":                              {tokens, says(200, "application/json", "<html>", nil), 100},
 		"a client that left before the answer": {tokens, says(499, "", "", nil), 100},
+		"an answer that took too long":         {tokens, says(504, "", "", nil), 100},
+		"an origin that cannot be reached":     {tokens, says(502, "", "", nil), 0},
 		"a client that leaves at the end mark": {tokens, says(200, events, chatSSE+chatSSE+chatSSE+chatEnd, aborts), 30},
 		"the same, at the end of a message": {tokens, says(200, events, messages+strings.Repeat(messages[strings.Index(messages, "event: content"):], 3)+
 			messagesEnd+"event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n", aborts), 30},
@@ -112,6 +115,21 @@ func TestTheCostIsInTheAnswer(t *testing.T) {
 				t.Errorf("%d used, want %d", used, c.want)
 			}
 		})
+	}
+}
+
+// TestAnEndedCallIsNotFree: a call that ends with its session costs the estimate, whatever the status is.
+func TestAnEndedCallIsNotFree(t *testing.T) {
+	l := newLimiter(t, budget("tokens", 1000))
+	ctx, end := context.WithCancel(t.Context())
+	h := Middleware(l, []RequestLimit{{Name: "tokens", Cost: 20, Settle: &Settle{Output: 1}}},
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			end()
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}))
+	served(h, post("").WithContext(ctx))
+	if used := 1000 - left(t, l, "tokens", ""); used != 20 {
+		t.Errorf("%d used, want the estimate of 20", used)
 	}
 }
 

@@ -63,7 +63,10 @@ func (t *Table) Replicate(now, clk Time, hash uint64, key string, d *Entry) {
 		t.giveBack(e, law, at, d.N)
 	case EntryTake:
 		law.book(e, at, d.N)
-		if t.ids = max(t.ids, d.ID); d.TTL > 0 {
+		if d.ID&chosen == 0 {
+			t.ids = max(t.ids, d.ID)
+		}
+		if d.TTL > 0 {
 			e.hold(hold{id: d.ID, at: at, end: at + Time(d.TTL), n: d.N, low: owedMost, call: t.rules.calls})
 		}
 	case EntryLend:

@@ -152,8 +152,8 @@ type Table struct {
 	forgives bool
 }
 
-// StartIDs makes the numbers of reservations begin after from, so that a number of another table,
-// or of an earlier process, settles nothing here.
+// StartIDs makes the numbers of reservations begin after from, at most 1<<62, so that a number of
+// another table, or of an earlier process, settles nothing here.
 func (t *Table) StartIDs(from uint64) { t.ids = from }
 
 // SetForgiving sets whether debts are forgiven: then what a settlement exceeds the remaining amount
@@ -267,7 +267,7 @@ func (t *Table) Decide(now Time, hash uint64, key string, n int64, d *limit.Deci
 			ttl = t.rules.rule.Lease
 		}
 	}
-	t.take(t.step(now), hash, key, ask{n, ttl}, d)
+	t.take(t.step(now), hash, key, ask{n: n, ttl: ttl}, d)
 	t.late(d, now)
 	return nil
 }
@@ -280,9 +280,63 @@ func (t *Table) Reserve(
 	if n > limit.MaxAmount || n <= 0 || ttl <= 0 || ttl > limit.MaxWindow {
 		return d, ErrCost
 	}
-	t.take(t.step(now), hash, key, ask{n, ttl}, &d)
+	t.take(t.step(now), hash, key, ask{n: n, ttl: ttl}, &d)
 	t.late(&d, now)
 	return d, nil
+}
+
+// repeatFor is how long after a reservation its repeat is recognized. Chosen: callers wait for a second, and
+// the cost of a reservation must not grow with the number of all that are not settled.
+const repeatFor = Time(3 * time.Second)
+
+// holdsSince reports whether a hold that ends at from or later has an ID.
+func (e *entry) holdsSince(id uint64, from Time) bool {
+	held := e.held()
+	for i := len(held) - 1; i >= 0 && held[i].end >= from; i-- {
+		if held[i].id == id {
+			return true
+		}
+	}
+	return false
+}
+
+// chosen is set in the IDs that callers choose, so that they differ from those of tables.
+const chosen = 1 << 62
+
+// ChosenID returns an ID for Repeatable. The random number makes it unique.
+func ChosenID(random uint64) uint64 { return random>>2 | chosen }
+
+// Repeatable is Reserve, or under Concurrency Take, with an ID that the caller has chosen. If the ID was
+// taken in the last three seconds and is not settled, nothing more is taken, and taken is true: the answer
+// was lost.
+func (t *Table) Repeatable(
+	now Time, hash uint64, key string, n int64, ttl time.Duration, id uint64,
+) (d limit.Decision, taken bool, err error) {
+	if t.rules.calls && ttl == 0 {
+		ttl = t.rules.rule.Lease
+	}
+	if n > limit.MaxAmount || n <= 0 || ttl <= 0 || ttl > limit.MaxWindow || id&chosen == 0 {
+		return d, false, ErrCost
+	}
+	at := t.step(now)
+	_, e := t.slot(hash)
+	for _, e := range []*entry{e, &t.rest} {
+		if e == nil {
+			continue
+		}
+		lapse(e, t.rules, at)
+		if !e.holdsSince(id, at+Time(ttl)-repeatFor) {
+			continue
+		}
+		d = t.Peek(now, hash, key, 0)
+		if d.ID = id; t.rules.paced { // not before it is due: later calls may be counted
+			d.Wait = max(0, time.Duration(t.rules.of(e).idle(e)-at))
+		}
+		return d, true, nil
+	}
+	t.take(at, hash, key, ask{n, ttl, id}, &d)
+	t.late(&d, now)
+	return d, false, nil
 }
 
 // Peek reports whether n would be allowed, and changes nothing.
@@ -305,10 +359,12 @@ func (t *Table) Peek(now Time, hash uint64, key string, n int64) (d limit.Decisi
 	return d
 }
 
-// An ask is an amount, and how long it may be settled; 0: not at all.
+// An ask is an amount, and how long it may be settled; 0: not at all. The caller may choose the ID of what
+// it takes; 0: the table chooses it.
 type ask struct {
 	n   int64
 	ttl time.Duration
+	id  uint64
 }
 
 // take decides about a key and books what is allowed.
@@ -350,8 +406,10 @@ func (t *Table) take(now Time, hash uint64, key string, a ask, d *limit.Decision
 		l.book(e, now, a.n)
 		d.Remaining -= a.n
 		if a.ttl > 0 {
-			t.ids++
-			d.ID = t.ids
+			if d.ID = a.id; d.ID == 0 {
+				t.ids++
+				d.ID = t.ids
+			}
 			e.hold(hold{
 				id: d.ID, at: now, end: now + Time(a.ttl), n: a.n, low: owedMost, call: t.rules.calls})
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"hash/maphash"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -194,12 +195,18 @@ func (d *Client) carried(to target) {
 // carry sends errands to one host and passes on the replies.
 func (d *Client) carry(ctx context.Context, host string, es []errand) {
 	sent := d.boot()
-	qs, asked := make([]*request, 0, len(es)), es[:0]
+	qs, asked := make([]*request, 0, len(es)), make([]errand, 0, len(es)) // nil: the reply means nothing
 	for _, e := range es {
-		if q := e.ask(sent); q != nil {
-			q.Borrower = d.who
-			qs, asked = append(qs, q), append(asked, e)
+		q := e.ask(sent)
+		if q == nil {
+			continue
 		}
+		q.Borrower = d.who
+		if q.id != 0 && q.kind != kindSettle {
+			name := &request{kind: kindSettle, shard: q.shard, limit: q.limit, n: naming, id: q.id}
+			qs, asked = append(qs, name), append(asked, nil)
+		}
+		qs, asked = append(qs, q), append(asked, e)
 	}
 	if len(qs) == 0 {
 		return
@@ -228,6 +235,9 @@ func (d *Client) carry(ctx context.Context, host string, es []errand) {
 	now := d.boot()
 	lost := map[byte]bool{}
 	for i, e := range asked {
+		if e == nil {
+			continue
+		}
 		var r *reply
 		if replies != nil {
 			r = &replies[i]
@@ -261,15 +271,16 @@ func (o *op) ask(now time.Duration) *request {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.over || o.until > 0 && now > o.until {
+		o.revoke()
 		return nil
 	}
 	q := o.q
 	return &q
 }
 
-// told implements errand. A request without an answer may have been performed, and is sent again.
-// If units are taken twice, one caller has too many until they expire, but the limit is never
-// exceeded.
+// told implements errand. A request without an answer may have been performed, and is sent again. A
+// reservation has an ID, so the host recognizes it. Other units may be taken twice: then one caller has too
+// many until they expire, but the limit is never exceeded.
 func (o *op) told(r *reply, _, now time.Duration) {
 	switch {
 	case r == nil && o.q.n < 0: // a second return would exceed the limit
@@ -282,6 +293,12 @@ func (o *op) told(r *reply, _, now time.Duration) {
 	case r != nil && r.status == noHold && o.again: // an earlier attempt settled it; its answer was lost
 		o.done <- reply{}
 	case r == nil, r.status == moved, r.status == unknown:
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.again = o.again || r == nil; o.over {
+			o.revoke()
+			return
+		}
 		o.desk.putLate(o, now+movedEach)
 	case r.status == again && now-o.began < recallWait:
 		o.desk.putLate(o, now+recallEach)
@@ -294,6 +311,15 @@ func (o *op) told(r *reply, _, now time.Duration) {
 			return
 		}
 		o.done <- *r
+	}
+}
+
+// revoke reverts a request whose caller no longer waits, and whose answer was lost. The caller of revoke
+// holds mu.
+func (o *op) revoke() {
+	if o.again && o.q.id != 0 && o.q.kind != kindSettle {
+		o.again = false
+		o.lane.say(request{kind: kindSettle, key: o.q.key, id: o.q.id}, sayFor)
 	}
 }
 
@@ -386,14 +412,19 @@ func (l *LimitClient) TakeAtHost(ctx context.Context, key string, n int64) (limi
 			return d, err
 		}
 	}
-	return l.ask(ctx, request{kind: kindTake, key: key, n: n})
+	q := request{kind: kindTake, key: key, n: n}
+	if d := l.def.Load(); n > 0 && d != nil && d.Calls {
+		q.id = limittable.ChosenID(rand.Uint64())
+	}
+	return l.ask(ctx, q)
 }
 
 // Reserve takes n units, to be settled within ttl.
 func (l *LimitClient) Reserve(
 	ctx context.Context, key string, n int64, ttl time.Duration,
 ) (limit.Decision, error) {
-	return l.ask(ctx, request{kind: kindReserve, key: key, n: n, ttl: ttl})
+	id := limittable.ChosenID(rand.Uint64())
+	return l.ask(ctx, request{kind: kindReserve, key: key, n: n, ttl: ttl, id: id})
 }
 
 // Settle reports the actual cost of a reservation, or ends a call. If the host of the key does not answer,

@@ -107,7 +107,7 @@ func (p *part) define(d *Definition, now limittable.Time) {
 	if p.def == nil {
 		// Random, so that the end of a call from before a restart, or from before the limit was
 		// removed and created again, does not end a present call.
-		p.table.StartIDs(rand.Uint64() >> 1)
+		p.table.StartIDs(rand.Uint64() >> 2)
 	}
 	p.def = d
 	p.table.SetRules(now, d.Rules, partOf(d.MaxKeys))

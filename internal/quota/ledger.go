@@ -118,7 +118,7 @@ func (s *shard) table(d *Definition, now limittable.Time) *table {
 			s.tables = map[string]*table{}
 		}
 		s.tables[d.Name] = t
-		t.StartIDs(rand.Uint64() >> 1)
+		t.StartIDs(rand.Uint64() >> 2)
 	}
 	fresh := t.def == nil
 	t.def = d
@@ -191,8 +191,17 @@ func (l *ledger) answer(ctx context.Context, msg []byte) []byte {
 func (l *ledger) decide(ctx context.Context, rs []*request) []reply {
 	replies, epochs := make([]reply, len(rs)), make([]uint64, len(rs))
 	var w waiting
+	id := uint64(0)
 	for i, q := range rs {
+		if q.names() {
+			id = q.id
+			continue
+		}
+		if q.kind == kindReserve || q.kind == kindTake {
+			q.id = id
+		}
 		replies[i], epochs[i] = l.do(q, &w)
+		id = 0
 	}
 	for who, ps := range w.also {
 		l.recall(who, ps)
@@ -242,11 +251,12 @@ func (l *ledger) do(q *request, w *waiting) (r reply, epoch uint64) {
 	t := s.table(def, s.tableTime(def, at))
 	now, hash := s.tableTime(def, at), l.hash(q.key)
 	var deed limittable.Entry
-	but := uint64(0) // the borrower may hold units itself
+	repeated := false // taken by an earlier request whose answer was lost
+	but := uint64(0)  // the borrower may hold units itself
 	if q.kind == kindBorrow {
 		deed, but = t.borrow(q, limitTimes{now, limittable.Time(clk)}, hash, &r), q.Borrower
 	} else {
-		deed = t.other(q, now, hash, &r)
+		deed, repeated = t.other(q, now, hash, &r)
 		if q.kind == kindBook && deed.Kind != 0 {
 			t.Replicate(now, limittable.Time(clk), hash, q.key, &deed)
 		}
@@ -259,7 +269,8 @@ func (l *ledger) do(q *request, w *waiting) (r reply, epoch uint64) {
 			w.also[who] = append(w.also[who], place{q.limit, q.key})
 		}
 	}
-	if (deed.Kind == limittable.EntryLend || deed.Kind == limittable.EntryTake) && def.Rules.Long() {
+	takes := deed.Kind == limittable.EntryLend || deed.Kind == limittable.EntryTake || repeated
+	if takes && def.Rules.Long() {
 		seq, ok := s.blockFor(t, hash, q.key)
 		if !ok {
 			return reply{status: unknown}, s.epoch
@@ -269,6 +280,11 @@ func (l *ledger) do(q *request, w *waiting) (r reply, epoch uint64) {
 			case l.dirty <- struct{}{}:
 			default:
 			}
+		}
+	}
+	if repeated {
+		for _, k := range s.out {
+			w.add(k, k.last())
 		}
 	}
 	if deed.Kind != 0 {
@@ -302,8 +318,11 @@ func (t *table) borrow(q *request, at limitTimes, hash uint64, r *reply) (d limi
 		Loan: q.Loan, Given: got.Given, Used: got.Used, Back: got.Back, Want: q.Want, Close: got.Closed}
 }
 
-// other decides requests that are not about loans.
-func (t *table) other(q *request, now limittable.Time, hash uint64, r *reply) (d limittable.Entry) {
+// other decides requests that are not about loans. repeated reports that an earlier request has taken the
+// same.
+func (t *table) other(
+	q *request, now limittable.Time, hash uint64, r *reply,
+) (d limittable.Entry, repeated bool) {
 	var err error
 	switch q.kind {
 	case kindPeek:
@@ -313,8 +332,13 @@ func (t *table) other(q *request, now limittable.Time, hash uint64, r *reply) (d
 			r.Allowed, r.Retry = len(t.Holders(hash, 0)) == 0, 0
 		}
 	case kindTake:
-		r.Decision, err = t.Take(now, hash, q.key, q.n)
+		if q.id != 0 && t.def.Calls && q.n > 0 {
+			r.Decision, repeated, err = t.Repeatable(now, hash, q.key, q.n, 0, q.id)
+		} else {
+			r.Decision, err = t.Take(now, hash, q.key, q.n)
+		}
 		switch {
+		case repeated:
 		case q.n > 0 && r.Allowed:
 			d = limittable.Entry{Kind: limittable.EntryTake, N: q.n, ID: r.ID}
 			if r.ID != 0 {
@@ -325,7 +349,12 @@ func (t *table) other(q *request, now limittable.Time, hash uint64, r *reply) (d
 			d = limittable.Entry{Kind: limittable.EntryGive, N: -q.n}
 		}
 	case kindReserve:
-		if r.Decision, err = t.Reserve(now, hash, q.key, q.n, q.ttl); r.Allowed {
+		if q.id != 0 {
+			r.Decision, repeated, err = t.Repeatable(now, hash, q.key, q.n, q.ttl, q.id)
+		} else {
+			r.Decision, err = t.Reserve(now, hash, q.key, q.n, q.ttl)
+		}
+		if r.Allowed && !repeated {
 			d = limittable.Entry{Kind: limittable.EntryTake, N: q.n, TTL: q.ttl, ID: r.ID}
 		}
 	case kindSettle:
@@ -364,9 +393,9 @@ func (t *table) other(q *request, now limittable.Time, hash uint64, r *reply) (d
 	}
 	// A request that failed has changed nothing, so the standby gets no entry.
 	if err != nil {
-		return limittable.Entry{}
+		return limittable.Entry{}, false
 	}
-	return d
+	return d, repeated
 }
 
 // expire counts the units of expired borrowers as used, for the shards hosted here. It also informs
@@ -474,9 +503,7 @@ func (l *ledger) pause(i int, k *link) (upTo uint64) {
 	if k == nil {
 		return 0
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.put0
+	return k.last()
 }
 
 // own pauses a shard that the shard map assigns to this process. A shard that was handed to this

@@ -39,6 +39,13 @@ func newLink(to string, stream uint64, ask func(context.Context, []byte) ([]byte
 	return &link{to: to, stream: stream, ask: ask, wake: make(chan struct{}, 1), change: make(chan struct{})}
 }
 
+// last returns the number of the last record that was put.
+func (k *link) last() uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.put0
+}
+
 // put adds a record and returns its number. It never blocks.
 func (k *link) put(record []byte) uint64 {
 	k.mu.Lock()

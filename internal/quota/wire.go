@@ -26,6 +26,11 @@ const (
 // older version rejects it as an invalid cost and changes nothing.
 const renewal = -1
 
+// naming is the cost in a settle request that names the reservation which the next request of the message
+// makes, by its ID. So a request that is sent again takes nothing again. Chosen: an older version rejects it
+// as an invalid cost and changes nothing.
+const naming = -2
+
 // gathered is the amount in a peek request that makes all borrowers of a key report their usage and
 // return the rest. Chosen: an older version only peeks.
 const gathered = -1
@@ -61,6 +66,9 @@ type request struct {
 
 // renews reports whether the request renews the lease of a call in progress.
 func (r *request) renews() bool { return r.kind == kindSettle && r.n == renewal }
+
+// names reports whether the request has the ID of the reservation that the next one makes.
+func (r *request) names() bool { return r.kind == kindSettle && r.n == naming }
 
 // gathers reports whether borrowers must report their usage.
 func (r *request) gathers() bool { return r.kind == kindPeek && r.n == gathered }
