@@ -83,12 +83,13 @@ stress: ## make test 30 times, each under another burden; goes on after an inter
 format: # go fix has nothing to say; gofmt is part of lint
 	@$(GO) fix -diff ./... || { echo 'go fix has something to say: run go fix ./...'; exit 1; }
 
-# The modules of tests/cloudflare and tests/limiters are read by the same rules.
+# The modules of tests/cloudflare, tests/limiters and tests/jobqueues are read by the same rules.
 .PHONY: lint
 lint: setup-lint ## .golangci.yml, with the tags of the long tests: 5 s, 2 min the first time
 	'$(LINT)' run --build-tags '$(TAGS)' ./...
 	cd tests/cloudflare && '$(LINT)' run ./...
 	cd tests/limiters && '$(LINT)' run ./...
+	cd tests/jobqueues && '$(LINT)' run ./...
 
 # Engineers sit at other systems than servers have. Vet knows more of system calls than the types
 # say; a file that is named it reads on any system.
@@ -194,6 +195,12 @@ LIMITERS ?= .
 limiters: setup-redis ## limits beside the limiters of others, in one run: 2 min
 	cd tests/limiters && \
 		$(TEST) -count=1 -v -timeout 10m -run '$(LIMITERS)' . -slack $(SLACK) 2>&1 | $(SOME)
+
+# A module of its own, as limiters is. Debian keeps the programs of PostgreSQL out of PATH.
+.PHONY: jobqueues
+jobqueues: setup-redis setup-postgres ## queues beside River, asynq and NATS, in one run: 3 min
+	cd tests/jobqueues && PATH="$$PATH:$$(echo /usr/lib/postgresql/*/bin)" \
+		$(TEST) -count=1 -v -timeout 20m . 2>&1 | $(SOME)
 
 ENVOY := $(CURDIR)/bin/edges/envoy/_bin/envoy
 
@@ -384,6 +391,7 @@ bench: setup-edges ## the budgets, and all benchmarks ten times, summed up by be
 	$(TEST) -count=1 -v -timeout 10m -tags bench ./tests/peers
 	$(MAKE) limiters
 	$(TEST) -count=1 -v -timeout 20m -tags bench ./tests/queues
+	$(MAKE) jobqueues
 	$(TEST) -count=1 -v -timeout 10m -tags edges -run 'HalfLoad|Cost$$' ./tests/edges -envoy '$(ENVOY)' 2>&1 | $(SOME)
 	$(TEST) -count=1 -v -tags bench -run Speed ./examples/strategies/baseline 2>&1 | $(SOME)
 	$(TEST) -run '^$$' -bench . -benchmem -count 10 -timeout 60m ./... | tee bin/bench.txt
@@ -445,12 +453,22 @@ setup-go:
 	command -v strace >/dev/null || apt strace; \
 	command -v unshare >/dev/null || apt util-linux
 
+.PHONY: setup-postgres
+setup-postgres:
+	@$(apt); \
+	if [ -z "$$(ls /usr/lib/postgresql/*/bin/initdb 2>/dev/null || command -v initdb)" ]; then \
+		apt postgresql; \
+		if [ -d /run/systemd/system ]; then \
+			$$([ "$$(id -u)" = 0 ] || echo sudo -n) systemctl disable --now postgresql; \
+		fi; \
+	fi
+
 .PHONY: setup-redis
 setup-redis:
 	@$(apt); \
 	command -v redis-server >/dev/null || apt redis-server
 
-# Of the package only the two programs are wanted: nothing is to run by itself.
+# Of the packages only the programs are wanted: nothing is to run by itself.
 .PHONY: setup-prometheus
 setup-prometheus:
 	@$(apt); \
