@@ -38,10 +38,12 @@ type Settle struct {
 }
 
 // inputPaths and outputPaths are the paths of tokens. Of each row the greatest counts, and the rows are
-// added.
+// added. allInput has the sum already; a server that speaks both formats must not be counted twice.
+const allInput = "usage.prompt_tokens"
+
 func inputPaths() [][]string {
 	return [][]string{
-		{"usage.prompt_tokens", "usage.input_tokens", "message.usage.input_tokens", "response.usage.input_tokens"},
+		{"usage.input_tokens", "message.usage.input_tokens", "response.usage.input_tokens"},
 		{"usage.cache_creation_input_tokens", "message.usage.cache_creation_input_tokens"},
 		{"usage.cache_read_input_tokens", "message.usage.cache_read_input_tokens"},
 	}
@@ -56,17 +58,19 @@ func outputPaths() [][]string {
 type rate struct {
 	cost   int64
 	output bool
-	first  int // index of the first path of each row
-	rows   []int
+	whole  int   // number of paths that have the sum
+	first  int   // index of the first path
+	rows   []int // number of paths of each row
 }
 
 // rates returns the paths of the answer, and what each of them costs.
 func (s *Settle) rates() (paths []string, all []rate) {
-	add := func(cost int64, output bool, rows ...[]string) {
+	add := func(cost int64, output bool, whole []string, rows ...[]string) {
 		if cost == 0 {
 			return
 		}
-		r := rate{cost: cost, output: output, first: len(paths)}
+		r := rate{cost: cost, output: output, whole: len(whole), first: len(paths)}
+		paths = append(paths, whole...)
 		for _, row := range rows {
 			paths = append(paths, row...)
 			r.rows = append(r.rows, len(row))
@@ -74,10 +78,10 @@ func (s *Settle) rates() (paths []string, all []rate) {
 		all = append(all, r)
 	}
 	if s.Field != "" {
-		add(1, false, []string{s.Field})
+		add(1, false, nil, []string{s.Field})
 	}
-	add(s.Input, false, inputPaths()...)
-	add(s.Output, true, outputPaths()...)
+	add(s.Input, false, []string{allInput}, inputPaths()...)
+	add(s.Output, true, nil, outputPaths()...)
 	return paths, all
 }
 
@@ -288,16 +292,20 @@ func (m *meter) cost(brokenOff bool) (n int64, ok bool) {
 		return 0, false
 	}
 	for _, r := range m.rates {
-		count, at := int64(0), r.first
-		for _, row := range r.rows {
-			most := int64(0)
-			for range row {
+		at := r.first
+		greatest := func(paths int) (most int64) {
+			for range paths {
 				v, found := m.stream.Value(at)
 				most, ok = max(most, v), ok || found
 				at++
 			}
-			count = sum(count, min(most, limit.MaxAmount))
+			return min(most, limit.MaxAmount)
 		}
+		whole, count := greatest(r.whole), int64(0)
+		for _, row := range r.rows {
+			count = sum(count, greatest(row))
+		}
+		count = max(count, whole)
 		if r.output && brokenOff && m.stream.Since >= endEvents {
 			count = max(count, m.stream.Events)
 		}

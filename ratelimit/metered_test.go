@@ -68,13 +68,16 @@ func TestTheCostIsInTheAnswer(t *testing.T) {
 		next   http.Handler
 		want   int64 // 100 is the estimate
 	}{
-		"a chat":                               {tokens, says(200, "application/json", chat, nil), 30},
-		"a response":                           {tokens, says(200, "application/json", responses, nil), 30},
-		"a stream of a chat":                   {tokens, says(200, events, chatSSE+chatEnd, nil), 30},
-		"a stream of messages":                 {tokens, says(200, events, messages+messagesEnd, nil), 30},
-		"a stream, CR LF":                      {tokens, says(200, events, strings.ReplaceAll(messages+messagesEnd, "\n", "\r\n"), nil), 30},
-		"output only":                          {&Settle{Output: 2}, says(200, "application/json", chat, nil), 10},
-		"a field":                              {&Settle{Field: "usage.total_tokens"}, says(200, "application/json", chat, nil), 15},
+		"a chat":               {tokens, says(200, "application/json", chat, nil), 30},
+		"a response":           {tokens, says(200, "application/json", responses, nil), 30},
+		"a stream of a chat":   {tokens, says(200, events, chatSSE+chatEnd, nil), 30},
+		"a stream of messages": {tokens, says(200, events, messages+messagesEnd, nil), 30},
+		"a stream, CR LF":      {tokens, says(200, events, strings.ReplaceAll(messages+messagesEnd, "\n", "\r\n"), nil), 30},
+		"output only":          {&Settle{Output: 2}, says(200, "application/json", chat, nil), 10},
+		"a field":              {&Settle{Field: "usage.total_tokens"}, says(200, "application/json", chat, nil), 15},
+		"both formats": {tokens, says(200, "application/json", `{"usage": {"prompt_tokens": 10, "completion_tokens": 5,
+			"cache_read_input_tokens": 7, "cache_creation_input_tokens": 2}}`, nil), 30},
+		"a stream with a byte order mark":      {tokens, says(200, events, "\ufeff"+messages+messagesEnd, nil), 30},
 		"a header":                             {&Settle{Header: "x-cost"}, says(200, "text/html", "", nil), 33},
 		"a header of an error":                 {&Settle{Header: "x-cost"}, says(500, "text/html", "", nil), 33},
 		"no header":                            {&Settle{Header: "x-other"}, says(200, "text/html", "", nil), 100},

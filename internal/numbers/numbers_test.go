@@ -90,8 +90,11 @@ datum: {"usage":{"output_tokens":99}}
 data: [DONE]
 
 `, "\n", end)
-		for _, size := range []int{1, 3, 10, 1 << 20} {
+		for i, size := range []int{1, 3, 10, 1 << 20, 1, 2, 1 << 20} {
 			s := Stream{Scanner: NewScanner("message.usage.input_tokens", "usage.output_tokens")}
+			if i > 3 { // with a byte order mark, also with a broken one
+				pieces(&s, []string{"\ufeff", "\ufeff", "\ufeff\n"}[i-4], size)
+			}
 			pieces(&s, text, size)
 			s.End()
 			in, ok1 := s.Value(0)
@@ -191,6 +194,8 @@ func FuzzScanner(f *testing.F) {
 // FuzzStream: the data of an event counts once, in pieces of any size.
 func FuzzStream(f *testing.F) {
 	f.Add("event: x\ndata: {\"a\":{\"b\":3}}\n\n", 1)
+	f.Add("\ufeffdata: {\"a\":3}\n\n", 2)
+	f.Add("\xef\xbbdata: 1\n", 1)
 	f.Add("data: {\"a\":\r\ndata: {\"b\":3}}\r\n\r\n", 2)
 	f.Fuzz(func(t *testing.T, text string, size int) {
 		want := ""

@@ -10,6 +10,7 @@ type Stream struct {
 
 	hits int64 // of the Scanner, at the end of that one
 
+	mark   int                  // bytes of a byte order mark that were read; beyond it: all, or there is none
 	line   [len(dataField)]byte // the beginning of a line
 	length int                  // of what line has
 	cr     bool                 // the last byte was a carriage return
@@ -21,9 +22,21 @@ type Stream struct {
 
 const dataField = "data:"
 
+// byteOrderMark may begin a stream, and means nothing.
+const byteOrderMark = "\ufeff"
+
 // Write reads the next piece. It never fails.
 func (s *Stream) Write(p []byte) (int, error) {
-	for rest := p; len(rest) > 0; {
+	rest := p
+	for s.mark < len(byteOrderMark) && len(rest) > 0 {
+		if rest[0] != byteOrderMark[s.mark] {
+			s.part([]byte(byteOrderMark[:s.mark]))
+			s.mark = len(byteOrderMark)
+			break
+		}
+		rest, s.mark = rest[1:], s.mark+1
+	}
+	for len(rest) > 0 {
 		if s.cr && rest[0] == '\n' { // CR LF is one end of a line
 			rest, s.cr = rest[1:], false
 			continue
