@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -86,21 +85,51 @@ func (s *Settle) rates() (paths []string, all []rate) {
 }
 
 // Bodies of requests that are read before the limits are checked. Chosen: room for a long conversation
-// with some pictures, and for sixteen of them at once in one handler. Clients that send slowly must not keep
-// that room from others.
+// with some pictures, and for sixteen of them at once in one handler, eight of them of one network. Clients
+// that send slowly must not keep that room from others.
 const (
 	mostBody   = 4 << 20
 	mostBodies = 16 * mostBody
 	bodyTime   = 30 * time.Second
+	bodyPrefix = 24 // bits of a network's address in IPv4; 64 in IPv6
 )
 
-// A bodyReader reads the bodies of the requests of one handler, and bounds what they take together.
-type bodyReader struct{ held atomic.Int64 }
+// A bodyReader reads the bodies of the requests of one handler, and bounds what they take together. A network
+// may take as much as is left for the others, so half of it alone. The bound of each falls as the room fills
+// (A. Choudhury, E. Hahne, "Dynamic Queue Length Thresholds", 1998).
+type bodyReader struct {
+	mu   sync.Mutex
+	held int64
+	by   map[string]int64 // network: of held
+}
+
+// take counts n bytes of a network, and reports whether there is room for them.
+func (a *bodyReader) take(network string, n int64) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.by == nil {
+		a.by = map[string]int64{}
+	}
+	a.held += n
+	a.by[network] += n
+	return a.by[network] <= mostBodies-a.held
+}
+
+// give gives back n bytes of a network.
+func (a *bodyReader) give(network string, n int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.held -= n
+	if a.by[network] -= n; a.by[network] == 0 {
+		delete(a.by, network)
+	}
+}
 
 // A readBody is the body of a request that was read. What it takes is free once it was read again.
 type readBody struct {
-	body io.ReadCloser // of the connection
-	held *atomic.Int64
+	body    io.ReadCloser // of the connection
+	reader  *bodyReader
+	network string // of the client
 
 	mu     sync.Mutex // guards the fields below: a transport may continue to read while the handler ends
 	text   bytes.Reader
@@ -133,7 +162,7 @@ func (b *readBody) Read(p []byte) (int, error) {
 
 // free gives back what the text takes. The caller holds mu.
 func (b *readBody) free() {
-	b.held.Add(-b.size)
+	b.reader.give(b.network, b.size)
 	b.size = 0
 	b.text.Reset(nil)
 }
@@ -162,10 +191,10 @@ var (
 func (b receiver) Read(p []byte) (int, error) {
 	n, err := b.body.Read(p)
 	b.size += int64(n)
-	switch all := b.held.Add(int64(n)); {
+	switch fits := b.reader.take(b.network, int64(n)); {
 	case b.size > mostBody:
 		return n, errTooLarge
-	case all > mostBodies:
+	case !fits:
 		return n, errTooMany
 	}
 	return n, err
@@ -209,13 +238,17 @@ func isCoded(r *http.Request) bool {
 func (a *bodyReader) read(
 	w http.ResponseWriter, r *http.Request, fields map[*RequestLimit]*numbers.Scanner,
 ) (*readBody, *bodyError) {
+	network := ""
+	for l := range fields {
+		network = addressKey(&KeyPart{Prefix4: bodyPrefix}, l.Addr(r))
+	}
 	if isCoded(r) {
 		return nil, &bodyError{http.StatusUnsupportedMediaType, "The body must not be compressed here."}
 	}
 	if r.ContentLength > mostBody {
 		return nil, errTooLarge
 	}
-	b := &readBody{body: r.Body, held: &a.held}
+	b := &readBody{body: r.Body, reader: a, network: network}
 	conn := http.NewResponseController(w) // only writers in tests have no deadlines
 	_ = conn.SetReadDeadline(time.Now().Add(bodyTime))
 	text, err := io.ReadAll(receiver{b})

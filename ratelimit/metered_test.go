@@ -244,7 +244,7 @@ func TestTheFieldOfTheBody(t *testing.T) {
 			if c.code == 200 && got != body || r.Body != own {
 				t.Errorf("%.40s came as %.40s", body, got)
 			}
-			if n := h.(*gate).bodies.held.Load(); n != 0 {
+			if n := h.(*gate).bodies.held; n != 0 {
 				t.Errorf("%.40s: %d bytes held", body, n)
 			}
 		}
@@ -254,7 +254,7 @@ func TestTheFieldOfTheBody(t *testing.T) {
 	if w := served(h, r); w.Code != http.StatusBadRequest {
 		t.Errorf("a body that breaks off: %d", w.Code)
 	}
-	h.(*gate).bodies.held.Store(mostBodies)
+	h.(*gate).bodies.held = mostBodies
 	if w := served(h, post(`{"max_tokens": 1}`)); w.Code != http.StatusServiceUnavailable {
 		t.Errorf("above all bodies: %d", w.Code)
 	}
@@ -292,8 +292,50 @@ func TestSlowBodiesKeepNobodyOut(t *testing.T) {
 		}
 		end.Close()
 		synctest.Wait()
-		if n := h.(*gate).bodies.held.Load(); n != 0 {
+		if n := h.(*gate).bodies.held; n != 0 {
 			t.Errorf("%d bytes held", n)
+		}
+	})
+}
+
+// TestOneNetworkLeavesRoom: large bodies of one network leave room for those of others.
+func TestOneNetworkLeavesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, budget("tokens", 1000))
+		over := make(chan struct{})
+		h := Middleware(l, []RequestLimit{{Name: "tokens", CostField: "max_tokens"}},
+			http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/slow" {
+					<-over
+				}
+			}))
+		large := `{"x": "` + strings.Repeat("x", 3<<20) + `"}`
+		from := func(addr, path string) int {
+			r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(large))
+			r.RemoteAddr = addr
+			return served(h, r).Code
+		}
+		var mu sync.Mutex
+		codes := map[int]int{}
+		for i := range 22 { // as many as the room has
+			go func() {
+				code := from(fmt.Sprintf("192.0.2.%d:1", i), "/slow")
+				mu.Lock()
+				defer mu.Unlock()
+				codes[code]++
+			}()
+			synctest.Wait()
+		}
+		if codes[http.StatusServiceUnavailable] != 12 {
+			t.Errorf("%v, want 12 refused: ten take half of the room", codes)
+		}
+		if code := from("198.51.100.7:1", "/"); code != http.StatusOK {
+			t.Errorf("%d for another network", code)
+		}
+		close(over)
+		synctest.Wait()
+		if b := h.(*gate).bodies; b.held != 0 || len(b.by) != 0 {
+			t.Errorf("%d bytes held, of %d networks", b.held, len(b.by))
 		}
 	})
 }
@@ -354,7 +396,7 @@ func TestABodyOfAnEndedCall(t *testing.T) {
 		}
 	}
 	reads.Wait()
-	if n := h.(*gate).bodies.held.Load(); n != 0 {
+	if n := h.(*gate).bodies.held; n != 0 {
 		t.Errorf("%d bytes held", n)
 	}
 }
