@@ -195,3 +195,39 @@ func BenchmarkPull(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkOrder measures what a million jobs with order keys cost that wait while one key has a million
+// more, and how long jobs of a key take to leave in turn.
+func BenchmarkOrder(b *testing.B) {
+	const n = 1_000_000
+	for _, keys := range []int{1, 1000, n} {
+		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
+			var before, after runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			x := newIndex(nil, 0)
+			for chunk := range n / 1000 {
+				jobs := make([][]byte, 1000)
+				for i := range jobs {
+					jobs[i] = appendJob(nil, &Job{Cost: 1, OrderKey: fmt.Sprint("o", (chunk*1000+i)%keys)})
+				}
+				x.add(uint64(chunk+1), time.Now(), jobs, nil)
+			}
+			runtime.GC()
+			runtime.ReadMemStats(&after)
+			b.ResetTimer()
+			sent := 0
+			for b.Loop() {
+				r, t, ok := x.peek()
+				if !ok {
+					break
+				}
+				x.take(t, 1, 0)
+				x.finish(r)
+				x.release(r)
+				sent++
+			}
+			b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/n, "B/job")
+		})
+	}
+}

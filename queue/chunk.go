@@ -17,7 +17,7 @@ import (
 // megabyte.
 const (
 	MaxBody     = 512 << 10 // bytes
-	MaxKey      = 256       // bytes
+	MaxKey      = 256       // bytes, also of an order key
 	MaxTenant   = 128       // bytes
 	MaxHeaders  = 64        // number of headers
 	MaxHeader   = 16 << 10  // bytes, names and values together
@@ -61,6 +61,13 @@ func (j *Job) check(now time.Time) error {
 	// The key is sent to the target as a header.
 	case !printable(j.Key):
 		return bad("the key has characters that no header may have, such as the end of a line")
+	case len(j.OrderKey) > MaxKey:
+		return bad("the order key is %d bytes, and %d are the most", len(j.OrderKey), MaxKey)
+	case !printable(j.OrderKey):
+		return bad("the order key has characters that no header may have, such as the end of a line")
+	case j.OrderKey != "" && len(j.Headers) >= MaxHeaders:
+		return bad("%d headers and an order key: it is a header too, and %d are the most", len(j.Headers),
+			MaxHeaders)
 	case j.Priority < 0 || j.Priority > MaxPriority:
 		return bad("the priority is %d, want 0 to %d", j.Priority, MaxPriority)
 	case j.Cost < 0 || j.Cost > MaxCost:
@@ -80,6 +87,7 @@ func (j *Job) check(now time.Time) error {
 type head struct {
 	tenant   string
 	key      []byte // points into the parsed bytes
+	order    []byte // so does the order key
 	priority uint8
 	cost     int64
 	at       int64 // milliseconds since 1970, 0: now
@@ -94,7 +102,12 @@ func appendJob(b []byte, j *Job) []byte {
 	b = append(b, byte(j.Priority))
 	b = codec.AppendUint(b, uint64(j.Cost), uint64(at), uint64(j.MaxAge.Milliseconds()))
 	b = codec.AppendText(codec.AppendText(b, j.Key), j.Tenant)
-	b = codec.AppendUint(b, uint64(len(j.Headers)))
+	if j.OrderKey == "" {
+		b = codec.AppendUint(b, uint64(len(j.Headers)))
+	} else { // the first header: parseHead reads no further
+		b = codec.AppendUint(b, uint64(len(j.Headers)+1))
+		b = codec.AppendText(codec.AppendText(b, orderHeader), j.OrderKey)
+	}
 	for name, value := range j.Headers {
 		b = codec.AppendText(codec.AppendText(b, name), value)
 	}
@@ -110,6 +123,9 @@ func parseHead(b []byte) (h head, maxAge time.Duration, rest codec.Reader, ok bo
 	maxAge = time.Duration(r.UpTo(uint64(MaxWait/time.Millisecond))) * time.Millisecond
 	h.key = r.Bytes(MaxKey)
 	h.tenant = r.Text(MaxTenant)
+	if headers := r; headers.UpTo(MaxHeaders) > 0 && string(headers.Bytes(MaxHeader)) == orderHeader {
+		h.order = headers.Bytes(MaxKey)
+	}
 	return h, maxAge, r, !r.Bad()
 }
 
@@ -119,7 +135,8 @@ func parseJob(b []byte) (j Job, ok bool) {
 	if !ok {
 		return j, false
 	}
-	j = Job{Key: string(h.key), Tenant: h.tenant, Priority: int(h.priority), Cost: h.cost, MaxAge: maxAge}
+	j = Job{Key: string(h.key), OrderKey: string(h.order), Tenant: h.tenant, Priority: int(h.priority),
+		Cost: h.cost, MaxAge: maxAge}
 	if h.at > 0 {
 		j.At = time.UnixMilli(h.at)
 	}
@@ -128,6 +145,9 @@ func parseJob(b []byte) (j Job, ok bool) {
 		for range n {
 			name := r.Text(MaxHeader)
 			j.Headers[name] = r.Text(MaxHeader)
+		}
+		if delete(j.Headers, orderHeader); len(j.Headers) == 0 {
+			j.Headers = nil
 		}
 	}
 	j.Body = r.Rest()

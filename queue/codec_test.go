@@ -16,6 +16,8 @@ func FuzzChunk(f *testing.F) {
 	c.add(appendJob(nil, &Job{Key: "k", Tenant: "t", Priority: 9, Cost: 10, At: time.UnixMilli(5),
 		MaxAge: time.Hour, Headers: map[string]string{"A": "b"}, Body: []byte("body")}))
 	c.add(appendJob(nil, &Job{Cost: 1}))
+	c.add(appendJob(nil, &Job{Cost: 1, OrderKey: "o"}))
+	c.add(appendJob(nil, &Job{Cost: 1, OrderKey: "o", Headers: map[string]string{"A": "b"}}))
 	f.Add(c.bytes())
 	f.Add([]byte{chunkFormat, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -109,6 +111,7 @@ func FuzzParseJob(f *testing.F) {
 	f.Add([]byte(jobExample))
 	f.Add([]byte(`{"text":"x","priority":3,"cost":2,"at":"2026-01-02T03:04:05Z","max_age":"1h","headers":{"a":"b"}}`))
 	f.Add([]byte(`{"base64":"AAEC"}`))
+	f.Add([]byte(`{"order_key":"o","headers":{"a":"b"}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		j, err := ParseJob(b)
 		if err != nil {
@@ -118,7 +121,8 @@ func FuzzParseJob(f *testing.F) {
 			return
 		}
 		kept, ok := parseJob(appendJob(nil, &j))
-		if !ok || kept.Key != j.Key || kept.Tenant != j.Tenant || kept.Cost != j.Cost ||
+		if !ok || kept.Key != j.Key || kept.Tenant != j.Tenant || kept.OrderKey != j.OrderKey ||
+			kept.Cost != j.Cost ||
 			kept.Priority != j.Priority || !bytes.Equal(kept.Body, j.Body) ||
 			len(kept.Headers) != len(j.Headers) {
 			t.Fatalf("%+v is kept as %+v", j, kept)
@@ -147,6 +151,8 @@ func TestBadJobsSayWhatIsWrong(t *testing.T) {
 		`{"at": "1960-01-01T00:00:00Z"}`: "ten years",
 		"{\"text\": \"\xff\"}":           "not UTF-8",
 		`{"key": "` + strings.Repeat("k", MaxKey+1) + `"}`:             "257 bytes",
+		`{"order_key": "` + strings.Repeat("k", MaxKey+1) + `"}`:       "order key is 257 bytes",
+		`{"order_key": "a\nb"}`:                                        "the order key has characters",
 		`{"tenant": "` + strings.Repeat("k", 129) + `"}`:               "129 bytes",
 		`{"text": "` + strings.Repeat("k", MaxBody+1) + `"}`:           "store it elsewhere",
 		`{"text": "` + strings.Repeat("k", 2*MaxLine) + `"}`:           "are the most",

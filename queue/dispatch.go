@@ -423,6 +423,7 @@ func (d *dispatcher) drop(t *tenant, r ref, f *flight, why string) {
 	d.index.take(t, 0, 0)
 	if f == nil {
 		d.index.finish(r)
+		d.index.release(r)
 		d.mu.Unlock()
 		return
 	}

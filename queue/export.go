@@ -15,6 +15,7 @@ import (
 // A savedJob is a job in the JSON form that ParseJob reads.
 type savedJob struct {
 	Key      string            `json:"key,omitempty"`
+	OrderKey string            `json:"order_key,omitempty"`
 	Tenant   string            `json:"tenant,omitempty"`
 	Priority int               `json:"priority,omitempty"`
 	Cost     int64             `json:"cost,omitempty"`
@@ -71,8 +72,8 @@ func saveJob(b []byte, old *replay, r ref, put, now time.Time) ([]byte, error) {
 	if !ok {
 		return nil, errChunk
 	}
-	s := savedJob{Key: j.Key, Tenant: j.Tenant, Priority: j.Priority, Cost: j.Cost, At: j.At,
-		Headers: j.Headers}
+	s := savedJob{Key: j.Key, OrderKey: j.OrderKey, Tenant: j.Tenant, Priority: j.Priority, Cost: j.Cost,
+		At: j.At, Headers: j.Headers}
 	if j.MaxAge > 0 { // the remaining time
 		since := put
 		if tried.since > 0 {

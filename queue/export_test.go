@@ -28,7 +28,7 @@ func TestWhatIsSavedCanBePutAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.put(Job{Key: "done"}, Job{Key: "dies", Body: []byte("dead\n")},
-		Job{Key: "later", MaxAge: time.Hour, Body: []byte("\"<tried>\"\n")})
+		Job{Key: "later", OrderKey: "o", MaxAge: time.Hour, Body: []byte("\"<tried>\"\n")})
 	until(t, "all tried", func() bool {
 		s := b.status()
 		return s.Totals.Delivered == 1 && s.Dead == 1 && s.Totals.Retried == 1
@@ -62,7 +62,7 @@ func TestWhatIsSavedCanBePutAgain(t *testing.T) {
 		t.Errorf("saved %+v, want %+v", got, whole)
 	}
 	got = jobs["later"]
-	if string(got.Body) != "\"<tried>\"\n" || time.Until(got.At) < 20*time.Minute ||
+	if string(got.Body) != "\"<tried>\"\n" || got.OrderKey != "o" || time.Until(got.At) < 20*time.Minute ||
 		got.MaxAge >= time.Hour || got.MaxAge < 59*time.Minute {
 		t.Errorf("one that was tried: %+v", got)
 	}

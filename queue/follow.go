@@ -46,6 +46,9 @@ type JobStatus struct {
 	At       time.Time `json:"at,omitzero"`
 	Tenant   string    `json:"tenant,omitempty"`
 	Priority int       `json:"priority,omitempty"`
+	// Behind is the job of the same order key whose turn it is. A job that is behind it has no Position: it
+	// goes when the jobs of this order key that were put before it have ended.
+	Behind string `json:"behind,omitempty"`
 	// Position is 1 for the job that is next of its tenant. It counts the jobs of the same tenant that go
 	// before as the lines are now: those of a higher priority, and earlier ones. Canceled ones among them
 	// count until it would have been their turn, so that it never rises by itself.
@@ -131,9 +134,10 @@ type JobChange struct {
 	Priority *int       `json:"priority,omitempty"`
 }
 
-// Change changes the time or the priority of a job that waits. It then stands behind the other jobs of
-// its line. Its maximum age counts from its new time, if that is later. When Change returns nil, the change
-// is on disk. The errors are those of Cancel, and ErrJob for a value that no job may have.
+// Change changes the time or the priority of a job that waits. It then stands behind the other jobs of its
+// line; one with an order key keeps its place among those of the key. Its maximum age counts from its new
+// time, if that is later. When Change returns nil, the change is on disk. The errors are those of Cancel,
+// and ErrJob for a value that no job may have.
 func (q *Queue) Change(ctx context.Context, job JobName, to JobChange) (JobStatus, error) {
 	check := Job{}
 	if to.At != nil {
@@ -292,6 +296,12 @@ func (h *host) wait(s *JobStatus, r ref, now time.Time) {
 	s.State = StateWaiting
 	if at, ok := x.due[r]; ok {
 		s.At = time.UnixMilli(at).UTC()
+	}
+	if of, at := x.waitsBehind(r); of != nil {
+		s.Behind, s.Tenant, s.Priority = of.first.String(), of.tenant.name, int(x.rank(r, at.priority))
+		return
+	}
+	if !s.At.IsZero() {
 		return
 	}
 	at, ok := x.placeOf(r)
@@ -366,13 +376,17 @@ func (h *host) cancel(ctx context.Context, name *JobName) (*JobStatus, error) {
 func (h *host) strike(r ref, s *JobStatus) []note {
 	x := h.index
 	n := note{kind: noteDone, ref: r, done: []int{r.index()}, tried: int32(s.Attempts)}
-	if s.At.IsZero() {
-		x.stale++
+	if of, _ := x.waitsBehind(r); of != nil {
+		x.leaveBehind(of, r)
+	} else {
+		if s.At.IsZero() {
+			x.stale++
+		}
+		x.finish(r)
+		x.tidy()
 	}
-	x.finish(r)
-	x.tidy()
 	s.State, s.Ended = StateCanceled, time.UnixMilli(time.Now().UnixMilli()).UTC()
-	s.At, s.Position, s.Expected = time.Time{}, 0, nil
+	s.At, s.Behind, s.Position, s.Expected = time.Time{}, "", 0, nil
 	return []note{h.happens(n, eventCanceled)}
 }
 
@@ -439,15 +453,18 @@ func (h *host) changeJob(ctx context.Context, name *JobName, to *JobChange) (*Jo
 	return s, err
 }
 
-// move gives a waiting job another place. The caller holds mu.
+// move gives a waiting job another place. One that is behind others of its order key stays behind them: its
+// time and its priority count when its turn has come. The caller holds mu.
 func (h *host) move(f *flight, s *JobStatus, to *JobChange) (notes []note) {
 	x, r := h.index, f.ref
-	if s.At.IsZero() {
-		x.stale++
-	}
 	at := x.due[r]
+	if s.Behind == "" {
+		if s.At.IsZero() {
+			x.stale++
+		}
+		delete(x.moved, r)
+	}
 	delete(x.due, r)
-	delete(x.moved, r)
 	if to.Priority != nil {
 		x.priorities[r] = uint8(*to.Priority)
 		notes = append(notes, note{kind: noteRank, ref: r, rank: uint8(*to.Priority)})
@@ -463,8 +480,13 @@ func (h *host) move(f *flight, s *JobStatus, to *JobChange) (notes []note) {
 		x.tries[r] = t
 		notes = append(notes, note{kind: noteTry, ref: r, attempt: t.attempt, since: t.since, at: at})
 	}
-	x.again(r, &f.head, at)
-	x.tidy()
+	switch {
+	case s.Behind == "":
+		x.again(r, &f.head, at)
+		x.tidy()
+	case at > 0:
+		x.due[r] = at
+	}
 	if n := len(notes) - 1; n >= 0 {
 		notes[n].tried = int32(x.tries[r].attempt)
 		notes[n] = h.happens(notes[n], eventChanged)

@@ -112,7 +112,7 @@ func (q *Queue) host(ctx context.Context) error {
 		return errFenced
 	}
 	h.last, h.entries = size.Last, int(size.Count)
-	h.index.history, h.index.keys.most = old.history, set.MaxWaiting
+	h.index.history, h.index.keys.most, h.index.reading = old.history, set.MaxWaiting, true
 	h.paused, h.asked, h.purged = old.paused, old.asked, old.purged
 	if err := h.write(ctx, []note{{kind: noteBegin, text: q.cfg.Node}}); err != nil {
 		return err
@@ -304,6 +304,9 @@ func (h *host) follow(ctx context.Context, old *replay, ready chan struct{}) err
 	if err != nil {
 		return err
 	}
+	h.mu.Lock()
+	h.index.begin()
+	h.mu.Unlock()
 	close(ready)
 	return h.q.jobs.Follow(ctx, size.Last+1, func(e store.Entry) error { add(e); return nil })
 }
@@ -434,17 +437,20 @@ func (h *host) writeNotes(ctx context.Context, end chan struct{}) error {
 			notes = []note{{kind: noteBeat}}
 		}
 		err := h.write(ctx, notes)
-		if spare = nil; cap(notes) <= 2*noteRoom {
-			clear(notes)
-			spare = notes[:0]
-		}
 		if err == nil && h.q.cfg.Node != "" && !h.since(beat) {
 			// The write took long, and its time counts from when it began.
 			err = h.append(ctx, encodeNotes([]note{{kind: noteBeat}}))
 		}
+		if err == nil {
+			h.release(notes)
+		}
 		h.notesMu.Lock()
 		h.writing = h.writing && err != nil // nothing is certain after a failure
 		h.notesMu.Unlock()
+		if spare = nil; cap(notes) <= 2*noteRoom {
+			clear(notes)
+			spare = notes[:0]
+		}
 		for range count {
 			<-h.room
 		}
@@ -465,6 +471,28 @@ func (h *host) writeNotes(ctx context.Context, end chan struct{}) error {
 			}
 		}
 	}
+}
+
+// release lets the next jobs of the series go whose first jobs have ended, by notes that are on disk.
+func (h *host) release(notes []note) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.index.firsts) == 0 {
+		return
+	}
+	for i := range notes {
+		switch n := &notes[i]; n.kind {
+		case noteDone:
+			for _, i := range n.done {
+				h.index.release(refOf(n.ref.chunk(), i))
+			}
+		case noteDead:
+			h.index.release(n.ref)
+		case notePurge:
+			h.index.releaseEnded()
+		}
+	}
+	h.nudge()
 }
 
 // write writes notes in as few entries as possible.

@@ -27,6 +27,7 @@ type index struct {
 	history history
 
 	places
+	orders
 	left       int           // unfinished jobs, including those in flight and dead
 	flying     map[ref]int64 // since when, in milliseconds
 	duplicates uint64
@@ -131,6 +132,7 @@ type tenant struct {
 	lanes  [MaxPriority + 1]lane
 	place  int // position in active, -1: not there
 	until  time.Time
+	series int // with this tenant
 }
 
 // lane returns the line that is next, and its priority.
@@ -190,7 +192,7 @@ func newIndex(weights map[string]int, window time.Duration) *index {
 	return &index{
 		chunks: map[uint64]*chunk{}, tenants: map[string]*tenant{}, weights: weights,
 		tries: map[ref]try{}, dead: map[ref]deadJob{}, flying: map[ref]int64{}, places: newPlaces(),
-		claims: map[ref]*claim{}, history: newHistory(0, 0),
+		orders: newOrders(), claims: map[ref]*claim{}, history: newHistory(0, 0),
 		keys: keyWindow{window: window}, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
 	}
 }
@@ -209,11 +211,7 @@ func (x *index) configure(weights map[string]int, window time.Duration) {
 
 // push adds a job to the line of its tenant, and returns its place.
 func (x *index) push(name string, priority uint8, r ref) place {
-	t := x.tenants[name]
-	if t == nil {
-		t = &tenant{name: name, id: x.newID(), weight: float64(max(1, x.weights[name])), place: -1}
-		x.tenants[name], x.ids[t.id] = t, t
-	}
+	t := x.tenantOf(name)
 	l := &t.lanes[priority]
 	l.push(r)
 	x.lined++
@@ -221,6 +219,25 @@ func (x *index) push(name string, priority uint8, r ref) place {
 		x.enter(t)
 	}
 	return place{t.id, l.pushed - 1, priority}
+}
+
+// tenantOf returns the tenant with a name.
+func (x *index) tenantOf(name string) *tenant {
+	t := x.tenants[name]
+	if t == nil {
+		t = &tenant{name: name, id: x.newID(), weight: float64(max(1, x.weights[name])), place: -1}
+		x.tenants[name], x.ids[t.id] = t, t
+	}
+	return t
+}
+
+// forgetTenant removes a tenant without jobs: one that comes back starts at the present virtual time. A
+// tenant whose next job only waits for the one before has used its share.
+func (x *index) forgetTenant(t *tenant) {
+	if l, _ := t.lane(); l == nil && t.place < 0 && t.until.IsZero() && t.series == 0 {
+		delete(x.tenants, t.name)
+		delete(x.ids, t.id)
+	}
 }
 
 // wait adds a job that must wait until a time, in milliseconds.
@@ -251,6 +268,9 @@ func (x *index) ripen(now time.Time) (next time.Time) {
 	for ; ok && j.at <= now.UnixMilli(); j, ok = x.nextLater() {
 		heap.Pop(&x.later)
 		delete(x.due, j.ref)
+		if of, _ := x.waitsBehind(j.ref); of != nil {
+			continue
+		}
 		if c := x.chunks[j.ref.chunk()]; c != nil && !c.done(j.ref.index()) {
 			x.moved[j.ref] = x.push(j.tenant, x.rank(j.ref, j.priority), j.ref)
 		}
@@ -304,10 +324,7 @@ func (x *index) enter(t *tenant) {
 func (x *index) leave(t *tenant) {
 	heap.Pop(&x.active)
 	x.weight -= t.weight
-	if t.until.IsZero() {
-		delete(x.tenants, t.name) // a tenant that comes back starts at the present virtual time
-		delete(x.ids, t.id)
-	}
+	x.forgetTenant(t)
 }
 
 // take removes the job that peek returned from the line. The job is now in flight, since a time in
@@ -364,6 +381,7 @@ func (x *index) purge() (n int) {
 	}
 	x.tenants, x.active, x.later, x.blocked = map[string]*tenant{}, nil, nil, nil
 	x.places.clear()
+	x.purgeOrders()
 	for _, seq := range x.order { // after a purge the same jobs are often put again
 		x.chunks[seq].keyed = false
 	}
@@ -412,10 +430,18 @@ func (x *index) add(seq uint64, at time.Time, jobs [][]byte, old *replay) (twins
 			}
 		}
 		if old != nil && !old.apply(x, r, &h) {
+			c.line(i, place{})
 			continue
 		}
+		later := int64(0)
 		if h.at > at.UnixMilli() {
-			x.wait(laterJob{h.at, r, h.tenant, h.priority})
+			later = h.at
+		}
+		if here, behind := x.join(r, &h, later); behind {
+			c.line(i, here)
+		} else if later > 0 {
+			x.wait(laterJob{later, r, h.tenant, h.priority})
+			c.line(i, place{})
 		} else {
 			c.line(i, x.push(h.tenant, h.priority, r))
 		}
@@ -436,6 +462,10 @@ func (x *index) rank(r ref, put uint8) uint8 {
 func (x *index) again(r ref, h *head, at int64) {
 	delete(x.flying, r)
 	priority := x.rank(r, h.priority)
+	if here, behind := x.join(r, h, at); behind {
+		x.moved[r] = here
+		return
+	}
 	if at == 0 {
 		x.moved[r] = x.push(h.tenant, priority, r)
 		return

@@ -10,6 +10,7 @@ type Job struct {
 	ID       string            // set by the queue
 	Queue    string            // set by the queue
 	Key      string            // idempotency key, sent to the target; "" is none
+	OrderKey string            // jobs of a tenant with the same one go one at a time, in order
 	Tenant   string            // tenants get fair shares
 	Priority int               // 0 to MaxPriority; higher goes first
 	Cost     int64             // cost in the queue's limits; 0 means 1

@@ -19,6 +19,7 @@ const MaxLine = MaxBody/3*4 + 64<<10
 // A jsonJob is the JSON form of a job, in HTTP requests and in files.
 type jsonJob struct {
 	Key      string            `json:"key"`
+	OrderKey string            `json:"order_key"`
 	Tenant   string            `json:"tenant"`
 	Priority int               `json:"priority"`
 	Cost     *int64            `json:"cost"`
@@ -34,8 +35,8 @@ type jsonJob struct {
 const jobExample = `{"key": "order-17", "tenant": "acme", "body": {"order": 17}}`
 
 // ParseJob parses a job from a JSON object. The body is in one of the fields body (any JSON value,
-// sent unchanged), text or base64. The other fields are key, tenant, priority, cost, at, max_age
-// and headers. Its errors wrap ErrJob.
+// sent unchanged), text or base64. The other fields are key, order_key, tenant, priority, cost, at,
+// max_age and headers. Its errors wrap ErrJob.
 func ParseJob(b []byte) (Job, error) {
 	var in jsonJob
 	bad := func(format string, v ...any) (Job, error) {
@@ -58,7 +59,8 @@ func ParseJob(b []byte) (Job, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return bad("something follows the object; want such as %s", jobExample)
 	}
-	j := Job{Key: in.Key, Tenant: in.Tenant, Priority: in.Priority, At: in.At, Headers: in.Headers}
+	j := Job{Key: in.Key, OrderKey: in.OrderKey, Tenant: in.Tenant, Priority: in.Priority, At: in.At,
+		Headers: in.Headers}
 	if in.Cost != nil {
 		if j.Cost = *in.Cost; j.Cost < 1 {
 			return bad("the cost is %d, want 1 to 2^40", j.Cost)

@@ -196,7 +196,7 @@ func (d *dispatcher) askerFor(f *flight) *asker {
 
 // sizeOf returns about how many bytes a job has in an answer.
 func sizeOf(j *Job) int {
-	n := 128 + len(j.Key) + len(j.Tenant) + len(j.Body)
+	n := 128 + len(j.Key) + len(j.OrderKey) + len(j.Tenant) + len(j.Body)
 	for name, value := range j.Headers {
 		n += len(name) + len(value)
 	}
@@ -244,7 +244,8 @@ func (h *host) serveAsker(a *asker) {
 	for _, c := range a.claims {
 		c.since, c.until = time.UnixMilli(h.index.flying[c.ref]), now.Add(a.Lease)
 		a.got = append(a.got, Claimed{c.job, receipt(c.ref, &c.secret), c.until.UTC().Round(0)})
-		c.job, c.head.key = Job{Attempt: c.job.Attempt}, nil // the chunk need not stay in memory
+		// The chunk need not stay in memory.
+		c.job, c.head.key, c.head.order = Job{Attempt: c.job.Attempt}, nil, nil
 		h.index.claims[c.ref] = c
 		notes = append(notes, c.note(h.index.tries[c.ref].since))
 	}

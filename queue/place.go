@@ -23,20 +23,28 @@ type span struct {
 	priority uint8
 }
 
-// line records the place of job i of a chunk. Jobs are recorded in order.
+// at returns the place of job i of the chunk. All jobs behind the first of a series have the number of the
+// series, and tenant 0.
+func (s *span) at(i int) place {
+	if s.tenant == 0 {
+		return place{0, s.number, s.priority}
+	}
+	return place{s.tenant, s.number + uint32(i) - uint32(s.from), s.priority}
+}
+
+// line records the place of job i of a chunk. Jobs are recorded in order. A job without a place need not be
+// recorded if nothing asks for it, and must not be taken for one behind others of its order key.
 func (c *chunk) line(i int, at place) {
-	if n := len(c.spans); n > 0 {
-		s := &c.spans[n-1]
-		next := s.number + uint32(i) - uint32(s.from)
-		if s.tenant == at.tenant && s.priority == at.priority && next == at.number {
-			return
-		}
+	n := len(c.spans)
+	if at == (place{}) && (n == 0 || c.spans[n-1].tenant != 0) || n > 0 && c.spans[n-1].at(i) == at {
+		return
 	}
 	c.spans = append(c.spans, span{at.tenant, at.number, uint16(i), at.priority})
 }
 
 // places say where jobs wait. Each unfinished job is in exactly one of these, in this order: in flight,
-// dead, in due, in moved, or in a span of its chunk.
+// dead, in due, in moved, or in a span of its chunk. One that is behind others of its order key may be in
+// due and in moved or a span.
 type places struct {
 	due        map[ref]int64 // jobs that wait until a time, in milliseconds
 	moved      map[ref]place // jobs that are not where they were put
@@ -65,7 +73,7 @@ func (p *places) clear() {
 func (p *places) newID() uint32 {
 	for {
 		p.lastID++
-		if p.ids[p.lastID] == nil {
+		if p.lastID > 0 && p.ids[p.lastID] == nil {
 			return p.lastID
 		}
 	}
@@ -103,8 +111,7 @@ func (x *index) placeOf(r ref) (place, bool) {
 	if n == 0 {
 		return place{}, false
 	}
-	s := &c.spans[n-1]
-	return place{s.tenant, s.number + uint32(i) - uint32(s.from), s.priority}, true
+	return c.spans[n-1].at(i), true
 }
 
 // ahead returns how many jobs of the same tenant go before the one at a place, at most. Jobs of the
@@ -159,8 +166,7 @@ func (x *index) dropStale() {
 		}
 		t.place = -1
 		x.weight -= t.weight
-		delete(x.tenants, t.name)
-		delete(x.ids, t.id)
+		x.forgetTenant(t)
 		return true
 	})
 	for i, t := range x.active {
@@ -212,9 +218,9 @@ func (x *index) tidySpans(c *chunk, gone map[lineOf][]uint32) {
 			end = int(spans[n+1].from)
 		}
 		for i := int(s.from); i < end; i++ {
-			at := place{s.tenant, s.number + uint32(i) - uint32(s.from), s.priority}
-			if c.done(i) || x.elsewhere(refOf(c.seq, i), at) {
-				continue
+			at := s.at(i)
+			if c.done(i) || at.tenant > 0 && x.elsewhere(refOf(c.seq, i), at) {
+				at = place{}
 			}
 			c.line(i, at.without(gone))
 		}

@@ -115,6 +115,7 @@ func (p *replay) apply(x *index, r ref, h *head) bool {
 		x.claims[r] = restored(&n, h)
 		x.flying[r] = n.at
 		x.tries[r] = try{n.attempt - 1, n.since}
+		x.hold(r, h)
 		return false
 	}
 	if n, ok := p.tries[r]; ok {

@@ -11,6 +11,7 @@ type Status struct {
 	Node      string  `json:"node,omitempty"` // the host
 	Depth     int     `json:"depth"`          // unfinished jobs that are not dead
 	Later     int     `json:"later"`          // jobs of Depth that wait until a time
+	Behind    int     `json:"behind"`         // jobs of Depth that wait for others of their order keys
 	InFlight  int     `json:"in_flight"`
 	AtOnce    int     `json:"concurrency"` // maximum jobs in flight
 	Dead      int     `json:"dead"`
@@ -108,6 +109,7 @@ func (h *host) status(ctx context.Context) Status {
 	defer h.mu.Unlock()
 	x := h.index
 	s.Depth, s.Later, s.InFlight, s.Dead = x.left-len(x.dead), len(x.due), len(x.flying), len(x.dead)
+	s.Behind = x.behind
 	s.Tenants, s.Paused, s.Reason, s.LastFailure = len(x.tenants), h.paused, h.waitErr, h.failure
 	if j, ok := x.nextLater(); ok {
 		s.NextIn = max(0, time.UnixMilli(j.at).Sub(now).Seconds())

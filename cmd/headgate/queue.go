@@ -202,6 +202,10 @@ func queueNotes(s *queue.Status, now time.Time) (lines []string) {
 		lines = append(lines, fmt.Sprintf("%s of the jobs go later, the next in %s", count(int64(s.Later)),
 			about(s.NextIn)))
 	}
+	if s.Behind > 0 {
+		lines = append(lines, fmt.Sprintf("%s of the jobs wait for others of their order keys",
+			count(int64(s.Behind))))
+	}
 	if f := s.LastFailure; f != nil && (s.Later > 0 || s.Dead > 0) {
 		ago := about(max(0, now.Sub(f.At).Seconds()))
 		lines = append(lines, "the last failure, "+ago+" ago: "+f.Reason)

@@ -60,6 +60,9 @@ func (o *operator) oneJob(
 func jobText(s *queue.JobStatus, now time.Time) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s", s.ID, strings.ReplaceAll(s.State, "_", " "))
+	if s.Behind != "" {
+		fmt.Fprintf(&b, " behind %s of its order key", s.Behind)
+	}
 	switch {
 	case s.State == queue.StateWaiting && !s.At.IsZero():
 		fmt.Fprintf(&b, ", not before %s (in %s)", s.At.Format(time.RFC3339), about(max(0, s.At.Sub(now).Seconds())))

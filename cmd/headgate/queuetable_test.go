@@ -19,7 +19,7 @@ func TestTheTableOfQueuesSaysWhatHoldsJobs(t *testing.T) {
 		{Name: "lost", Reason: queue.ErrNoHost.Error() + ": it is asked for"},
 		{Name: "slow", Depth: 70, InFlight: 64, AtOnce: 64, PerSecond: 7, OldestAge: 5, EmptyIn: 10},
 		{Name: "ends", Depth: 64, InFlight: 64, AtOnce: 64, PerSecond: 64, OldestAge: 1, EmptyIn: 1},
-		{Name: "fails", Depth: 1200, Later: 1200, NextIn: 90, Rate: 0.5, OldestAge: 7200, EmptyIn: -1,
+		{Name: "fails", Depth: 1200, Later: 1200, Behind: 7, NextIn: 90, Rate: 0.5, OldestAge: 7200, EmptyIn: -1,
 			AtOnce: 64, LastFailure: failed},
 		{Name: "went", AtOnce: 64, LastFailure: failed}, // all is done: no matter
 	})
@@ -33,6 +33,7 @@ lost: no node hosts the queue now: it is asked for
 slow: its concurrency is used up: 64 under way at once
 fails: held to 0.5 jobs a second
 fails: 1200 of the jobs go later, the next in 90 s
+fails: 7 of the jobs wait for others of their order keys
 fails: the last failure, 30 min ago: the target answered 500
 `
 	if diff := cmp.Diff(want, got); diff != "" {

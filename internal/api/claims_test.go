@@ -27,6 +27,7 @@ func pulled(t *testing.T) (s *site, q *queue.Queue, claims string) {
 type claims struct {
 	Jobs []struct {
 		Receipt, ID, Key, Text, Base64 string
+		OrderKey                       string `json:"order_key"`
 		Attempt                        int
 		Body                           json.RawMessage
 		Until                          time.Time
@@ -56,7 +57,7 @@ func TestAWorkerClaimsByHTTP(t *testing.T) {
 	at := time.Now()
 	_, err := q.Put(t.Context(), []queue.Job{
 		{Key: "a", Body: []byte(`{"n": 1}`), Headers: map[string]string{"Content-Type": "application/json"}},
-		{Key: "b", Body: []byte("text")}, {Key: "c", Body: []byte("\xff")}, {Key: "d"}})
+		{Key: "b", OrderKey: "o", Body: []byte("text")}, {Key: "c", Body: []byte("\xff")}, {Key: "d"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +67,19 @@ func TestAWorkerClaimsByHTTP(t *testing.T) {
 		got[0].Until.Before(at.Add(time.Minute)) {
 		t.Fatalf("%+v", got)
 	}
-	status, body := s.ask("GET", "/v1/queues/orders/jobs/a", s.read, "")
+	status, body := s.ask("POST", "/v1/queues/orders/jobs", s.write, `{"order_key": "o", "key": "e"}`)
+	if status != 200 {
+		t.Fatalf("%d %s", status, body)
+	}
+	status, body = s.ask("GET", "/v1/queues/orders/jobs/e", s.read, "")
+	want := `"behind":"` + got[1].ID + `"`
+	if status != 200 || !strings.Contains(body, want) || got[1].OrderKey != "o" {
+		t.Errorf("%d %s, want %s; %+v", status, body, want, got[1])
+	}
+	if status, body := s.ask("DELETE", "/v1/queues/orders/jobs/e", s.write, ""); status != 200 {
+		t.Fatalf("%d %s", status, body)
+	}
+	status, body = s.ask("GET", "/v1/queues/orders/jobs/a", s.read, "")
 	if status != 200 || !strings.Contains(body, `"state":"under_way"`) || !strings.Contains(body, `"worker":"w1"`) ||
 		!strings.Contains(body, `"until":"20`) || strings.Contains(body, got[0].Receipt) {
 		t.Errorf("look-up: %d %s", status, body)

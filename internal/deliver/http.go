@@ -26,6 +26,7 @@ const (
 	timestampHeader = "Webhook-Timestamp"
 	signatureHeader = "Webhook-Signature"
 	attemptHeader   = "Headgate-Attempt"
+	orderHeader     = "Headgate-Order-Key"
 )
 
 // HTTP delivers jobs to a target. It implements queue.Handler.
@@ -89,7 +90,7 @@ func (h *HTTP) request(j *queue.Job) (*http.Request, error) {
 	if err := queue.CheckHeaders(j.Headers, false); err != nil {
 		return nil, err
 	}
-	header := make(http.Header, len(h.fixed)+len(j.Headers)+5)
+	header := make(http.Header, len(h.fixed)+len(j.Headers)+6)
 	for name, value := range j.Headers {
 		if !slices.Contains(h.fixedNames, queue.HeaderName(name)) { // also under another spelling: X.Fixed
 			header.Set(name, value)
@@ -109,6 +110,9 @@ func (h *HTTP) request(j *queue.Job) (*http.Request, error) {
 		// In lower case, like all HTTP/2 names: with the canonical spelling net/http would retry a
 		// job by itself when a connection breaks.
 		header["idempotency-key"] = []string{j.Key}
+	}
+	if j.OrderKey != "" {
+		header.Set(orderHeader, j.OrderKey)
 	}
 	if len(h.keys) > 0 {
 		timestamp, signature := sign(h.keys, id, time.Now(), j.Body)

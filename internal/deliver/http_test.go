@@ -71,7 +71,8 @@ func serve(t *testing.T, f http.HandlerFunc) *httptest.Server {
 }
 
 func order() *queue.Job {
-	return &queue.Job{ID: "orders-17", Key: "order 4711", Attempt: 3, Body: []byte(`{"n":1}`),
+	return &queue.Job{ID: "orders-17", Key: "order 4711", OrderKey: "acme 7", Attempt: 3,
+		Body:    []byte(`{"n":1}`),
 		Headers: map[string]string{"content-type": "application/json", "X-Fixed": "the job's"}}
 }
 
@@ -109,7 +110,8 @@ func TestWhatTheTargetGets(t *testing.T) {
 		"Content-Type": {"application/json"}, "X-Fixed": {"the operator's"},
 		"Content-Length": {"7"}, "User-Agent": {"headgate"}, "Idempotency-Key": {"order 4711"},
 		"Headgate-Attempt": {"3"}, "Webhook-Id": {"orders-17"}, "Webhook-Timestamp": {at},
-		"Webhook-Signature": {signature},
+		"Headgate-Order-Key": {"acme 7"},
+		"Webhook-Signature":  {signature},
 	}
 	if d := cmp.Diff(want, got.Header); d != "" {
 		t.Error(d)

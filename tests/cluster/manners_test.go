@@ -108,3 +108,23 @@ func TestQueuesSilentTarget(t *testing.T) {
 		q.done(wanted{pause: pauseLeader + slowMost, repeats: againAfter(len(q.faults))})
 	})
 }
+
+// TestQueuesOrderSlow: jobs have order keys, and the node that delivers is killed while its writes take 1.5
+// s: what became of many jobs is not on disk. None of them comes again after a later one of its key.
+func TestQueuesOrderSlow(t *testing.T) {
+	play(t, func(t *testing.T) {
+		q := newOrderedFeed(t, orderSettings)
+		for part := range 3 {
+			host := q.partly(part+1, 5, q.hostOf)
+			store := q.links.w.Store(host)
+			store.Slow(1500 * time.Millisecond)
+			q.rest(1200 * time.Millisecond)
+			q.kill("kill", host)
+			store.Slow(0)
+			q.rest(downFor)
+			q.again(host)
+		}
+		q.arriveAll()
+		q.done(wanted{besides: q.inOrder(), pause: pauseLeader + slowMost, repeats: q.failed + againAfter(len(q.faults))})
+	})
+}

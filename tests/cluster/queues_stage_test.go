@@ -33,6 +33,7 @@ const (
 type feed struct {
 	*stage
 	flow
+	ordering
 	target *httptest.Server
 	tokens map[string]string
 	wg     sync.WaitGroup
@@ -55,8 +56,16 @@ func newFeed(t *testing.T, factor int) *feed {
 // newFeedOf is newFeed with these settings of the queue.
 func newFeedOf(t *testing.T, factor int, settings string) *feed {
 	t.Helper()
+	return startFeed(t, factor, settings, func(*feed) {})
+}
+
+// startFeed is newFeedOf with something to do before jobs flow.
+func startFeed(t *testing.T, factor int, settings string, prepare func(*feed)) *feed {
+	t.Helper()
 	q := &feed{flow: flow{jobs: *jobs}, got: make([]bool, *jobs), tokens: map[string]string{},
 		followed: map[string]*followed{}}
+	q.stage = &stage{t: t}
+	prepare(q)
 	out := newOutside(t)
 	q.target = out.serve(t, q)
 	t.Cleanup(q.target.Close)
@@ -82,7 +91,7 @@ func newFeedOf(t *testing.T, factor int, settings string) *feed {
 }
 
 // ServeHTTP is the target.
-func (q *feed) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+func (q *feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if key := r.Header.Get("Idempotency-Key"); strings.HasPrefix(key, followedKey) {
 		q.mu.Lock()
 		defer q.mu.Unlock()
@@ -98,6 +107,10 @@ func (q *feed) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil { // its sender was killed: what has arrived counts, whatever it is
 		a.job, _ = strconv.Atoi(strings.TrimPrefix(r.Header.Get("Idempotency-Key"), "job-"))
+	}
+	if q.of != nil {
+		q.serveOrdered(w, r, a)
+		return
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -149,7 +162,11 @@ func (q *feed) produce(ctx context.Context, own int) {
 func (q *feed) put(ctx context.Context, n *node, from, to int) error {
 	var b strings.Builder
 	for i := from; i < to; i++ {
-		fmt.Fprintf(&b, "{\"key\":\"job-%d\",\"text\":\"%d\"}\n", i, i)
+		order := ""
+		if q.of != nil {
+			order = fmt.Sprintf(`"order_key":%q,`, q.of(i))
+		}
+		fmt.Fprintf(&b, "{%s\"key\":\"job-%d\",\"text\":\"%d\"}\n", order, i, i)
 	}
 	return q.putLines(ctx, n, b.String())
 }
@@ -435,6 +452,7 @@ func (f *workforce) settle(
 			State string
 		}
 	}
+	first := f.clock()
 	var sent time.Duration // the last time
 	for {
 		sent = f.clock()
@@ -472,6 +490,9 @@ func (f *workforce) settle(
 		case is.State != "delivered":
 			f.lost++
 			continue
+		}
+		if verb == "ack" {
+			f.doneLocked(job, first)
 		}
 		if !l.done {
 			l.done, l.at = true, now

@@ -1,7 +1,9 @@
 package cluster
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"testing"
 	"time"
 
@@ -249,4 +251,163 @@ func (q *feed) partly(part, of int, name func() string) string {
 		q.rest(100 * time.Millisecond)
 	}
 	return name()
+}
+
+// ordersOfNode is how many order keys the jobs have that one producer puts. Few, so that most jobs wait for
+// others of their key; more than the jobs of a key must not hold up, so that the pace is reached.
+const ordersOfNode = 100
+
+// An ordering is what is known of jobs with order keys.
+type ordering struct {
+	of       func(job int) string // nil: jobs have no order key
+	done     []time.Duration      // when a job was first done, 0: not yet
+	underWay map[string]map[*http.Request]bool
+	atOnce   int // two attempts of a key, and the first one was not lost
+	failed   int
+	r        *rand.Rand
+}
+
+// order gives the jobs of a feed order keys. A producer puts the jobs of a key one after the other.
+func (q *feed) order() {
+	seed := rand.Uint64()
+	q.t.Logf("seed of the target %d", seed)
+	nodes := 4
+	q.ordering = ordering{done: make([]time.Duration, q.jobs), underWay: map[string]map[*http.Request]bool{},
+		r: rand.New(rand.NewPCG(seed, 0)), of: func(job int) string {
+			return fmt.Sprintf("o%d-%d", job/jobsEach%nodes, job%ordersOfNode)
+		}}
+}
+
+// serveOrdered is the target of jobs with order keys: it needs some time, and sometimes fails.
+func (q *feed) serveOrdered(w http.ResponseWriter, r *http.Request, a arrival) {
+	key := r.Header.Get("Headgate-Order-Key")
+	q.mu.Lock()
+	if want := q.of(a.job); key != want {
+		q.t.Errorf("job %d has the order key %q, want %q", a.job, key, want)
+	}
+	for other := range q.underWay[key] {
+		if other.Context().Err() == nil {
+			q.atOnce++
+		}
+	}
+	if q.underWay[key] == nil {
+		q.underWay[key] = map[*http.Request]bool{}
+	}
+	q.underWay[key][r] = true
+	q.arriveLocked(a)
+	took, fails := time.Duration(q.r.IntN(10_000))*time.Microsecond, q.r.IntN(30) == 0
+	q.mu.Unlock()
+	wait(r.Context(), time.NewTimer(took)) // until its sender is gone, at most: then nobody knows what it did
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.underWay[key], r)
+	if fails {
+		q.failed++
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	q.doneLocked(a.job, q.clock())
+}
+
+// doneLocked notes when a job was done, at the latest.
+func (q *feed) doneLocked(job int, at time.Duration) {
+	if q.of == nil {
+		return
+	}
+	if d := &q.ordering.done[job]; *d == 0 || at < *d {
+		*d = at
+	}
+}
+
+// inOrder judges the order by what has arrived.
+func (q *feed) inOrder() []judge.Figure {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	first, last := make([]time.Duration, q.jobs), make([]time.Duration, q.jobs)
+	for _, a := range q.arrivals {
+		if first[a.job] == 0 {
+			first[a.job] = a.at
+		}
+		last[a.job] = a.at
+	}
+	before := map[string]int{}
+	var early, again, behind int
+	for job := range q.jobs {
+		key := q.of(job)
+		if one, ok := before[key]; ok {
+			behind++
+			if q.ordering.done[one] == 0 || first[job] < q.ordering.done[one] {
+				early++
+			}
+			if last[one] > first[job] {
+				again++
+			}
+		}
+		before[key] = job
+	}
+	return []judge.Figure{
+		most("begun before the job ahead of the same order key was done", early, 0, "of %d", behind),
+		most("begun again after a later job of the same order key", again, 0, ""),
+		most("two of an order key at once", q.atOnce, 0, ""),
+		show("attempts that failed", float64(q.failed), ""),
+	}
+}
+
+func newOrderedFeed(t *testing.T, settings string) *feed {
+	t.Helper()
+	*jobs = min(*jobs, 16_000)
+	return startFeed(t, 1, settings, (*feed).order)
+}
+
+const orderSettings = "target: {url: 'TARGET/NODE'}, concurrency: 64, max_attempts: 1000"
+
+// TestQueuesOrderKill: jobs have order keys, and the target fails now and then, while the node that delivers
+// is killed, and then each node in turn.
+func TestQueuesOrderKill(t *testing.T) { play(t, testQueuesOrderKill) }
+
+func testQueuesOrderKill(t *testing.T) {
+	q := newOrderedFeed(t, orderSettings)
+	q.strike(q.partly(1, 7, q.hostOf))
+	for i, n := range q.nodes {
+		q.strike(q.partly(i+2, 7, func() string { return n.name }))
+	}
+	q.arriveAll()
+	q.done(wanted{besides: q.inOrder(), pause: pauseCut, repeats: q.failed + againAfter(len(q.faults))})
+}
+
+// TestQueuesOrderCut: the same, while the host is cut off from all others, but not from the target.
+func TestQueuesOrderCut(t *testing.T) { play(t, testQueuesOrderCut) }
+
+func testQueuesOrderCut(t *testing.T) {
+	q := newOrderedFeed(t, orderSettings)
+	for i, how := range []cutHow{closed, silenced} {
+		name, from := q.partly(i+1, 4, q.hostOf), q.clock()
+		q.links.sever(name, how)
+		q.rest(10 * time.Second)
+		q.links.heal()
+		q.fault("cut", name, from, false)
+		q.rest(backWithin)
+	}
+	q.arriveAll()
+	q.done(wanted{besides: q.inOrder(), pause: pauseCut, repeats: q.failed + againAfter(len(q.faults))})
+}
+
+// TestQueuesOrderPullKill: workers claim jobs with order keys.
+func TestQueuesOrderPullKill(t *testing.T) { play(t, testQueuesOrderPullKill) }
+
+func testQueuesOrderPullKill(t *testing.T) {
+	q := newOrderedFeed(t, pullSettings)
+	judged := q.work()
+	q.strike(q.partly(1, 7, q.hostOf))
+	for i, n := range q.nodes {
+		q.strike(q.partly(i+2, 7, func() string { return n.name }))
+	}
+	q.done(wanted{besides: append(judged(), q.inOrder()...), pause: pauseCut + askOfWorker, repeats: q.jobs})
+}
+
+// arriveAll waits until all jobs have arrived, and a while for what comes again.
+func (q *feed) arriveAll() {
+	q.t.Helper()
+	q.partly(1, 1, func() string { return "" })
+	q.rest(5 * time.Second)
 }

@@ -50,6 +50,10 @@ func scenarios() []mutant {
 				"		return note{kind: noteDone, ref: f.ref, done: []int{f.ref.index()}}\n	})\n" +
 				"	o := set.Handler.Deliver(d.flight, &f.job)\n"}},
 			[]string{"-run", "^TestQueuesSilentTarget$"}, nil, "answered and not delivered", ""},
+		{"an order key goes on before its outcome is written", "queue/outcome.go", [][2]string{{
+			"		h.index.finish(f.ref)\n		return h.happens(",
+			"		h.index.finish(f.ref)\n		h.index.release(f.ref)\n		return h.happens("}},
+			[]string{"-run", "^TestQueuesOrderSlow$"}, nil, "begun again after a later job of the same order key", ""},
 		{"a receipt counts for a later claim", "queue/leases.go", [][2]string{{
 			"subtle.ConstantTimeCompare(s[:], c.secret[:]) == 1", "subtle.ConstantTimeCompare(s[:], c.secret[:]) < 2"}},
 			[]string{"-run", "^TestQueuesPullKill$"}, nil, "acknowledged after the end of the lease", ""},

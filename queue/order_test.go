@@ -1,0 +1,481 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate/tests/virtual"
+)
+
+// An orderModel plays a queue with order keys, step by step, with hosts that are killed before they have
+// written what they know. It judges as the target does.
+type orderModel struct {
+	t       *testing.T
+	r       *rand.Rand
+	h       *host
+	log     [][][]byte // chunks; the first one is number 1
+	at      []time.Time
+	written []note
+	pending []note
+
+	keys     map[ref]string
+	jobs     []ref
+	flying   map[ref]*flight
+	redriven map[ref]bool
+	ended    map[ref]bool // that is on disk
+	begun    map[string]ref
+	attempts int
+	starts   int
+}
+
+func newOrderModel(t *testing.T, seed uint64) *orderModel {
+	m := &orderModel{t: t, r: rand.New(rand.NewPCG(seed, 0)), keys: map[ref]string{},
+		flying: map[ref]*flight{}, redriven: map[ref]bool{}, ended: map[ref]bool{}, begun: map[string]ref{}}
+	m.start()
+	return m
+}
+
+// start begins as a host that finds the log and the notes that were written.
+func (m *orderModel) start() {
+	m.pending, m.starts = nil, m.starts+1
+	q := &Queue{}
+	q.set.Store(&Config{MaxAttempts: 3, MinBackoff: time.Millisecond, MaxBackoff: 4 * time.Millisecond})
+	m.h = &host{q: q, index: newIndex(nil, 0), wake: make(chan struct{}, 1), free: make(chan struct{}, 1000)}
+	m.h.index.history = newHistory(1000, time.Hour)
+	old := newReplay()
+	for i := range m.written { // as they are read from disk
+		notes, err := parseNotes(encodeNotes(m.written[i : i+1]))
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		for i := range notes {
+			old.note(&notes[i])
+		}
+	}
+	m.h.index.reading, m.h.purged = true, old.purged
+	for i, jobs := range m.log {
+		m.h.index.add(uint64(i+1), m.at[i], jobs, old)
+	}
+	m.h.index.begin()
+	m.flying = map[ref]*flight{}
+	for r, c := range m.h.index.claims { // workers still have them, or their answer was lost
+		m.flying[r] = &c.flight
+	}
+}
+
+// flush writes what happened, and lets the next jobs go.
+func (m *orderModel) flush() {
+	for i := range m.pending {
+		switch n := &m.pending[i]; n.kind {
+		case noteDone, noteDead:
+			m.ended[n.ref] = true
+		case notePurge:
+			for _, r := range m.jobs {
+				dead := m.h.index.dead
+				if _, is := dead[r]; r.chunk() <= n.ref.chunk() && !m.h.index.waiting(r) && !is {
+					m.ended[r] = true
+				}
+			}
+		}
+	}
+	m.written = append(m.written, m.pending...)
+	m.h.release(m.pending)
+	m.pending = nil
+}
+
+func (m *orderModel) put() {
+	var jobs [][]byte
+	seq := uint64(len(m.log) + 1)
+	for i := range 1 + m.r.IntN(90) {
+		j := Job{Cost: 1, Tenant: []string{"", "a"}[m.r.IntN(2)], Priority: m.r.IntN(3)}
+		if n := m.r.IntN(6); n > 0 {
+			j.OrderKey = fmt.Sprint("k", n/2) // runs of one key, and several keys
+		}
+		if m.r.IntN(10) == 0 {
+			j.At = time.Now().Add(time.Duration(m.r.IntN(20)) * time.Millisecond)
+		}
+		r := refOf(seq, i)
+		if m.jobs = append(m.jobs, r); j.OrderKey != "" {
+			m.keys[r] = j.Tenant + "/" + j.OrderKey
+		}
+		jobs = append(jobs, appendJob(nil, &j))
+	}
+	m.log, m.at = append(m.log, jobs), append(m.at, time.Now())
+	m.h.index.add(seq, time.Now(), jobs, nil)
+}
+
+func (m *orderModel) flight(r ref) *flight {
+	b := m.log[r.chunk()-1][r.index()]
+	h, _, _, ok := parseHead(b)
+	job, ok2 := parseJob(b)
+	if !ok || !ok2 {
+		m.t.Fatalf("%v cannot be read", r)
+	}
+	return &flight{ref: r, head: h, job: job}
+}
+
+// send begins an attempt, and judges it.
+func (m *orderModel) send() {
+	x := m.h.index
+	x.ripen(time.Now())
+	r, t, ok := x.peek()
+	if !ok || len(m.flying) > 5 {
+		return
+	}
+	x.take(t, 1, time.Now().UnixMilli())
+	f := m.flight(r)
+	f.job.Attempt = x.tries[r].attempt + 1
+	m.attempts++
+	m.flying[r] = f
+	key := m.keys[r]
+	if m.r.IntN(3) == 0 { // a worker gets it when its claim is on disk
+		f.pulled = true
+		c := &claim{flight: *f, since: time.Now(), until: time.Now().Add(time.Minute)}
+		c.head.order = nil // as in serveAsker
+		x.claims[r] = c
+		m.pending = append(m.pending, c.note(x.tries[r].since))
+		m.flush()
+	}
+	if key == "" {
+		return
+	}
+	for other := range m.flying {
+		if other != r && m.keys[other] == key {
+			m.t.Fatalf("%v and %v of %s are under way at once", r, other, key)
+		}
+	}
+	if m.redriven[r] {
+		return
+	}
+	if m.begun[key] > r {
+		m.t.Fatalf("%v of %s begins after %v", r, key, m.begun[key])
+	}
+	m.begun[key] = r
+	for _, other := range m.jobs {
+		if other < r && m.keys[other] == key && !m.ended[other] && !m.redriven[other] {
+			m.t.Fatalf("%v of %s begins, and %v has not ended", r, key, other)
+		}
+	}
+}
+
+// land ends an attempt.
+func (m *orderModel) land() {
+	for _, r := range m.sorted() {
+		if m.r.IntN(2) == 0 {
+			continue
+		}
+		f := m.flying[r]
+		delete(m.flying, r)
+		delete(m.h.index.claims, r)
+		o := Outcome{}
+		if n := m.r.IntN(10); n < 3 {
+			o = Outcome{Err: errors.New("no"), Retry: n > 0, Busy: n == 1}
+		}
+		m.pending = append(m.pending, m.h.outcome(f, &o, m.h.q.set.Load()))
+		return
+	}
+}
+
+func (m *orderModel) sorted() (all []ref) {
+	for r := range m.flying {
+		all = append(all, r)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// alter cancels, changes or redrives a job.
+func (m *orderModel) alter() {
+	if len(m.jobs) == 0 {
+		return
+	}
+	r, x := m.jobs[m.r.IntN(len(m.jobs))], m.h.index
+	if m.r.IntN(4) == 0 {
+		for r := range x.dead {
+			delete(x.dead, r)
+			m.redriven[r] = true
+			delete(m.ended, r)
+			x.tries[r] = try{since: 1}
+			x.again(r, &m.flight(r).head, 0)
+			m.pending = append(m.pending, note{kind: noteTry, ref: r, since: 1})
+			break
+		}
+		return
+	}
+	_, s, err := m.h.waits(&JobName{ID: r.String()})
+	if err != nil {
+		return
+	}
+	switch m.r.IntN(4) {
+	case 0:
+		m.pending = append(m.pending, m.h.strike(r, s)...)
+	case 1:
+		priority := m.r.IntN(3)
+		m.pending = append(m.pending, m.h.move(m.flight(r), s, &JobChange{Priority: &priority})...)
+	case 2:
+		at := time.Now().Add(time.Duration(m.r.IntN(20)-10) * time.Millisecond)
+		m.pending = append(m.pending, m.h.move(m.flight(r), s, &JobChange{At: &at})...)
+	}
+}
+
+func (m *orderModel) purge() {
+	upTo := uint64(len(m.log))
+	m.h.purged = upTo
+	m.h.index.purge()
+	m.pending = append(m.pending, note{kind: notePurge, ref: refOf(upTo, 0)})
+	for r := range m.h.index.flying { // as the host does
+		if m.h.index.claims[r] == nil {
+			t := m.h.index.tries[r]
+			m.h.index.tries[r] = t
+			m.pending = append(m.pending, note{kind: noteTry, ref: r, attempt: t.attempt})
+		}
+	}
+}
+
+// check compares what the index says of jobs that wait.
+func (m *orderModel) check() {
+	x, behind := m.h.index, 0
+	for _, r := range m.jobs {
+		s, err := m.h.look(&JobName{ID: r.String()})
+		if err != nil || s.Behind == "" {
+			continue
+		}
+		behind++
+		first, ok := parseRef(s.Behind)
+		if s.State != StateWaiting || !ok || m.keys[first] != m.keys[r] || m.keys[r] == "" || first == r {
+			m.t.Fatalf("%v of %s is %+v", r, m.keys[r], s)
+		}
+	}
+	if behind != x.behind {
+		m.t.Fatalf("%d jobs are behind others, and the index says %d", behind, x.behind)
+	}
+}
+
+// Of the jobs of a key one is under way at a time, and they go in the order of their put, whatever fails, is
+// canceled, changed, redriven or purged, and whenever the host is killed.
+func TestOrderIsKept(t *testing.T) {
+	t.Parallel()
+	for range 8 {
+		synctest.Test(t, testOrderIsKept)
+	}
+}
+
+func testOrderIsKept(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	m := newOrderModel(t, seed)
+	m.put()
+	for range 1000 {
+		switch n := m.r.IntN(200); {
+		case n < 3 && len(m.jobs) < 800:
+			m.put()
+		case n < 4:
+			m.start()
+		case n < 5 && m.r.IntN(4) == 0:
+			m.purge()
+		case n < 6:
+			m.h.index.dropStale()
+		case n < 7:
+			m.flush()
+			m.written = m.h.index.restate(m.h.purged)
+		case n < 40:
+			m.flush()
+		case n < 70:
+			m.alter()
+		case n < 90:
+			time.Sleep(time.Millisecond)
+		case n < 140:
+			m.land()
+		default:
+			m.send()
+		}
+		m.check()
+	}
+	for x := m.h.index; x.left > len(x.dead); time.Sleep(time.Millisecond) {
+		m.send()
+		m.land()
+		m.flush()
+	}
+	m.flush()
+	m.start()
+	x := m.h.index
+	kept := len(x.series) + len(x.firsts) + len(x.backlogs) + len(x.tenants)
+	if x.left != len(x.dead) || x.behind+x.lined+kept > 0 {
+		t.Errorf("no job waits: %d, %d dead, %d series, %d tenants", x.left, len(x.dead), len(x.series),
+			len(x.tenants))
+	}
+	t.Logf("%d jobs, %d attempts, %d hosts", len(m.jobs), m.attempts, m.starts)
+}
+
+// keyed are jobs of one order key, with their names as body.
+func keyed(names ...string) (all []Job) {
+	for _, name := range names {
+		all = append(all, Job{OrderKey: "o", Body: []byte(name)})
+	}
+	return all
+}
+
+func (g *target) gotAll(t *testing.T, want ...string) {
+	t.Helper()
+	until(t, strings.Join(want, " "), func() bool { return g.count() >= len(want) })
+	time.Sleep(time.Minute) // nothing else comes
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !slices.Equal(g.order, want) {
+		t.Errorf("the target got %v, want %v", g.order, want)
+	}
+	g.order = nil
+}
+
+// Jobs of one order key go one after the other. One that fails is tried again before the next, one that dies
+// or is canceled lets the next go, and one that waits for its time holds up those behind it, but no others.
+func TestAnOrderKey(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, testAnOrderKey)
+}
+
+func testAnOrderKey(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.MaxAttempts = 3 }).hosts()
+	b.target.answer = func(j *Job) Outcome {
+		switch {
+		case string(j.Body) == "twice" && j.Attempt == 1, string(j.Body) == "dies":
+			return Outcome{Err: errors.New("no"), Retry: true}
+		}
+		return Outcome{}
+	}
+	b.put(keyed("1", "twice", "dies", "4")...)
+	b.target.gotAll(t, "1", "twice", "twice", "dies", "dies", "dies", "4")
+
+	in := func(d time.Duration, j []Job) []Job { j[0].At = time.Now().Add(d); return j }
+	ids := b.put(in(time.Hour, keyed("late", "no", "urgent", "last"))...)
+	b.put(Job{OrderKey: "p", Body: []byte("p")})
+	b.target.gotAll(t, "p")
+	b.put(Job{OrderKey: "o", Tenant: "t", Body: []byte("t")})
+	b.target.gotAll(t, "t")
+	if n, err := b.q.Redrive(t.Context()); n != 1 || err != nil { // it goes before the one that waits
+		t.Fatal(n, err)
+	}
+	b.target.gotAll(t, "dies", "dies", "dies")
+	nine := MaxPriority
+	if s, err := b.q.Change(t.Context(), NameJob(ids[2].ID), JobChange{Priority: &nine}); err != nil ||
+		s.State != StateWaiting || s.Behind != ids[0].ID || s.Priority != nine || s.Position != 0 {
+		t.Fatalf("%+v %v", s, err)
+	}
+	at := time.Now().Add(2 * time.Hour).UTC()
+	if s, err := b.q.Change(t.Context(), NameJob(ids[3].ID), JobChange{At: &at}); err != nil ||
+		s.Behind != ids[0].ID || s.At.Sub(at).Abs() > time.Millisecond {
+		t.Fatalf("%+v %v", s, err)
+	}
+	if s, err := b.q.Cancel(t.Context(), NameJob(ids[1].ID)); err != nil || s.State != StateCanceled ||
+		s.Behind != "" {
+		t.Fatalf("%+v %v", s, err)
+	}
+	if s := b.status(); s.Depth != 3 || s.Behind != 2 || s.Later != 2 {
+		t.Fatalf("%+v", s)
+	}
+	b.end() // all of it is found again
+	b.start()
+	b.hosts()
+	if s := b.status(); s.Depth != 3 || s.Behind != 2 || s.Later != 2 {
+		t.Fatalf("%+v", s)
+	}
+	now := time.Now()
+	if s, err := b.q.Change(t.Context(), NameJob(ids[0].ID), JobChange{At: &now}); err != nil {
+		t.Fatal(s, err)
+	}
+	b.target.gotAll(t, "late", "urgent")
+	time.Sleep(2 * time.Hour)
+	b.target.gotAll(t, "last")
+	if s := b.status(); s.Depth != 0 || s.Behind != 0 || s.Tenants != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Workers get jobs of one order key one after the other: the next one when the one before is acknowledged,
+// and not when its lease has ended.
+func TestAnOrderKeyIsClaimed(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, testAnOrderKeyIsClaimed)
+}
+
+func testAnOrderKeyIsClaimed(t *testing.T) {
+	b := newBench(t, pulled).hosts()
+	b.put(append(keyed("1", "2", "3"), Job{OrderKey: "p", Body: []byte("p")}, Job{Body: []byte("free")})...)
+	claim := func(want ...string) (receipts []string) {
+		t.Helper()
+		got, err := b.q.Claim(t.Context(), Want{Max: 10, Wait: time.Minute, Lease: time.Hour})
+		var names []string
+		for i := range got {
+			names, receipts = append(names, string(got[i].Body)), append(receipts, got[i].Receipt)
+		}
+		if slices.Sort(names); err != nil || !slices.Equal(names, want) {
+			t.Fatalf("claimed %v %v, want %v", names, err, want)
+		}
+		return receipts
+	}
+	one := claim("1", "free", "p")
+	if got, err := b.q.Claim(t.Context(), Want{Max: 10}); err != nil || len(got) > 0 {
+		t.Fatalf("%+v %v", got, err)
+	}
+	b.end() // the next host knows who has the first job
+	b.start()
+	b.hosts()
+	if got, err := b.q.Claim(t.Context(), Want{Max: 10}); err != nil || len(got) > 0 {
+		t.Fatalf("%+v %v", got, err)
+	}
+	time.Sleep(time.Hour + time.Second) // all leases end
+	again := claim("1", "free", "p")
+	if all, err := b.q.Ack(t.Context(), one...); err != nil || all[0].Code != CodeLease {
+		t.Fatal(all, err)
+	}
+	if _, err := b.q.Ack(t.Context(), again...); err != nil {
+		t.Fatal(err)
+	}
+	two := claim("2")
+	if _, err := b.q.Nack(t.Context(), Nack{Untried: true}, two...); err != nil {
+		t.Fatal(err)
+	}
+	two = claim("2")
+	if _, err := b.q.Nack(t.Context(), Nack{Dead: true}, two...); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.q.Ack(t.Context(), claim("3")...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A tenant with few order keys has no more than its share: it is not new whenever its next job may go.
+func TestAnOrderKeyIsNoShare(t *testing.T) {
+	x := newIndex(nil, 0)
+	var jobs [][]byte
+	for i := range 200 {
+		j := Job{Cost: 1, Tenant: fmt.Sprint("t", i%4)}
+		if i%4 == 0 {
+			j.OrderKey = "o"
+		}
+		jobs = append(jobs, appendJob(nil, &j))
+	}
+	x.add(1, time.Now(), jobs, nil)
+	sent := map[string]int{}
+	for range 80 {
+		r, of, ok := x.peek()
+		if !ok {
+			t.Fatal("nothing waits")
+		}
+		x.take(of, 1, 0)
+		sent[of.name]++
+		x.finish(r)
+		x.release(r)
+	}
+	for name, n := range sent {
+		if n != 20 {
+			t.Errorf("%s has sent %d of 80, want 20", name, n)
+		}
+	}
+}
