@@ -67,8 +67,8 @@ func limitConfig(c *config.Limit) ratelimit.Limit {
 	}
 	return ratelimit.Limit{
 		Name: c.Name, Rule: c.Rule, Auto: auto, Unit: ratelimit.Unit(c.Unit),
-		Overrides: c.Overrides, Plans: c.Plans, Shadow: c.Shadow, MaxKeys: c.MaxKeys, Scope: ratelimit.Scope(c.Scope),
-		OnUnreachable: ratelimit.Unreachable(c.OnUnreachable),
+		Overrides: c.Overrides, Plans: c.Plans, Shadow: c.Shadow, MaxKeys: c.MaxKeys,
+		Scope: ratelimit.Scope(c.Scope), OnUnreachable: ratelimit.Unreachable(c.OnUnreachable),
 	}
 }
 
