@@ -33,6 +33,7 @@ type Limit struct {
 	Auto      limit.Auto
 	Unit      Unit             // default Requests
 	Overrides map[string]int64 // other amounts for some keys
+	Plans     map[string]int64 // other amounts for callers with a plan; an override of a key wins
 	Shadow    bool             // counts but rejects nothing; what it would have rejected is no debt
 
 	// Reserved are parts of the amount of the key "". Each part belongs to a key of its own
@@ -75,9 +76,20 @@ const DefaultMaxKeys = 1_000_000
 type definition struct {
 	Limit
 	quota quota.Definition
+	plans map[string]string // first part of the keys of each plan
+	over  map[string]int64  // Overrides, by counted key
 }
 
-var limitName = regexp.MustCompile(`^[A-Za-z0-9_/-]{1,64}$`)
+var (
+	limitName = regexp.MustCompile(`^[A-Za-z0-9_/-]{1,64}$`)
+	planName  = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,32}$`)
+)
+
+// MaxPlans is the maximum number of plans of a limit. Chosen.
+const MaxPlans = 100
+
+// IsPlan reports whether name is possible as the name of a plan.
+func IsPlan(name string) bool { return planName.MatchString(name) }
 
 // define checks a limit, fills in the defaults and makes it ready to decide.
 func (c Limit) define() (*definition, error) {
@@ -101,22 +113,72 @@ func (c Limit) define() (*definition, error) {
 	if policy < 0 {
 		all = append(all, fmt.Errorf("unknown policy %q", c.OnUnreachable))
 	}
-	own, err := limit.Amounts(c.Amount, c.Overrides, c.Reserved)
-	own, err2 := keyAmounts(own)
-	rules, err3 := limittable.Compile(c.Rule, own)
-	if all = append(all, err, err2, err3); errors.Join(all...) != nil {
+	over, err := keyAmounts(c.Overrides)
+	own, err2 := limit.Amounts(c.Amount, over, c.Reserved)
+	plans, err3 := c.addPlans(&own)
+	rules, err4 := limittable.Compile(c.Rule, own)
+	if all = append(all, err, err2, err3, err4); errors.Join(all...) != nil {
 		return nil, fmt.Errorf("limit %q: %w", c.Name, errors.Join(all...))
 	}
-	c.Overrides, c.Reserved = maps.Clone(c.Overrides), maps.Clone(c.Reserved)
+	c.Overrides, c.Reserved, c.Plans = maps.Clone(c.Overrides), maps.Clone(c.Reserved), maps.Clone(c.Plans)
 	calls, alone := c.Algorithm == limit.Concurrency, c.Rule
 	if c.Auto.IsFound() { // a higher one may not hold any more: who finds it is out of reach
 		alone.Amount = min(c.Amount, c.Auto.Min)
 	}
-	return &definition{c, quota.Definition{
+	return &definition{Limit: c, plans: plans, over: over, quota: quota.Definition{
 		Name: c.Name, Unit: string(c.Unit), Rules: rules, MaxKeys: c.MaxKeys, Shadow: c.Shadow,
 		Policy: quota.Policy(policy),
 		Wall:   c.Algorithm == limit.FixedWindow && c.Align != limit.FirstHit,
 		Calls:  calls, Lends: !calls && !c.Paced,
 		Divide: func(among int) (*limittable.Rules, error) { return limittable.Divide(alone, own, among) },
 	}}, nil
+}
+
+// addPlans adds the amounts of the plans to those of keys, and returns the first part of the keys of
+// each plan.
+func (c *Limit) addPlans(own *map[string]int64) (map[string]string, error) {
+	if len(c.Plans) == 0 {
+		return nil, nil
+	}
+	if len(c.Plans) > MaxPlans {
+		return nil, fmt.Errorf("%d plans, want %d at most", len(c.Plans), MaxPlans)
+	}
+	if *own == nil {
+		*own = map[string]int64{}
+	}
+	first := make(map[string]string, len(c.Plans))
+	for plan, amount := range c.Plans {
+		if !IsPlan(plan) {
+			return nil, fmt.Errorf("plan %q, want 1 to 32 of A-Z a-z 0-9 _ . and -", plan)
+		}
+		first[plan] = limittable.PlanKey(plan)
+		(*own)[first[plan]] = amount
+	}
+	return first, nil
+}
+
+// planOf returns the plan under which a key is counted: "" if the limit has no amount for the plan, or
+// if the key has an amount of its own.
+func (d *definition) planOf(plan, counted string) string {
+	if d.planPart(plan, counted) == "" {
+		return ""
+	}
+	return plan
+}
+
+// planPart returns the first part of a key of that plan.
+func (d *definition) planPart(plan, counted string) string {
+	if plan == "" {
+		return ""
+	}
+	if _, own := d.over[counted]; own {
+		return ""
+	}
+	return d.plans[plan]
+}
+
+// counted returns the key by which a check is counted.
+func (d *definition) counted(a *Check) string {
+	key := countedKey(a.Key)
+	return d.planPart(a.Plan, key) + key
 }

@@ -21,6 +21,10 @@ type Check struct {
 	Limit string
 	Key   string
 	Cost  int64 // 0 takes nothing; a negative cost gives back
+
+	// Plan is the plan of the caller. A limit that has no amount for it counts the key as that of a
+	// caller without a plan.
+	Plan string
 }
 
 // A Result is the answer to a Check.
@@ -127,7 +131,7 @@ func (l *Limiter) Update(name string, change func(*Limit) error) error {
 		return fmt.Errorf("%w: %q", ErrNoLimit, name)
 	}
 	c := k.cfg.Load().Limit
-	c.Overrides = maps.Clone(c.Overrides)
+	c.Overrides, c.Plans = maps.Clone(c.Overrides), maps.Clone(c.Plans)
 	if err := change(&c); err != nil {
 		return err
 	}
@@ -200,17 +204,18 @@ func (l *Limiter) Limits() (all []*Limit) {
 }
 
 // at returns a limit as it is in force now, and the key under which it counts.
-func (l *Limiter) at(name, key string) (*keyed, *definition, string, error) {
-	k := (*l.set.Load())[name]
+func (l *Limiter) at(a *Check) (*keyed, *definition, string, error) {
+	k := (*l.set.Load())[a.Limit]
 	if k == nil {
-		if k = l.brought(name); k == nil {
-			return nil, nil, "", fmt.Errorf("%w: %q", ErrNoLimit, name)
+		if k = l.brought(a.Limit); k == nil {
+			return nil, nil, "", fmt.Errorf("%w: %q", ErrNoLimit, a.Limit)
 		}
 	}
-	if len(key) > MaxKey {
-		return nil, nil, "", fmt.Errorf("%w: %d bytes, want %d at most", ErrKey, len(key), MaxKey)
+	if len(a.Key) > MaxKey {
+		return nil, nil, "", fmt.Errorf("%w: %d bytes, want %d at most", ErrKey, len(a.Key), MaxKey)
 	}
-	return k, k.cfg.Load(), countedKey(key), nil
+	d := k.cfg.Load()
+	return k, d, d.counted(a), nil
 }
 
 // mostBrought is the number of existing limits from which on none is created on request. Chosen.
@@ -249,7 +254,7 @@ func askErr(a Check, err error) error {
 
 // Allow takes a.Cost units of a key, all or none.
 func (l *Limiter) Allow(ctx context.Context, a Check) (v Result, err error) {
-	k, d, key, err := l.at(a.Limit, a.Key)
+	k, d, key, err := l.at(&a)
 	if err != nil {
 		return v, err
 	}
@@ -296,7 +301,7 @@ type Waiters struct {
 // Hold takes a.Cost units of a key, all or none. It is for a service that may count the call at any
 // moment before it answers.
 func (l *Limiter) Hold(ctx context.Context, a Check, t Waiters) (h Hold, v Result, err error) {
-	k, d, key, err := l.at(a.Limit, a.Key)
+	k, d, key, err := l.at(&a)
 	if err != nil {
 		return h, v, err
 	}
@@ -306,7 +311,7 @@ func (l *Limiter) Hold(ctx context.Context, a Check, t Waiters) (h Hold, v Resul
 
 // Limit returns a limit as it is in force. The caller must not change it.
 func (l *Limiter) Limit(name string) (*Limit, error) {
-	_, d, _, err := l.at(name, "")
+	_, d, _, err := l.at(&Check{Limit: name})
 	if err != nil {
 		return nil, err
 	}
@@ -316,7 +321,15 @@ func (l *Limiter) Limit(name string) (*Limit, error) {
 // Peek reports whether a.Cost would be allowed, and takes nothing. The key may be in the form that
 // Keys returns.
 func (l *Limiter) Peek(ctx context.Context, a Check) (Result, error) {
-	return l.look(ctx, a, a.Cost, findKey(a.Key))
+	key := findKey(a.Key)
+	if a.Plan != "" {
+		_, _, counted, err := l.at(&a)
+		if err != nil {
+			return Result{}, err
+		}
+		key = counted
+	}
+	return l.look(ctx, a, a.Cost, key)
 }
 
 // look reports whether cost would be allowed in place of a.Cost. a must be valid for the limit.
@@ -334,7 +347,7 @@ func (l *Limiter) look(ctx context.Context, a Check, cost int64, key string) (Re
 
 // possible returns the limit of a, or an error if the limit can never allow such a cost.
 func (l *Limiter) possible(a Check) (*keyed, *definition, error) {
-	k, d, _, err := l.at(a.Limit, a.Key)
+	k, d, _, err := l.at(&a)
 	if err == nil && (a.Cost > limit.MaxAmount || a.Cost < -limit.MaxAmount || a.Cost < 0 && d.quota.Calls) {
 		err = fmt.Errorf("%w: %d", ErrCost, a.Cost)
 	}
@@ -343,13 +356,13 @@ func (l *Limiter) possible(a Check) (*keyed, *definition, error) {
 
 // Explain returns why calls of a key are rejected: the limit, its usage, and when there is more.
 func (l *Limiter) Explain(name, key string) (Result, error) {
-	return l.Peek(context.Background(), Check{name, key, 1})
+	return l.Peek(context.Background(), Check{Limit: name, Key: key, Cost: 1})
 }
 
 // Reserve takes an estimate, which must be settled within ttl. After ttl the estimate counts as the
 // cost.
 func (l *Limiter) Reserve(ctx context.Context, a Check, ttl time.Duration) (Result, error) {
-	k, d, key, err := l.at(a.Limit, a.Key)
+	k, d, key, err := l.at(&a)
 	if err != nil {
 		return Result{}, err
 	}
@@ -370,7 +383,7 @@ func (l *Limiter) Settle(ctx context.Context, a Check, id uint64) error {
 	if id == 0 {
 		return nil
 	}
-	k, d, key, err := l.at(a.Limit, a.Key)
+	k, d, key, err := l.at(&a)
 	if err != nil {
 		return err
 	}
@@ -380,7 +393,7 @@ func (l *Limiter) Settle(ctx context.Context, a Check, id uint64) error {
 // Renew restarts the lease of a call in progress with its full duration. It returns
 // ErrNoReservation if the lease has ended or never existed.
 func (l *Limiter) Renew(ctx context.Context, a Check, id uint64) error {
-	k, d, key, err := l.at(a.Limit, a.Key)
+	k, d, key, err := l.at(&a)
 	if err != nil || id == 0 {
 		return err
 	}
@@ -413,12 +426,19 @@ func (l *Limiter) AllowAll(
 		}
 		return verdicts, nil
 	}
-	first, sums := quota.SumCosts(len(asks), func(i int) (Check, int64) {
-		return Check{Limit: asks[i].Limit, Key: asks[i].Key}, asks[i].Cost
-	})
 	asks = slices.Clone(asks)
+	for i := range asks { // plans that count under the same key are one
+		if a := &asks[i]; a.Plan != "" {
+			if _, d, _, err := l.at(a); err == nil {
+				a.Plan = d.planOf(a.Plan, countedKey(a.Key))
+			}
+		}
+	}
+	first, sums := quota.SumCosts(len(asks), func(i int) (Check, int64) {
+		return Check{Limit: asks[i].Limit, Key: asks[i].Key, Plan: asks[i].Plan}, asks[i].Cost
+	})
 	for i, a := range asks {
-		if _, d, _, err := l.at(a.Limit, a.Key); err == nil && d.quota.Calls {
+		if _, d, _, err := l.at(&a); err == nil && d.quota.Calls {
 			sums[i], first[i] = sums[first[i]], i
 		} else {
 			asks[i].Cost = min(sums[i], limit.MaxAmount)
@@ -483,7 +503,7 @@ func (l *Limiter) lookAll(
 ) (pass bool, err error) {
 	pass = true
 	for i, a := range asks {
-		k, d, key, err := l.at(a.Limit, a.Key)
+		k, d, key, err := l.at(&a)
 		if err != nil {
 			return false, err
 		}
@@ -508,7 +528,7 @@ func (l *Limiter) undo(ctx context.Context, asks []Check, verdicts []Result) {
 		if v.ID == 0 {
 			continue
 		}
-		if k, d, key, err := l.at(a.Limit, a.Key); err == nil {
+		if k, d, key, err := l.at(&a); err == nil {
 			if now, err := k.Undo(ctx, &d.quota, key, v.ID); err == nil {
 				v.Remaining, v.Reset = now.Remaining, now.Reset
 			}
@@ -534,7 +554,7 @@ func (l *Limiter) refuse(asks []Check, verdicts []Result, held []*Hold) {
 		if v.Limit == nil || v.Allowed || held[i] != nil {
 			continue
 		}
-		if k, _, key, err := l.at(asks[i].Limit, asks[i].Key); err == nil {
+		if k, _, key, err := l.at(&asks[i]); err == nil {
 			k.CountRefusal(key)
 		}
 	}
@@ -543,7 +563,7 @@ func (l *Limiter) refuse(asks []Check, verdicts []Result, held []*Hold) {
 // Reset deletes what a key has used, and its calls in progress. The key may be in the form that
 // Keys returns.
 func (l *Limiter) Reset(name, key string) error {
-	k, d, _, err := l.at(name, key)
+	k, d, _, err := l.at(&Check{Limit: name, Key: key})
 	if err != nil {
 		return err
 	}
@@ -558,7 +578,7 @@ func (l *Limiter) Keys(name, from string, count int) (all []limit.Usage, next st
 	if count < 1 {
 		return nil, "", fmt.Errorf("%w: %d keys at once, want at least 1", ErrKey, count)
 	}
-	k, d, _, err := l.at(name, "")
+	k, d, _, err := l.at(&Check{Limit: name})
 	if err != nil {
 		return nil, "", err
 	}
@@ -582,7 +602,7 @@ type Counts struct {
 
 // Totals returns what a limit has decided.
 func (l *Limiter) Totals(name string) (t Counts, err error) {
-	k, _, _, err := l.at(name, "")
+	k, _, _, err := l.at(&Check{Limit: name})
 	if err != nil {
 		return t, err
 	}

@@ -39,7 +39,7 @@ func TestALimitIsExactUnderManyCallers(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for i := range 2000 {
-				v, err := l.Allow(t.Context(), Check{"api", fmt.Sprint("client ", i%7), 1})
+				v, err := l.Allow(t.Context(), Check{Limit: "api", Key: fmt.Sprint("client ", i%7), Cost: 1})
 				if err != nil {
 					t.Error(err)
 				}
@@ -70,7 +70,7 @@ func TestAllOrNothing(t *testing.T) {
 		all.Go(func() {
 			for range 100 {
 				vs, err := l.AllowAll(t.Context(), []Check{
-					{"organization", "acme", 1}, {"key", fmt.Sprint(who), 1}, {"route", "/v1", 1}}, true)
+					{Limit: "organization", Key: "acme", Cost: 1}, {Limit: "key", Key: fmt.Sprint(who), Cost: 1}, {Limit: "route", Key: "/v1", Cost: 1}}, true)
 				if err != nil {
 					t.Error(err)
 				}
@@ -83,7 +83,7 @@ func TestAllOrNothing(t *testing.T) {
 	all.Wait()
 	n := passed.Load()
 	for name, key := range map[string]string{"organization": "acme", "route": "/v1"} {
-		v, err := l.Peek(t.Context(), Check{name, key, 0})
+		v, err := l.Peek(t.Context(), Check{Limit: name, Key: key, Cost: 0})
 		if err != nil || v.Amount-v.Remaining != n {
 			t.Errorf("%s: %d used for %d calls that passed all (%v)", name, v.Amount-v.Remaining, n, err)
 		}
@@ -91,14 +91,14 @@ func TestAllOrNothing(t *testing.T) {
 	if n != 50 {
 		t.Errorf("%d passed, want the 50 of the organization", n)
 	}
-	vs, err := l.AllowAll(t.Context(), []Check{{"organization", "other", 50}, {"key", "x", 21}}, true)
+	vs, err := l.AllowAll(t.Context(), []Check{{Limit: "organization", Key: "other", Cost: 50}, {Limit: "key", Key: "x", Cost: 21}}, true)
 	if err != nil || !vs[0].Allowed || vs[1].Allowed {
 		t.Errorf("%+v %v", vs, err)
 	}
 	if v, _ := l.Explain("organization", "other"); v.Remaining != 50 {
 		t.Errorf("%d remain after a call that another limit refused", v.Remaining)
 	}
-	vs, err = l.AllowAll(t.Context(), []Check{{"key", "y", 20}, {"key", "y", 1}}, true)
+	vs, err = l.AllowAll(t.Context(), []Check{{Limit: "key", Key: "y", Cost: 20}, {Limit: "key", Key: "y", Cost: 1}}, true)
 	if err != nil || vs[0].Allowed && vs[1].Allowed {
 		t.Errorf("21 of 20 in two asks: %+v %v", vs, err)
 	}
@@ -113,7 +113,7 @@ func TestAllOrNothingWithCallsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, perMinute("api", 100), Limit{Name: "calls",
 			Rule: limit.Rule{Algorithm: limit.Concurrency, Amount: 2, Lease: time.Hour}})
-		asks := []Check{{"api", "k", 1}, {"calls", "k", 1}, {"api", "given", -1}}
+		asks := []Check{{Limit: "api", Key: "k", Cost: 1}, {Limit: "calls", Key: "k", Cost: 1}, {Limit: "api", Key: "given", Cost: -1}}
 		var ids []uint64
 		for range 3 {
 			vs, err := l.AllowAll(t.Context(), asks, true)
@@ -129,7 +129,7 @@ func TestAllOrNothingWithCallsUnderWay(t *testing.T) {
 		if v, _ := l.Explain("calls", "k"); v.Allowed || v.Remaining != 0 {
 			t.Errorf("half an hour into a lease of an hour: %+v", v)
 		}
-		if err := l.Settle(t.Context(), Check{"calls", "k", 0}, ids[0]); err != nil {
+		if err := l.Settle(t.Context(), Check{Limit: "calls", Key: "k", Cost: 0}, ids[0]); err != nil {
 			t.Error(err)
 		}
 		if v, _ := l.Explain("calls", "k"); !v.Allowed || v.Remaining != 1 {
@@ -148,7 +148,7 @@ func TestShadowModeRefusesNobody(t *testing.T) {
 	l := newLimiter(t, cfg)
 	shadowed := 0
 	for range 10 {
-		v, err := l.Allow(t.Context(), Check{"api", "k", 1})
+		v, err := l.Allow(t.Context(), Check{Limit: "api", Key: "k", Cost: 1})
 		if err != nil || !v.Allowed {
 			t.Fatalf("%+v %v", v, err)
 		}
@@ -159,8 +159,8 @@ func TestShadowModeRefusesNobody(t *testing.T) {
 	if shadowed != 7 {
 		t.Errorf("%d would have been refused, want 7", shadowed)
 	}
-	v, err := l.Reserve(t.Context(), Check{"api", "long", 2}, time.Minute)
-	if err = errors.Join(err, l.Settle(t.Context(), Check{"api", "long", 1000}, v.ID)); err != nil {
+	v, err := l.Reserve(t.Context(), Check{Limit: "api", Key: "long", Cost: 2}, time.Minute)
+	if err = errors.Join(err, l.Settle(t.Context(), Check{Limit: "api", Key: "long", Cost: 1000}, v.ID)); err != nil {
 		t.Fatal(err)
 	}
 	cfg.Shadow = false
@@ -181,7 +181,7 @@ func TestLimitsChangeAtRunTime(t *testing.T) {
 		l := newLimiter(t, perMinute("api", 10))
 		take := func(n int) (passed int) {
 			for range n {
-				if v, err := l.Allow(t.Context(), Check{"api", "k", 1}); err == nil && v.Allowed {
+				if v, err := l.Allow(t.Context(), Check{Limit: "api", Key: "k", Cost: 1}); err == nil && v.Allowed {
 					passed++
 				}
 			}
@@ -198,7 +198,7 @@ func TestLimitsChangeAtRunTime(t *testing.T) {
 		if n := take(20); n != 8 {
 			t.Errorf("%d more pass, want 8: 15 in all", n)
 		}
-		if v, err := l.Allow(t.Context(), Check{"api", "big", 1000}); err != nil || !v.Allowed {
+		if v, err := l.Allow(t.Context(), Check{Limit: "api", Key: "big", Cost: 1000}); err != nil || !v.Allowed {
 			t.Errorf("a key with an amount of its own: %+v %v", v, err)
 		}
 		time.Sleep(time.Minute)
@@ -208,7 +208,7 @@ func TestLimitsChangeAtRunTime(t *testing.T) {
 		if err := l.Remove("api"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := l.Allow(t.Context(), Check{"api", "k", 1}); !errors.Is(err, ErrNoLimit) {
+		if _, err := l.Allow(t.Context(), Check{Limit: "api", Key: "k", Cost: 1}); !errors.Is(err, ErrNoLimit) {
 			t.Errorf("a limit that was removed: %v", err)
 		}
 	})
@@ -217,7 +217,7 @@ func TestLimitsChangeAtRunTime(t *testing.T) {
 func TestKeysAreListedResetAndExplained(t *testing.T) {
 	l := newLimiter(t, perMinute("api", 10))
 	for i := range 1000 {
-		if _, err := l.Allow(t.Context(), Check{"api", fmt.Sprint("client ", i), int64(i%10 + 1)}); err != nil {
+		if _, err := l.Allow(t.Context(), Check{Limit: "api", Key: fmt.Sprint("client ", i), Cost: int64(i%10 + 1)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -267,9 +267,9 @@ func TestBadAsks(t *testing.T) {
 		ask  Check
 		want error
 	}{
-		{Check{"none", "k", 1}, ErrNoLimit}, {Check{"api", strings.Repeat("k", MaxKey+1), 1}, ErrKey},
-		{Check{"api", "k", 1 << 60}, ErrCost}, {Check{"api", "k", -1 << 63}, ErrCost},
-		{Check{"calls", "k", -1}, ErrCost},
+		{Check{Limit: "none", Key: "k", Cost: 1}, ErrNoLimit}, {Check{Limit: "api", Key: strings.Repeat("k", MaxKey+1), Cost: 1}, ErrKey},
+		{Check{Limit: "api", Key: "k", Cost: 1 << 60}, ErrCost}, {Check{Limit: "api", Key: "k", Cost: -1 << 63}, ErrCost},
+		{Check{Limit: "calls", Key: "k", Cost: -1}, ErrCost},
 	} {
 		for _, f := range []func(context.Context, Check) (Result, error){l.Allow, l.Peek} {
 			if _, err := f(t.Context(), of.ask); !errors.Is(err, of.want) {
@@ -277,7 +277,7 @@ func TestBadAsks(t *testing.T) {
 			}
 		}
 	}
-	if err := l.Settle(context.Background(), Check{"api", "k", 1}, 77); !errors.Is(err, ErrNoReservation) {
+	if err := l.Settle(context.Background(), Check{Limit: "api", Key: "k", Cost: 1}, 77); !errors.Is(err, ErrNoReservation) {
 		t.Error(err)
 	}
 	for _, c := range []Limit{
@@ -305,7 +305,7 @@ func callsAtOnce(name string, n int64) Limit {
 // The end of an earlier call, from before a limit was removed and created again or from before a
 // restart, does not end a current call.
 func TestAnEndOfBeforeEndsNoCallOfNow(t *testing.T) {
-	l, ask := newLimiter(t, callsAtOnce("a", 1)), Check{"a", "k", 1}
+	l, ask := newLimiter(t, callsAtOnce("a", 1)), Check{Limit: "a", Key: "k", Cost: 1}
 	old, err := l.Allow(t.Context(), ask)
 	if err != nil {
 		t.Fatal(err)
@@ -327,12 +327,12 @@ func TestAnEndOfBeforeEndsNoCallOfNow(t *testing.T) {
 
 // Impossible checks are found before anything is taken.
 func TestNothingIsTakenBeforeAnError(t *testing.T) {
-	for _, bad := range []Check{{"calls", "k", -1}, {"b", "k", -limit.MaxAmount - 1}, {"b", "k", 1 << 62},
-		{"none", "k", 1}} {
+	for _, bad := range []Check{{Limit: "calls", Key: "k", Cost: -1}, {Limit: "b", Key: "k", Cost: -limit.MaxAmount - 1}, {Limit: "b", Key: "k", Cost: 1 << 62},
+		{Limit: "none", Key: "k", Cost: 1}} {
 		for _, all := range []bool{true, false} {
 			l := newLimiter(t, perMinute("a", 5), perMinute("b", 5), callsAtOnce("calls", 5))
-			_, err := l.AllowAll(t.Context(), []Check{{"a", "k", 5}, bad}, all)
-			if v, _ := l.Peek(t.Context(), Check{"a", "k", 5}); !v.Allowed ||
+			_, err := l.AllowAll(t.Context(), []Check{{Limit: "a", Key: "k", Cost: 5}, bad}, all)
+			if v, _ := l.Peek(t.Context(), Check{Limit: "a", Key: "k", Cost: 5}); !v.Allowed ||
 				!errors.Is(err, ErrCost) && bad.Limit != "none" {
 				t.Errorf("%+v, all %v: %v, and %d remain of 5", bad, all, err, v.Remaining)
 			}
@@ -344,7 +344,7 @@ func TestNothingIsTakenBeforeAnError(t *testing.T) {
 func TestTheSameTwiceIsLookedAtAsOne(t *testing.T) {
 	l := newLimiter(t, perMinute("a", 2))
 	twice := func(a, b int64) []Result {
-		vs, err := l.AllowAll(t.Context(), []Check{{"a", "k", a}, {"a", "k", b}}, true)
+		vs, err := l.AllowAll(t.Context(), []Check{{Limit: "a", Key: "k", Cost: a}, {Limit: "a", Key: "k", Cost: b}}, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -403,10 +403,10 @@ func TestTakenAndGivenBackAtOnceIsTheSum(t *testing.T) {
 			{3, []int64{-limit.MaxAmount, -limit.MaxAmount}, true, 0},
 		} {
 			l := newLimiter(t, Limit{Name: "a", Rule: rule}, perMinute("other", 5))
-			l.Allow(t.Context(), Check{"a", "k", tt.before})
-			asks := []Check{{"other", "k", 1}}
+			l.Allow(t.Context(), Check{Limit: "a", Key: "k", Cost: tt.before})
+			asks := []Check{{Limit: "other", Key: "k", Cost: 1}}
 			for _, cost := range tt.costs {
-				asks = append(asks, Check{"a", "k", cost})
+				asks = append(asks, Check{Limit: "a", Key: "k", Cost: cost})
 			}
 			vs, err := l.AllowAll(t.Context(), asks, true)
 			if err != nil {
@@ -417,10 +417,10 @@ func TestTakenAndGivenBackAtOnceIsTheSum(t *testing.T) {
 					t.Errorf("%s: %+v, ask %d: %+v", name, tt, i, v)
 				}
 			}
-			if v, _ := l.Peek(t.Context(), Check{"a", "k", 0}); v.Amount-v.Remaining != tt.used {
+			if v, _ := l.Peek(t.Context(), Check{Limit: "a", Key: "k", Cost: 0}); v.Amount-v.Remaining != tt.used {
 				t.Errorf("%s: %+v: %d are used", name, tt, v.Amount-v.Remaining)
 			}
-			if v, _ := l.Peek(t.Context(), Check{"other", "k", 0}); (v.Remaining == 4) != tt.passes {
+			if v, _ := l.Peek(t.Context(), Check{Limit: "other", Key: "k", Cost: 0}); (v.Remaining == 4) != tt.passes {
 				t.Errorf("%s: %+v: %d remain of the other", name, tt, v.Remaining)
 			}
 		}
@@ -430,7 +430,7 @@ func TestTakenAndGivenBackAtOnceIsTheSum(t *testing.T) {
 // Two calls in progress of one key are two, each with an end of its own, or none.
 func TestTheSameTwiceOfCallsUnderWay(t *testing.T) {
 	l := newLimiter(t, callsAtOnce("calls", 3))
-	asks := []Check{{"calls", "k", 1}, {"calls", "k", 1}}
+	asks := []Check{{Limit: "calls", Key: "k", Cost: 1}, {Limit: "calls", Key: "k", Cost: 1}}
 	vs, err := l.AllowAll(t.Context(), asks, true)
 	if err != nil || vs[0].ID == 0 || vs[1].ID == 0 || vs[0].ID == vs[1].ID {
 		t.Fatalf("%+v %v", vs, err)
@@ -438,7 +438,7 @@ func TestTheSameTwiceOfCallsUnderWay(t *testing.T) {
 	if vs, err = l.AllowAll(t.Context(), asks, true); err != nil || vs[0].Allowed || vs[1].Allowed {
 		t.Errorf("four of three: %+v %v", vs, err)
 	}
-	if v, _ := l.Peek(t.Context(), Check{"calls", "k", 1}); v.Remaining != 1 {
+	if v, _ := l.Peek(t.Context(), Check{Limit: "calls", Key: "k", Cost: 1}); v.Remaining != 1 {
 		t.Errorf("%d of 3 remain, want 1", v.Remaining)
 	}
 }
@@ -447,7 +447,7 @@ func TestTheSameTwiceOfCallsUnderWay(t *testing.T) {
 // it is.
 func TestUndoneCallsAreNotNamed(t *testing.T) {
 	l := newLimiter(t, callsAtOnce("c", 5), perMinute("a", 5))
-	asks := []Check{{"c", "k", 1}, {"a", "k", 2}}
+	asks := []Check{{Limit: "c", Key: "k", Cost: 1}, {Limit: "a", Key: "k", Cost: 2}}
 	for _, removed := range []bool{false, true} {
 		c, _ := l.Allow(t.Context(), asks[0])
 		a, _ := l.Reserve(t.Context(), asks[1], allAtOnce)
@@ -473,7 +473,7 @@ func TestAnotherUnitForgetsWhatWasUsed(t *testing.T) {
 	c := Limit{Name: "a", Unit: ResponseBytes,
 		Rule: limit.Rule{Algorithm: limit.TokenBucket, Amount: 10_000_000, Window: time.Minute}}
 	l := newLimiter(t, c)
-	l.Allow(t.Context(), Check{"a", "k", 5_000_000})
+	l.Allow(t.Context(), Check{Limit: "a", Key: "k", Cost: 5_000_000})
 	c.Unit, c.Amount = Requests, 100
 	if err := l.SetLimit(c); err != nil {
 		t.Fatal(err)
@@ -490,7 +490,7 @@ func TestKeysDoNotShareBeforeMaxKeys(t *testing.T) {
 		c.MaxKeys = most
 		l, refused := newLimiter(t, c), 0
 		for i := range most {
-			if v, _ := l.Allow(t.Context(), Check{"a", fmt.Sprint(i), 1}); !v.Allowed {
+			if v, _ := l.Allow(t.Context(), Check{Limit: "a", Key: fmt.Sprint(i), Cost: 1}); !v.Allowed {
 				refused++
 			}
 		}
@@ -551,7 +551,7 @@ func BenchmarkAllow(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for i := 0; pb.Next(); i++ {
-			if _, err := l.Allow(b.Context(), Check{"api", keys[i&(1<<16-1)], 1}); err != nil {
+			if _, err := l.Allow(b.Context(), Check{Limit: "api", Key: keys[i&(1<<16-1)], Cost: 1}); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -572,7 +572,7 @@ func TestKeysOf1kBTakeTheMemoryOf64Bytes(t *testing.T) {
 		l := newLimiter(t, perMinute("api", 10))
 		before, tail := heap(), strings.Repeat("k", length-24)
 		for i := range keys {
-			a := Check{"api", fmt.Sprintf("%024d", i) + tail, 1}
+			a := Check{Limit: "api", Key: fmt.Sprintf("%024d", i) + tail, Cost: 1}
 			if v, err := l.Allow(t.Context(), a); err != nil || v.Remaining != 9 {
 				t.Fatalf("%d: %+v, %v", i, v, err)
 			}
@@ -600,7 +600,7 @@ func TestLongKeysAreFound(t *testing.T) {
 	l := newLimiter(t, c)
 	take := func(key string) Result {
 		t.Helper()
-		v, err := l.Allow(t.Context(), Check{"api", key, 1})
+		v, err := l.Allow(t.Context(), Check{Limit: "api", Key: key, Cost: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -628,8 +628,8 @@ func TestLongKeysAreFound(t *testing.T) {
 	if v := take(full); v.Remaining != 2 {
 		t.Errorf("%+v after a reset", v)
 	}
-	v, err := l.Reserve(t.Context(), Check{"api", full, 2}, time.Minute)
-	if err != nil || l.Settle(t.Context(), Check{"api", full, 1}, v.ID) != nil || take(full).Remaining != 0 {
+	v, err := l.Reserve(t.Context(), Check{Limit: "api", Key: full, Cost: 2}, time.Minute)
+	if err != nil || l.Settle(t.Context(), Check{Limit: "api", Key: full, Cost: 1}, v.ID) != nil || take(full).Remaining != 0 {
 		t.Errorf("%+v, %v: reserved and settled", v, err)
 	}
 	c.Overrides = map[string]int64{full: 3, shown: 4}

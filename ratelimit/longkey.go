@@ -5,6 +5,8 @@ import (
 	"encoding/base64"
 	"fmt"
 	"unicode/utf8"
+
+	"github.com/headgate/headgate/internal/limittable"
 )
 
 // A limit stores at most maxCounted bytes of a key. A longer key is counted by its first readable
@@ -26,13 +28,20 @@ const (
 // and after a restart, a restored backup and a rotation of the sealing keys, and also without the
 // store. A secret would prevent nothing: it takes 2^144 attempts to be counted as a given key. Two
 // keys that collide take 2^72 attempts, and only share one amount of the attacker's own.
+//
+// Nor is a key that a client sends counted as that of a caller with a plan: a key that looks like one
+// becomes its hash alone.
 func countedKey(key string) string {
-	if len(key) <= maxCounted && !isHashed(key) {
+	plan := limittable.IsPlanKey(key)
+	if len(key) <= maxCounted && !plan && !isHashed(key) {
 		return key
 	}
 	var space [MaxKey]byte
 	sum := sha256.Sum256(append(space[:0], key...))
 	end := min(readable, len(key))
+	if plan {
+		end = 0
+	}
 	for end > 0 && end < len(key) && !utf8.RuneStart(key[end]) {
 		end--
 	}
@@ -42,10 +51,11 @@ func countedKey(key string) string {
 
 // findKey is countedKey for an operator, who may also use the form in which lists of keys show a key.
 func findKey(key string) string {
-	if isHashed(key) {
+	plan, rest := limittable.CutPlan(key)
+	if isHashed(rest) {
 		return key
 	}
-	return countedKey(key)
+	return plan + countedKey(rest)
 }
 
 // isHashed reports whether a key has the form that countedKey gives to long keys.
@@ -63,6 +73,9 @@ func isHashed(key string) bool {
 func keyAmounts(own map[string]int64) (map[string]int64, error) {
 	all := make(map[string]int64, len(own))
 	for key, amount := range own {
+		if limittable.IsPlanKey(key) {
+			return nil, fmt.Errorf("the key %s is that of a caller with a plan; set the amount of the plan", key)
+		}
 		counted := findKey(key)
 		if _, twice := all[counted]; twice {
 			return nil, fmt.Errorf("the key %s has two amounts, by its name and by its hash; keep one of them", counted)

@@ -44,6 +44,10 @@ type RequestLimit struct {
 	// data after a connection was hijacked are not counted.
 	Unit Unit
 
+	// Plan, if not nil, returns the plan of the caller, or "" for none. It must not be what a client
+	// claims: the client would choose its amount.
+	Plan func(r *http.Request) string
+
 	Headers HeaderStyle                      // style of the answer's headers
 	Addr    func(r *http.Request) netip.Addr // the client's address; default: RemoteAddr
 
@@ -176,8 +180,12 @@ func (c *call) price() bool {
 				return false
 			}
 			c.met = append(c.met, l)
-			c.asks = append(c.asks, Check{Limit: l.Name, Cost: cost,
-				Key: keyOf(l.Key, keySource{Request: c.r, Addr: l.Addr, Answer: c.w})})
+			a := Check{Limit: l.Name, Cost: cost,
+				Key: keyOf(l.Key, keySource{Request: c.r, Addr: l.Addr, Answer: c.w})}
+			if l.Plan != nil {
+				a.Plan = l.Plan(c.r)
+			}
+			c.asks = append(c.asks, a)
 		}
 		if !estimated {
 			c.known = len(c.met)

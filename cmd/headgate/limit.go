@@ -273,7 +273,7 @@ func limitRule(words []string) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	rule, overrides := map[string]any{}, map[string]any{}
+	rule, amounts := map[string]any{}, map[string]map[string]any{"overrides": {}, "plans": {}}
 	for key, value := range pairs {
 		var v any = value
 		switch {
@@ -282,18 +282,20 @@ func limitRule(words []string) (map[string]any, error) {
 		case value == "true", value == "false":
 			v = value == "true"
 		}
-		whose, of := strings.CutPrefix(key, "overrides.")
+		group, whose, _ := strings.Cut(key, ".")
 		switch {
-		case of:
-			overrides[whose] = v
+		case whose != "" && amounts[group] != nil:
+			amounts[group][whose] = v
 		case key == "key":
 			rule[key] = strings.Split(value, ",") // no part of a key contains one
 		default:
 			rule[key] = v
 		}
 	}
-	if len(overrides) > 0 {
-		rule["overrides"] = overrides
+	for group, all := range amounts {
+		if len(all) > 0 {
+			rule[group] = all
+		}
 	}
 	return rule, nil
 }

@@ -217,5 +217,8 @@ func auditLimit(l *ratelimit.Limit) map[string]string {
 	if err == nil && len(l.Overrides) > 0 {
 		told["overrides"] = strconv.Itoa(len(l.Overrides))
 	}
+	for plan, n := range l.Plans {
+		told[ofPlan+plan] = strconv.FormatInt(n, 10)
+	}
 	return told
 }

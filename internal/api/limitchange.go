@@ -89,16 +89,21 @@ func SetLimit(l *ratelimit.Limit, pairs map[string]string) error {
 // setLimit changes a limit, and returns the values before and after.
 func setLimit(l *ratelimit.Limit, pairs map[string]string) (before, after map[string]string, err error) {
 	before, after = map[string]string{}, map[string]string{}
-	l.Overrides = maps.Clone(l.Overrides) // the map is shared
+	l.Overrides, l.Plans = maps.Clone(l.Overrides), maps.Clone(l.Plans) // the maps are shared
 	keys := limitKeysOf(l)
 	for _, key := range slices.Sorted(maps.Keys(pairs)) {
 		set, ok := keys[key]
 		if whose, of := strings.CutPrefix(key, ofKey); of {
-			set, ok = overrideOf(l, whose), whose != "" && len(whose) <= ratelimit.MaxKey
+			set = amountIn(&l.Overrides, whose, mostOverrides)
+			ok = whose != "" && len(whose) <= ratelimit.MaxKey
+		} else if plan, of := strings.CutPrefix(key, ofPlan); of {
+			set = amountIn(&l.Plans, plan, ratelimit.MaxPlans)
+			ok = ratelimit.IsPlan(plan)
 		}
 		if !ok {
 			return nil, nil, badChange(clip(key) + " cannot be changed here; the keys are " +
-				strings.Join(slices.Sorted(maps.Keys(keys)), ", ") + ", and " + ofKey + " with a key")
+				strings.Join(slices.Sorted(maps.Keys(keys)), ", ") + ", " + ofKey + " with a key, and " +
+				ofPlan + " with a plan")
 		}
 		told := toldOf(key)
 		before[told] = set.text()
@@ -107,43 +112,45 @@ func setLimit(l *ratelimit.Limit, pairs map[string]string) (before, after map[st
 		}
 		after[told] = set.text()
 	}
-	if l.Auto.Mode != "" && (l.Shadow || len(l.Overrides) > 0) { // as in the file
-		return nil, nil, badChange("overrides and shadow: true do not stand beside an amount that is found: " +
+	if l.Auto.Mode != "" && (l.Shadow || len(l.Overrides) > 0 || len(l.Plans) > 0) { // as in the file
+		return nil, nil, badChange("overrides, plans and shadow: true do not stand beside an amount that is found: " +
 			"set them to none and false, or set a number as the amount")
 	}
 	return before, after, nil
 }
 
-// ofKey is the prefix of the amount of one key, such as overrides.big-client. noOverride is the
-// value of a key without an override. mostOverrides bounds the overrides, as in the file.
+// ofKey is the prefix of the amount of one key, such as overrides.big-client, and ofPlan that of a
+// plan. noOverride is the value of a key or a plan without an amount. mostOverrides bounds the overrides,
+// as in the file.
 const (
 	ofKey         = "overrides."
+	ofPlan        = "plans."
 	noOverride    = "none"
 	mostOverrides = 10_000
 )
 
-// overrideOf returns the accessors of the amount of one key.
-func overrideOf(l *ratelimit.Limit, key string) limitKey {
+// amountIn returns the accessors of the amount of one key or plan, of which all may have most.
+func amountIn(all *map[string]int64, key string, most int) limitKey {
 	return limitKey{
 		func() string {
-			if n, ok := l.Overrides[key]; ok {
+			if n, ok := (*all)[key]; ok {
 				return strconv.FormatInt(n, 10)
 			}
 			return noOverride
 		},
 		func(s string) bool {
 			n, err := strconv.ParseInt(s, 10, 64)
-			_, known := l.Overrides[key]
+			_, known := (*all)[key]
 			switch {
 			case s == noOverride:
-				delete(l.Overrides, key)
+				delete(*all, key)
 				return true
-			case err != nil || n < 0 || n > limit.MaxAmount || !known && len(l.Overrides) >= mostOverrides:
+			case err != nil || n < 0 || n > limit.MaxAmount || !known && len(*all) >= most:
 				return false
-			case l.Overrides == nil:
-				l.Overrides = map[string]int64{}
+			case *all == nil:
+				*all = map[string]int64{}
 			}
-			l.Overrides[key] = n
+			(*all)[key] = n
 			return true
 		},
 	}

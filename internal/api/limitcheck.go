@@ -154,14 +154,17 @@ func (a *limitAsk) set(name string, v json.Token) error {
 	text, isText := v.(string)
 	number, isNumber := v.(json.Number)
 	switch name {
-	case "limit", "key":
+	case "limit", "key", "plan":
 		if !isText {
 			return badAsk(name + " must be a string")
 		}
-		if name == "limit" {
+		switch name {
+		case "limit":
 			a.Limit = text
-		} else {
+		case "key":
 			a.Key = text
+		default:
+			a.Plan = text
 		}
 	case "cost":
 		n, err := strconv.ParseInt(string(number), 10, 64)
@@ -228,7 +231,7 @@ func seconds(d time.Duration) float64 {
 // checkLimits handles POST /v1/limits/check: {"limit": "api", "key": "bob", "cost": 1}, or an array
 // of these.
 func (a *API) checkLimits(c *call) (any, error) {
-	asks, array, err := readAsks(c, "limit", "key", "cost")
+	asks, array, err := readAsks(c, "limit", "key", "plan", "cost")
 	if err != nil {
 		return nil, err
 	}
@@ -254,7 +257,7 @@ func (a *API) checkLimits(c *call) (any, error) {
 
 // reserveLimit handles POST /v1/limits/reserve: {"limit", "key", "cost", "ttl_seconds"}.
 func (a *API) reserveLimit(c *call) (any, error) {
-	ask, rules, err := a.oneAsk(c, "limit", "key", "cost", "ttl_seconds")
+	ask, rules, err := a.oneAsk(c, "limit", "key", "plan", "cost", "ttl_seconds")
 	if err != nil {
 		return nil, err
 	}
@@ -265,7 +268,7 @@ func (a *API) reserveLimit(c *call) (any, error) {
 
 // settleLimit handles POST /v1/limits/settle: {"limit", "key", "reservation", "cost"}.
 func (a *API) settleLimit(c *call) (any, error) {
-	ask, rules, err := a.oneAsk(c, "limit", "key", "cost", "reservation")
+	ask, rules, err := a.oneAsk(c, "limit", "key", "plan", "cost", "reservation")
 	if err != nil {
 		return nil, err
 	}
@@ -280,7 +283,7 @@ func (a *API) settleLimit(c *call) (any, error) {
 
 // renewLimit handles POST /v1/limits/renew: {"limit", "key", "reservation"}.
 func (a *API) renewLimit(c *call) (any, error) {
-	ask, rules, err := a.oneAsk(c, "limit", "key", "reservation")
+	ask, rules, err := a.oneAsk(c, "limit", "key", "plan", "reservation")
 	if err != nil {
 		return nil, err
 	}

@@ -44,6 +44,7 @@ type limitShown struct {
 	Without   string           `json:"on_unreachable"`
 	MaxKeys   int              `json:"max_keys"`
 	Overrides map[string]int64 `json:"overrides,omitempty"`
+	Plans     map[string]int64 `json:"plans,omitempty"`
 	Source    string           `json:"source,omitempty"`
 
 	// Auto is how the amount is found; Found is what the process that finds it knows, or what it wrote last.
@@ -74,7 +75,7 @@ func shown(l *ratelimit.Limit) limitShown {
 	s := limitShown{
 		Name: l.Name, Algorithm: l.Algorithm.String(), Amount: l.Amount, Unit: string(l.Unit),
 		Parts: l.Parts, Burst: l.Burst, Paced: l.Paced, Shadow: l.Shadow, MaxKeys: l.MaxKeys,
-		Overrides: l.Overrides, Scope: string(l.Scope), Without: string(l.OnUnreachable),
+		Overrides: l.Overrides, Plans: l.Plans, Scope: string(l.Scope), Without: string(l.OnUnreachable),
 	}
 	if x := &l.Auto; x.Mode != "" {
 		s.Auto = &autoShown{Mode: x.Mode, Min: x.Min, Max: x.Max}

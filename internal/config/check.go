@@ -18,6 +18,7 @@ func check(d *decoder, c *Config) {
 	checkCluster(d, c)
 	checkEngine(d, c)
 	checkLimits(d, c)
+	checkPlans(d, c)
 	checkQueues(d, c)
 	checkWebhooks(d, c)
 	checkRules(d, c)

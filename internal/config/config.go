@@ -101,6 +101,9 @@ type Config struct {
 	// Limits are the rate limits, in the order of the file. Default none.
 	Limits []Limit
 
+	// Plans are other amounts of limits, by the plan of the caller; nil is none.
+	Plans *Plans
+
 	// Queues keep jobs and deliver them to targets, in the order of the file. Default none.
 	Queues []Queue
 
@@ -368,6 +371,9 @@ type Limit struct {
 
 	// Overrides are amounts for particular keys.
 	Overrides map[string]int64
+
+	// Plans are amounts for callers with a plan. In the file, they stand under plans.amounts.
+	Plans map[string]int64
 
 	// Shadow counts but never denies.
 	Shadow bool

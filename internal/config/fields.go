@@ -34,6 +34,7 @@ func configFields(c *Config) []field {
 		{name: "cluster", read: readCluster(c)},
 		{name: "engine", read: readEngine(c)},
 		{name: "limits", read: readLimits(c)},
+		{name: "plans", read: readPlans(c)},
 		{name: "queues", read: readQueues(c)},
 		{name: "webhooks", read: readWebhooks(c)},
 		{name: "envoy", read: readEnvoy(c)},
@@ -364,6 +365,7 @@ func homeOf(name string) string {
 		{"under total_active_users in a room", autoFields(new(Auto), new(int64), 1)},
 		{"under origin_target in a room", targetOfOriginFields(new(Auto))},
 		{"under origin_signal in a room", signalFields(new(Auto))},
+		{"under plans", plansFields(new(Plans))},
 	}
 	for _, h := range homes {
 		if slices.Contains(names(h.fields), name) {

@@ -10,8 +10,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// ParseLimit parses one limit from a JSON object. It uses the same fields as the file and rejects
-// what the file would reject. name is the name of the limit; the object may leave the name out but
+// ParseLimit parses one limit from a JSON object. It has the fields of the file, and plans, and
+// rejects what the file would reject. name is the name of the limit; the object may leave the name out but
 // must not contain another. The error joins one *Fault for each mistake, with the key and the
 // position in the text.
 func ParseLimit(name string, text []byte) (*Limit, error) {
@@ -20,7 +20,7 @@ func ParseLimit(name string, text []byte) (*Limit, error) {
 	l := defaultLimit()
 	if n := d.object(text); n != nil {
 		called(n, name)
-		d.mapping("", n, limitFields(&l))
+		d.mapping("", n, append(limitFields(&l), field{name: "plans", read: readLimitPlans(&l.Plans)}))
 		if l.Name != name && d.good("name") {
 			d.clash(wrong("leave it out, or write "+quote(name), "%s is another name than %s", quote(l.Name),
 				quote(name)), "name")
@@ -28,6 +28,7 @@ func ParseLimit(name string, text []byte) (*Limit, error) {
 		l.cross(d, "")
 		if d.Count() == 0 {
 			l.settle(&Config{}, d, "")
+			l.checkLimitPlans(d)
 		}
 	}
 	if err := d.Err(); err != nil {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 	"testing"
@@ -44,6 +45,11 @@ func TestParseLimitIsWhatTheFileWouldBe(t *testing.T) {
 func TestParseLimitTellsWhatIsWrong(t *testing.T) {
 	const good = `"algorithm":"sliding_log","amount":1,"window":"1s"`
 	deep := strings.Repeat("[", 40) + strings.Repeat("]", 40)
+	var plans strings.Builder
+	plans.WriteString(`"p0":1`)
+	for i := range maxPlans {
+		plans.WriteString(fmt.Sprintf(`,"p%d":1`, i+1))
+	}
 	for _, c := range []struct{ name, text, want string }{
 		{"api", ``, "0:0 the limit is empty; send one JSON object"},
 		{"api", " \n", "the limit is empty; "},
@@ -74,6 +80,12 @@ func TestParseLimitTellsWhatIsWrong(t *testing.T) {
 		{"api", `{` + good + `,"shadow":"true"}`, "shadow: \"true\" is neither true nor false"},
 		{"api", `{` + good + `,"overrides":{"a":"x"}}`, `overrides.a: "x" is not a whole number`},
 		{"api", `{` + good + `,"overrides":{"` + strings.Repeat("k", 1025) + `":1}}`, "a key of 1025 bytes"},
+		{"api", `{` + good + `,"plans":{"a":"x"}}`, `plans.a: "x" is not a whole number`},
+		{"api", `{` + good + `,"plans":{"a|b":1}}`, `plans."a|b": "a|b" is no name for a plan; take 1 to 32`},
+		{"api", `{` + good + `,"plans":{"a":1,"a":2}}`, `plans.a: is already set on line 1`},
+		{"api", `{` + good + `,"plans":["a"]}`, `plans: is a list, not a group`},
+		{"api", `{` + good + `,"plans":{` + plans.String() + `}}`, `plans: has 101 plans, more than 100`},
+		{"api", `{"algorithm":"concurrency","amount":1,"plans":{"pro":1048577}}`, `plans.pro: amount 1048577, want 0 to`},
 		{"api", `{` + good + `,"key":"header:x"}`, "key: is text, not a list"},
 		{"api", `{` + good + `,"name":"other"}`, `name: "other" is another name than "api"; leave it out`},
 		{"a b", `{` + good + `}`, "name: "},
@@ -105,11 +117,20 @@ func FuzzParseLimit(f *testing.F) {
 	f.Add("api", []byte(`{"algorithm":"sliding_log","amount":100,"window":"60s","key":["header:x","path"]}`))
 	f.Add("api", []byte("{\n\"algorithm\":\"fixed_window\",\"align\":\"day\","+
 		"\"overrides\":{\"\\u00e9\":1}, \"a\":[{}]}"))
+	f.Add("api", []byte(`{"algorithm":"concurrency","amount":1,"plans":{"pro":5,"free":0}}`))
 	f.Add("", []byte(`{"name":null,"amount":1e999,"parts":-0`))
 	f.Fuzz(func(t *testing.T, name string, text []byte) {
 		l, err := ParseLimit(name, text)
 		if err == nil {
-			if _, err := limittable.Compile(l.Rule, l.Overrides); err != nil || l.Name != name {
+			own := maps.Clone(l.Overrides)
+			for plan, n := range l.Plans {
+				if own == nil {
+					own = map[string]int64{}
+				}
+				own[limittable.PlanKey(plan)] = n
+			}
+			_, err := limittable.Compile(l.Rule, own)
+			if err != nil || l.Name != name || len(l.Plans) > maxPlans {
 				t.Errorf("%q is a limit %q that cannot be used: %v", text, l.Name, err)
 			}
 			return

@@ -310,10 +310,6 @@ func (l *Limit) settle(c *Config, d *decoder, k string) {
 			"is settled after the call, and each call is estimated at 1: many calls at once go far over the amount"),
 			k+"settle")
 	}
-	if most := l.MaxCost(); l.Cost > most && l.Amount > 0 && !l.Shadow && len(l.Overrides) == 0 {
-		c.warn(d, wrong("lower cost, or raise the amount or the burst",
-			"%d is more than can ever pass at once (%d), so every call is refused", l.Cost, most), k+"cost")
-	}
 }
 
 // checkRule records the faults that the rule finds in itself, and in the amounts of overrides.
@@ -340,12 +336,13 @@ func (l *Limit) tell(d *decoder, key string, err error) {
 	}
 }
 
-// checkLimits checks that the limits that rooms name exist.
+// checkLimits checks that the limits that rooms name exist, and that a call can pass each of them.
 func checkLimits(d *decoder, c *Config) {
 	known, complete := map[string]bool{}, d.good("limits")
 	var all []string
 	for i := range c.Limits {
 		l := &c.Limits[i]
+		l.checkCost(c, d, "limits["+strconv.Itoa(i)+"].")
 		complete = complete && l.Name != ""
 		known[l.Name], all = true, append(all, l.Name)
 	}
@@ -358,6 +355,15 @@ func checkLimits(d *decoder, c *Config) {
 			}
 		}
 		r.Limits = union(nil, r.Limits)
+	}
+}
+
+// checkCost warns if no call can ever pass.
+func (l *Limit) checkCost(c *Config, d *decoder, k string) {
+	if d.good(k+"cost", k+"amount") && l.Check() == nil && l.Cost > l.MaxCost() && l.Amount > 0 && !l.Shadow &&
+		len(l.Overrides) == 0 && len(l.Plans) == 0 {
+		c.warn(d, wrong("lower cost, or raise the amount or the burst",
+			"%d is more than can ever pass at once (%d), so every call is refused", l.Cost, l.MaxCost()), k+"cost")
 	}
 }
 

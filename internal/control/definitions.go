@@ -25,6 +25,9 @@ func define(c ratelimit.Limit) Definition {
 	}
 	b := fmt.Appendf(nil, "%v %q %q %v %v %q %q %d",
 		rule, zone, c.Unit, c.Shadow, c.Overrides, c.Scope, c.OnUnreachable, c.MaxKeys)
+	if len(c.Plans) > 0 {
+		b = fmt.Appendf(b, " plans %v", c.Plans)
+	}
 	if len(c.Reserved) > 0 {
 		b = fmt.Appendf(b, " %v", c.Reserved)
 	}
@@ -63,9 +66,9 @@ func limitConfig(c *config.Limit) ratelimit.Limit {
 			TargetErrors: a.TargetErrors}
 	}
 	return ratelimit.Limit{
-		Name: c.Name, Rule: c.Rule, Auto: auto, Unit: ratelimit.Unit(c.Unit), Overrides: c.Overrides,
-		Shadow: c.Shadow, MaxKeys: c.MaxKeys, Scope: ratelimit.Scope(c.Scope),
-		OnUnreachable: ratelimit.Unreachable(c.OnUnreachable),
+		Name: c.Name, Rule: c.Rule, Auto: auto, Unit: ratelimit.Unit(c.Unit),
+		Overrides: c.Overrides, Plans: c.Plans, Shadow: c.Shadow, MaxKeys: c.MaxKeys,
+		Scope: ratelimit.Scope(c.Scope), OnUnreachable: ratelimit.Unreachable(c.OnUnreachable),
 	}
 }
 

@@ -10,12 +10,12 @@
 //
 // # Concurrency and cost
 //
-// Many goroutines may use a Source at once. A token is verified once and then recognized by its
-// hash until it expires.
+// Many goroutines may use a Source at once. A token is verified once and then recognized until it
+// expires.
 package identity
 
 import (
-	"crypto/sha256"
+	"hash/maphash"
 	"math"
 	"net/http"
 	"strconv"
@@ -50,24 +50,32 @@ const (
 	longestID    = 255
 	leeway       = time.Minute
 	mostKnown    = 10_000
+	mostText     = 16 << 20 // bytes of known tokens
+	mostTokens   = 4        // of a request: the browser has cookies of several paths
 )
 
 // A Source finds out who sent a request.
 type Source struct {
 	cfg Config
 
+	seed maphash.Seed
+
 	mu    sync.Mutex
-	known map[[sha256.Size]byte]proof // tokens that were verified
+	known map[uint64]proof // tokens that were verified, by hash
+	text  int              // bytes of them
 }
 
 type proof struct {
+	token  string
 	id     string
 	until  time.Time
 	keySet uint64 // generation of the keys that verified it
 }
 
 // New returns a source.
-func New(cfg Config) *Source { return &Source{cfg: cfg, known: map[[sha256.Size]byte]proof{}} }
+func New(cfg Config) *Source {
+	return &Source{cfg: cfg, seed: maphash.MakeSeed(), known: map[uint64]proof{}}
+}
 
 // Of returns the ID of the person who sent a request, or "". known is false while no key set could
 // be loaded, so that a token cannot be verified.
@@ -76,7 +84,8 @@ func (s *Source) Of(r *http.Request) (id string, known bool) {
 		return s.named(r), true
 	}
 	known = true
-	for _, token := range s.tokens(r) {
+	var space [mostTokens]string
+	for _, token := range s.tokens(r, space[:0]) {
 		id, ok := s.verify(r, token)
 		if id != "" {
 			return id, true
@@ -104,7 +113,7 @@ func clean(id string) string {
 }
 
 // tokens returns the tokens of a request. A site may use Authorization for something else too.
-func (s *Source) tokens(r *http.Request) (all []string) {
+func (s *Source) tokens(r *http.Request, all []string) []string {
 	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok &&
 		strings.EqualFold(scheme, "Bearer") {
 		all = append(all, strings.Trim(token, " "))
@@ -112,9 +121,8 @@ func (s *Source) tokens(r *http.Request) (all []string) {
 	if s.cfg.Cookie == "" {
 		return all
 	}
-	const most = 4 // cookies of one name: the browser has them of several paths
 	for _, line := range r.Header["Cookie"] {
-		for line != "" && len(all) < most {
+		for line != "" && len(all) < mostTokens {
 			var value string
 			if value, line = wire.Cookie(line, s.cfg.Cookie); value != "" {
 				all = append(all, value)
@@ -136,8 +144,8 @@ func (s *Source) verify(r *http.Request, token string) (id string, ok bool) {
 	if token == "" || len(token) > longestToken {
 		return "", true
 	}
-	now, sum := s.cfg.Now(), sha256.Sum256([]byte(token))
-	if id, ok := s.recall(sum, now); ok {
+	now, hash := s.cfg.Now(), maphash.String(s.seed, token)
+	if id, ok := s.recall(hash, token, now); ok {
 		return id, true
 	}
 	t, err := jwt.ParseSigned(token, algorithms())
@@ -156,10 +164,8 @@ func (s *Source) verify(r *http.Request, token string) (id string, ok bool) {
 		}, leeway) != nil {
 		return "", true
 	}
-	id = text(all[s.cfg.Claim])
-	if id != "" {
-		s.remember(sum, proof{id, std.Expiry.Time().Add(leeway), set})
-	}
+	id = text(all[s.cfg.Claim]) // also none is remembered: a signature is verified once
+	s.remember(hash, proof{strings.Clone(token), id, std.Expiry.Time().Add(leeway), set})
 	return id, true
 }
 
@@ -180,22 +186,54 @@ func text(claim any) string {
 	return ""
 }
 
-// recall returns the ID of a token that was verified with the current keys.
-func (s *Source) recall(sum [sha256.Size]byte, now time.Time) (id string, ok bool) {
+// recall returns the ID of a token that was verified with the current keys. The hash only finds a token:
+// it is compared whole.
+func (s *Source) recall(hash uint64, token string, now time.Time) (id string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p, ok := s.known[sum]
-	return p.id, ok && now.Before(p.until) && p.keySet == s.cfg.Keys.generation()
+	p, ok := s.known[hash]
+	return p.id, ok && isSame(p.token, token) && now.Before(p.until) && p.keySet == s.cfg.Keys.generation()
 }
 
-func (s *Source) remember(sum [sha256.Size]byte, p proof) {
+// isSame compares two texts of one length in a time that does not depend on what they say. It takes words
+// of eight bytes, because subtle.ConstantTimeCompare takes longer for a token than all else of Of.
+func isSame(a, b string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	var differ uint64
+	for ; len(a) >= 8 && len(b) >= 8; a, b = a[8:], b[8:] {
+		differ |= word(a) ^ word(b)
+	}
+	for i := range len(a) {
+		differ |= uint64(a[i] ^ b[i])
+	}
+	return differ == 0
+}
+
+// word returns the first eight bytes of a text. The compiler loads them at once.
+func word(s string) uint64 {
+	_ = s[7]
+	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
+		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
+}
+
+func (s *Source) remember(hash uint64, p proof) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.known) >= mostKnown {
+	s.forget(hash)
+	for len(s.known) >= mostKnown || s.text+len(p.token) > mostText {
 		for old := range s.known { // any: the order of a map is random
-			delete(s.known, old)
+			s.forget(old)
 			break
 		}
 	}
-	s.known[sum] = p
+	s.known[hash] = p
+	s.text += len(p.token)
+}
+
+// forget removes a token. The lock is held.
+func (s *Source) forget(hash uint64) {
+	s.text -= len(s.known[hash].token)
+	delete(s.known, hash)
 }

@@ -10,6 +10,7 @@ import (
 	"crypto/rsa"
 	"encoding/base64"
 	"encoding/json"
+	"hash/maphash"
 	"log/slog"
 	"math/big"
 	"net/http"
@@ -316,6 +317,96 @@ func TestKeysComeByHTTPSOnly(t *testing.T) {
 		}
 		if got := Safe(u); got != want {
 			t.Errorf("%s: %v", text, got)
+		}
+	}
+}
+
+// A signature is verified once, also where the claim is missing: its holder could make each call cost
+// a verification.
+func TestATokenIsVerifiedOnce(t *testing.T) {
+	s := newSignIn(t)
+	none := s.claims()
+	delete(none, "sub")
+	for want, claims := range map[string]jwt.MapClaims{"ada": s.claims(), "": none} {
+		r := bearer(s.sign(jwt.SigningMethodES256, "ec", s.ec, claims))
+		before := len(s.knows.known)
+		for range 3 {
+			if id, ok := s.knows.Of(r); id != want || !ok {
+				t.Errorf("%q %v, want %q", id, ok, want)
+			}
+		}
+		if n := len(s.knows.known) - before; n != 1 {
+			t.Errorf("%q: %d tokens are remembered, want 1", want, n)
+		}
+	}
+}
+
+// BenchmarkOf is the look-up of a person, or of a plan: by the header of a trusted proxy, and by a
+// token that was verified before.
+func BenchmarkOf(b *testing.B) {
+	s := newSignIn(b)
+	trusted := func(*http.Request) bool { return true }
+	header := New(Config{Header: "X-Plan", Trusted: trusted})
+	named := httptest.NewRequestWithContext(b.Context(), "GET", "/", nil)
+	named.Header.Set("X-Plan", "pro")
+	ec := bearer(s.sign(jwt.SigningMethodES256, "ec", s.ec, s.claims()))
+	long := bearer(s.sign(jwt.SigningMethodRS256, "rsa", s.rsa, s.claims()))
+	for _, x := range []struct {
+		name string
+		of   *Source
+		r    *http.Request
+	}{{"header", header, named}, {"ES256", s.knows, ec}, {"RS256", s.knows, long}} {
+		b.Run(x.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if id, _ := x.of.Of(x.r); id == "" {
+					b.Fatal("nobody")
+				}
+			}
+		})
+	}
+}
+
+// Known tokens are bounded in number and size.
+func TestKnownTokensAreBounded(t *testing.T) {
+	s := New(Config{})
+	for i := range mostKnown + 10 {
+		s.remember(uint64(i), proof{token: strings.Repeat("t", i%longestToken)})
+	}
+	text := 0
+	for _, p := range s.known {
+		text += len(p.token)
+	}
+	if len(s.known) > mostKnown || text > mostText || text != s.text || text < mostText/2 {
+		t.Errorf("%d tokens of %d bytes, counted as %d", len(s.known), text, s.text)
+	}
+}
+
+// Two tokens of one hash are two tokens.
+func TestATokenIsComparedWhole(t *testing.T) {
+	s := newSignIn(t)
+	good := s.sign(jwt.SigningMethodES256, "ec", s.ec, s.claims())
+	if id, _ := s.knows.Of(bearer(good)); id != "ada" {
+		t.Fatal(id)
+	}
+	forged := good[:len(good)-1]
+	s.knows.known[maphash.String(s.knows.seed, forged)] = s.knows.known[maphash.String(s.knows.seed, good)]
+	if id, _ := s.knows.Of(bearer(forged)); id != "" {
+		t.Errorf("a forged token of the same hash is %q", id)
+	}
+}
+
+func TestTextsAreComparedByWords(t *testing.T) {
+	const all = "0123456789abcdefghijklmnopqrstuvwxyz"
+	for n := range len(all) {
+		text := strings.Clone(all[:n])
+		if !isSame(all[:n], text) || isSame(text, all[:n+1]) || isSame(all[:n+1], text) {
+			t.Errorf("%d bytes", n)
+		}
+		for i := range n {
+			if isSame(all[:n], all[:i]+"!"+all[i+1:n]) {
+				t.Errorf("byte %d of %d does not count", i, n)
+			}
 		}
 	}
 }

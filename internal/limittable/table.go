@@ -45,7 +45,8 @@ var (
 // never change, so many tables can share them.
 type Rules struct {
 	law  ruled
-	over map[string]*ruled
+	over map[string]*ruled // by key, and by the first part of keys of a plan
+	rest *ruled            // of all keys beyond the maximum
 	rule limit.Rule
 
 	calls, paced bool // Concurrency; Paced
@@ -60,8 +61,8 @@ type ruled struct {
 
 func ruledBy(r limit.Rule) ruled { return ruled{lawOf(r), r.MaxCost(), stepOf(r)} }
 
-// Compile returns the Rules of a rule. overrides are other amounts of keys; the burst changes in
-// proportion.
+// Compile returns the Rules of a rule. overrides are other amounts of keys, or of all keys of a plan
+// (PlanKey); the burst changes in proportion.
 func Compile(rule limit.Rule, overrides map[string]int64) (*Rules, error) {
 	all := []error{rule.Check()}
 	for _, amount := range overrides {
@@ -77,6 +78,14 @@ func Compile(rule limit.Rule, overrides map[string]int64) (*Rules, error) {
 	for key, amount := range overrides {
 		own := ruledBy(withAmount(rule, amount))
 		r.over[key] = &own
+	}
+	// Keys beyond the maximum are counted together, whatever their plans are. So they have the least
+	// amount of all plans: more would be over the limit of some.
+	r.rest = r.ofKey("")
+	for key, own := range r.over {
+		if IsPlanKey(key) && own.most < r.rest.most {
+			r.rest = own
+		}
 	}
 	return r, nil
 }
@@ -114,13 +123,19 @@ func withAmount(r limit.Rule, amount int64) limit.Rule {
 
 // of returns the law of an entry.
 func (r *Rules) of(e *entry) *ruled {
-	if len(r.over) > 0 {
-		return r.ofKey(e.key)
+	switch {
+	case len(r.over) == 0:
+		return &r.law
+	case e.hash == 0: // no place of the table: the keys beyond the maximum
+		return r.rest
 	}
-	return &r.law
+	return r.ofKey(e.key)
 }
 
 func (r *Rules) ofKey(key string) *ruled {
+	if plan := planPart(key); plan != "" {
+		key = plan // no key of a plan has an amount of its own
+	}
 	if l := r.over[key]; l != nil {
 		return l
 	}
@@ -348,6 +363,7 @@ func (t *Table) Peek(now Time, hash uint64, key string, n int64) (d limit.Decisi
 		if e = &t.blank; t.full(key) {
 			e, shared = &t.rest, true
 		} else {
+			e.hash = known(hash)
 			t.begin(e, key, at)
 		}
 	}

@@ -29,8 +29,8 @@ type Config struct {
 	// Forwarded are passed on. Those of other peers are replaced.
 	Trusted []netip.Prefix
 
-	// Identity is a header that only Trusted may send, in canonical form; "" is none.
-	Identity string
+	// Vouched are the headers that only Trusted may send, in canonical form.
+	Vouched []string
 
 	// StripCookiePrefix is the prefix of cookies that are not sent to the origin. Empty strips
 	// none.

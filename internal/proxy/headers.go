@@ -18,13 +18,17 @@ const (
 )
 
 // dropClaims removes other spellings of the headers that headgate owns. From peers that are not
-// trusted, it also removes what they claim about the client and the original request, and the header
-// of an identity, in each spelling that an origin may read as the same name.
-func dropClaims(h http.Header, trusted bool, identity string) {
+// trusted, it also removes what they claim about the client and the original request, and the
+// vouched headers, in each spelling that an origin may read as the same name.
+func dropClaims(h http.Header, trusted bool, vouched []string) {
 	for name := range h {
-		if !trusted && (wire.ClaimsClient(name) || wire.OverridesURL(name)) || wire.AliasOfOwned(name) ||
-			identity != "" && wire.SameName(name, identity) && (!trusted || name != identity) {
+		if !trusted && (wire.ClaimsClient(name) || wire.OverridesURL(name)) || wire.AliasOfOwned(name) {
 			delete(h, name)
+		}
+		for _, own := range vouched {
+			if wire.SameName(name, own) && (!trusted || name != own) {
+				delete(h, name)
+			}
 		}
 	}
 }

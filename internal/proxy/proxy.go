@@ -44,10 +44,10 @@ import (
 
 // A Proxy forwards requests to one origin. Its Run should be running.
 type Proxy struct {
-	origin   *url.URL
-	trusted  []netip.Prefix
-	prefix   string
-	identity string // header
+	origin  *url.URL
+	trusted []netip.Prefix
+	prefix  string
+	vouched []string // headers
 
 	keepCommands bool
 
@@ -69,10 +69,10 @@ func New(cfg Config) (*Proxy, error) {
 	}
 	origin := *cfg.Origin
 	p := &Proxy{
-		origin:   &origin,
-		trusted:  append([]netip.Prefix(nil), cfg.Trusted...),
-		prefix:   cfg.StripCookiePrefix,
-		identity: cfg.Identity,
+		origin:  &origin,
+		trusted: append([]netip.Prefix(nil), cfg.Trusted...),
+		prefix:  cfg.StripCookiePrefix,
+		vouched: cfg.Vouched,
 
 		keepCommands: cfg.KeepCommands,
 
@@ -171,7 +171,7 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 		wire.DropUpgrade(pr.Out.Header)
 	}
 	trusted := p.isTrusted(pr.In)
-	dropClaims(pr.Out.Header, trusted, p.identity)
+	dropClaims(pr.Out.Header, trusted, p.vouched)
 	pr.Out.Trailer = nil // some origins read trailers as headers, and ReverseProxy only announces them
 	stripCookies(pr.Out.Header, p.prefix)
 	forwarded(pr, trusted)

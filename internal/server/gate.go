@@ -133,7 +133,7 @@ func (s *Server) shut(g *gate) {
 func (s *Server) connect(g *gate, all *config.Config) (err error) {
 	name := g.file.Name
 	g.proxy, err = proxy.New(proxy.Config{
-		Origin: g.file.Origin, Trusted: all.TrustedProxies, Identity: g.now.Identity.Header,
+		Origin: g.file.Origin, Trusted: all.TrustedProxies, Vouched: vouched(all, &g.now),
 		StripCookiePrefix: "__cfwaitingroom",
 		KeepCommands:      g.made.obeys(), Log: s.log, OnAnswer: g.origin.add, Around: s.around(),
 		Dial: s.machine.Dial, Watch: all.Asked(), Meter: g.meter(),

@@ -24,20 +24,20 @@ func (s *Server) newLimits(cfg *config.Config) (*callLimits, error) {
 		return nil, err
 	}
 	l := &callLimits{Limits: control.NewLimits(rules, cfg, s.node, &s.turn, s.noteChange, s.log),
-		traces: s.traces}
-	l.met.Store(met(cfg))
+		traces: s.traces, planOf: s.planOf}
+	l.met.Store(l.metBy(cfg))
 	return l, nil
 }
 
-// met returns the limits of a configuration that can apply to requests of rooms.
-func met(cfg *config.Config) *metLimits {
-	known := map[string]ratelimit.RequestLimit{}
+// metBy returns the limits of a configuration that can apply to requests of rooms.
+func (l *callLimits) metBy(cfg *config.Config) *metLimits {
+	known, plan := map[string]ratelimit.RequestLimit{}, l.planOf(cfg)
 	for i := range cfg.Limits {
 		c := &cfg.Limits[i]
 		r := ratelimit.RequestLimit{
 			Name: c.Name, Cost: c.Cost, CostHeader: c.CostHeader, CostField: c.CostField,
 			Unit:    ratelimit.Unit(c.Unit),
-			Headers: ratelimit.HeaderStyle(c.Headers), Addr: clientAddr(cfg.TrustedProxies),
+			Headers: ratelimit.HeaderStyle(c.Headers), Addr: clientAddr(cfg.TrustedProxies), Plan: plan,
 			OnError: func(_ *http.Request, err error) bool {
 				return errors.Is(err, ratelimit.ErrNoLimit) // a reload has just removed it
 			},
@@ -71,7 +71,7 @@ func checkLimits(cfg *config.Config) error {
 
 // reload puts the limits of a checked configuration into force.
 func (l *callLimits) reload(cfg *config.Config) {
-	l.SetFile(cfg, func() { l.met.Store(met(cfg)) })
+	l.SetFile(cfg, func() { l.met.Store(l.metBy(cfg)) })
 }
 
 // limitChanges returns which limits a reload adds, changes and removes.

@@ -2,14 +2,25 @@ package server
 
 import (
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/headgate/headgate/internal/api"
 )
@@ -308,6 +319,227 @@ func TestNoOtherURLAndMethodForTheOrigin(t *testing.T) {
 			if !strings.Contains(text, "x-shop: kept") {
 				t.Errorf("%q: a header of the site's own is lost:\n%s", x.line, text)
 			}
+		}
+	}
+}
+
+// planned is a room behind a limit with plans: 10 without one, 20 with plus, 30 with pro.
+const planned = "  - {name: shop, origin: ORIGIN, suspended: true, total_active_users: 1, new_users_per_minute: 1, " +
+	"limits: [api]}\nlimits:\n  - {name: api, algorithm: sliding_log, amount: 10, window: 1h, headers: legacy, " +
+	"key: [\"header:x-client\"]}\nplans:\n  amounts: {plus: {api: 20}, pro: {api: 30}}\n"
+
+// A caller may say anything, in any bytes: only a trusted proxy names its plan, to headgate and to the
+// origin, and only in one way.
+func TestACallerDoesNotChooseItsPlan(t *testing.T) {
+	for trusted, counts := range map[string]bool{"10.0.0.0/8": false, "127.0.0.0/8": true} {
+		heads := make(chan http.Header, 1)
+		origin := httptest.NewServer(http.HandlerFunc(
+			func(_ http.ResponseWriter, r *http.Request) { heads <- r.Header }))
+		defer origin.Close()
+		visitors, _, _ := start(t, origin.URL, planned+"  header: x-plan\ntrusted_proxies: ["+trusted+"]\n")
+		for i, c := range []struct {
+			send string
+			want string // from a trusted proxy
+		}{
+			{"", "10"},
+			{"X-Plan: pro\r\n", "30"},
+			{"x-plan: pro\r\n", "30"},
+			{"X-PLAN:plus\r\n", "20"},
+			{"X-Plan: \t pro \t\r\n", "30"},
+			{"X-Plan: Pro\r\n", "10"},
+			{"X-Plan: gold\r\n", "10"},
+			{"X-Plan:\r\n", "10"},
+			{"X-Plan: pro, plus\r\n", "10"},
+			{"X-Plan: plus\r\nX-Plan: pro\r\n", "10"},
+			{"X-Plan: pro\r\nX-Plan: pro\r\n", "10"},
+			{"X-Plan: plus\r\nx-pLAN: pro\r\n", "10"},
+			{"X_Plan: pro\r\n", "10"},
+			{"X-Plan: plus\r\nX_PLAN: pro\r\nX.Plan: pro\r\n", "20"},
+			{"X-Plan: ~plan:pro|\r\n", "10"},
+			{"X-Plan: pro|\r\n", "10"},
+			{"X-Plan: pro\xff\r\n", "10"},
+			{"X-Plan:\r\n pro\r\n", "30"}, // a folded line is the value that the proxy sent
+			{"Connection: X-Plan\r\nX-Plan: pro\r\n", "30"},
+		} {
+			if !counts {
+				c.want = "10"
+			}
+			res := raw(t, visitors, fmt.Sprintf("GET / HTTP/1.1\r\nHost: shop.example\r\nX-Client: %d\r\n%s"+
+				"Connection: close\r\n\r\n", i, c.send))
+			if res.StatusCode != 200 {
+				t.Errorf("trusted %s, %q: %s", trusted, c.send, res.Status)
+				continue
+			}
+			if got := res.Header.Get("X-RateLimit-Limit"); got != c.want {
+				t.Errorf("trusted %s, %q: a limit of %s, want %s", trusted, c.send, got, c.want)
+			}
+			for name, values := range <-heads {
+				plan := strings.EqualFold(strings.NewReplacer("_", "-", ".", "-").Replace(name), "x-plan")
+				if plan && (!counts || name != "X-Plan") {
+					t.Errorf("trusted %s, %q: the origin reads %s: %q", trusted, c.send, name, values)
+				}
+			}
+		}
+	}
+}
+
+// The question of a connector has the headers of a visitor: its plan counts if a trusted proxy is
+// before the application.
+func TestThePlanInQuestions(t *testing.T) {
+	s, _ := serve(t, "http://127.0.0.1:1", planned+"  header: x-plan\ntrusted_proxies: [127.0.0.0/8, 10.0.0.0/8]\n"+
+		"decide: {listen: \"127.0.0.1:0\"}\n")
+	for i, c := range []struct{ path, from, spelling, want string }{
+		{"/connect", "192.0.2.7", "X-Plan", "10"},
+		{"/connect", "10.0.0.1, 192.0.2.7", "X-Plan", "10"},
+		{"/connect", "192.0.2.7, 10.0.0.1", "X-Plan", "30"},
+		{"/connect", "", "X-Plan", "10"},
+		{"/connect", "192.0.2.7, 10.0.0.1", "X_plan", "10"},
+		{"/forward", "192.0.2.7", "X-Plan", "30"}, // its proxy has replaced it
+		{"/forward", "192.0.2.7", "x.plan", "10"},
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+s.DecideAddr().String()+c.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header = http.Header{"X-Forwarded-Method": {"GET"}, c.spelling: {"pro"}, "X-Client": {fmt.Sprint(i)},
+			"X-Forwarded-Proto": {"http"}, "X-Forwarded-Host": {"shop.example"}, "X-Forwarded-Uri": {"/"}}
+		if c.from != "" {
+			r.Header.Set("X-Forwarded-For", c.from)
+		}
+		got := fetch(t, http.DefaultTransport.RoundTrip, r).Header.Get("X-RateLimit-Limit")
+		if got != c.want {
+			t.Errorf("%s from %q with %s: a limit of %q, want %s", c.path, c.from, c.spelling, got, c.want)
+		}
+	}
+}
+
+// A claim names a plan only under the signature of the sign-in.
+func TestAClaimNamesThePlan(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "jwks.json")
+	if err := os.WriteFile(file, set, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	in := time.Now().Add(time.Hour).Unix()
+	token := func(by jwt.SigningMethod, with any, claims jwt.MapClaims) string {
+		all := jwt.MapClaims{"iss": "login", "aud": "api", "plan": "pro", "exp": in}
+		maps.Copy(all, claims)
+		x := jwt.NewWithClaims(by, all)
+		x.Header["kid"] = "k"
+		text, err := x.SignedString(with)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	good := token(jwt.SigningMethodES256, key, nil)
+	parts := strings.Split(good, ".")
+	claims := base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil,
+		`{"iss":"login","aud":"api","plan":"pro","exp":%d}`, in))
+	origin := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer origin.Close()
+	visitors, _, _ := start(t, origin.URL, planned+"  jwt: {jwks: "+file+", issuer: login, audience: api}\n")
+	limit := func(client, auth string) string {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", visitors+"/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-Client", client)
+		r.Header.Set("Authorization", auth)
+		r.Header.Set("X-Plan", "pro")
+		return fetch(t, http.DefaultTransport.RoundTrip, r).Header.Get("X-RateLimit-Limit")
+	}
+	eventually(t, "the keys are loaded", func() bool { return limit("first", "Bearer "+good) == "30" })
+	for i, c := range []struct{ what, auth, want string }{
+		{"good", "Bearer " + good, "30"},
+		{"good, known", "bearer  " + good, "30"},
+		{"another plan", "Bearer " + token(jwt.SigningMethodES256, key, jwt.MapClaims{"plan": "plus"}), "20"},
+		{"an unknown plan", "Bearer " + token(jwt.SigningMethodES256, key, jwt.MapClaims{"plan": "gold"}), "10"},
+		{"no plan", "Bearer " + token(jwt.SigningMethodES256, key, jwt.MapClaims{"plan": nil}), "10"},
+		{"a list", "Bearer " + token(jwt.SigningMethodES256, key, jwt.MapClaims{"plan": []string{"pro"}}), "10"},
+		{"no token", "", "10"},
+		{"by another key", "Bearer " + token(jwt.SigningMethodES256, other, nil), "10"},
+		{"without a signature", "Bearer " + token(jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, nil), "10"},
+		{"by the public key as a secret", "Bearer " + token(jwt.SigningMethodHS256, set, nil), "10"},
+		{"other claims, the same signature", "Bearer " + parts[0] + "." + claims + "." + parts[2], "10"},
+		{"no signature", "Bearer " + parts[0] + "." + parts[1] + ".", "10"},
+		{"a signature cut off", "Bearer " + good[:len(good)-2], "10"},
+		{"over", "Bearer " + token(jwt.SigningMethodES256, key, jwt.MapClaims{"exp": in - 7200}), "10"},
+		{"for somebody else", "Bearer " + token(jwt.SigningMethodES256, key, jwt.MapClaims{"aud": "shop"}), "10"},
+		{"by somebody else", "Bearer " + token(jwt.SigningMethodES256, key, jwt.MapClaims{"iss": "eve"}), "10"},
+		{"as a password", "Basic " + good, "10"},
+	} {
+		for range 2 { // verified, and known
+			if got := limit(fmt.Sprint(i), c.auth); got != c.want {
+				t.Errorf("%s: a limit of %s, want %s", c.what, got, c.want)
+			}
+		}
+	}
+}
+
+// A reload takes another header as that with the plan, and other amounts.
+func TestAReloadChangesPlans(t *testing.T) {
+	heads := make(chan http.Header, 1)
+	origin := httptest.NewServer(http.HandlerFunc(
+		func(_ http.ResponseWriter, r *http.Request) { heads <- r.Header }))
+	defer origin.Close()
+	file := "rooms:\n" + strings.ReplaceAll(planned, "ORIGIN", origin.URL) + "trusted_proxies: [127.0.0.0/8]\n"
+	file = strings.Replace(file, "plans:\n", "plans:\n  header: x-plan\n", 1)
+	p, alias := run(t, file), false
+	amount := func(header string) string {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", p.visitors+"/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set(header, "pro")
+		r.Header["X_tier"] = []string{"pro"} // an origin may read it as X-Tier
+		res := fetch(t, http.DefaultTransport.RoundTrip, r)
+		_, alias = (<-heads)["X_tier"]
+		return res.Header.Get("X-RateLimit-Limit")
+	}
+	if old, other := amount("X-Plan"), amount("X-Tier"); old != "30" || other != "10" {
+		t.Errorf("before: %s and %s", old, other)
+	}
+	p.write(strings.NewReplacer("x-plan", "x-tier", "api: 30", "api: 40").Replace(file))
+	got := p.reload()
+	if !slices.Equal(got.Settings, []string{"plans"}) || !slices.Equal(got.Limits.Changed, []string{"api"}) {
+		t.Errorf("%+v", got)
+	}
+	if old, other := amount("X-Plan"), amount("X-Tier"); old != "10" || other != "40" || alias {
+		t.Errorf("after: %s and %s, %v", old, other, alias)
+	}
+}
+
+// A plan changes while headgate runs.
+func TestPlansChangeWhileTheyAreUsed(t *testing.T) {
+	s, _ := serve(t, "http://127.0.0.1:1", planned)
+	admin := "http://" + s.AdminAddr().String()
+	ask := func(plan string) string {
+		_, answer := post(t, admin+"/v1/limits/check", "", `{"limit":"api","key":"k","plan":"`+plan+`"}`)
+		return answer
+	}
+	if got := ask("pro"); !strings.Contains(got, `"limit":30,"remaining":29`) {
+		t.Errorf("pro: %s", got)
+	}
+	pairs := map[string]string{"plans.pro": "50", "plans.max": "99", "plans.plus": "none"}
+	if err := s.limits.Change(t.Context(), "api", pairs); err != nil {
+		t.Fatal(err)
+	}
+	for plan, want := range map[string]string{"pro": `"limit":50,"remaining":48`, "max": `"limit":99,"remaining":98`,
+		"plus": `"limit":10,"remaining":9`} {
+		if got := ask(plan); !strings.Contains(got, want) {
+			t.Errorf("%s: %s, want %s", plan, got, want)
 		}
 	}
 }

@@ -111,7 +111,8 @@ func (s *Server) newSwap(cfg *config.Config) *swap {
 	old := s.set.Load()
 	w := &swap{
 		s: s, old: old, new: &roomSet{cfg: cfg},
-		trust: !slices.Equal(old.cfg.TrustedProxies, cfg.TrustedProxies),
+		trust: !slices.Equal(old.cfg.TrustedProxies, cfg.TrustedProxies) ||
+			!config.SamePlanSource(old.cfg, cfg),
 		lists: !sameLists(old.cfg, cfg),
 	}
 	none := api.NameChanges{Added: []string{}, Removed: []string{}, Changed: []string{}}
@@ -140,6 +141,9 @@ func settings(old, now *config.Config) []string {
 		if k.changed {
 			keys = append(keys, k.name)
 		}
+	}
+	if !config.SamePlanSource(old, now) {
+		keys = append(keys, "plans")
 	}
 	if !sameLists(old, now) {
 		keys = append(keys, "lists")

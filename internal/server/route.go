@@ -42,7 +42,7 @@ func (s *Server) decide() *forwardauth.Handler {
 			s.routeBy(w, r, func(g *gate) http.Handler { return g.check }, checks)
 		}),
 		Connect: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			s.dropIdentities(r)
+			s.dropVouched(r)
 			s.routeBy(w, r, func(g *gate) http.Handler { return g.connect }, relays)
 		}),
 		Renew: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -303,22 +303,39 @@ func (x *signIns) of(source string, log *slog.Logger) *identity.Keys {
 
 // identityOf converts how a room knows people to the type that a room takes.
 func (s *Server) identityOf(all *config.Config, c *config.Room, l *look) headgate.Identity {
-	i, trusted := &c.Identity, all.TrustedProxies
+	i := &c.Identity
 	if !i.Knows() {
 		return headgate.Identity{}
 	}
 	if desk := s.inviteDesk(all, c, l); desk != nil {
 		return headgate.Identity{Of: desk.Of, Until: desk.Until, Required: i.Required, SignIn: i.SignIn}
 	}
+	return headgate.Identity{Of: s.sourceOf(all, i.Header, &i.JWT).Of, Required: i.Required, SignIn: i.SignIn}
+}
+
+// sourceOf returns what reads a header of trusted proxies, or a claim of signed tokens.
+func (s *Server) sourceOf(all *config.Config, header string, j *config.JWT) *identity.Source {
 	x := identity.Config{
-		Header: i.Header, Trusted: func(r *http.Request) bool { return fromTrusted(r, trusted) },
-		Issuer: i.JWT.Issuer, Audience: i.JWT.Audience, Claim: i.JWT.Claim, Cookie: i.JWT.Cookie,
-		Now: time.Now,
+		Header: header, Trusted: func(r *http.Request) bool { return fromTrusted(r, all.TrustedProxies) },
+		Issuer: j.Issuer, Audience: j.Audience, Claim: j.Claim, Cookie: j.Cookie, Now: time.Now,
 	}
-	if i.JWT.JWKS != "" {
-		x.Keys = s.signIns.of(i.JWT.JWKS, s.log)
+	if j.JWKS != "" {
+		x.Keys = s.signIns.of(j.JWKS, s.log)
 	}
-	return headgate.Identity{Of: identity.New(x).Of, Required: i.Required, SignIn: i.SignIn}
+	return identity.New(x)
+}
+
+// planOf returns a function that reads the plan of a caller, nil if requests have none.
+func (s *Server) planOf(all *config.Config) func(*http.Request) string {
+	p := all.Plans
+	if p == nil || p.Header == "" && p.JWT.JWKS == "" {
+		return nil
+	}
+	source := s.sourceOf(all, p.Header, &p.JWT)
+	return func(r *http.Request) string {
+		plan, _ := source.Of(r)
+		return plan
+	}
 }
 
 // inviteDesk returns what takes the invitations of a room, nil for none.
@@ -337,9 +354,20 @@ func (s *Server) inviteDesk(all *config.Config, c *config.Room, l *look) *invite
 	return d
 }
 
-// dropIdentities removes the headers with IDs of persons, and those of a CDN, from the question of a
-// connector, which sends on whatever a visitor sends, unless the peer of its application is a trusted proxy.
-func (s *Server) dropIdentities(r *http.Request) {
+// vouched returns the headers of a room that count from trusted proxies only.
+func vouched(all *config.Config, c *config.Room) (names []string) {
+	for _, name := range []string{c.Identity.Header, all.PlanHeader()} {
+		if name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// dropVouched removes the headers that count from trusted proxies only, and those of a CDN, from the
+// question of a connector, which sends on whatever a visitor sends, unless the peer of its application is a
+// trusted proxy.
+func (s *Server) dropVouched(r *http.Request) {
 	set := s.set.Load()
 	peer, ok := proxy.LastForwarded(r.Header)
 	trusts := func(p netip.Prefix) bool { return p.Contains(peer) }
@@ -348,10 +376,9 @@ func (s *Server) dropIdentities(r *http.Request) {
 	}
 	wire.DropFindings(r.Header)
 	for _, g := range set.gates {
-		own := g.now.Identity.Header
-		maps.DeleteFunc(r.Header, func(name string, _ []string) bool {
-			return own != "" && wire.SameName(name, own)
-		})
+		for _, own := range vouched(set.cfg, &g.now) {
+			maps.DeleteFunc(r.Header, func(name string, _ []string) bool { return wire.SameName(name, own) })
+		}
 	}
 }
 

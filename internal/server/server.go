@@ -403,6 +403,7 @@ type callLimits struct {
 	*control.Limits
 	traces *traces.Tracer // nil: nothing is recorded
 	met    atomic.Pointer[metLimits]
+	planOf func(*config.Config) func(*http.Request) string
 }
 
 // metLimits is one snapshot of the limits of the file that can apply to requests of rooms, by name.

@@ -22,6 +22,7 @@ const (
 // A rule is a shared limit as the judge knows it.
 type rule struct {
 	name   string
+	of     string // the limit of which this is the plan; its calls are those of rule name. "": no plan
 	law    algorithm
 	amount int // a bucket holds as much, too
 	most   int // may pass; 0: the amount, below 0: all

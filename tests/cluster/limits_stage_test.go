@@ -33,6 +33,7 @@ const (
 	callCost = "X-Cost"
 	callSent = "X-Sent"
 	callNode = "X-Node"
+	callPlan = "X-Plan"
 )
 
 const (
@@ -105,15 +106,24 @@ func newCallers(t *testing.T, rules []rule, factor int) *callers {
 	p := quiet(1000, 60_000, 10*time.Second)
 	p.outside = out
 	p.limits = "limits:\n"
+	var plans strings.Builder
 	for _, r := range rules {
 		window := ""
 		if r.window > 0 {
 			window = fmt.Sprintf(" window: %v,", r.window)
 		}
-		p.limits += fmt.Sprintf("  - {name: %s, algorithm: %s, amount: %d,%s key: [\"header:%s\"], %s}\n",
-			r.name, r.law, r.amount*factor, window, callKey, r.more)
+		if r.of != "" {
+			plans.WriteString(fmt.Sprintf("    %s: {%s: %d}\n", r.name, r.of, r.amount*factor))
+		} else {
+			p.limits += fmt.Sprintf("  - {name: %s, algorithm: %s, amount: %d,%s key: [\"header:%s\"], %s}\n",
+				r.name, r.law, r.amount*factor, window, callKey, r.more)
+		}
 		p.rooms += fmt.Sprintf("  - {name: %s, path: /%s, origin: %s, suspended: true, "+
-			"total_active_users: 1, new_users_per_minute: 1, limits: [%s]}\n", r.name, r.name, c.origin.URL, r.name)
+			"total_active_users: 1, new_users_per_minute: 1, limits: [%s]}\n", r.name, r.name, c.origin.URL,
+			cmp.Or(r.of, r.name))
+	}
+	if plans.String() != "" {
+		p.limits += "trusted_proxies: [0.0.0.0/0, \"::/0\"]\nplans:\n  header: " + callPlan + "\n  amounts:\n" + plans.String()
 	}
 	c.stage = newStage(t, p)
 	c.stage.node("w1")
@@ -198,6 +208,9 @@ func (c *callers) through(n *node, a *call) {
 	}
 	req.Header.Set(callKey, a.key)
 	req.Header.Set(callNode, a.node)
+	if _, plan := c.asked(a); plan != "" {
+		req.Header.Set(callPlan, plan)
+	}
 	req.Header.Set(callCost, strconv.Itoa(a.cost))
 	req.Header.Set(callSent, strconv.FormatInt(int64(a.sent), 10))
 	resp, err := c.client.Do(req)
@@ -217,9 +230,19 @@ func (c *callers) through(n *node, a *call) {
 	}
 }
 
+// asked returns the limit that a call meets, and the plan of its caller.
+func (c *callers) asked(a *call) (limit, plan string) {
+	i := slices.IndexFunc(c.rules, func(r rule) bool { return r.name == a.limit })
+	if of := c.rules[i].of; of != "" {
+		return of, a.limit
+	}
+	return a.limit, ""
+}
+
 // check asks a node. A call that it lets pass is noted as the origin notes others.
 func (c *callers) check(n *node, a *call) {
-	body := fmt.Sprintf(`{"limit": %q, "key": %q, "cost": %d}`, a.limit, a.key, a.cost)
+	limit, plan := c.asked(a)
+	body := fmt.Sprintf(`{"limit": %q, "key": %q, "cost": %d, "plan": %q}`, limit, a.key, a.cost, plan)
 	req, err := http.NewRequestWithContext(c.t.Context(), http.MethodPost, "http://"+n.admin+"/v1/limits/check",
 		strings.NewReader(body))
 	if err != nil {

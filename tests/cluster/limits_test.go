@@ -59,6 +59,31 @@ func testLimitsKillHost(t *testing.T) {
 	c.end(18*time.Second, expected{struck: 1, spent: 4800, silence: silentHost})
 }
 
+// TestLimitsOfPlans: the same keys are called by callers of two plans and by callers of none, while
+// one of the three is killed.
+func TestLimitsOfPlans(t *testing.T) { play(t, testLimitsOfPlans) }
+
+func testLimitsOfPlans(t *testing.T) {
+	const deny = "on_unreachable: deny"
+	c := newCallers(t, []rule{
+		{name: "log", law: slidingLog, amount: 50, window: 5 * time.Second, more: deny},
+		{name: "plus", of: "log", law: slidingLog, amount: 150, window: 5 * time.Second},
+		{name: "pro", of: "log", law: slidingLog, amount: 300, window: 5 * time.Second},
+		{name: "bucket", law: tokenBucket, amount: 50, window: 5 * time.Second, more: deny},
+		{name: "large", of: "bucket", law: tokenBucket, amount: 200, window: 5 * time.Second},
+	}, 1)
+	var loads []load
+	for _, key := range []string{"a", "b", "c"} {
+		for _, limit := range []string{"log", "plus", "pro", "bucket", "large"} {
+			loads = append(loads, load{limit, key, 25, 1})
+		}
+	}
+	c.call(loads)
+	c.at(6 * time.Second)
+	c.strike(c.other(), downFor)
+	c.end(18*time.Second, expected{struck: 1, silence: silentHost})
+}
+
 // TestLimitsKillLeader: the leader of the store is killed, which hosts keys, too.
 func TestLimitsKillLeader(t *testing.T) { play(t, testLimitsKillLeader) }
 

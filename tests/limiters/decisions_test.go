@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -148,6 +149,62 @@ func TestDecisions(t *testing.T) {
 			t.Errorf("%s: %v allocations a decision", side, n)
 		}
 	}
+}
+
+// mostPlan is the budget of what a plan adds to a decision, in ns of CPU.
+const mostPlan = 200
+
+// TestDecisionsWithPlans measures what a plan adds to a decision, by the CPU time of the process: of rounds
+// that take turns, the best of each, because other work on the machine only adds.
+func TestDecisionsWithPlans(t *testing.T) {
+	const keys, rounds = 100_000, 9
+	names, plans := make([]string, keys), map[string]int64{}
+	for i := range names {
+		names[i] = fmt.Sprintf("client-%06d", i)
+	}
+	for i := range ratelimit.MaxPlans {
+		plans[fmt.Sprint("plan-", i)] = int64(1000 + i)
+	}
+	rule := limit.Rule{Algorithm: limit.TokenBucket, Amount: 100, Window: time.Second}
+	best := map[string]time.Duration{}
+	sides := map[string]*ratelimit.Limiter{}
+	for _, plan := range []string{"", "plan-7", "none"} {
+		l, err := ratelimit.New(ratelimit.Config{
+			Limits: []ratelimit.Limit{{Name: "api", Rule: rule, Plans: plans}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sides[plan], best[plan] = l, time.Hour
+	}
+	for range rounds {
+		for plan, l := range sides {
+			before := used(t)
+			for _, name := range names {
+				a := ratelimit.Check{Limit: "api", Key: name, Cost: 1, Plan: plan}
+				if _, err := l.Allow(context.Background(), a); err != nil {
+					t.Fatal(err)
+				}
+			}
+			best[plan] = min(best[plan], (used(t)-before)/keys)
+		}
+	}
+	for _, plan := range []string{"plan-7", "none"} {
+		more, most := best[plan]-best[""], time.Duration(mostPlan**slack)
+		t.Logf("plan %q adds %v to %v (budget %v)", plan, more, best[""], most)
+		if more > most {
+			t.Errorf("plan %q adds %v to a decision, budget %v", plan, more, most)
+		}
+	}
+}
+
+// used returns the CPU time of the process.
+func used(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // timed is the time of a decision in ns, with two goroutines that walk through the keys in
