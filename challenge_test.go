@@ -779,3 +779,80 @@ func TestChallengesThatDoNotExist(t *testing.T) {
 		}
 	}
 }
+
+// A visitor that an operator releases from the lane has the place of its arrival, also after a kill, and
+// comes in once: neither a second device with its cookie nor a cookie of before does.
+func TestAReleasedVisitorHasThePlaceOfItsArrival(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, p := openPlugged(t, RoomConfig{TotalActiveUsers: 3, NewUsersPerMinute: 600, QueueAll: true,
+			Challenge: Challenge{Kind: "work"}})
+		first, slow, other := g.visitor(), g.visitor(), g.visitor()
+		first.joins()
+		first.asks("")
+		slow.joins()
+		other.asks(other.joins().solve(t, ""))
+		for range 25 {
+			time.Sleep(time.Second)
+			first.poll()
+			other.poll()
+			slow.asks("")
+		}
+		m := slow.asks("")
+		w, err := g.room.FindTicket(t.Context(), m.Ticket)
+		if err != nil || w.Lane != "unsolved" || w.Released || m.Position != 3 {
+			t.Fatalf("%+v, %+v, %v", m, w, err)
+		}
+		old := *slow
+		if err := g.room.ReleaseTicket(t.Context(), " "+strings.ToUpper(m.Ticket)); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.room.ReleaseTicket(t.Context(), first.asks("").Ticket); err == nil {
+			t.Error("a ticket of the ordinary line is released")
+		}
+		if err := g.room.ReleaseTicket(t.Context(), "zzzzzzzz"); err == nil {
+			t.Error("a ticket that was never issued is released")
+		}
+		g, _ = g.kill(p, 0)
+		defer g.stop()
+		device := old
+		for _, v := range []*visitor{first, slow, other, &old, &device} {
+			v.g = g
+		}
+		for range 8 {
+			time.Sleep(time.Second)
+			first.poll()
+			other.poll()
+			slow.asks("")
+		}
+		w, err = g.room.FindTicket(t.Context(), m.Ticket)
+		if got := slow.asks(""); err != nil || !w.Released || w.Position != 2 || got.Ticket != m.Ticket {
+			t.Errorf("%+v, %+v, %v", got, w, err)
+		}
+		g.room.SetQueueAll(false)
+		var came []*visitor
+		for range 500 {
+			time.Sleep(20 * time.Millisecond)
+			for _, v := range []*visitor{other, slow, first} {
+				if !slices.Contains(came, v) && v.asks("").State == StateCalled && v.in() {
+					came = append(came, v)
+				}
+			}
+		}
+		if len(came) != 3 || came[2] != other { // two are called at once
+			t.Errorf("%d came, in another order", len(came))
+		}
+		device.in() // the same session, or none
+		if n := g.room.Status().ActiveUsers; n != 3 {
+			t.Errorf("%d are inside", n)
+		}
+		for range 100 { // long after the claim is forgotten
+			time.Sleep(time.Second)
+			for _, v := range []*visitor{first, slow, other} {
+				v.in()
+			}
+		}
+		if old.asks("").State == StateCalled || old.in() {
+			t.Error("a used ticket lets somebody in again")
+		}
+	})
+}

@@ -551,7 +551,7 @@ func (r *Room) serveNewcomer(q *visitRequest) {
 
 // enter notes a request of a session, and its source.
 func (r *Room) enter(q *visitRequest, y sessions.Session) (last, seen slot.Time, how sessions.Entry) {
-	y.Claimed = uint64(y.ID) < counter.RoamerBit || r.abroad != nil
+	y.Claimed = !counter.IsNewcomer(uint64(y.ID)) || r.abroad != nil
 	return q.worker.visits.Enter(q.from(&y))
 }
 
@@ -586,8 +586,9 @@ func (r *Room) join(q *visitRequest, why State) {
 		r.roam(q, comesNow)
 		return
 	}
-	tries, known := uint64(0), q.person != (persons.ID{})
+	tries, first, known := uint64(0), uint64(0), q.person != (persons.ID{})
 	if c := q.f.cfg.Challenge; c.Kind != "" && !known && q.lane == 0 && q.hasTicket() && q.tok.Work > 0 {
+		first = cmp.Or(q.tok.First, q.tok.ID)
 		if tries, q.again = (*challenge.Config)(&c).Again(q.tok.Work, q.busy); q.again == ticket.Unsolved {
 			q.lane = challenge.Lane().ID()
 		}
@@ -625,7 +626,7 @@ func (r *Room) join(q *visitRequest, why State) {
 	}
 	q.over = false
 	q.tok = ticket.Token{
-		Kind: ticket.Ticket, Life: p.Life, ID: p.Number, Arrived: q.f.cfg.Wall().Unix(),
+		Kind: ticket.Ticket, Life: p.Life, ID: p.Number, Arrived: q.f.cfg.Wall().Unix(), First: first,
 		Joined: uint32(min(p.Position, math.MaxUint32)), Home: r.own(), Seen: int64(p.ArrivedAt),
 	}
 	if q.f.cfg.unordered(p.Number) {

@@ -20,7 +20,7 @@ import (
 // A placeCounter is a counter as a visitor with a ticket or a pass needs it.
 type placeCounter interface {
 	Poll(ctx context.Context, life, number, key uint64) (counter.PlaceInfo, error)
-	PollUnproven(ctx context.Context, life, number, key uint64) (counter.PlaceInfo, error)
+	PollAs(ctx context.Context, x counter.TicketPoll) (counter.PlaceInfo, error)
 	Claim(ctx context.Context, life, number, key uint64, hard time.Duration) (slot.ClaimReply, error)
 	Leave(ctx context.Context, life, number, key uint64) error
 	SetNetwork(ctx context.Context, life, number uint64, network uint32) error

@@ -115,6 +115,12 @@ func (c *desk) mayCall(clk time.Duration) bool {
 // Anywhere's time. 0 means that it was inside, and puts it first. A negative value means that the
 // roamer must be known here already.
 func (c *desk) roam(id uint64, came slot.Time, clk time.Duration) PlaceInfo {
+	return c.outside(&roamer{id: id, arrival: c.hereOf(came, clk)}, came < 0, clk)
+}
+
+// outside is roam for a visitor as it would be added. known means that it must be known already.
+func (c *desk) outside(as *roamer, known bool, clk time.Duration) PlaceInfo {
+	id := as.id
 	c.awake(clk)
 	c.polls.add(clk, 1)
 	p := PlaceInfo{
@@ -126,15 +132,16 @@ func (c *desk) roam(id uint64, came slot.Time, clk time.Duration) PlaceInfo {
 		c.usedUp(&p, clk)
 		return p
 	}
-	if c.roamers.used[id] || len(c.roamers.used) >= mostUsed { // treated as a newcomer
+	full := as.first == 0 && (len(c.roamers.used) >= mostUsed || len(c.roamers.line) >= mostRoamers)
+	x := c.roamers.of[id]
+	if c.roamers.used[id] || len(c.roamers.used) >= mostUsed && full { // treated as a newcomer
 		return p
 	}
-	x := c.roamers.of[id]
 	if x == nil {
-		if came < 0 || len(c.roamers.line) >= mostRoamers {
+		if known || full {
 			return p
 		}
-		x = &roamer{id: id, arrival: c.hereOf(came, clk)}
+		x = as
 		c.roamers.add(x)
 		c.again()
 	}
@@ -166,6 +173,10 @@ func (c *desk) hereOf(came slot.Time, clk time.Duration) slot.Time {
 
 func (c *desk) roamerPosition(x *roamer, clk time.Duration) int64 {
 	n := int64(slices.Index(c.roamers.line, x)) + 1
+	if x.first > 0 {
+		n += c.line.Ordinary().Before(x.first)
+		return n + c.line.Beside(0, n)
+	}
 	ahead := c.line.Ordinary().Arrivals(c.pool.CounterTime(clk), upQueue)
 	for _, at := range ahead {
 		if at <= x.arrival {
@@ -187,7 +198,11 @@ func (c *desk) callRoamer(clk time.Duration) bool {
 	}
 	x, now := first[0], c.pool.CounterTime(clk)
 	next := c.line.Ordinary().Arrivals(now, 1)
-	if len(next) > 0 && next[0] < x.arrival || c.line.Turn(now) > 0 || !c.pool.Call(clk) {
+	behind := len(next) > 0 && next[0] < x.arrival
+	if x.first > 0 { // a room that draws at random has no order to stand in
+		behind = !c.cfg.RandomOrder && c.line.Ordinary().IsBehind(x.first, now)
+	}
+	if behind || c.line.Turn(now) > 0 || !c.pool.Call(clk) {
 		return false
 	}
 	c.line.Pass()
@@ -224,6 +239,11 @@ func (c *desk) lapseRoamers(clk time.Duration) {
 			x.called = false
 			c.stats.Lapsed++
 			c.pool.Uncall()
+			if x.first > 0 && c.strikes(x.id) { // from now on it stands behind all who wait
+				c.roamers.remove(x)
+				x.first, x.arrival = c.line.Ordinary().End(), c.pool.CounterTime(clk)
+				c.roamers.add(x)
+			}
 		}
 		if clk-x.seen > c.cfg.Line.Hold {
 			if x.called {

@@ -1,6 +1,8 @@
 package counter
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -310,5 +312,204 @@ func TestAbsentPeopleOfALaneAreNotThoseOfTheLine(t *testing.T) {
 			t.Errorf("place %d is told %v (%v), and waits for %v", p.Position, p.ETA.Expect, err, truth)
 		}
 		t.Logf("place %d is told %v, and waits for %v", p.Position, p.ETA.Expect, truth)
+	})
+}
+
+// waitReleased is wait with released tickets: first is the first ordinary number of each. All poll all the
+// time, so they come in as they are called.
+func (x *crowd) waitReleased(c *Counter, d time.Duration, first map[uint64]uint64) {
+	x.t.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		for _, n := range slices.Sorted(maps.Keys(x.due)) {
+			p, err := c.PollAs(x.t.Context(), TicketPoll{Life: x.life, Number: n, First: first[n]})
+			if err != nil {
+				x.t.Fatal(err)
+			}
+			if p.Status == slot.TicketCalled {
+				if r, err := c.Claim(x.t.Context(), x.life, p.Number, 0, 0); err != nil || r.End == 0 {
+					x.t.Fatalf("called ticket %d is not let in: %+v, %v", n, r, err)
+				}
+				delete(x.due, n)
+				x.in = append(x.in, n)
+			} else if p.Position == 0 {
+				x.t.Fatalf("ticket %d has no place: %+v", n, p)
+			}
+		}
+	}
+}
+
+func releases(c *Counter, number uint64) error {
+	life := lifeOf(c)
+	return c.Release(context.Background(), func(l uint64) (uint64, bool) { return number, l == life })
+}
+
+// A released ticket stands where the first ticket of its visitor would: it comes in after those before it
+// and before those behind it, also when the host is killed at any moment, and it lets in once.
+func TestAReleasedTicketStandsWhereItsFirstOneWould(t *testing.T) {
+	unsolved := slot.Lane{Name: slot.UnsolvedLane, Share: 10}
+	for _, kills := range []int{0, 1, 2} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &store.Memory{}
+			c := laned(t, "a", s, nil, unsolved, members)
+			c.Hold(true)
+			life := lifeOf(c)
+			before := joins(t, c, 0, 10)
+			own, err := c.Join(t.Context(), 0, 5*time.Minute, 0) // its challenge is not solved: it lapses
+			if err != nil {
+				t.Fatal(err)
+			}
+			behind := joins(t, c, 0, 10)
+			others := joins(t, c, unsolved.ID(), 3)
+			slow := joins(t, c, unsolved.ID(), 1)[0]
+			member := joins(t, c, members.ID(), 1)[0]
+			first := map[uint64]uint64{slow: own.Number}
+			x := newCrowd(t, life, slices.Concat(before, behind, others, []uint64{slow})...)
+			x.waitReleased(c, 12*time.Second, first)
+			for number, want := range map[uint64]error{
+				1 << 50: ErrNoTicket, own.Number: ErrNoTicket, before[0]: ErrNotHeldBack,
+				member: ErrNotHeldBack, slow: nil,
+			} {
+				if err := releases(c, number); !errors.Is(err, want) {
+					t.Errorf("%d: %v, want %v", number, err, want)
+				}
+			}
+			if kills > 0 { // before its visitor has asked again
+				c = laned(t, "b", s, nil, unsolved, members)
+				c.Hold(true)
+			}
+			if err := releases(c, slow); err != nil || kills == 0 && c.State(0, 0).Totals.Released != 1 {
+				t.Errorf("again: %v, %+v", err, c.State(0, 0).Totals)
+			}
+			x.waitReleased(c, 12*time.Second, first)
+			p, err := c.PollAs(t.Context(), TicketPoll{Life: life, Number: slow, First: own.Number})
+			c.mu.Lock()
+			want := 11 + c.line.Beside(0, 11)
+			c.mu.Unlock()
+			if err != nil || p.Position != want {
+				t.Errorf("%+v, %v", p, err)
+			}
+			tr, err := c.Trace(t.Context(), func(uint64) (uint64, bool) { return slow, true })
+			if err != nil || !tr.Released || tr.Position != p.Position || tr.Status != slot.TicketWaiting {
+				t.Errorf("%+v, %v", tr, err)
+			}
+			c.Hold(false)
+			if kills > 1 { // while they come in
+				x.waitReleased(c, 600*time.Millisecond, first)
+				c = laned(t, "c", s, nil, unsolved, members)
+			}
+			x.waitReleased(c, 20*time.Second, first)
+			if len(x.in) != 24 {
+				t.Fatalf("%d came in: %v", len(x.in), x.in)
+			}
+			at := slices.Index(x.in, slow)
+			for i, n := range x.in {
+				if slices.Contains(before, n) && i > at || slices.Contains(behind, n) && i < at {
+					t.Errorf("%d (its first was %d) came in as number %d: %v", slow, own.Number, at, x.in)
+				}
+			}
+			for range 2 { // the cookie of before, at once, and much later with another host
+				p, err = c.PollAs(t.Context(), TicketPoll{Life: life, Number: slow, First: own.Number})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if p.Status == slot.TicketCalled || p.Position != 0 {
+					t.Errorf("a used ticket is %+v", p)
+				}
+				time.Sleep(time.Minute)
+				c = laned(t, "d", s, nil, unsolved, members)
+				time.Sleep(5 * time.Second)
+			}
+			if p.Status != slot.TicketGone {
+				t.Errorf("%+v", p)
+			}
+		})
+	}
+}
+
+// A visitor that is released and only polls holds no slot for ever: after some calls it stands behind all
+// others. Who gives the place up has none.
+func TestAReleasedVisitorThatDoesNotComeBlocksNobody(t *testing.T) {
+	unsolved := slot.Lane{Name: slot.UnsolvedLane, Share: 10}
+	synctest.Test(t, func(t *testing.T) {
+		c := laned(t, "a", &store.Memory{}, func(c *Config) { c.Active.N, c.Spread = 1, false }, unsolved)
+		c.Hold(true)
+		life, own := lifeOf(c), joins(t, c, 0, 1)[0]
+		slow := joins(t, c, unsolved.ID(), 2)
+		people := joins(t, c, 0, 1)
+		for _, n := range slow {
+			if err := releases(c, n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := c.Leave(t.Context(), life, own, 0); err != nil {
+			t.Fatal(err)
+		}
+		poll := func(n uint64) PlaceInfo {
+			p, err := c.PollAs(t.Context(), TicketPoll{Life: life, Number: n, First: own})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		if p := poll(slow[1]); p.Position != 2 { // the other one is in the lane until it polls
+			t.Errorf("%+v", p)
+		}
+		if err := c.Leave(t.Context(), life, slow[1], 0); err != nil {
+			t.Fatal(err)
+		}
+		if p := poll(slow[1]); p.Position != 0 || p.Status != slot.TicketGone {
+			t.Errorf("it was given up, and is %+v", p)
+		}
+		if p := poll(slow[0]); p.Position != 1 {
+			t.Errorf("%+v", p)
+		}
+		c.Hold(false)
+		for i := 0; ; i++ {
+			time.Sleep(time.Second)
+			poll(slow[0])
+			if p, err := c.Poll(t.Context(), life, people[0], 0); err != nil || i > 120 {
+				t.Fatalf("%+v, %v", p, err)
+			} else if p.Status == slot.TicketCalled {
+				break
+			}
+		}
+		if calls := c.State(0, 0).Totals.Called; calls != mostStrikes+1 {
+			t.Errorf("%d calls", calls)
+		}
+	})
+}
+
+// slowStore takes its time for each write.
+type slowStore struct{ store.Memory }
+
+func (s *slowStore) CompareAndSwap(ctx context.Context, k string, rev uint64, v []byte) (uint64, error) {
+	time.Sleep(50 * time.Millisecond)
+	return s.Memory.CompareAndSwap(ctx, k, rev, v)
+}
+
+// A release is on disk before it is answered, also to whoever repeats it meanwhile.
+func TestAReleaseIsWrittenBeforeItIsAnswered(t *testing.T) {
+	unsolved := slot.Lane{Name: slot.UnsolvedLane, Share: 10}
+	synctest.Test(t, func(t *testing.T) {
+		s := &slowStore{}
+		c := laned(t, "a", s, nil, unsolved)
+		slow := joins(t, c, unsolved.ID(), 1)[0]
+		for range 3 {
+			go func() {
+				if err := releases(c, slow); err != nil {
+					t.Error(err)
+				}
+				b, _, err := s.Load(t.Context(), c.key())
+				var r slot.Record
+				if err == nil {
+					err = r.UnmarshalBinary(b)
+				}
+				if _, ok := slot.FindReleased(r.Released, slow); err != nil || !ok {
+					t.Errorf("it is answered and not written: %v", err)
+				}
+			}()
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
 	})
 }

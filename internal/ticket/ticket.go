@@ -66,6 +66,7 @@ type Token struct {
 	Seen     int64  // Pass: when its visitor was last seen, 0: unknown
 	Pending  int64  // Pass: the end requested then; valid if Seen is surely recorded
 	Work     uint64 // Ticket: its challenge; 0: none, or it is solved
+	First    uint64 // Ticket: the first one that its visitor had, if challenges were not solved; 0: this one
 	Key      uint64 // Ticket: of the device that the place has moved to; 0: not moved
 	Arrived  int64  // wall time; Cloudflare's bucketId is its minute
 	Checked  int64  // wall time; Cloudflare's lastCheckInTime
@@ -219,8 +220,9 @@ func bind(dst, head []byte, room string) []byte { return append(append(dst, head
 // shows nothing but that of the name of its data center.
 func (t *Token) encode(b []byte) []byte {
 	home, epoch, last := t.Home[:min(len(t.Home), maxHome)], t.Epoch, uint64(t.Pending)
-	if t.Kind == Ticket {
-		epoch, last = t.Work, t.Key
+	accepted := uint64(t.Accepted)
+	if t.Kind == Ticket { // End and Hard are those of a link: see SealMove
+		accepted, epoch, last = t.First, t.Work, t.Key
 	}
 	kind := byte(t.Kind)
 	if t.Probation {
@@ -235,7 +237,7 @@ func (t *Token) encode(b []byte) []byte {
 	b = append(b, kind, byte(len(home)))
 	for _, v := range [...]uint64{
 		t.Life, t.ID, uint64(t.End), uint64(t.Hard),
-		uint64(t.Arrived), uint64(t.Checked), uint64(t.Accepted),
+		uint64(t.Arrived), uint64(t.Checked), accepted,
 		epoch, uint64(t.Seen), last,
 	} {
 		b = binary.LittleEndian.AppendUint64(b, v)
@@ -273,7 +275,7 @@ func (t *Token) decode(b []byte) error {
 		Home: home, Probation: b[0]&onProbation != 0, Person: person,
 	}
 	if t.Pending = int64(at(9)); kind == Ticket {
-		t.Work, t.Epoch, t.Key, t.Pending = at(7), 0, at(9), 0
+		t.First, t.Accepted, t.Work, t.Epoch, t.Key, t.Pending = at(6), 0, at(7), 0, at(9), 0
 	}
 	return nil
 }
