@@ -417,7 +417,8 @@ func (r *Room) claim(q *visitRequest, p *counter.PlaceInfo) {
 // the place; a used ticket has none.
 func (r *Room) notClaimed(q *visitRequest, p *counter.PlaceInfo, err error) {
 	if p.Number < counter.RoamerBit && (err == nil || errors.Is(err, counter.ErrNotCalled)) {
-		now, perr := q.counter.Poll(q.r.Context(), p.Life, p.Number, q.tok.Key)
+		x := counter.TicketPoll{Life: p.Life, Number: p.Number, Key: q.tok.Key, First: q.tok.First}
+		now, perr := q.counter.PollAs(q.r.Context(), x)
 		switch {
 		case perr != nil:
 		case now.Moved:
@@ -586,9 +587,8 @@ func (r *Room) join(q *visitRequest, why State) {
 		r.roam(q, comesNow)
 		return
 	}
-	tries, first, known := uint64(0), uint64(0), q.person != (persons.ID{})
+	tries, known := uint64(0), q.person != (persons.ID{})
 	if c := q.f.cfg.Challenge; c.Kind != "" && !known && q.lane == 0 && q.hasTicket() && q.tok.Work > 0 {
-		first = cmp.Or(q.tok.First, q.tok.ID)
 		if tries, q.again = (*challenge.Config)(&c).Again(q.tok.Work, q.busy); q.again == ticket.Unsolved {
 			q.lane = challenge.Lane().ID()
 		}
@@ -626,7 +626,7 @@ func (r *Room) join(q *visitRequest, why State) {
 	}
 	q.over = false
 	q.tok = ticket.Token{
-		Kind: ticket.Ticket, Life: p.Life, ID: p.Number, Arrived: q.f.cfg.Wall().Unix(), First: first,
+		Kind: ticket.Ticket, Life: p.Life, ID: p.Number, Arrived: q.f.cfg.Wall().Unix(), First: q.tok.FirstIn(p.Life),
 		Joined: uint32(min(p.Position, math.MaxUint32)), Home: r.own(), Seen: int64(p.ArrivedAt),
 	}
 	if q.f.cfg.unordered(p.Number) {

@@ -140,7 +140,7 @@ func (c *desk) claim(number uint64, clk, hard time.Duration, waits bool) bool {
 			return false
 		}
 		c.pool.Claim(clk, id, place, hard)
-	case !c.line.Use(number):
+	case c.releases(number), !c.line.Use(number): // its visitor stands elsewhere
 		return false
 	default:
 		at := c.called.take(number)

@@ -147,9 +147,10 @@ type roamer struct {
 	called  bool
 	until   time.Duration // called: its slot is reserved until then
 	first   uint64        // of a released ticket: the ordinary number before which it stands
+	sure    bool          // first does not change any more
 }
 
-// roamers holds the roamers in the order of their arrival.
+// roamers holds the roamers in the order of their arrival, after those that are released tickets.
 type roamers struct {
 	line []*roamer
 	of   map[uint64]*roamer
@@ -518,10 +519,13 @@ func (r *roamers) add(x *roamer) {
 	}
 	r.of[x.id] = x
 	i, _ := slices.BinarySearchFunc(r.line, x, func(y, x *roamer) int {
-		if c := cmp.Or(cmp.Compare(y.arrival, x.arrival), cmp.Compare(y.first, x.first)); c != 0 {
-			return c
+		switch {
+		case y.first > 0 || x.first > 0: // the released ones are first, in the order in which they are known
+			return cmp.Compare(min(x.first, 1), min(y.first, 1)) - 1
+		case y.arrival <= x.arrival: // of equal arrivals, the first one known here is first
+			return -1
 		}
-		return -1 // of equals, the first one known here is first
+		return 1
 	})
 	r.line = slices.Insert(r.line, i, x)
 }
@@ -531,13 +535,16 @@ func (r *roamers) remove(x *roamer) {
 	r.line = slices.DeleteFunc(r.line, func(y *roamer) bool { return x == y })
 }
 
-// there returns the roamers that are not called and have polled within two of their intervals.
+// isPresent reports whether a roamer is not called and has polled within two of its intervals.
+func (x *roamer) isPresent(clk time.Duration) bool { return !x.called && clk-x.seen < 2*x.given }
+
+// there returns the roamers that are present.
 func (r *roamers) there(clk time.Duration, most int) (all []*roamer) {
 	for _, x := range r.line {
 		if len(all) == most {
 			break
 		}
-		if !x.called && clk-x.seen < 2*x.given {
+		if x.isPresent(clk) {
 			all = append(all, x)
 		}
 	}

@@ -213,6 +213,12 @@ func (c *desk) isReleased(number uint64) bool {
 	return ok
 }
 
+// releases is isReleased, also while that is not in the record yet.
+func (c *desk) releases(number uint64) bool {
+	_, ok := slot.FindReleased(c.released, number)
+	return ok
+}
+
 // asReleased returns the number of the session of a ticket if it is released, or else the number.
 func (c *desk) asReleased(number uint64) uint64 {
 	if number != 0 && c.isReleased(number) {
@@ -287,10 +293,15 @@ func (c *desk) placeOf(x ticketRequest, clk time.Duration) PlaceInfo {
 		c.called.take(number)
 		c.pool.Uncall()
 	}
-	as := &roamer{id: number | RoamerBit, first: cmp.Or(x.first, line.End())}
+	as := &roamer{id: number | RoamerBit, first: cmp.Or(x.first, line.End()), sure: x.first > 0}
 	var ok bool
 	if as.arrival, ok = line.ArrivalAt(as.first); !ok {
 		as.arrival = c.pool.CounterTime(clk)
+	}
+	if was := c.roamers.of[as.id]; was != nil && as.sure && !was.sure { // found by who the visitor is
+		c.roamers.remove(was)
+		was.first, was.arrival, was.sure = as.first, as.arrival, true
+		c.roamers.add(was)
 	}
 	p := c.outside(as, c.isSpent(number), clk)
 	if p.Status == slot.TicketUnknown {
@@ -302,14 +313,12 @@ func (c *desk) placeOf(x ticketRequest, clk time.Duration) PlaceInfo {
 // leaveReleased gives up the place of a released ticket.
 func (c *desk) leaveReleased(number uint64) {
 	id := number | RoamerBit
-	x := c.roamers.of[id]
-	if x == nil {
-		return
+	if x := c.roamers.of[id]; x != nil {
+		if x.called {
+			c.pool.Uncall()
+		}
+		c.roamers.remove(x)
 	}
-	if x.called {
-		c.pool.Uncall()
-	}
-	c.roamers.remove(x)
 	if c.roamers.used == nil {
 		c.roamers.used = map[uint64]bool{}
 	}

@@ -513,3 +513,197 @@ func TestAReleaseIsWrittenBeforeItIsAnswered(t *testing.T) {
 		time.Sleep(time.Second)
 	})
 }
+
+// A ticket that is called in its lane while it is released lets in once: not by its lane, and once by its
+// new place, also with a copy of its cookie.
+func TestACallDuringAReleaseLetsInOnce(t *testing.T) {
+	unsolved := slot.Lane{Name: slot.UnsolvedLane, Share: 10}
+	synctest.Test(t, func(t *testing.T) {
+		s := &slowStore{}
+		c := laned(t, "a", s, nil, unsolved)
+		own := joins(t, c, 0, 1)[0]
+		slow, life := joins(t, c, unsolved.ID(), 1)[0], lifeOf(c)
+		time.Sleep(5 * time.Second)
+		p, err := c.Poll(t.Context(), life, slow, 0)
+		if err != nil || p.Status != slot.TicketCalled {
+			t.Fatalf("%+v, %v", p, err)
+		}
+		done := make(chan error)
+		go func() { done <- releases(c, slow) }()
+		synctest.Wait() // it is not written
+		if r, err := c.Claim(t.Context(), life, slow, 0, 0); !errors.Is(err, ErrNotCalled) {
+			t.Errorf("its lane lets it in: %+v, %v", r, err)
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		in := 0
+		for range 200 {
+			time.Sleep(50 * time.Millisecond)
+			x := TicketPoll{Life: life, Number: slow}
+			if x.First = own; in == 0 { // a poll that does not know it: see Counter.JoinPerson
+				x.First = 0
+			}
+			p, err = c.PollAs(t.Context(), x)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.Status == slot.TicketCalled {
+				if _, err := c.Claim(t.Context(), life, p.Number, 0, 0); err != nil {
+					t.Fatal(err)
+				}
+				in++
+			}
+		}
+		if in != 1 {
+			t.Errorf("it has let in %d", in)
+		}
+	})
+}
+
+// A visitor that was found by who it is has its place when its first ticket is known.
+func TestAFirstTicketIsKnownLate(t *testing.T) {
+	unsolved := slot.Lane{Name: slot.UnsolvedLane, Share: 10}
+	synctest.Test(t, func(t *testing.T) {
+		c := laned(t, "a", &store.Memory{}, nil, unsolved)
+		c.Hold(true)
+		life, before := lifeOf(c), joins(t, c, 0, 5)
+		own, err := c.Join(t.Context(), 0, 5*time.Minute, 0) // it lapses
+		if err != nil {
+			t.Fatal(err)
+		}
+		joins(t, c, 0, 5)
+		slow := joins(t, c, unsolved.ID(), 1)[0]
+		if err := releases(c, slow); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(12 * time.Second)
+		for _, x := range []struct {
+			first uint64
+			at    int64
+		}{{0, 11}, {own.Number, 6}, {0, 6}, {before[0], 6}} {
+			p, err := c.PollAs(t.Context(), TicketPoll{Life: life, Number: slow, First: x.first})
+			if err != nil || p.Ahead != x.at-1 {
+				t.Errorf("with %d: %+v, %v", x.first, p, err)
+			}
+		}
+		if err := c.Leave(t.Context(), life, slow, 0); err != nil {
+			t.Fatal(err)
+		}
+		other := joins(t, c, unsolved.ID(), 1)[0]
+		if err := releases(c, other); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Leave(t.Context(), life, other, 0); err != nil { // before it has asked again
+			t.Fatal(err)
+		}
+		for _, n := range []uint64{slow, other} {
+			p, err := c.PollAs(t.Context(), TicketPoll{Life: life, Number: n, First: own.Number})
+			if err != nil || p.Position != 0 || p.Status != slot.TicketGone {
+				t.Errorf("it was given up, and is %+v, %v", p, err)
+			}
+		}
+	})
+}
+
+// In a draw a released ticket has the rank that was drawn for its first one. In a room that calls at random
+// it is next.
+func TestAReleasedTicketInADraw(t *testing.T) {
+	unsolved := slot.Lane{Name: slot.UnsolvedLane, Share: 10}
+	synctest.Test(t, func(t *testing.T) {
+		s, plan := &store.Memory{}, Plan{Event: "sale", Start: 1000, Phase: Prequeuing}
+		next := func(name string) *Counter {
+			c := laned(t, name, s, nil, unsolved)
+			c.Hold(true)
+			if err := c.SetPlan(t.Context(), plan); err != nil {
+				t.Fatal(err)
+			}
+			return c
+		}
+		c := next("a")
+		var tickets []uint64
+		var own []PlaceInfo
+		for i := range 60 {
+			if i%6 == 5 { // its challenge is not solved
+				p, err := c.Join(t.Context(), 0, 5*time.Minute, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				own = append(own, p)
+				continue
+			}
+			tickets = append(tickets, joins(t, c, 0, 1)...)
+		}
+		slow := joins(t, c, unsolved.ID(), len(own))
+		time.Sleep(11 * time.Second)
+		if plan.Phase = Started; c.SetPlan(t.Context(), plan) != nil {
+			t.Fatal("the draw fails")
+		}
+		k, err := newChecker(c.State(0, 0).Draw.Hash, c.State(0, 0).Draw.Text())
+		if err != nil {
+			t.Fatal(err)
+		}
+		life := lifeOf(c)
+		for i, n := range slow {
+			if err := releases(c, n); err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range tickets { // they are present
+				if _, err := c.Poll(t.Context(), life, m, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want := int64(0)
+			for _, m := range tickets {
+				if k.rank(m) < k.rank(own[i].Number) {
+					want++
+				}
+			}
+			p, err := c.PollAs(t.Context(), TicketPoll{Life: life, Number: n, First: own[i].Number})
+			c.mu.Lock()
+			ahead := c.line.Ordinary().Before(own[i].Number)
+			c.mu.Unlock()
+			if err != nil || ahead != want || p.Status != slot.TicketWaiting {
+				t.Errorf("%d are ahead of it, by the draw %d: %+v, %v", ahead, want, p, err)
+			}
+		}
+		c = next("b")
+		c.Hold(false)
+		first := map[uint64]uint64{}
+		for i, n := range slow {
+			first[n] = own[i].Number
+		}
+		x := newCrowd(t, life, slices.Concat(tickets, slow)...)
+		x.waitReleased(c, 30*time.Second, first)
+		if len(x.in) != len(tickets)+len(slow) {
+			t.Fatalf("%d came in", len(x.in))
+		}
+		for i, n := range x.in {
+			if first[n] == 0 {
+				continue
+			}
+			for j, m := range x.in {
+				// A visitor of the line learns of its call with its next poll, this one with the poll that calls it.
+				if first[m] == 0 && (k.rank(m) < k.rank(first[n])) != (j < i) && max(i-j, j-i) > 2 {
+					t.Errorf("%d came in as number %d, and %d, whose first was %d, as number %d", m, j, n, first[n], i)
+				}
+			}
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		c := laned(t, "a", &store.Memory{}, func(c *Config) { c.RandomOrder = true }, unsolved)
+		c.Hold(true)
+		people := joins(t, c, 0, 50)
+		slow := joins(t, c, unsolved.ID(), 1)[0]
+		if err := releases(c, slow); err != nil {
+			t.Fatal(err)
+		}
+		x := newCrowd(t, lifeOf(c), append(people, slow)...)
+		x.waitReleased(c, 5*time.Second, map[uint64]uint64{slow: people[40]})
+		c.Hold(false)
+		x.waitReleased(c, 10*time.Second, map[uint64]uint64{slow: people[40]})
+		if len(x.in) != 51 || !slices.Contains(x.in[:2], slow) {
+			t.Errorf("%d came in, the released one as number %d", len(x.in), slices.Index(x.in, slow))
+		}
+	})
+}

@@ -138,6 +138,16 @@ func TestARecordWithReleasedTickets(t *testing.T) {
 			t.Errorf("%v is read", bad)
 		}
 	}
+	for _, id := range []SessionID{12, 12 | RoamerBit} { // used in its lane by a host that did not know, or here
+		r := codecSample()
+		r.Released = []Released{{Number: 12}, {Number: 13}}
+		shared := r.Released
+		r.useReleased(id)
+		r.putReleased([]Released{{Number: 12}, {Number: 13}, {Number: 14}})
+		if shared[0].Used || !r.Released[0].Used || r.Released[1].Used || r.Released[2].Used {
+			t.Errorf("%x: %+v", id, r.Released)
+		}
+	}
 	if b, _ = codecSample().AppendBinary(nil); b[0] >= 11 {
 		t.Errorf("without them it is of format %d", b[0])
 	}

@@ -410,15 +410,16 @@ func (r *Record) putReleased(all []Released) {
 	r.Released = all
 	for _, x := range was {
 		if x.Used {
-			r.useReleased(SessionID(x.Number | RoamerBit))
+			r.useReleased(SessionID(x.Number))
 		}
 	}
 }
 
-// useReleased notes that the claim of a released ticket is made.
+// useReleased notes that the claim of a released ticket is made: of its session, or, by a host that did not
+// know of the release, of its place in the lane.
 func (r *Record) useReleased(id SessionID) {
 	at, ok := FindReleased(r.Released, uint64(id)&^RoamerBit)
-	if ok && uint64(id)&RoamerBit != 0 && !r.Released[at].Used {
+	if ok && !r.Released[at].Used {
 		r.Released = slices.Clone(r.Released) // records share the slice
 		r.Released[at].Used = true
 	}

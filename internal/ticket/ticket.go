@@ -23,6 +23,7 @@
 package ticket
 
 import (
+	"cmp"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/rand"
@@ -216,6 +217,15 @@ var strict = base64.RawURLEncoding.Strict() //nolint:gochecknoglobals // an enco
 // bind appends the additional data, which ties the token to this room and format.
 func bind(dst, head []byte, room string) []byte { return append(append(dst, head...), room...) }
 
+// FirstIn returns the number of the first ticket that the visitor had in a line of this life, if its
+// challenges are not solved. Numbers of another line say nothing.
+func (t *Token) FirstIn(life uint64) uint64 {
+	if t.Kind != Ticket || t.Work == 0 || t.Life != life {
+		return 0
+	}
+	return cmp.Or(t.First, t.ID)
+}
+
 // encode appends a token in its plain form. Numbers have a fixed width: the length of a cookie
 // shows nothing but that of the name of its data center.
 func (t *Token) encode(b []byte) []byte {
@@ -249,7 +259,10 @@ func (t *Token) encode(b []byte) []byte {
 
 func (t *Token) decode(b []byte) error {
 	var person [16]byte
-	if len(b) >= fixed+len(person) && b[0]&ofPerson != 0 {
+	if len(b) > 0 && b[0]&ofPerson != 0 {
+		if len(b) < fixed+len(person) {
+			return ErrToken
+		}
 		copy(person[:], b[len(b)-len(person):])
 		if b = b[:len(b)-len(person)]; person == ([16]byte{}) {
 			return ErrToken
