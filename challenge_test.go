@@ -856,3 +856,108 @@ func TestAReleasedVisitorHasThePlaceOfItsArrival(t *testing.T) {
 		}
 	})
 }
+
+// A ticket that was released and used gains nothing in another data center while its own is out of reach: a
+// copy of its cookie stands behind all who wait there.
+func TestAReleasedTicketRoamsNowhere(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, func(t *testing.T) {
+		w := newWorld(t, RoomConfig{Name: "shop", TotalActiveUsers: 3, NewUsersPerMinute: 1000,
+			SessionDuration: time.Hour, Challenge: Challenge{Kind: "work"}, QueueAll: true}, "sjc", "lhr")
+		sjc, lhr := w.gates["sjc"], w.gates["lhr"]
+		here := map[*gate]*visitor{} // one waits in each
+		for _, g := range w.gates {
+			here[g] = g.visitor()
+			here[g].joins()
+			here[g].asks("")
+		}
+		slow, other := lhr.visitor(), lhr.visitor() // the other one stays in the lane, before it
+		other.joins()
+		slow.joins()
+		first := slow.asks("").Ticket
+		w.until("it waits in the lane", time.Minute, func() bool {
+			w.pause(time.Second)
+			here[sjc].poll()
+			here[lhr].poll()
+			other.asks("")
+			m := slow.asks("")
+			x, err := lhr.room.FindTicket(t.Context(), m.Ticket)
+			return err == nil && m.Ticket != first && x.Lane == "unsolved"
+		})
+		old := *slow
+		if err := lhr.room.ReleaseTicket(t.Context(), slow.asks("").Ticket); err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range w.gates {
+			g.room.SetQueueAll(false)
+		}
+		w.until("it is in", time.Minute, func() bool {
+			here[lhr].in()
+			other.asks("")
+			return slow.asks("").State == StateCalled && slow.in()
+		})
+		w.until("those of before are in", time.Minute, func() bool {
+			other.asks("")
+			return here[lhr].in() && here[sjc].in()
+		})
+		after := sjc.visitor()
+		after.joins()
+		after.asks("")
+		for range 8 { // a snapshot of lhr has come since
+			other.asks("")
+			w.pause(250 * time.Millisecond)
+		}
+		w.links["sjclhr"].SetCut(true)
+		old.g = sjc
+		for end := time.Now().Add(30 * time.Second); time.Now().Before(end); w.pause(time.Second) {
+			after.poll()
+			if m := old.asks(""); m.State == StateCalled || m.Position == 1 {
+				t.Fatalf("a copy of a used ticket is %+v", m)
+			}
+			if after.in() || old.in() {
+				t.Fatal("a fourth is inside")
+			}
+		}
+	})
+}
+
+// Who signs in keeps what its ticket says of its first one, and an operator can release it then.
+func TestAPersonIsReleased(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		cfg := memberRoom(1, false)
+		cfg.Challenge.Kind = "work"
+		g := openGate(t, cfg)
+		time.Sleep(5 * time.Second)
+		g.room.SetQueueAll(true)
+		one := g.visitor()
+		one.joins()
+		one.asks("")
+		bob := g.visitor()
+		bob.joins()
+		two := g.visitor()
+		two.asks(two.joins().solve(t, ""))
+		for range 30 {
+			time.Sleep(time.Second)
+			one.poll()
+			two.poll()
+			bob.asks("")
+		}
+		id := bob.asks("").Ticket
+		bob.signIn("bob")
+		if p := bob.polls(); p.Ticket != id {
+			t.Fatalf("%+v, the ticket was %s", p, id)
+		}
+		if err := g.room.ReleaseTicket(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // also with another device
+			p := bob.polls()
+			w, err := g.room.FindTicket(t.Context(), id)
+			if err != nil || !w.Released || p.Position != 2 || w.Position != 2 {
+				t.Errorf("%+v, %+v, %v", p, w, err)
+			}
+			bob = g.device("bob")
+			bob.in()
+		}
+	})
+}
