@@ -267,7 +267,8 @@ func (c *desk) release(number uint64, clk time.Duration) (written bool, err erro
 	switch {
 	case ok:
 		return c.isReleased(number), nil
-	case number == 0, number >= c.line.End(number), !c.places(number):
+	case number == 0, number >= c.line.End(number),
+		!c.places(number) && c.line.Status(number) != slot.TicketProvisional: // which has not asked again yet
 		return false, ErrNoTicket
 	case lane == 0, c.line.Lanes()[lane].Name != slot.UnsolvedLane:
 		return false, ErrNotHeldBack

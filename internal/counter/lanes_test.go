@@ -363,6 +363,16 @@ func TestAReleasedTicketStandsWhereItsFirstOneWould(t *testing.T) {
 			others := joins(t, c, unsolved.ID(), 3)
 			slow := joins(t, c, unsolved.ID(), 1)[0]
 			member := joins(t, c, members.ID(), 1)[0]
+			fresh, err := c.Join(t.Context(), unsolved.ID(), 5*time.Minute, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := releases(c, fresh.Number); err != nil {
+				t.Errorf("a ticket that was not seen again: %v", err)
+			}
+			if err := c.Leave(t.Context(), life, fresh.Number, 0); err != nil {
+				t.Fatal(err)
+			}
 			first := map[uint64]uint64{slow: own.Number}
 			x := newCrowd(t, life, slices.Concat(before, behind, others, []uint64{slow})...)
 			x.waitReleased(c, 12*time.Second, first)
@@ -378,7 +388,7 @@ func TestAReleasedTicketStandsWhereItsFirstOneWould(t *testing.T) {
 				c = laned(t, "b", s, nil, unsolved, members)
 				c.Hold(true)
 			}
-			if err := releases(c, slow); err != nil || kills == 0 && c.State(0, 0).Totals.Released != 1 {
+			if err := releases(c, slow); err != nil || kills == 0 && c.State(0, 0).Totals.Released != 2 {
 				t.Errorf("again: %v, %+v", err, c.State(0, 0).Totals)
 			}
 			x.waitReleased(c, 12*time.Second, first)
