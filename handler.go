@@ -417,8 +417,7 @@ func (r *Room) claim(q *visitRequest, p *counter.PlaceInfo) {
 // the place; a used ticket has none.
 func (r *Room) notClaimed(q *visitRequest, p *counter.PlaceInfo, err error) {
 	if p.Number < counter.RoamerBit && (err == nil || errors.Is(err, counter.ErrNotCalled)) {
-		x := counter.TicketPoll{Life: p.Life, Number: p.Number, Key: q.tok.Key, First: q.tok.First}
-		now, perr := q.counter.PollAs(q.r.Context(), x)
+		now, perr := r.poll(q)
 		switch {
 		case perr != nil:
 		case now.Moved:
@@ -626,8 +625,8 @@ func (r *Room) join(q *visitRequest, why State) {
 	}
 	q.over = false
 	q.tok = ticket.Token{
-		Kind: ticket.Ticket, Life: p.Life, ID: p.Number, Arrived: q.f.cfg.Wall().Unix(), First: q.tok.FirstIn(p.Life),
-		Joined: uint32(min(p.Position, math.MaxUint32)), Home: r.own(), Seen: int64(p.ArrivedAt),
+		Kind: ticket.Ticket, Life: p.Life, Home: r.own(), Joined: uint32(min(p.Position, math.MaxUint32)),
+		ID: p.Number, First: q.tok.FirstIn(p.Life), Arrived: q.f.cfg.Wall().Unix(), Seen: int64(p.ArrivedAt),
 	}
 	if q.f.cfg.unordered(p.Number) {
 		q.tok.Joined = 0

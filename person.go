@@ -107,7 +107,8 @@ func (r *Room) servePerson(q *visitRequest, p *counter.PlaceInfo, s slot.ClaimRe
 		Joined: uint32(min(p.Position, math.MaxUint32)), Seen: int64(p.ArrivedAt), Key: p.Key,
 	}
 	if t.Shown = t.Joined; q.tok.ID == p.Number && q.tok.Kind == ticket.Ticket {
-		t.Arrived, t.Joined, t.Shown, t.First = q.tok.Arrived, q.tok.Joined, min(q.tok.Shown, t.Shown), q.tok.First
+		t.Arrived, t.Joined, t.Shown = q.tok.Arrived, q.tok.Joined, min(q.tok.Shown, t.Shown)
+		t.First = q.tok.First
 	}
 	if q.f.cfg.unordered(p.Number) {
 		t.Joined, t.Shown = 0, 0

@@ -139,8 +139,7 @@ func (r *Room) outOfReach(q *visitRequest) {
 	case q.tok.Work > 0 && q.f.cfg.Challenge.Kind != "": // no place: it joins here, and has another challenge
 		q.busy = true
 		r.serveNewcomer(q)
-	case same && t.WasCalled(q.tok.ID), q.tok.Seen == 0, // 0: the arrival time is unknown
-		q.tok.First > 0 && slot.LaneIndex(q.tok.ID) > 0: // perhaps it was released and used
+	case same && t.WasCalled(q.tok.ID), !q.tok.IsOrdered():
 		if q.keeps = true; !r.stillRoams(q) {
 			r.serveNewcomer(q)
 		}

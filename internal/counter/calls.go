@@ -210,8 +210,8 @@ func (c *desk) positionBehind(x *roamer, n int64, clk time.Duration) int64 {
 	return n + c.line.Beside(0, n)
 }
 
-// nextRoamer returns the first roamer that is present, if it stands before the next visitor of the line. One of
-// another data center stands where it arrived, and a released ticket where its first one would.
+// nextRoamer returns the first roamer that is present, if it stands before the next visitor of the line.
+// One of another data center stands where it arrived, and a released ticket where its first one would.
 func (c *desk) nextRoamer(now slot.Time, clk time.Duration) (next *roamer) {
 	line := c.line.Ordinary()
 	for _, x := range c.roamers.line {

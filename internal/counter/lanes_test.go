@@ -690,7 +690,7 @@ func TestAReleasedTicketInADraw(t *testing.T) {
 			t.Fatalf("%d came in", len(x.in))
 		}
 		for i, n := range x.in {
-			// A visitor of the line learns of its call with its next poll, a released one with the poll that calls it.
+			// A released visitor learns of its call at once, one of the line with its next poll.
 			for _, m := range x.in[:max(0, i-2)] {
 				if k.rank(cmp.Or(first[m], m)) > k.rank(cmp.Or(first[n], n)) {
 					t.Errorf("%d came in before %d, which is number %d: %d", m, n, i, x.in)

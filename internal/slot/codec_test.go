@@ -138,7 +138,7 @@ func TestARecordWithReleasedTickets(t *testing.T) {
 			t.Errorf("%v is read", bad)
 		}
 	}
-	for _, id := range []SessionID{12, 12 | RoamerBit} { // used in its lane by a host that did not know, or here
+	for _, id := range []SessionID{12, 12 | RoamerBit} { // used in its lane, or as released
 		r := codecSample()
 		r.Released = []Released{{Number: 12}, {Number: 13}}
 		shared := r.Released

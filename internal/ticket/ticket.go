@@ -226,6 +226,12 @@ func (t *Token) FirstIn(life uint64) uint64 {
 	return cmp.Or(t.First, t.ID)
 }
 
+// IsOrdered reports whether a ticket says where its visitor stands in the order of all data centers. One of
+// a lane for whose challenge is not solved does not: perhaps it was released, and has let its visitor in.
+func (t *Token) IsOrdered() bool {
+	return t.Seen != 0 && (t.First == 0 || t.ID>>(2*idHalf) == 0)
+}
+
 // encode appends a token in its plain form. Numbers have a fixed width: the length of a cookie
 // shows nothing but that of the name of its data center.
 func (t *Token) encode(b []byte) []byte {

@@ -29,7 +29,8 @@ var sample = Token{
 func TestSealedTokenOpens(t *testing.T) {
 	r := ring(t, 1)
 	unsolved := Token{Kind: Ticket, ID: 9, Work: 5, First: 8, Key: 7}
-	for _, want := range []Token{sample, unsolved, {Kind: Ticket}, {Kind: Ticket, Home: strings.Repeat("x", 32)}} {
+	far := Token{Kind: Ticket, Home: strings.Repeat("x", 32)}
+	for _, want := range []Token{sample, unsolved, {Kind: Ticket}, far} {
 		var got Token
 		s := r.Seal(nil, "shop", &want)
 		if err := r.Open(&got, "shop", string(s)); err != nil || got != want {

@@ -43,6 +43,54 @@ func (p *process) release(token, ticket string) bool {
 	return resp.StatusCode == http.StatusOK
 }
 
+// releaser returns a token that may release tickets.
+func (p *process) releaser() string {
+	p.t.Helper()
+	out, err := exec.CommandContext(p.t.Context(), p.bin, "token", "create", "--scope", "release:shop", "--data",
+		p.data()).Output()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// releaseAll releases the tickets that are not released yet. told says which were acknowledged.
+func (p *process) releaseAll(token string, ids []string, told []bool) {
+	p.t.Helper()
+	for i, id := range ids {
+		var x status.Ticket
+		resp, err := http.Get("http://" + p.admin + "/v1/rooms/shop/tickets/" + id)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		err = json.NewDecoder(resp.Body).Decode(&x)
+		resp.Body.Close()
+		if err != nil || told[i] && !x.Released || !x.Released && !p.release(token, id) {
+			p.t.Errorf("ticket %s, acknowledged: %v: %+v, %v", id, told[i], x, err)
+		}
+	}
+}
+
+// tries checks that passes let in, and that copies of the tickets of before do not.
+func (q *queue) tries(passes, copies []string) {
+	q.t.Helper()
+	for _, pass := range passes { // until then a ticket has the same session again
+		if a := q.get("/", pass, false); a.state != "" {
+			q.t.Errorf("a pass is worth %+v", a)
+		}
+	}
+	yardstick.Await(q.t, "copies are worth nothing", func() bool {
+		return !slices.ContainsFunc(copies, func(c string) bool {
+			return q.get("/", c, true).state == stateCalled
+		})
+	})
+	for _, cookie := range copies {
+		if a := q.get("/", cookie, false); a.state == "" {
+			q.t.Errorf("a copy of a used ticket lets in: %+v", a)
+		}
+	}
+}
+
 // TestAReleasedTicketOutlivesKills: a release that was acknowledged holds after kill -9, its visitor comes in
 // where its first ticket stood, and a copy of its cookie lets nobody in.
 func TestAReleasedTicketOutlivesKills(t *testing.T) {
@@ -66,12 +114,7 @@ func TestAReleasedTicketOutlivesKills(t *testing.T) {
 	}
 	write(true)
 	p.start()
-	out, err := exec.CommandContext(t.Context(), p.bin, "token", "create", "--scope", "release:shop", "--data",
-		p.data()).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	token := strings.TrimSpace(string(out))
+	token := p.releaser()
 	tickets := make([]string, early+slow+late) // cookies
 	for i := range tickets {
 		path := "/"
@@ -86,7 +129,8 @@ func TestAReleasedTicketOutlivesKills(t *testing.T) {
 	}
 	var in []int // in order
 	inside := make([]bool, len(tickets))
-	ids, lanes, due := make([]string, len(tickets)), make([]int, len(tickets)), make([]time.Time, len(tickets))
+	ids, lanes := make([]string, len(tickets)), make([]int, len(tickets))
+	due := make([]time.Time, len(tickets))
 	ask := func() {
 		for i, cookie := range tickets {
 			if inside[i] || time.Now().Before(due[i]) {
@@ -130,18 +174,7 @@ func TestAReleasedTicketOutlivesKills(t *testing.T) {
 	if !slices.Contains(told, true) {
 		t.Error("no release was acknowledged")
 	}
-	for i, id := range ids[early : early+slow] {
-		var x status.Ticket
-		resp, err := http.Get("http://" + p.admin + "/v1/rooms/shop/tickets/" + id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = json.NewDecoder(resp.Body).Decode(&x)
-		resp.Body.Close()
-		if err != nil || told[i] && !x.Released || !x.Released && !p.release(token, id) {
-			t.Errorf("ticket %s, acknowledged: %v: %+v, %v", id, told[i], x, err)
-		}
-	}
+	p.releaseAll(token, ids[early:early+slow], told)
 	ask()
 	kill(false)
 	for _, most := range []int{early + 2, len(tickets)} { // killed while they come in
@@ -155,19 +188,7 @@ func TestAReleasedTicketOutlivesKills(t *testing.T) {
 			}
 		}
 	}
-	for _, pass := range tickets { // until then a ticket has the same session again
-		if a := s.q.get("/", pass, false); a.state != "" {
-			t.Errorf("a pass is worth %+v", a)
-		}
-	}
-	yardstick.Await(t, "copies are worth nothing", func() bool {
-		return !slices.ContainsFunc(copies, func(c string) bool { return s.q.get("/", c, true).state == stateCalled })
-	})
-	for _, cookie := range copies {
-		if a := s.q.get("/", cookie, false); a.state == "" {
-			t.Errorf("a copy of a used ticket lets in: %+v", a)
-		}
-	}
+	s.q.tries(tickets, copies)
 	if got := served.Load(); got != 2*int64(len(tickets)) {
 		t.Errorf("the origin was asked %d times by %d visitors", got, len(tickets))
 	}
