@@ -231,7 +231,7 @@ func (r *Room) poll(q *visitRequest) (p counter.PlaceInfo, err error) {
 	r.weigh(q, &p)
 	held := p.Position > 0 && p.Status != slot.TicketProvisional
 	if t.Work > 0 && err == nil && (held || p.Status == slot.TicketUsed) {
-		if t.Work = 0; held && q.does.Own != "here.gif" { // else the cookie might replace the pass
+		if t.Work, t.First = 0, 0; held && q.does.Own != "here.gif" { // else the cookie might replace the pass
 			r.setCookie(q)
 		}
 	}

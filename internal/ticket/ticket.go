@@ -67,7 +67,7 @@ type Token struct {
 	Seen     int64  // Pass: when its visitor was last seen, 0: unknown
 	Pending  int64  // Pass: the end requested then; valid if Seen is surely recorded
 	Work     uint64 // Ticket: its challenge; 0: none, or it is solved
-	First    uint64 // Ticket: the first one that its visitor had, if challenges were not solved; 0: this one
+	First    uint64 // Ticket without a place in the ordinary line: its visitor's first one there; 0: this one
 	Key      uint64 // Ticket: of the device that the place has moved to; 0: not moved
 	Arrived  int64  // wall time; Cloudflare's bucketId is its minute
 	Checked  int64  // wall time; Cloudflare's lastCheckInTime
@@ -229,7 +229,7 @@ func (t *Token) FirstIn(life uint64) uint64 {
 // IsOrdered reports whether a ticket says where its visitor stands in the order of all data centers. One of
 // a lane for whose challenge is not solved does not: perhaps it was released, and has let its visitor in.
 func (t *Token) IsOrdered() bool {
-	return t.Seen != 0 && (t.First == 0 || t.ID>>(2*idHalf) == 0)
+	return t.Seen != 0 && t.First == 0
 }
 
 // encode appends a token in its plain form. Numbers have a fixed width: the length of a cookie

@@ -243,6 +243,9 @@ func TestTheFirstTicketOfAVisitor(t *testing.T) {
 		if got := tt.of.FirstIn(tt.life); got != tt.want {
 			t.Errorf("%+v in life %d: %d, want %d", tt.of, tt.life, got, tt.want)
 		}
+		if tt.of.Seen = 1; tt.of.IsOrdered() != (tt.of.First == 0) {
+			t.Errorf("%+v is ordered among data centers: %v", tt.of, tt.of.IsOrdered())
+		}
 	}
 }
 
