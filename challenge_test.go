@@ -779,3 +779,187 @@ func TestChallengesThatDoNotExist(t *testing.T) {
 		}
 	}
 }
+
+// A visitor that an operator releases from the lane has the place of its arrival, also after a kill, and
+// comes in once: neither a second device with its cookie nor a cookie of before does.
+func TestAReleasedVisitorHasThePlaceOfItsArrival(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, p := openPlugged(t, RoomConfig{TotalActiveUsers: 3, NewUsersPerMinute: 600, QueueAll: true,
+			Challenge: Challenge{Kind: "work"}})
+		first, slow, other := g.visitor(), g.visitor(), g.visitor()
+		first.joins()
+		first.asks("")
+		slow.joins()
+		other.asks(other.joins().solve(t, ""))
+		for range 25 {
+			time.Sleep(time.Second)
+			first.poll()
+			other.poll()
+			slow.asks("")
+		}
+		m := slow.asks("")
+		w, err := g.room.FindTicket(t.Context(), m.Ticket)
+		if err != nil || w.Lane != "unsolved" || w.Released || m.Position != 3 {
+			t.Fatalf("%+v, %+v, %v", m, w, err)
+		}
+		old := *slow
+		if err := g.room.ReleaseTicket(t.Context(), " "+strings.ToUpper(m.Ticket)); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.room.ReleaseTicket(t.Context(), first.asks("").Ticket); err == nil {
+			t.Error("a ticket of the ordinary line is released")
+		}
+		if err := g.room.ReleaseTicket(t.Context(), "zzzzzzzz"); err == nil {
+			t.Error("a ticket that was never issued is released")
+		}
+		g, _ = g.kill(p, 0)
+		defer g.stop()
+		device := old
+		for _, v := range []*visitor{first, slow, other, &old, &device} {
+			v.g = g
+		}
+		for range 8 {
+			time.Sleep(time.Second)
+			first.poll()
+			other.poll()
+			slow.asks("")
+		}
+		w, err = g.room.FindTicket(t.Context(), m.Ticket)
+		if got := slow.asks(""); err != nil || !w.Released || w.Position != 2 || got.Ticket != m.Ticket {
+			t.Errorf("%+v, %+v, %v", got, w, err)
+		}
+		g.room.SetQueueAll(false)
+		var came []*visitor
+		for range 500 {
+			time.Sleep(20 * time.Millisecond)
+			for _, v := range []*visitor{other, slow, first} {
+				if !slices.Contains(came, v) && v.asks("").State == StateCalled && v.in() {
+					came = append(came, v)
+				}
+			}
+		}
+		if len(came) != 3 || came[2] != other { // two are called at once
+			t.Errorf("%d came, in another order", len(came))
+		}
+		device.in() // the same session, or none
+		if n := g.room.Status().ActiveUsers; n != 3 {
+			t.Errorf("%d are inside", n)
+		}
+		for range 100 { // long after the claim is forgotten
+			time.Sleep(time.Second)
+			for _, v := range []*visitor{first, slow, other} {
+				v.in()
+			}
+		}
+		if old.asks("").State == StateCalled || old.in() {
+			t.Error("a used ticket lets somebody in again")
+		}
+	})
+}
+
+// A ticket that was released and used gains nothing in another data center while its own is out of reach: a
+// copy of its cookie stands behind all who wait there.
+func TestAReleasedTicketRoamsNowhere(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, func(t *testing.T) {
+		w := newWorld(t, RoomConfig{Name: "shop", TotalActiveUsers: 3, NewUsersPerMinute: 1000,
+			SessionDuration: time.Hour, Challenge: Challenge{Kind: "work"}, QueueAll: true}, "sjc", "lhr")
+		sjc, lhr := w.gates["sjc"], w.gates["lhr"]
+		here := map[*gate]*visitor{} // one waits in each
+		for _, g := range w.gates {
+			here[g] = g.visitor()
+			here[g].joins()
+			here[g].asks("")
+		}
+		slow, other := lhr.visitor(), lhr.visitor() // the other one stays in the lane, before it
+		other.joins()
+		slow.joins()
+		first := slow.asks("").Ticket
+		w.until("it waits in the lane", time.Minute, func() bool {
+			w.pause(time.Second)
+			here[sjc].poll()
+			here[lhr].poll()
+			other.asks("")
+			m := slow.asks("")
+			x, err := lhr.room.FindTicket(t.Context(), m.Ticket)
+			return err == nil && m.Ticket != first && x.Lane == "unsolved"
+		})
+		old, id := *slow, slow.asks("").Ticket
+		if err := lhr.room.ReleaseTicket(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range w.gates {
+			g.room.SetQueueAll(false)
+		}
+		w.until("it is in", time.Minute, func() bool {
+			here[lhr].in()
+			other.asks("")
+			return slow.asks("").State == StateCalled && slow.in()
+		})
+		w.until("those of before are in", time.Minute, func() bool {
+			other.asks("")
+			return here[lhr].in() && here[sjc].in()
+		})
+		after := sjc.visitor()
+		if c := after.joins(); c != nil { // nobody else waits, as far as is known
+			after.asks(c.solve(t, ""))
+		}
+		for range 8 { // a snapshot of lhr has come since
+			other.asks("")
+			after.asks("")
+			w.pause(250 * time.Millisecond)
+		}
+		w.links["sjclhr"].SetCut(true)
+		old.g = sjc
+		for end := time.Now().Add(30 * time.Second); time.Now().Before(end); w.pause(time.Second) {
+			m, n := after.asks(""), old.asks("")
+			if m.Position != 1 || n.State == StateCalled || n.Position != 0 || n.Ticket != id {
+				t.Fatalf("who came after is %+v, a copy of a used ticket %+v", m, n)
+			}
+			if after.in() || old.in() {
+				t.Fatal("a fourth is inside")
+			}
+		}
+	})
+}
+
+// Who signs in keeps what its ticket says of its first one, and an operator can release it then.
+func TestAPersonIsReleased(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		cfg := memberRoom(1, false)
+		cfg.Challenge.Kind = "work"
+		g := openGate(t, cfg)
+		time.Sleep(5 * time.Second)
+		g.room.SetQueueAll(true)
+		one := g.visitor()
+		one.joins()
+		one.asks("")
+		bob := g.visitor()
+		bob.joins()
+		two := g.visitor()
+		two.asks(two.joins().solve(t, ""))
+		for range 30 {
+			time.Sleep(time.Second)
+			one.poll()
+			two.poll()
+			bob.asks("")
+		}
+		id := bob.asks("").Ticket
+		bob.signIn("bob")
+		if p := bob.polls(); p.Ticket != id {
+			t.Fatalf("%+v, the ticket was %s", p, id)
+		}
+		if err := g.room.ReleaseTicket(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // also with another device
+			p := bob.polls()
+			w, err := g.room.FindTicket(t.Context(), id)
+			if err != nil || !w.Released || p.Position != 2 || w.Position != 2 {
+				t.Errorf("%+v, %+v, %v", p, w, err)
+			}
+			bob = g.device("bob")
+			bob.in()
+		}
+	})
+}

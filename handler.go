@@ -417,7 +417,7 @@ func (r *Room) claim(q *visitRequest, p *counter.PlaceInfo) {
 // the place; a used ticket has none.
 func (r *Room) notClaimed(q *visitRequest, p *counter.PlaceInfo, err error) {
 	if p.Number < counter.RoamerBit && (err == nil || errors.Is(err, counter.ErrNotCalled)) {
-		now, perr := q.counter.Poll(q.r.Context(), p.Life, p.Number, q.tok.Key)
+		now, perr := r.poll(q)
 		switch {
 		case perr != nil:
 		case now.Moved:
@@ -551,7 +551,7 @@ func (r *Room) serveNewcomer(q *visitRequest) {
 
 // enter notes a request of a session, and its source.
 func (r *Room) enter(q *visitRequest, y sessions.Session) (last, seen slot.Time, how sessions.Entry) {
-	y.Claimed = uint64(y.ID) < counter.RoamerBit || r.abroad != nil
+	y.Claimed = !counter.IsNewcomer(uint64(y.ID)) || r.abroad != nil
 	return q.worker.visits.Enter(q.from(&y))
 }
 
@@ -625,8 +625,8 @@ func (r *Room) join(q *visitRequest, why State) {
 	}
 	q.over = false
 	q.tok = ticket.Token{
-		Kind: ticket.Ticket, Life: p.Life, ID: p.Number, Arrived: q.f.cfg.Wall().Unix(),
-		Joined: uint32(min(p.Position, math.MaxUint32)), Home: r.own(), Seen: int64(p.ArrivedAt),
+		Kind: ticket.Ticket, Life: p.Life, Home: r.own(), Joined: uint32(min(p.Position, math.MaxUint32)),
+		ID: p.Number, First: q.tok.FirstIn(p.Life), Arrived: q.f.cfg.Wall().Unix(), Seen: int64(p.ArrivedAt),
 	}
 	if q.f.cfg.unordered(p.Number) {
 		q.tok.Joined = 0

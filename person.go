@@ -108,6 +108,7 @@ func (r *Room) servePerson(q *visitRequest, p *counter.PlaceInfo, s slot.ClaimRe
 	}
 	if t.Shown = t.Joined; q.tok.ID == p.Number && q.tok.Kind == ticket.Ticket {
 		t.Arrived, t.Joined, t.Shown = q.tok.Arrived, q.tok.Joined, min(q.tok.Shown, t.Shown)
+		t.First = q.tok.First
 	}
 	if q.f.cfg.unordered(p.Number) {
 		t.Joined, t.Shown = 0, 0

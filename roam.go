@@ -20,7 +20,7 @@ import (
 // A placeCounter is a counter as a visitor with a ticket or a pass needs it.
 type placeCounter interface {
 	Poll(ctx context.Context, life, number, key uint64) (counter.PlaceInfo, error)
-	PollUnproven(ctx context.Context, life, number, key uint64) (counter.PlaceInfo, error)
+	PollAs(ctx context.Context, x counter.TicketPoll) (counter.PlaceInfo, error)
 	Claim(ctx context.Context, life, number, key uint64, hard time.Duration) (slot.ClaimReply, error)
 	Leave(ctx context.Context, life, number, key uint64) error
 	SetNetwork(ctx context.Context, life, number uint64, network uint32) error
@@ -139,7 +139,7 @@ func (r *Room) outOfReach(q *visitRequest) {
 	case q.tok.Work > 0 && q.f.cfg.Challenge.Kind != "": // no place: it joins here, and has another challenge
 		q.busy = true
 		r.serveNewcomer(q)
-	case same && t.WasCalled(q.tok.ID), q.tok.Seen == 0: // 0: the arrival time is unknown
+	case same && t.WasCalled(q.tok.ID), !q.tok.IsOrdered():
 		if q.keeps = true; !r.stillRoams(q) {
 			r.serveNewcomer(q)
 		}

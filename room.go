@@ -30,6 +30,7 @@ type roomCounter interface {
 	Join(ctx context.Context, lane uint64, hold, waited time.Duration) (counter.PlaceInfo, error)
 	JoinPerson(ctx context.Context, x counter.PersonJoin) (counter.PlaceInfo, slot.ClaimReply, error)
 	placeCounter
+	Release(ctx context.Context, find func(life uint64) (uint64, bool)) error
 	Trace(ctx context.Context, find func(life uint64) (uint64, bool)) (counter.TicketTrace, error)
 	State(of slot.LoanID, opened int64) counter.State
 	Roam(ctx context.Context, id uint64, came slot.Time) (counter.PlaceInfo, error)

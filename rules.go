@@ -211,11 +211,12 @@ func (r *Room) overLimit(q *visitRequest) bool {
 // while others wait, and lapses. The token of a third party is not spent on one that has lapsed, nor on the
 // question of a proxy that relays no answers: it sends the request to Handler, and would not wait so long.
 func (r *Room) poll(q *visitRequest) (p counter.PlaceInfo, err error) {
-	t, c, send, proven := &q.tok, (*challenge.Config)(&q.f.cfg.Challenge), q.counter.Poll, true
-	if t.Work > 0 && c.Kind != "" {
-		proven = !c.Remote()
+	t, c := &q.tok, (*challenge.Config)(&q.f.cfg.Challenge)
+	x := counter.TicketPoll{Life: t.Life, Number: t.ID, Key: t.Key, First: t.First}
+	if x.Unproven = t.Work > 0 && c.Kind != ""; x.Unproven {
+		proven := !c.Remote()
 		if !proven && q.way != checks && q.r.Header.Get(challenge.Header) != "" {
-			p, err = q.counter.PollUnproven(q.r.Context(), t.Life, t.ID, t.Key)
+			p, err = q.counter.PollAs(q.r.Context(), x)
 			proven = err == nil && p.Status == slot.TicketProvisional
 		}
 		if proven {
@@ -224,15 +225,13 @@ func (r *Room) poll(q *visitRequest) (p counter.PlaceInfo, err error) {
 				return !over
 			})
 		}
+		x.Unproven = !proven
 	}
-	if !proven {
-		send = q.counter.PollUnproven
-	}
-	p, err = send(q.r.Context(), t.Life, t.ID, t.Key)
+	p, err = q.counter.PollAs(q.r.Context(), x)
 	r.weigh(q, &p)
 	held := p.Position > 0 && p.Status != slot.TicketProvisional
 	if t.Work > 0 && err == nil && (held || p.Status == slot.TicketUsed) {
-		if t.Work = 0; held && q.does.Own != "here.gif" { // else the cookie might replace the pass
+		if t.Work, t.First = 0, 0; held && q.does.Own != "here.gif" { // else the cookie might replace the pass
 			r.setCookie(q)
 		}
 	}

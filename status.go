@@ -93,23 +93,22 @@ func (c *RoomConfig) statusEvent() *status.Event {
 // ErrNoTicket is returned for an id that is no ticket of this room.
 var ErrNoTicket = errors.New("no such ticket in this room")
 
-// FindTicket returns the state of the ticket with the short id that its visitor sees, and the
-// reason for it.
+// FindTicket returns the state of the ticket with the short id that its visitor sees, and why.
 func (r *Room) FindTicket(ctx context.Context, id string) (status.Ticket, error) {
-	id = strings.ToLower(strings.TrimSpace(id))
-	var number uint64
-	x, err := r.counter.Trace(ctx, func(life uint64) (n uint64, ok bool) {
-		number, ok = ticket.Number(life, id)
-		return number, ok
-	})
+	x, err := r.counter.Trace(ctx, ticket.Finder(id))
 	if err != nil {
 		return status.Ticket{}, fmt.Errorf("ticket %q: %w", id, ErrNoTicket)
 	}
 	w := x.Report(r.whyNobody(), r.Config().Method == MethodRandom)
-	w.Room, w.Ticket = r.Config().Name, id
-	w.Networks, w.Agents = r.worker.visits.Shown(slot.SessionID(number))
+	w.Room, w.Ticket = r.Config().Name, strings.ToLower(strings.TrimSpace(id))
+	w.Networks, w.Agents = r.worker.visits.Shown(slot.SessionID(x.Number))
 	w.Reason += sessions.SharedText(w.Networks, w.Agents)
 	return w, nil
+}
+
+// ReleaseTicket gives a visitor whose challenge is not solved the place of its arrival, by its short id.
+func (r *Room) ReleaseTicket(ctx context.Context, id string) error {
+	return r.counter.Release(ctx, ticket.Finder(id))
 }
 
 // whyNobody returns the reason why nobody is called, if that is so.

@@ -81,8 +81,9 @@ type Totals struct {
 	PassesShared          int64   `json:"passes_shared"`
 	PassesRefused         int64   `json:"refused_pass_sharing"` // requests
 	Expired               int64   `json:"places_expired"`
-	PlacesBack            int64   `json:"places_back"` // expired places whose visitors came back
-	PassesBack            int64   `json:"passes_back"` // expired passes, back within a session of the end
+	Released              int64   `json:"tickets_released"` // by operators
+	PlacesBack            int64   `json:"places_back"`      // expired places whose visitors came back
+	PassesBack            int64   `json:"passes_back"`      // expired passes, back within a session of the end
 	Shadowed              int64   `json:"shadow_held"`
 	Bypassed              int64   `json:"rule_bypass"`
 	Crawlers              int64   `json:"rule_crawler"`
@@ -267,6 +268,7 @@ type Ticket struct {
 	Expected  float64 `json:"expected_wait_seconds"` // -1: unknown
 	SilentFor float64 `json:"silent_seconds"`        // since its last poll; -1: unknown
 	KeptFor   float64 `json:"kept_seconds"`          // how long the place is kept without a poll; -1: not kept
+	Released  bool    `json:"released"`              // an operator has released it from its lane
 	Reason    string  `json:"why"`
 
 	// Networks and Agents are the number of networks and user agents that have used its pass in

@@ -56,6 +56,9 @@ type Process interface {
 	Rooms() []status.Room
 	// FindTicket finds a ticket of a room. It returns ErrNoRoom or headgate.ErrNoTicket.
 	FindTicket(ctx context.Context, room, ticket string) (status.Ticket, error)
+	// ReleaseTicket gives a visitor that waits for the solution of a challenge the place of its arrival. It
+	// returns ErrNoRoom, headgate.ErrNoTicket or a RejectedError.
+	ReleaseTicket(ctx context.Context, room, ticket string) (status.Ticket, error)
 	// Change sets keys of a room, all or none. It returns ErrNoRoom, ErrDamaged, a RollbackError,
 	// or faults of package config.
 	Change(ctx context.Context, room string, pairs map[string]string, by string) (ChangeResult, error)

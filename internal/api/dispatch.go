@@ -45,7 +45,7 @@ func (a *API) dispatch(w http.ResponseWriter, r *http.Request, routes []route) {
 // answer admits a call, handles it and answers. A change is in the audit log before it is answered,
 // also when it failed.
 func (a *API) answer(c *call, e route) {
-	writes := e.scope == scopeWrite
+	writes := e.scope == scopeWrite || e.scope == scopeRelease
 	if writes {
 		c.done = AuditEntry{At: time.Now().UTC(), Remote: c.r.RemoteAddr, Room: clip(c.room),
 			What: c.r.Method + " " + c.path, RequestID: c.id}

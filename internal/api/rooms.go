@@ -67,6 +67,23 @@ func (a *API) ticket(c *call) (any, error) {
 	return a.cfg.Process.FindTicket(c.r.Context(), c.room, c.r.PathValue("id"))
 }
 
+// releaseTicket handles POST /v1/rooms/{name}/tickets/{id}/release.
+func (a *API) releaseTicket(c *call) (any, error) {
+	id := c.r.PathValue("id")
+	c.done.Asked = map[string]string{"release": clip(id)}
+	was, err := a.cfg.Process.FindTicket(c.r.Context(), c.room, id)
+	if err != nil {
+		return nil, err
+	}
+	now, err := a.cfg.Process.ReleaseTicket(c.r.Context(), c.room, id)
+	if err != nil {
+		return nil, err
+	}
+	c.done.Before = map[string]string{"released": strconv.FormatBool(was.Released)}
+	c.done.After = map[string]string{"released": strconv.FormatBool(now.Released)}
+	return now, nil
+}
+
 // tickets searches all rooms that the caller may read.
 func (a *API) tickets(c *call) (any, error) {
 	for _, s := range a.cfg.Process.Rooms() {

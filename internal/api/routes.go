@@ -59,6 +59,7 @@ func (a *API) routes() []route {
 		{"POST", one + "/codes/revoked", scopeWrite, false, a.reviseCodes},
 		{"GET", one + "/preview", scopeRead, false, a.preview},
 		{"GET", one + "/tickets/{id}", scopeRead, false, a.ticket},
+		{"POST", one + "/tickets/{id}/release", scopeRelease, false, a.releaseTicket},
 		{"GET", "/v1/tickets/{id}", scopeRead, true, a.tickets},
 		{"POST", "/v1/reload", scopeWrite, false, a.reload},
 		{"GET", "/v1/keys", scopeRead, false, a.keys},

@@ -20,6 +20,7 @@ func senders() map[string][]string {
 	return map[string][]string{
 		"here": nil, "away": nil, "revoked": {"write"}, "expired": {"write"}, "malformed": nil,
 		"read": {"read"}, "write": {"write"}, "put": {"put"}, "claim": {"claim"}, "pass": {"pass"},
+		"release": {"release"}, "release:shop": {"release:shop"},
 		"read:shop": {"read:shop"}, "write:shop": {"write:shop"}, "pass:shop": {"pass:shop"},
 		"read:orders": {"read:orders"}, "put:orders": {"put:orders"}, "claim:orders": {"claim:orders"},
 		"write:orders": {"write:orders"},
@@ -97,6 +98,8 @@ func targetsOf(class, path string, s *scene) []target {
 		return rooms("write", "write")
 	case "pass room":
 		return rooms("write pass", "write pass")
+	case "release room":
+		return rooms("write release", "write release")
 	case "read queue":
 		return []target{{with("{name}", "orders").path, readers + "read:orders write:orders"},
 			{with("{name}", "zone%2Fa.example").path, readers}}
@@ -165,6 +168,7 @@ read room      GET /v1/rooms/{name}/preview
 read room      GET /v1/rooms/{name}/tickets/{id}
 write room     PATCH /v1/rooms/{name}
 write room     POST /v1/rooms/{name}/codes
+release room   POST /v1/rooms/{name}/tickets/{id}/release
 read room      GET /v1/rooms/{name}/codes/revoked
 write room     POST /v1/rooms/{name}/codes/revoked
 pass room      POST /v1/rooms/{name}/passes/complete
@@ -442,9 +446,14 @@ api  /
 func TestEveryScopeBySession(t *testing.T) {
 	s := openScene(t)
 	cookies := map[string]string{}
+	secret, _, err := api.CreateToken(s.dir, api.Token{Scopes: []string{"put", "claim", "pass", "load", "release"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.tokens["no reader"] = secret
 	for sender, may := range map[string]bool{ // 10 a minute are accepted
 		"read": true, "write": true, "read:shop": true, "write:shop": true, "read:zone/a": true,
-		"write:zone/a": true, "write:zone/b": true, "put": false, "pass": false, "revoked": false,
+		"write:zone/a": true, "write:zone/b": true, "no reader": false, "revoked": false,
 	} {
 		r := s.send("POST", "/dashboard/session", `{"token":"`+s.tokens[sender]+`"}`)
 		if may != (r.StatusCode == 204) {

@@ -32,6 +32,8 @@ const (
 	scopeClaim = "claim" // claims jobs, and says what became of them; like put
 	scopePass  = "pass"  // what a site's own backend says; like put, not in the audit log
 	scopeLoad  = "load"  // how an origin answers, as its own programs report it; like pass
+
+	scopeRelease = "release" // releases tickets from the lane of unsolved challenges
 )
 
 const (
@@ -79,19 +81,19 @@ func (t *Token) mayAny(scope string) bool {
 	})
 }
 
-// ParseScopes parses read, write:shop, put:orders, claim:orders, pass:shop, load:shop, or several of them
-// separated by commas.
+// ParseScopes parses read, write:shop, put:orders, claim:orders, pass:shop, load:shop, release:shop,
+// or several of them separated by commas.
 func ParseScopes(s string) ([]string, error) {
 	var all []string
 	for part := range strings.SplitSeq(s, ",") {
 		part = strings.TrimSpace(part)
 		verb, room, narrow := strings.Cut(part, ":")
-		known := slices.Contains([]string{scopeRead, scopeWrite, scopePut, scopeClaim, scopePass, scopeLoad},
-			verb)
+		known := slices.Contains([]string{scopeRead, scopeWrite, scopePut, scopeClaim, scopePass, scopeLoad,
+			scopeRelease}, verb)
 		if !known || narrow && !plainWord(room) && !plainZone(room) {
-			return nil, errors.New("the scopes are read, write, put, claim, pass and load; for one room or queue, " +
-				"read:NAME, write:NAME, put:NAME, claim:NAME, pass:NAME and load:NAME; " +
-				"for one zone, read:zone/NAME and write:zone/NAME")
+			return nil, errors.New("the scopes are read, write, put, claim, pass, load and release; " +
+				"for one room or queue, read:NAME, write:NAME, put:NAME, claim:NAME, pass:NAME, load:NAME and " +
+				"release:NAME; for one zone, read:zone/NAME and write:zone/NAME")
 		}
 		if !slices.Contains(all, part) {
 			all = append(all, part)

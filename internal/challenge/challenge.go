@@ -71,7 +71,7 @@ const (
 
 // Lane returns the lane of visitors who have not solved their challenge in time. Its share is chosen
 // as for a network above join_limit.
-func Lane() slot.Lane { return slot.Lane{Name: "unsolved", Share: 10} }
+func Lane() slot.Lane { return slot.Lane{Name: slot.UnsolvedLane, Share: 10} }
 
 // Parameters of challenges. A key begins with prefix once in 256 tries, so a challenge costs 256
 // derivations on average. Chosen: the least cost of a derivation is long compared with a call of

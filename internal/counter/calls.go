@@ -115,6 +115,12 @@ func (c *desk) mayCall(clk time.Duration) bool {
 // Anywhere's time. 0 means that it was inside, and puts it first. A negative value means that the
 // roamer must be known here already.
 func (c *desk) roam(id uint64, came slot.Time, clk time.Duration) PlaceInfo {
+	return c.outside(&roamer{id: id, arrival: c.hereOf(came, clk)}, came < 0, clk)
+}
+
+// outside is roam for a visitor as it would be added. known means that it must be known already.
+func (c *desk) outside(as *roamer, known bool, clk time.Duration) PlaceInfo {
+	id := as.id
 	c.awake(clk)
 	c.polls.add(clk, 1)
 	p := PlaceInfo{
@@ -126,15 +132,16 @@ func (c *desk) roam(id uint64, came slot.Time, clk time.Duration) PlaceInfo {
 		c.usedUp(&p, clk)
 		return p
 	}
-	if c.roamers.used[id] || len(c.roamers.used) >= mostUsed { // treated as a newcomer
+	full := as.first == 0 && (len(c.roamers.used) >= mostUsed || len(c.roamers.line) >= mostRoamers)
+	x := c.roamers.of[id]
+	if c.roamers.used[id] || len(c.roamers.used) >= mostUsed && full { // treated as a newcomer
 		return p
 	}
-	x := c.roamers.of[id]
 	if x == nil {
-		if came < 0 || len(c.roamers.line) >= mostRoamers {
+		if known || full {
 			return p
 		}
-		x = &roamer{id: id, arrival: c.hereOf(came, clk)}
+		x = as
 		c.roamers.add(x)
 		c.again()
 	}
@@ -165,7 +172,32 @@ func (c *desk) hereOf(came slot.Time, clk time.Duration) slot.Time {
 }
 
 func (c *desk) roamerPosition(x *roamer, clk time.Duration) int64 {
-	n := int64(slices.Index(c.roamers.line, x)) + 1
+	n := int64(1)
+	for _, y := range c.roamers.line {
+		before := true
+		switch {
+		case x.first > 0 && y.first > 0:
+			before = c.line.Rank(y.first) < c.line.Rank(x.first)
+		case x.first > 0:
+			before = y.arrival < x.arrival
+		case y.first > 0:
+			before = y.arrival <= x.arrival
+		case x == y: // the others are behind it
+			return c.positionBehind(x, n, clk)
+		}
+		if before {
+			n++
+		}
+	}
+	return c.positionBehind(x, n, clk)
+}
+
+// positionBehind returns the position of a roamer that is the nth of the roamers.
+func (c *desk) positionBehind(x *roamer, n int64, clk time.Duration) int64 {
+	if x.first > 0 {
+		n += c.line.Ordinary().Before(x.first)
+		return n + c.line.Beside(0, n)
+	}
 	ahead := c.line.Ordinary().Arrivals(c.pool.CounterTime(clk), upQueue)
 	for _, at := range ahead {
 		if at <= x.arrival {
@@ -178,16 +210,33 @@ func (c *desk) roamerPosition(x *roamer, clk time.Duration) int64 {
 	return n + c.line.Beside(0, n)
 }
 
-// callRoamer calls the first roamer if it arrived before the next visitor of the line. It reports
+// nextRoamer returns the first roamer that is present, if it stands before the next visitor of the line.
+// One of another data center stands where it arrived, and a released ticket where its first one would.
+func (c *desk) nextRoamer(now slot.Time, clk time.Duration) (next *roamer) {
+	line := c.line.Ordinary()
+	for _, x := range c.roamers.line {
+		switch {
+		case !x.isPresent(clk):
+		case x.first == 0:
+			if at := line.Arrivals(now, 1); (len(at) == 0 || at[0] >= x.arrival) &&
+				(next == nil || x.arrival < next.arrival) {
+				next = x
+			}
+			return next
+		case !c.cfg.RandomOrder && line.IsBehind(x.first, now): // at random, there is no order to stand in
+		case next == nil || c.line.Rank(x.first) < c.line.Rank(next.first):
+			next = x
+		}
+	}
+	return next
+}
+
+// callRoamer calls the first roamer if it stands before the next visitor of the line. It reports
 // whether it did.
 func (c *desk) callRoamer(clk time.Duration) bool {
-	first := c.roamers.there(clk, 1)
-	if len(first) == 0 {
-		return false
-	}
-	x, now := first[0], c.pool.CounterTime(clk)
-	next := c.line.Ordinary().Arrivals(now, 1)
-	if len(next) > 0 && next[0] < x.arrival || c.line.Turn(now) > 0 || !c.pool.Call(clk) {
+	now := c.pool.CounterTime(clk)
+	x := c.nextRoamer(now, clk)
+	if x == nil || c.line.Turn(now) > 0 || !c.pool.Call(clk) {
 		return false
 	}
 	c.line.Pass()
@@ -224,6 +273,11 @@ func (c *desk) lapseRoamers(clk time.Duration) {
 			x.called = false
 			c.stats.Lapsed++
 			c.pool.Uncall()
+			if x.first > 0 && c.strikes(x.id) { // from now on it stands behind all who wait
+				c.roamers.remove(x)
+				x.first, x.arrival, x.sure = c.line.Ordinary().End(), c.pool.CounterTime(clk), true
+				c.roamers.add(x)
+			}
 		}
 		if clk-x.seen > c.cfg.Line.Hold {
 			if x.called {

@@ -33,7 +33,7 @@ func (c *desk) begin(rec *slot.Record, first bool, clk time.Duration) error {
 	if err != nil {
 		return err
 	}
-	c.line, c.draws, c.moved = line, slices.Clone(rec.Draws), rec.Moved
+	c.line, c.draws, c.moved, c.released = line, slices.Clone(rec.Draws), rec.Moved, rec.Released
 	c.setLanes()
 	c.spread()
 	c.hideAt, c.linedUp = clk+hideAfter, clk
@@ -140,7 +140,7 @@ func (c *desk) claim(number uint64, clk, hard time.Duration, waits bool) bool {
 			return false
 		}
 		c.pool.Claim(clk, id, place, hard)
-	case !c.line.Use(number):
+	case c.releases(number), !c.line.Use(number): // its visitor stands elsewhere
 		return false
 	default:
 		at := c.called.take(number)
@@ -169,6 +169,9 @@ func (c *desk) hold(yes bool, clk time.Duration) {
 
 // leave gives up a place.
 func (c *desk) leave(number uint64, clk time.Duration) {
+	if c.isReleased(number) {
+		c.leaveReleased(number)
+	}
 	if c.line.Leave(number) == slot.TicketCalled {
 		c.called.take(number)
 		c.pool.Uncall()
@@ -380,6 +383,7 @@ func (c *desk) lapse(clk time.Duration) {
 		c.lastGone = clk
 		c.lapseRoamers(clk)
 		c.sweepMoved(clk)
+		c.sweepReleased(clk)
 		c.crowded = c.crowded && clk < c.crowdedUntil
 		c.line.LapseProvisional(c.pool.CounterTime(clk), provisionalSweep)
 		if c.line.Expire(c.pool.CounterTime(clk), lineSweep) > 0 {
@@ -436,7 +440,7 @@ func (c *desk) putLine(clk time.Duration) {
 		line.Late() == 0 && len(r.Skipped) == 0 && line.Unconfirmed() == 0 && len(r.Unconfirmed) == 0 &&
 		line.Len() == 0 && line.Provisional() == 0 && len(r.Heads) == 0 &&
 		!c.drawing() && c.line.Line(1) == nil && c.line.Line(slot.MaxLanes) == nil &&
-		len(r.Moved) == 0 && len(c.moved) == 0 {
+		len(r.Moved) == 0 && len(c.moved) == 0 && len(r.Released) == 0 && len(c.released) == 0 {
 		return
 	}
 	part := c.linePart(clk)
@@ -461,6 +465,7 @@ func (c *desk) linePart(clk time.Duration) slot.LinePart {
 		Draws:       slices.Clone(c.draws),
 		Lanes:       c.line.LaneParts(now, lane, unsureRuns),
 		Moved:       c.moved,
+		Released:    c.released,
 	}
 }
 

@@ -27,6 +27,7 @@ var ErrMoved = errors.New("it has moved to another data center")
 type Totals struct {
 	Joined, Called, Claimed, Lapsed, Writes int64
 	Expired                                 int64         // places whose hold has expired
+	Released                                int64         // tickets that an operator has released
 	WriteTime                               time.Duration // all writes together
 	CallEmpty                               time.Duration // total time that called slots stayed empty
 }
@@ -102,6 +103,8 @@ type desk struct {
 	crowded      bool
 	moved        []slot.Moved // places moved to another device, as in the next write
 	movedAt      time.Duration
+	released     []slot.Released // tickets that an operator has released, as in the next write
+	releasedAt   time.Duration
 
 	draws  []slot.Draw // as in the next write
 	plan   Plan
@@ -143,9 +146,11 @@ type roamer struct {
 	given   time.Duration // its poll interval
 	called  bool
 	until   time.Duration // called: its slot is reserved until then
+	first   uint64        // of a released ticket: the ordinary number before which it stands
+	sure    bool          // first does not change any more
 }
 
-// roamers holds the roamers in the order of their arrival.
+// roamers holds the roamers in the order of their arrival, after those that are released tickets.
 type roamers struct {
 	line []*roamer
 	of   map[uint64]*roamer
@@ -153,7 +158,10 @@ type roamers struct {
 }
 
 // RoamerBit is set in the number of every roamer's session, and in no ticket number.
-const RoamerBit = 1 << 63
+const RoamerBit = slot.RoamerBit
+
+// IsNewcomer reports whether a session is of a newcomer who needed no ticket, and not of a released one.
+func IsNewcomer(id uint64) bool { return id >= RoamerBit && id-RoamerBit >= slot.TicketsEnd() }
 
 // mostUsed limits how many admitted roamers are remembered. Chosen.
 const mostUsed = 100_000
@@ -276,12 +284,14 @@ type TicketTrace struct {
 	ETA      ETA
 	Lane     string // lane in which it waits, "" for the ordinary line
 	Unsolved bool   // it has polled without the solution of its challenge
+	Released bool   // by an operator
+	Number   uint64 // of the ticket; it is not sent
 }
 
 // Report returns the state of a ticket as operators see it; see explain.
 func (t *TicketTrace) Report(nobody string, drawn bool) status.Ticket {
-	w := status.Ticket{Lane: t.Lane, Position: t.Position, Ahead: max(0, t.Position-1), Expected: -1,
-		SilentFor: -1, KeptFor: -1}
+	w := status.Ticket{Lane: t.Lane, Released: t.Released, Position: t.Position, Ahead: max(0, t.Position-1),
+		Expected: -1, SilentFor: -1, KeptFor: -1}
 	if t.Place {
 		w.SilentFor, w.KeptFor = RoundTenths(t.Silent), RoundTenths(t.Kept)
 	}
@@ -298,6 +308,9 @@ func (t *TicketTrace) Report(nobody string, drawn bool) status.Ticket {
 // no calls, or "". drawn means that the line has random order.
 func (t *TicketTrace) explain(nobody string, drawn bool) (status, why string) {
 	at, silent := t.Status, "its visitor asked "+t.Silent.Round(time.Second).String()+" ago"
+	if t.Released {
+		defer func() { why = "an operator has released it; " + why }()
+	}
 	if drawn && at == slot.TicketLate {
 		at = slot.TicketWaiting
 	}
@@ -505,8 +518,11 @@ func (r *roamers) add(x *roamer) {
 		r.of = map[uint64]*roamer{}
 	}
 	r.of[x.id] = x
-	i, _ := slices.BinarySearchFunc(r.line, x.arrival, func(y *roamer, t slot.Time) int {
-		if y.arrival <= t { // of equal arrivals, the first one known here is first
+	i, _ := slices.BinarySearchFunc(r.line, x, func(y, x *roamer) int {
+		switch {
+		case y.first > 0 || x.first > 0: // the released ones are first, in the order in which they are known
+			return cmp.Compare(min(x.first, 1), min(y.first, 1)) - 1
+		case y.arrival <= x.arrival: // of equal arrivals, the first one known here is first
 			return -1
 		}
 		return 1
@@ -519,13 +535,16 @@ func (r *roamers) remove(x *roamer) {
 	r.line = slices.DeleteFunc(r.line, func(y *roamer) bool { return x == y })
 }
 
-// there returns the roamers that are not called and have polled within two of their intervals.
+// isPresent reports whether a roamer is not called and has polled within two of its intervals.
+func (x *roamer) isPresent(clk time.Duration) bool { return !x.called && clk-x.seen < 2*x.given }
+
+// there returns the roamers that are present.
 func (r *roamers) there(clk time.Duration, most int) (all []*roamer) {
 	for _, x := range r.line {
 		if len(all) == most {
 			break
 		}
-		if !x.called && clk-x.seen < 2*x.given {
+		if x.isPresent(clk) {
 			all = append(all, x)
 		}
 	}

@@ -35,6 +35,7 @@ type testCluster struct {
 	engine *embedded.Server
 	began  time.Time
 	random bool // the order of the line
+	lanes  []slot.Lane
 }
 
 func newCluster(t *testing.T) *testCluster {
@@ -55,7 +56,7 @@ func (c *testCluster) settings() Settings {
 		Line: LineConfig{
 			MaxWaiting: 1000, PollMin: 100 * time.Millisecond, PollMax: time.Second, Hold: time.Minute,
 		},
-		DrawWeight: 20, RandomOrder: c.random,
+		DrawWeight: 20, RandomOrder: c.random, Lanes: c.lanes,
 	}
 }
 
@@ -365,4 +366,56 @@ func testANewcomerKnowsTheOthersAtOnce(t *testing.T) {
 		})
 		t.Logf("%s knows all after %v", name, took)
 	}
+}
+
+// A ticket is released at any node, also at two at once, and the next host knows it.
+func TestATicketIsReleasedAtAnyNode(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.lanes = []slot.Lane{{Name: slot.UnsolvedLane, Share: 10}}
+		a, b := c.start("a"), c.start("b")
+		c.await("one host", 10*time.Second, func() bool { return len(c.hosts(a, b)) == 1 })
+		for _, n := range []*node{a, b} {
+			n.seat.Hold(true)
+		}
+		host, other := a, b
+		if host.seat.host.Load() == nil {
+			host, other = b, a
+		}
+		first, before := c.join(host), PlaceInfo{}
+		c.await("a place in the lane", 8*time.Second, func() (ok bool) {
+			before, _ = other.seat.Join(t.Context(), c.lanes[0].ID(), time.Minute, 0)
+			_, err := other.seat.Poll(t.Context(), before.Life, before.Number, 0)
+			return err == nil && slot.LaneIndex(before.Number) > 0
+		})
+		c.join(host)
+		c.await("its life is known", 8*time.Second, func() bool { return other.seat.State(0, 0).Life == first.Life })
+		find := func(life uint64) (uint64, bool) { return before.Number, life == first.Life }
+		var wg sync.WaitGroup
+		for _, n := range []*node{a, b, other} {
+			wg.Go(func() {
+				if err := n.seat.Release(t.Context(), find); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		err := other.seat.Release(t.Context(), func(uint64) (uint64, bool) { return first.Number, true })
+		if !errors.Is(err, ErrNotHeldBack) {
+			t.Errorf("a ticket of the ordinary line is released: %v", err)
+		}
+		x := TicketPoll{Life: before.Life, Number: before.Number, First: first.Number + 1}
+		for range 2 {
+			c.await("its place", 10*time.Second, func() bool {
+				p, err := other.seat.PollAs(t.Context(), x)
+				tr, terr := other.seat.Trace(t.Context(), find)
+				return err == nil && p.Position == 2 && terr == nil && tr.Released && tr.Position == 2
+			})
+			if n := host.seat.host.Load(); n != nil && n.State(0, 0).Totals.Released != 1 {
+				t.Errorf("%d are counted", n.State(0, 0).Totals.Released)
+			}
+			host.stop() // the other node takes over
+		}
+	})
 }

@@ -2,6 +2,7 @@ package counter
 
 import (
 	"cmp"
+	"context"
 	"math"
 	"slices"
 	"time"
@@ -195,3 +196,184 @@ func (c *desk) spare(clk time.Duration) int {
 // frozenAfter is the pause after which the process counts as suspended. Chosen: Run looks each
 // second.
 const frozenAfter = 3 * time.Second
+
+// A ticket that an operator has released leaves the lane of those whose challenge is not solved. Its
+// number says its line, so it cannot have a place in another one: its visitor stands outside, as one of
+// another data center does, before the first number that it had in the ordinary line. The record says
+// which tickets are released, and which of them are used. The visitors say with each poll which number
+// was their first one, so a takeover changes nothing.
+
+// releasedKept is for how long the ticket of a silent visitor stays released. Chosen: its cookie is kept
+// for as long.
+const releasedKept = 24 * time.Hour
+
+// isReleased reports whether the record says that a ticket is released.
+func (c *desk) isReleased(number uint64) bool {
+	_, ok := slot.FindReleased(c.pool.Record().Released, number&^RoamerBit)
+	return ok
+}
+
+// releases is isReleased, also while that is not in the record yet.
+func (c *desk) releases(number uint64) bool {
+	_, ok := slot.FindReleased(c.released, number)
+	return ok
+}
+
+// asReleased returns the number of the session of a ticket if it is released, or else the number.
+func (c *desk) asReleased(number uint64) uint64 {
+	if number != 0 && c.isReleased(number) {
+		return number | RoamerBit
+	}
+	return number
+}
+
+// isSpent reports whether a released ticket has let its visitor in, or was given up.
+func (c *desk) isSpent(number uint64) bool {
+	all := c.pool.Record().Released
+	at, ok := slot.FindReleased(all, number&^RoamerBit)
+	return ok && all[at].Used || c.roamers.used[number|RoamerBit]
+}
+
+// Release takes a ticket out of the lane of those whose challenge is not solved: its visitor stands where
+// its first ticket would, from its next poll on. It blocks until that is in the record. A ticket can be
+// released again, which changes nothing.
+func (c *Counter) Release(ctx context.Context, find func(life uint64) (uint64, bool)) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for began := c.cfg.Boot(); ; {
+		if c.gone() {
+			return ErrFenced
+		}
+		number, ok := find(c.pool.Record().Name.Life)
+		if !ok {
+			return ErrNoTicket
+		}
+		if clk := c.cfg.Boot(); c.pool.Fresh(clk, fresh) { // otherwise another host may know better
+			written, err := c.release(number, clk)
+			if written || err != nil {
+				return err
+			}
+		}
+		if err := c.waitWrite(ctx, began); err != nil {
+			return err
+		}
+	}
+}
+
+// release adds a ticket to the released ones of the next write. It reports whether it is in the record.
+func (c *desk) release(number uint64, clk time.Duration) (written bool, err error) {
+	at, ok := slot.FindReleased(c.released, number)
+	lane := slot.LaneIndex(number)
+	switch {
+	case ok:
+		return c.isReleased(number), nil
+	case number == 0, number >= c.line.End(number),
+		!c.places(number) && c.line.Status(number) != slot.TicketProvisional: // which has not asked again yet
+		return false, ErrNoTicket
+	case lane == 0, c.line.Lanes()[lane].Name != slot.UnsolvedLane:
+		return false, ErrNotHeldBack
+	case len(c.released) >= slot.MaxReleased:
+		if c.forgetReleased(clk, true); len(c.released) >= slot.MaxReleased {
+			return false, ErrFull
+		}
+		at, _ = slot.FindReleased(c.released, number)
+	}
+	now := slot.Released{Number: number, Held: c.pool.CounterTime(clk)}
+	c.released = slices.Insert(slices.Clone(c.released), at, now) // records share the slice
+	c.stats.Released++
+	return false, nil
+}
+
+// placeOf is place, also for released tickets.
+func (c *desk) placeOf(x ticketRequest, clk time.Duration) PlaceInfo {
+	if !c.isReleased(x.number) {
+		return c.place(x.number, clk, x.unproven)
+	}
+	number, line := x.number&^RoamerBit, c.line.Ordinary()
+	if c.line.Leave(number) == slot.TicketCalled {
+		c.called.take(number)
+		c.pool.Uncall()
+	}
+	as := &roamer{id: number | RoamerBit, first: cmp.Or(x.first, line.End()), sure: x.first > 0}
+	var ok bool
+	if as.arrival, ok = line.ArrivalAt(as.first); !ok {
+		as.arrival = c.pool.CounterTime(clk)
+	}
+	if was := c.roamers.of[as.id]; was != nil && as.sure && !was.sure { // found by who the visitor is
+		c.roamers.remove(was)
+		was.first, was.arrival, was.sure = as.first, as.arrival, true
+		c.roamers.add(was)
+	}
+	p := c.outside(as, c.isSpent(number), clk)
+	if p.Status == slot.TicketUnknown {
+		p.Status = slot.TicketUsed
+	}
+	return p
+}
+
+// leaveReleased gives up the place of a released ticket.
+func (c *desk) leaveReleased(number uint64) {
+	id := number | RoamerBit
+	if x := c.roamers.of[id]; x != nil {
+		if x.called {
+			c.pool.Uncall()
+		}
+		c.roamers.remove(x)
+	}
+	if c.roamers.used == nil {
+		c.roamers.used = map[uint64]bool{}
+	}
+	c.roamers.used[id] = true
+}
+
+// sweepReleased forgets released tickets that are over.
+func (c *desk) sweepReleased(clk time.Duration) {
+	if len(c.released) > 0 && clk-c.releasedAt >= movedSweep {
+		c.releasedAt = clk
+		c.forgetReleased(clk, false)
+	}
+}
+
+// forgetReleased forgets the released tickets whose visitors were silent for long. full: those that are
+// spent too. A ticket that the next host might find in its lane again must not be forgotten before it is
+// below the frontier there, or it would let somebody in twice.
+func (c *desk) forgetReleased(clk time.Duration, full bool) {
+	now := c.pool.CounterTime(clk)
+	var kept []slot.Released
+	for _, x := range c.released {
+		if c.places(x.Number) {
+			x.Held = now
+		}
+		line, silent := c.line.Line(slot.LaneIndex(x.Number)), now.Sub(x.Held)
+		over := silent >= releasedKept || full && silent >= movedLeast && c.isSpent(x.Number)
+		if !over || line == nil || c.line.Rank(x.Number) >= line.Frontier() {
+			kept = append(kept, x)
+		}
+	}
+	c.released = kept
+}
+
+// traceReleased is Trace for a released ticket whose visitor has polled since. It reports whether it is
+// one.
+func (c *desk) traceReleased(t *TicketTrace, clk time.Duration) bool {
+	if t.Released = c.isReleased(t.Number); !t.Released {
+		return false
+	}
+	id := t.Number | RoamerBit
+	x := c.roamers.of[id]
+	switch {
+	case c.isSpent(t.Number):
+		t.Status = slot.TicketUsed
+		t.Left = max(0, c.pool.EndOf(slot.SessionID(id)).Sub(c.pool.CounterTime(clk)))
+	case x == nil:
+		return false
+	default:
+		t.Status, t.Position, t.Place = slot.TicketWaiting, c.roamerPosition(x, clk), true
+		t.Silent = clk - x.seen
+		t.Kept, t.ETA = max(0, c.cfg.Line.Hold-t.Silent), c.fore.eta(0, t.Position, clk)
+		if x.called {
+			t.Status = slot.TicketCalled
+		}
+	}
+	return true
+}

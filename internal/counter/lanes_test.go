@@ -1,6 +1,9 @@
 package counter
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -310,5 +313,405 @@ func TestAbsentPeopleOfALaneAreNotThoseOfTheLine(t *testing.T) {
 			t.Errorf("place %d is told %v (%v), and waits for %v", p.Position, p.ETA.Expect, err, truth)
 		}
 		t.Logf("place %d is told %v, and waits for %v", p.Position, p.ETA.Expect, truth)
+	})
+}
+
+// waitReleased is wait with released tickets: first is the first ordinary number of each. All poll all the
+// time, so they come in as they are called.
+func (x *crowd) waitReleased(c *Counter, d time.Duration, first map[uint64]uint64) {
+	x.t.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		for _, n := range slices.Sorted(maps.Keys(x.due)) {
+			p, err := c.PollAs(x.t.Context(), TicketPoll{Life: x.life, Number: n, First: first[n]})
+			if err != nil {
+				x.t.Fatal(err)
+			}
+			if p.Status == slot.TicketCalled {
+				if r, err := c.Claim(x.t.Context(), x.life, p.Number, 0, 0); err != nil || r.End == 0 {
+					x.t.Fatalf("called ticket %d is not let in: %+v, %v", n, r, err)
+				}
+				delete(x.due, n)
+				x.in = append(x.in, n)
+			} else if p.Position == 0 {
+				x.t.Fatalf("ticket %d has no place: %+v", n, p)
+			}
+		}
+	}
+}
+
+func releases(c *Counter, number uint64) error {
+	life := lifeOf(c)
+	return c.Release(context.Background(), func(l uint64) (uint64, bool) { return number, l == life })
+}
+
+// A released ticket stands where the first ticket of its visitor would: it comes in after those before it
+// and before those behind it, also when the host is killed at any moment, and it lets in once.
+func TestAReleasedTicketStandsWhereItsFirstOneWould(t *testing.T) {
+	unsolved := slot.Lane{Name: slot.UnsolvedLane, Share: 10}
+	for _, kills := range []int{0, 1, 2} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &store.Memory{}
+			c := laned(t, "a", s, nil, unsolved, members)
+			c.Hold(true)
+			life := lifeOf(c)
+			before := joins(t, c, 0, 10)
+			own, err := c.Join(t.Context(), 0, 5*time.Minute, 0) // its challenge is not solved: it lapses
+			if err != nil {
+				t.Fatal(err)
+			}
+			behind := joins(t, c, 0, 10)
+			others := joins(t, c, unsolved.ID(), 3)
+			slow := joins(t, c, unsolved.ID(), 1)[0]
+			member := joins(t, c, members.ID(), 1)[0]
+			fresh, err := c.Join(t.Context(), unsolved.ID(), 5*time.Minute, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := releases(c, fresh.Number); err != nil {
+				t.Errorf("a ticket that was not seen again: %v", err)
+			}
+			if err := c.Leave(t.Context(), life, fresh.Number, 0); err != nil {
+				t.Fatal(err)
+			}
+			first := map[uint64]uint64{slow: own.Number}
+			x := newCrowd(t, life, slices.Concat(before, behind, others, []uint64{slow})...)
+			x.waitReleased(c, 12*time.Second, first)
+			for number, want := range map[uint64]error{
+				1 << 50: ErrNoTicket, own.Number: ErrNoTicket, before[0]: ErrNotHeldBack,
+				member: ErrNotHeldBack, slow: nil,
+			} {
+				if err := releases(c, number); !errors.Is(err, want) {
+					t.Errorf("%d: %v, want %v", number, err, want)
+				}
+			}
+			if kills > 0 { // before its visitor has asked again
+				c = laned(t, "b", s, nil, unsolved, members)
+				c.Hold(true)
+			}
+			if err := releases(c, slow); err != nil || kills == 0 && c.State(0, 0).Totals.Released != 2 {
+				t.Errorf("again: %v, %+v", err, c.State(0, 0).Totals)
+			}
+			x.waitReleased(c, 12*time.Second, first)
+			p, err := c.PollAs(t.Context(), TicketPoll{Life: life, Number: slow, First: own.Number})
+			c.mu.Lock()
+			want := 11 + c.line.Beside(0, 11)
+			c.mu.Unlock()
+			if err != nil || p.Position != want {
+				t.Errorf("%+v, %v", p, err)
+			}
+			tr, err := c.Trace(t.Context(), func(uint64) (uint64, bool) { return slow, true })
+			if err != nil || !tr.Released || tr.Position != p.Position || tr.Status != slot.TicketWaiting {
+				t.Errorf("%+v, %v", tr, err)
+			}
+			c.Hold(false)
+			if kills > 1 { // while they come in
+				x.waitReleased(c, 600*time.Millisecond, first)
+				c = laned(t, "c", s, nil, unsolved, members)
+			}
+			x.waitReleased(c, 20*time.Second, first)
+			if len(x.in) != 24 {
+				t.Fatalf("%d came in: %v", len(x.in), x.in)
+			}
+			at := slices.Index(x.in, slow)
+			for i, n := range x.in {
+				if slices.Contains(before, n) && i > at || slices.Contains(behind, n) && i < at {
+					t.Errorf("%d (its first was %d) came in as number %d: %v", slow, own.Number, at, x.in)
+				}
+			}
+			for range 2 { // the cookie of before, at once, and much later with another host
+				p, err = c.PollAs(t.Context(), TicketPoll{Life: life, Number: slow, First: own.Number})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if p.Status == slot.TicketCalled || p.Position != 0 {
+					t.Errorf("a used ticket is %+v", p)
+				}
+				time.Sleep(time.Minute)
+				c = laned(t, "d", s, nil, unsolved, members)
+				time.Sleep(5 * time.Second)
+			}
+			if p.Status != slot.TicketGone {
+				t.Errorf("%+v", p)
+			}
+		})
+	}
+}
+
+// A visitor that is released and only polls holds no slot for ever: after some calls it stands behind all
+// others. Who gives the place up has none.
+func TestAReleasedVisitorThatDoesNotComeBlocksNobody(t *testing.T) {
+	unsolved := slot.Lane{Name: slot.UnsolvedLane, Share: 10}
+	synctest.Test(t, func(t *testing.T) {
+		c := laned(t, "a", &store.Memory{}, func(c *Config) { c.Active.N, c.Spread = 1, false }, unsolved)
+		c.Hold(true)
+		life, own := lifeOf(c), joins(t, c, 0, 1)[0]
+		slow := joins(t, c, unsolved.ID(), 2)
+		people := joins(t, c, 0, 1)
+		for _, n := range slow {
+			if err := releases(c, n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := c.Leave(t.Context(), life, own, 0); err != nil {
+			t.Fatal(err)
+		}
+		poll := func(n uint64) PlaceInfo {
+			p, err := c.PollAs(t.Context(), TicketPoll{Life: life, Number: n, First: own})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		if p := poll(slow[1]); p.Position != 2 { // the other one is in the lane until it polls
+			t.Errorf("%+v", p)
+		}
+		if err := c.Leave(t.Context(), life, slow[1], 0); err != nil {
+			t.Fatal(err)
+		}
+		if p := poll(slow[1]); p.Position != 0 || p.Status != slot.TicketGone {
+			t.Errorf("it was given up, and is %+v", p)
+		}
+		if p := poll(slow[0]); p.Position != 1 {
+			t.Errorf("%+v", p)
+		}
+		c.Hold(false)
+		for i := 0; ; i++ {
+			time.Sleep(time.Second)
+			poll(slow[0])
+			if p, err := c.Poll(t.Context(), life, people[0], 0); err != nil || i > 120 {
+				t.Fatalf("%+v, %v", p, err)
+			} else if p.Status == slot.TicketCalled {
+				break
+			}
+		}
+		if calls := c.State(0, 0).Totals.Called; calls != mostStrikes+1 {
+			t.Errorf("%d calls", calls)
+		}
+	})
+}
+
+// slowStore takes its time for each write.
+type slowStore struct{ store.Memory }
+
+func (s *slowStore) CompareAndSwap(ctx context.Context, k string, rev uint64, v []byte) (uint64, error) {
+	time.Sleep(50 * time.Millisecond)
+	return s.Memory.CompareAndSwap(ctx, k, rev, v)
+}
+
+// A release is on disk before it is answered, also to whoever repeats it meanwhile.
+func TestAReleaseIsWrittenBeforeItIsAnswered(t *testing.T) {
+	unsolved := slot.Lane{Name: slot.UnsolvedLane, Share: 10}
+	synctest.Test(t, func(t *testing.T) {
+		s := &slowStore{}
+		c := laned(t, "a", s, nil, unsolved)
+		slow := joins(t, c, unsolved.ID(), 1)[0]
+		for range 3 {
+			go func() {
+				if err := releases(c, slow); err != nil {
+					t.Error(err)
+				}
+				b, _, err := s.Load(t.Context(), c.key())
+				var r slot.Record
+				if err == nil {
+					err = r.UnmarshalBinary(b)
+				}
+				if _, ok := slot.FindReleased(r.Released, slow); err != nil || !ok {
+					t.Errorf("it is answered and not written: %v", err)
+				}
+			}()
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+	})
+}
+
+// A ticket that is called in its lane while it is released lets in once: not by its lane, and once by its
+// new place, also with a copy of its cookie.
+func TestACallDuringAReleaseLetsInOnce(t *testing.T) {
+	unsolved := slot.Lane{Name: slot.UnsolvedLane, Share: 10}
+	synctest.Test(t, func(t *testing.T) {
+		s := &slowStore{}
+		c := laned(t, "a", s, nil, unsolved)
+		own := joins(t, c, 0, 1)[0]
+		slow, life := joins(t, c, unsolved.ID(), 1)[0], lifeOf(c)
+		time.Sleep(5 * time.Second)
+		p, err := c.Poll(t.Context(), life, slow, 0)
+		if err != nil || p.Status != slot.TicketCalled {
+			t.Fatalf("%+v, %v", p, err)
+		}
+		done := make(chan error)
+		go func() { done <- releases(c, slow) }()
+		synctest.Wait() // it is not written
+		if r, err := c.Claim(t.Context(), life, slow, 0, 0); !errors.Is(err, ErrNotCalled) {
+			t.Errorf("its lane lets it in: %+v, %v", r, err)
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		in := 0
+		for range 200 {
+			time.Sleep(50 * time.Millisecond)
+			x := TicketPoll{Life: life, Number: slow}
+			if x.First = own; in == 0 { // a poll that does not know it: see Counter.JoinPerson
+				x.First = 0
+			}
+			p, err = c.PollAs(t.Context(), x)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.Status == slot.TicketCalled {
+				if _, err := c.Claim(t.Context(), life, p.Number, 0, 0); err != nil {
+					t.Fatal(err)
+				}
+				in++
+			}
+		}
+		if in != 1 {
+			t.Errorf("it has let in %d", in)
+		}
+	})
+}
+
+// A visitor that was found by who it is has its place when its first ticket is known.
+func TestAFirstTicketIsKnownLate(t *testing.T) {
+	unsolved := slot.Lane{Name: slot.UnsolvedLane, Share: 10}
+	synctest.Test(t, func(t *testing.T) {
+		c := laned(t, "a", &store.Memory{}, nil, unsolved)
+		c.Hold(true)
+		life, before := lifeOf(c), joins(t, c, 0, 5)
+		own, err := c.Join(t.Context(), 0, 5*time.Minute, 0) // it lapses
+		if err != nil {
+			t.Fatal(err)
+		}
+		joins(t, c, 0, 5)
+		slow := joins(t, c, unsolved.ID(), 1)[0]
+		if err := releases(c, slow); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(12 * time.Second)
+		for _, x := range []struct {
+			first uint64
+			at    int64
+		}{{0, 11}, {own.Number, 6}, {0, 6}, {before[0], 6}} {
+			p, err := c.PollAs(t.Context(), TicketPoll{Life: life, Number: slow, First: x.first})
+			if err != nil || p.Ahead != x.at-1 {
+				t.Errorf("with %d: %+v, %v", x.first, p, err)
+			}
+		}
+		if err := c.Leave(t.Context(), life, slow, 0); err != nil {
+			t.Fatal(err)
+		}
+		other := joins(t, c, unsolved.ID(), 1)[0]
+		if err := releases(c, other); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Leave(t.Context(), life, other, 0); err != nil { // before it has asked again
+			t.Fatal(err)
+		}
+		for _, n := range []uint64{slow, other} {
+			p, err := c.PollAs(t.Context(), TicketPoll{Life: life, Number: n, First: own.Number})
+			if err != nil || p.Position != 0 || p.Status != slot.TicketGone {
+				t.Errorf("it was given up, and is %+v, %v", p, err)
+			}
+		}
+	})
+}
+
+// In a draw a released ticket has the rank that was drawn for its first one. In a room that calls at random
+// it is next.
+func TestAReleasedTicketInADraw(t *testing.T) {
+	unsolved := slot.Lane{Name: slot.UnsolvedLane, Share: 10}
+	synctest.Test(t, func(t *testing.T) {
+		s, plan := &store.Memory{}, Plan{Event: "sale", Start: 1000, Phase: Prequeuing}
+		next := func(name string) *Counter {
+			c := laned(t, name, s, nil, unsolved)
+			c.Hold(true)
+			if err := c.SetPlan(t.Context(), plan); err != nil {
+				t.Fatal(err)
+			}
+			return c
+		}
+		c := next("a")
+		var tickets []uint64
+		var own []PlaceInfo
+		for i := range 60 {
+			if i%2 == 1 { // its challenge is not solved
+				p, err := c.Join(t.Context(), 0, 5*time.Minute, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				own = append(own, p)
+				continue
+			}
+			tickets = append(tickets, joins(t, c, 0, 1)...)
+		}
+		slow := joins(t, c, unsolved.ID(), len(own))
+		time.Sleep(11 * time.Second)
+		if plan.Phase = Started; c.SetPlan(t.Context(), plan) != nil {
+			t.Fatal("the draw fails")
+		}
+		k, err := newChecker(c.State(0, 0).Draw.Hash, c.State(0, 0).Draw.Text())
+		if err != nil {
+			t.Fatal(err)
+		}
+		life := lifeOf(c)
+		for i, n := range slow {
+			if err := releases(c, n); err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range tickets { // they are present
+				if _, err := c.Poll(t.Context(), life, m, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want := int64(0)
+			for _, m := range tickets {
+				if k.rank(m) < k.rank(own[i].Number) {
+					want++
+				}
+			}
+			p, err := c.PollAs(t.Context(), TicketPoll{Life: life, Number: n, First: own[i].Number})
+			c.mu.Lock()
+			ahead := c.line.Ordinary().Before(own[i].Number)
+			c.mu.Unlock()
+			if err != nil || ahead != want || p.Status != slot.TicketWaiting {
+				t.Errorf("%d are ahead of it, by the draw %d: %+v, %v", ahead, want, p, err)
+			}
+		}
+		c = next("b")
+		c.Hold(false)
+		first := map[uint64]uint64{}
+		for i, n := range slow {
+			first[n] = own[i].Number
+		}
+		x := newCrowd(t, life, slices.Concat(tickets, slow)...)
+		x.waitReleased(c, 30*time.Second, first)
+		if len(x.in) != len(tickets)+len(slow) {
+			t.Fatalf("%d came in", len(x.in))
+		}
+		for i, n := range x.in {
+			// A released visitor learns of its call at once, one of the line with its next poll.
+			for _, m := range x.in[:max(0, i-2)] {
+				if k.rank(cmp.Or(first[m], m)) > k.rank(cmp.Or(first[n], n)) {
+					t.Errorf("%d came in before %d, which is number %d: %d", m, n, i, x.in)
+				}
+			}
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		c := laned(t, "a", &store.Memory{}, func(c *Config) { c.RandomOrder = true }, unsolved)
+		c.Hold(true)
+		people := joins(t, c, 0, 50)
+		slow := joins(t, c, unsolved.ID(), 1)[0]
+		if err := releases(c, slow); err != nil {
+			t.Fatal(err)
+		}
+		x := newCrowd(t, lifeOf(c), append(people, slow)...)
+		x.waitReleased(c, 5*time.Second, map[uint64]uint64{slow: people[40]})
+		c.Hold(false)
+		x.waitReleased(c, 10*time.Second, map[uint64]uint64{slow: people[40]})
+		if len(x.in) != 51 || !slices.Contains(x.in[:2], slow) {
+			t.Errorf("%d came in, the released one as number %d", len(x.in), slices.Index(x.in, slow))
+		}
 	})
 }

@@ -94,10 +94,10 @@ func (c *Counter) Poll(ctx context.Context, life, number, key uint64) (PlaceInfo
 	return c.poll(ctx, ticketRequest{life: life, number: number, key: key})
 }
 
-// PollUnproven is Poll for a ticket whose challenge is not solved. While others wait for a call, a
-// provisional ticket stays provisional.
-func (c *Counter) PollUnproven(ctx context.Context, life, number, key uint64) (PlaceInfo, error) {
-	return c.poll(ctx, ticketRequest{life: life, number: number, key: key, unproven: true})
+// PollAs is Poll with all that is known of the ticket. While others wait for a call, a provisional ticket
+// whose challenge is not solved stays provisional.
+func (c *Counter) PollAs(ctx context.Context, x TicketPoll) (PlaceInfo, error) {
+	return c.poll(ctx, x.ticket())
 }
 
 func (c *Counter) poll(ctx context.Context, x ticketRequest) (PlaceInfo, error) {
@@ -115,7 +115,7 @@ func (c *Counter) poll(ctx context.Context, x ticketRequest) (PlaceInfo, error) 
 		clk, theirs := c.cfg.Boot(), c.theirs(number, x.key)
 		if c.pool.Fresh(clk, fresh) && !c.drawing() {
 			if theirs {
-				p := c.place(number, clk, x.unproven)
+				p := c.placeOf(x, clk)
 				if p.Status == slot.TicketUsed && !c.claimed(&p) {
 					p.Status = slot.TicketGone
 				}
@@ -124,7 +124,7 @@ func (c *Counter) poll(ctx context.Context, x ticketRequest) (PlaceInfo, error) 
 				return PlaceInfo{Number: number, Life: life, Status: slot.TicketGone, Moved: true}, nil
 			}
 		}
-		speaks := theirs && !x.unproven
+		speaks := theirs && !x.unproven && number < RoamerBit
 		if speaks {
 			c.spoke(number, clk)
 		}
@@ -187,6 +187,10 @@ func (c *Counter) Trace(
 	}
 	clk := c.cfg.Boot()
 	now := c.pool.CounterTime(clk)
+	t.Number = number
+	if c.traceReleased(&t, clk) {
+		return t, nil
+	}
 	t.Status = c.line.Status(number)
 	t.Silent, t.Kept, t.Place = c.line.SilentFor(number, now)
 	if t.Position, ok = c.line.Position(number); ok {

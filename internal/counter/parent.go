@@ -172,7 +172,7 @@ func (c *desk) arrivals(clk time.Duration, k int) []slot.Time {
 	if len(c.roamers.line) == 0 {
 		return all
 	}
-	for _, x := range c.roamers.there(clk, k) {
+	for _, x := range c.roamers.there(clk, k+slot.MaxReleased) {
 		all = append(all, x.arrival)
 	}
 	slices.Sort(all)

@@ -60,6 +60,9 @@ func (c *desk) movesMore(number uint64, clk time.Duration) bool {
 
 // places reports whether a number holds a place that has not been used.
 func (c *desk) places(number uint64) bool {
+	if c.roamers.of[number|RoamerBit] != nil { // released
+		return true
+	}
 	switch c.line.Status(number) {
 	case slot.TicketWaiting, slot.TicketLate, slot.TicketCalled:
 		return true
@@ -70,7 +73,7 @@ func (c *desk) places(number uint64) bool {
 // theirs reports whether a ticket with this key is valid. A number without a known move is valid
 // with any key: the record may be older than what visitors were told.
 func (c *desk) theirs(number, key uint64) bool {
-	at, ok := slot.FindMoved(c.moved, number)
+	at, ok := slot.FindMoved(c.moved, number&^RoamerBit)
 	return !ok || c.moved[at].Key == key
 }
 
@@ -130,6 +133,7 @@ func (c *Counter) JoinPerson(ctx context.Context, x PersonJoin) (p PlaceInfo, s 
 	defer c.mu.Unlock()
 	first := c.cfg.Boot()
 	for began := first; ; {
+		x.Number = c.asReleased(x.Number)
 		ok, err := c.mayFind(ctx, began)
 		switch {
 		case err != nil:
@@ -138,6 +142,7 @@ func (c *Counter) JoinPerson(ctx context.Context, x PersonJoin) (p PlaceInfo, s 
 			continue
 		}
 		has, mark := c.persons.Find(x.Person)
+		has.Number = c.asReleased(has.Number)
 		number := has.Number
 		if c.unsettled(number) || c.unsettled(x.Number) {
 			if err := c.waitWrite(ctx, began); err != nil {
@@ -254,7 +259,7 @@ const (
 
 // holds returns what a number holds.
 func (c *Counter) holds(number uint64) (holding, slot.Time) {
-	if number == 0 {
+	if number = c.asReleased(number); number == 0 {
 		return holdsNothing, 0
 	}
 	if c.isPlace(number) {
@@ -272,8 +277,11 @@ func (c *Counter) holds(number uint64) (holding, slot.Time) {
 // isPlace reports whether a number is that of a ticket which has not been used. One from beyond the
 // record holds its place too: see rolledBack.
 func (c *Counter) isPlace(number uint64) bool {
-	return number < RoamerBit && (c.places(number) || number >= c.line.End(number) ||
-		c.line.Status(number) == slot.TicketProvisional)
+	if number >= RoamerBit {
+		return c.isReleased(number) && c.places(number)
+	}
+	return c.places(number) || number >= c.line.End(number) ||
+		c.line.Status(number) == slot.TicketProvisional
 }
 
 // better returns the number that a person keeps: its own, or the one that the visitor has. The other
@@ -329,7 +337,7 @@ func (c *Counter) standing(number uint64) (p PlaceInfo, s slot.ClaimReply) {
 	clk := c.cfg.Boot()
 	switch has, end := c.holds(number); has {
 	case holdsPlace:
-		p = c.place(number, clk, false)
+		p = c.placeOf(ticketRequest{number: number}, clk)
 		if at, ok := slot.FindMoved(c.moved, number); ok {
 			p.Key = c.moved[at].Key
 		}

@@ -183,7 +183,35 @@ func (s *Handle) Trace(ctx context.Context, find func(life uint64) (uint64, bool
 		return TicketTrace{}, ErrNoTicket
 	}
 	r, err := s.ask(ctx, ticketRequest{life: life, number: number}.request(opTrace))
+	r.trace.Number = number
 	return r.trace, err
+}
+
+// Release takes a ticket out of the lane of those whose challenge is not solved; see Counter.Release. The
+// request is a message of its own: an older host would reject all that come with it.
+func (s *Handle) Release(ctx context.Context, find func(life uint64) (uint64, bool)) error {
+	ctx, stop := context.WithTimeout(ctx, serveWait)
+	defer stop()
+	life := s.State(0, 0).Life
+	number, ok := find(life)
+	if !ok {
+		return ErrNoTicket
+	}
+	q := ticketRequest{life: life, number: number}.request(opRelease)
+	for {
+		var all []reply
+		if c := s.host.Load(); c != nil {
+			all = []reply{c.do(ctx, &q)}
+		} else if b, err := s.bus.Request(ctx, s.name("asks"), appendRequests(nil, []request{q})); err == nil {
+			all, _ = parseReplies(b) // an older host answers nothing
+		}
+		if len(all) == 1 && !errors.Is(all[0].fault.err(), ErrFenced) {
+			return all[0].fault.err()
+		}
+		if !wait(ctx, askAgain) {
+			return ErrSlow
+		}
+	}
 }
 
 // silentLong is after how long an unresponsive host is logged. Chosen: longer than a takeover.
@@ -354,6 +382,8 @@ func (c *Counter) do(ctx context.Context, q *request) (r reply) {
 		c.ReportSuspectPass(ctx)
 	case opMove:
 		err = c.Move(ctx, q.move())
+	case opRelease:
+		err = c.Release(ctx, func(life uint64) (uint64, bool) { return q.id, life == q.life })
 	case opNetwork:
 		err = c.SetNetwork(ctx, q.life, q.id, uint32(q.more[0]))
 	case opRoam:

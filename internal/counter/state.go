@@ -192,6 +192,7 @@ func (s *State) Report() status.Room {
 		},
 		Totals: status.Totals{
 			Called: t.Called, Claimed: t.Claimed, CallsLapsed: t.Lapsed, Writes: t.Writes, Expired: t.Expired,
+			Released:         t.Released,
 			WriteSeconds:     t.WriteTime.Seconds(),
 			CallEmptySeconds: t.CallEmpty.Round(time.Microsecond).Seconds(),
 		},

@@ -34,6 +34,7 @@ const (
 	opMove
 	opPerson
 	opNetwork
+	opRelease
 )
 
 // A reply answers a request. Only the fields that its op needs are sent.
@@ -49,8 +50,8 @@ type reply struct {
 type fault uint8
 
 // faults returns the errors by their fault.
-func faults() [7]error {
-	return [...]error{nil, ErrFenced, ErrFull, ErrSlow, ErrNotCalled, ErrNoTicket, ErrUsed}
+func faults() [8]error {
+	return [...]error{nil, ErrFenced, ErrFull, ErrSlow, ErrNotCalled, ErrNoTicket, ErrUsed, ErrNotHeldBack}
 }
 
 // faultOf returns the fault of err. An error that the caller cannot act on counts as ErrSlow:
@@ -119,7 +120,7 @@ func parseRequests(b []byte) ([]request, error) {
 	for i := range rs {
 		r, head := &rs[i], d.Uint()
 		r.op = op(min(head>>requestBits, 255))
-		if r.op < opJoin || r.op > opNetwork {
+		if r.op < opJoin || r.op > opRelease {
 			return nil, errDamaged()
 		}
 		if head&hasID != 0 {
@@ -202,7 +203,7 @@ func parseReplies(b []byte) ([]reply, error) {
 			r.claim = d.claim()
 		case opTrace:
 			r.trace = d.trace()
-		case opLeave, opSuspect, opMove, opNetwork:
+		case opLeave, opSuspect, opMove, opNetwork, opRelease:
 		default:
 			return nil, errDamaged()
 		}
@@ -226,6 +227,7 @@ const (
 	bitKey // of a place: the key of a device follows
 	bitAsks
 	bitUnsolved // of a trace
+	bitReleased // of a trace
 )
 
 // appendPlace appends a place. Values that places have in common are written relative to the last
@@ -291,7 +293,7 @@ func (d *reader) status() slot.TicketStatus {
 
 func appendTrace(b []byte, t *TicketTrace) []byte {
 	b = codec.AppendUint(b, uint64(t.Status), flag(t.Place, bitPlace)|flag(t.ETA != ETA{}, bitETA)|
-		flag(t.Lane != "", bitLane)|flag(t.Unsolved, bitUnsolved))
+		flag(t.Lane != "", bitLane)|flag(t.Unsolved, bitUnsolved)|flag(t.Released, bitReleased))
 	b = codec.AppendInt(b, t.Position, int64(t.Silent), int64(t.Kept), int64(t.Left))
 	if b = appendETA(b, &t.ETA); t.Lane != "" {
 		b = append(codec.AppendUint(b, uint64(len(t.Lane))), t.Lane...)
@@ -303,7 +305,7 @@ func (d *reader) trace() (t TicketTrace) {
 	t.Status = d.status()
 	bits := d.Uint()
 	t.Place, t.Position, t.Silent = bits&bitPlace != 0, d.Int(), time.Duration(d.Int())
-	t.Unsolved = bits&bitUnsolved != 0
+	t.Unsolved, t.Released = bits&bitUnsolved != 0, bits&bitReleased != 0
 	t.Kept, t.Left = time.Duration(d.Int()), time.Duration(d.Int())
 	if t.ETA = d.eta(bits); bits&bitLane != 0 {
 		t.Lane = d.Text(slot.MaxLaneName)
@@ -460,15 +462,31 @@ type ticketRequest struct {
 	life, number uint64
 	key          uint64 // of the ticket's device
 	unproven     bool   // of a poll: the challenge of the ticket is not solved
+	first        uint64 // of a poll: see TicketPoll
+}
+
+// A TicketPoll is what a visitor with a ticket shows.
+type TicketPoll struct {
+	Life, Number, Key uint64
+	Unproven          bool   // the challenge of the ticket is not solved
+	First             uint64 // of a ticket that waits in a lane for that: its first one of the ordinary line
+}
+
+func (x *TicketPoll) ticket() ticketRequest {
+	return ticketRequest{x.Life, x.Number, x.Key, x.Unproven, x.First}
 }
 
 func (x ticketRequest) request(op op) request {
 	return request{op: op, id: x.number, life: x.life,
-		more: [3]int64{int64(flag(x.unproven, 1)), int64(x.key)}}
+		more: [3]int64{int64(flag(x.unproven, 1)), int64(x.key), int64(x.first)}}
 }
 
 func (q *request) ticket() ticketRequest {
-	return ticketRequest{q.life, q.id, uint64(q.more[1]), q.op == opPoll && q.more[0] != 0}
+	x := ticketRequest{life: q.life, number: q.id, key: uint64(q.more[1])}
+	if q.op == opPoll {
+		x.unproven, x.first = q.more[0] != 0, uint64(q.more[2])
+	}
+	return x
 }
 
 // A claimRequest claims the session of a called ticket.
@@ -519,9 +537,9 @@ func (d ticketDesk) Poll(ctx context.Context, life, number, key uint64) (PlaceIn
 	return r.place, err
 }
 
-// PollUnproven is Poll for a ticket whose challenge is not solved; see Counter.PollUnproven.
-func (d ticketDesk) PollUnproven(ctx context.Context, life, number, key uint64) (PlaceInfo, error) {
-	r, err := d.askHost(ctx, ticketRequest{life, number, key, true}.request(opPoll))
+// PollAs is Poll with all that is known of the ticket; see Counter.PollAs.
+func (d ticketDesk) PollAs(ctx context.Context, x TicketPoll) (PlaceInfo, error) {
+	r, err := d.askHost(ctx, x.ticket().request(opPoll))
 	return r.place, err
 }
 

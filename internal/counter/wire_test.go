@@ -69,7 +69,7 @@ func scatter(rng *rand.Rand, v reflect.Value) {
 
 func randomRequests(rng *rand.Rand) (rs []request) {
 	for range rng.IntN(6) {
-		r := request{op: opJoin + op(rng.IntN(int(opNetwork)))}
+		r := request{op: opJoin + op(rng.IntN(int(opRelease)))}
 		for _, p := range []any{&r.id, &r.life, &r.more[0], &r.more[1], &r.more[2]} {
 			scatter(rng, reflect.ValueOf(p))
 		}
@@ -84,7 +84,7 @@ func randomRequests(rng *rand.Rand) (rs []request) {
 
 func randomReplies(rng *rand.Rand) (rs []reply) {
 	for range rng.IntN(6) {
-		r := reply{op: opJoin + op(rng.IntN(int(opNetwork))), fault: fault(rng.IntN(len(faults())))}
+		r := reply{op: opJoin + op(rng.IntN(int(opRelease))), fault: fault(rng.IntN(len(faults())))}
 		switch r.op {
 		case opJoin, opPoll, opRoam:
 			scatter(rng, reflect.ValueOf(&r.place))
@@ -95,6 +95,7 @@ func randomReplies(rng *rand.Rand) (rs []reply) {
 			scatter(rng, reflect.ValueOf(&r.claim))
 		case opTrace:
 			scatter(rng, reflect.ValueOf(&r.trace))
+			r.trace.Number = 0 // the sender of the request knows it
 		}
 		rs = append(rs, r)
 	}
@@ -152,10 +153,10 @@ func TestWireRefusesDamage(t *testing.T) {
 	}
 	limit := slot.Limit{Kind: slot.AtOnce, N: 1, Per: 1}
 	for _, bad := range []any{
-		[]request{{op: opNetwork + 1}}, []request{{}},
+		[]request{{op: opRelease + 1}}, []request{{}},
 		slices.Repeat([]request{{op: opLeave}}, mostRequests+1),
 		slices.Repeat([]reply{{op: opLeave}}, mostRequests+1),
-		[]reply{{op: opNetwork + 1}}, []reply{{}},
+		[]reply{{op: opRelease + 1}}, []reply{{}},
 		[]reply{{op: opLeave, fault: fault(len(faults()))}},
 		[]reply{{op: opPoll, place: PlaceInfo{Status: slot.TicketGone + 1}}},
 		Settings{Active: limit}, Settings{New: limit}, // no limit is of kind 0
@@ -204,7 +205,8 @@ func TestWireOfFormat1HasTheseBytes(t *testing.T) {
 			{op: opPoll, place: place}, {op: opJoin, place: next},
 			{op: opLeave, fault: faultOf(ErrFull)},
 			{op: opClaim, claim: slot.ClaimReply{ID: 1, Epoch: 4, End: 2, Win: 3}},
-			{op: opTrace, trace: TicketTrace{slot.TicketLate, true, 1, 2, 3, 4, eta, "", false}},
+			{op: opTrace, trace: TicketTrace{Status: slot.TicketLate, Place: true, Position: 1, Silent: 2,
+				Kept: 3, Left: 4, ETA: eta}},
 		}, "0105100307080a0c0e1012143002040608030204000e0e00001422180104040628020c0204060830020406"},
 		{Settings{
 			Active: slot.Limit{Kind: slot.AtOnce, N: 1, Per: 2},
@@ -227,7 +229,7 @@ func TestWireOfFormat1HasTheseBytes(t *testing.T) {
 func TestRequestsOfOperations(t *testing.T) {
 	join, roam := joinRequest{1, 2, 3, 4}, roamRequest{1, 2}
 	ticket := ticketRequest{life: 1, number: 2, key: 3}
-	unproven := ticketRequest{1, 2, 3, true}
+	unproven := ticketRequest{1, 2, 3, true, 4}
 	claim, move := claimRequest{ticket, 4}, Move{Life: 1, Number: 2, From: 3, To: 4}
 	for _, tt := range []struct{ got, want any }{
 		{new(join.request()).join(), join},

@@ -141,6 +141,7 @@ func (c *collector) room(m scrape, g *gate, st *status.Room) {
 		"Requests with a pass that came from one network too many.", t.PassesRefused)
 	total(m, "headgate_refused_excluded_total",
 		"Excluded requests refused because too many were in flight.", t.InFlightRejected)
+	total(m, "headgate_released_total", "Tickets that operators have released from their lane.", t.Released)
 	total(m, "headgate_given_up_total", "Places that visitors have given up.", t.LeftLine)
 	total(m, "headgate_shadow_held_total", "Visitors shadow mode would have held.", t.Shadowed)
 }

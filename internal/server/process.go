@@ -9,6 +9,8 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/checkout"
+	"github.com/headgate/headgate/internal/control"
+	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/forwardauth"
 	"github.com/headgate/headgate/status"
 )
@@ -27,6 +29,29 @@ func (s *Server) FindTicket(ctx context.Context, room, ticket string) (status.Ti
 	g := s.set.Load().find(room)
 	if g == nil {
 		return status.Ticket{}, api.ErrNoRoom
+	}
+	return g.room.FindTicket(ctx, ticket)
+}
+
+// ReleaseTicket implements api.Process.
+func (s *Server) ReleaseTicket(ctx context.Context, room, ticket string) (status.Ticket, error) {
+	g := s.set.Load().find(room)
+	if g == nil {
+		return status.Ticket{}, api.ErrNoRoom
+	}
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), control.ChangeWait)
+	defer stop()
+	switch err := g.room.ReleaseTicket(ctx, ticket); {
+	case errors.Is(err, counter.ErrNotHeldBack):
+		return status.Ticket{}, &api.RejectedError{Reason: err.Error(), Err: err,
+			Do: "headgate ticket shows where it waits; only the lane of unsolved challenges lets tickets go"}
+	case errors.Is(err, counter.ErrFull):
+		return status.Ticket{}, &api.RejectedError{Reason: "too many tickets are released", Err: err,
+			Do: "wait until the visitors of earlier ones are in"}
+	case errors.Is(err, counter.ErrNoTicket):
+		return status.Ticket{}, headgate.ErrNoTicket
+	case err != nil:
+		return status.Ticket{}, err
 	}
 	return g.room.FindTicket(ctx, ticket)
 }

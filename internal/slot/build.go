@@ -161,7 +161,11 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 		r.Skipped, r.Unconfirmed = p.line.Skipped, p.line.Unconfirmed
 		r.Heads, r.Draws, r.Lanes = p.line.Heads, p.line.Draws, p.line.Lanes
 		r.Moved = p.line.Moved
+		r.putReleased(p.line.Released)
 		p.line = nil
+	}
+	for _, c := range p.making {
+		r.useReleased(c.id)
 	}
 	for _, c := range p.claims {
 		if !c.back { // else the record has the claim, or the ticket is used up

@@ -106,6 +106,9 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 			b = codec.AppendText(b, r.Draws[i].Weights)
 		}
 	}
+	if v > 10 {
+		b = appendReleased(b, r.Released)
+	}
 	return b, nil
 }
 
@@ -116,7 +119,8 @@ func (r *Record) format() (uint64, error) {
 	if r.MovedTo != "" || r.WasRoot || r.Before != 0 {
 		v = 3
 	}
-	ordered, more := inOrder(r.Skipped, r.Frontier), len(r.Draws)+len(r.Lanes)+len(r.Moved) > 0
+	ordered := inOrder(r.Skipped, r.Frontier)
+	more := len(r.Draws)+len(r.Lanes)+len(r.Moved)+len(r.Released) > 0
 	if more && !ordered || !lanesInOrder(r.Lanes) {
 		return 0, fmt.Errorf("%w: skipped tickets are out of order", ErrRecord)
 	} else if more || len(r.Skipped) > fewRuns && ordered {
@@ -139,6 +143,9 @@ func (r *Record) format() (uint64, error) {
 	}
 	if slices.ContainsFunc(r.Draws, func(d Draw) bool { return d.Weights != "" }) {
 		v = 10
+	}
+	if len(r.Released) > 0 {
+		v = 11
 	}
 	return v, nil
 }
@@ -223,6 +230,9 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 		if y.Weights != "" && (y.To == 0 || y.runs(func(uint64, Run) {}) != nil) {
 			d.Fail()
 		}
+	}
+	if v > 10 {
+		x.Released = d.released()
 	}
 	if !d.Done() || n == 0 {
 		return fmt.Errorf("%w: damaged", ErrRecord)

@@ -117,6 +117,42 @@ func TestARecordWithMovedPlaces(t *testing.T) {
 	}
 }
 
+// TestARecordWithReleasedTickets checks that a record with released tickets survives, and that earlier
+// versions can read one without.
+func TestARecordWithReleasedTickets(t *testing.T) {
+	want := codecSample()
+	want.Released = []Released{{Number: 12, Used: true, Held: 90}, {Number: firstOf(1) + 3, Held: 50}}
+	b, err := want.AppendBinary(nil)
+	var got Record
+	if err != nil || b[0] != 11 || got.UnmarshalBinary(b) != nil || !reflect.DeepEqual(&got, want) {
+		t.Fatalf("got  %+v\nwant %+v, %v", got, *want, err)
+	}
+	for n := range b {
+		if got.UnmarshalBinary(b[:n]) == nil {
+			t.Fatalf("cut at %d of %d was read", n, len(b))
+		}
+	}
+	for _, bad := range [][]Released{{{Number: 0}}, {{Number: 12}, {Number: 12}}, {{Number: RoamerBit}}} {
+		want.Released = bad
+		if b, _ = want.AppendBinary(nil); got.UnmarshalBinary(b) == nil {
+			t.Errorf("%v is read", bad)
+		}
+	}
+	for _, id := range []SessionID{12, 12 | RoamerBit} { // used in its lane, or as released
+		r := codecSample()
+		r.Released = []Released{{Number: 12}, {Number: 13}}
+		shared := r.Released
+		r.useReleased(id)
+		r.putReleased([]Released{{Number: 12}, {Number: 13}, {Number: 14}})
+		if shared[0].Used || !r.Released[0].Used || r.Released[1].Used || r.Released[2].Used {
+			t.Errorf("%x: %+v", id, r.Released)
+		}
+	}
+	if b, _ = codecSample().AppendBinary(nil); b[0] >= 11 {
+		t.Errorf("without them it is of format %d", b[0])
+	}
+}
+
 // TestARecordWithThoseWhoLeft checks that a record with early leaves survives, and that earlier
 // versions can read one without.
 func TestARecordWithThoseWhoLeft(t *testing.T) {
@@ -213,6 +249,10 @@ func FuzzRecord(f *testing.F) {
 	left := codecSample()
 	left.Left = []EarlyLeave{{ID: 12, End: 90}, {ID: 1 << 63, End: 9e18}}
 	b, _ = left.AppendBinary(nil)
+	f.Add(b)
+	released := codecSample()
+	released.Released = []Released{{Number: 12, Used: true, Held: 90}, {Number: firstOf(1) + 3, Held: 50}}
+	b, _ = released.AppendBinary(nil)
 	f.Add(b)
 	found := codecSample()
 	found.Found = []byte(strings.Repeat("x", MaxFound))

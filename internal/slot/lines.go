@@ -21,6 +21,10 @@ const (
 // somebody waits in it.
 func NetworkLane() Lane { return Lane{Name: "network", Share: 10} }
 
+// UnsolvedLane is the name of the lane of visitors whose challenge is not solved. A ticket of it can be
+// released.
+const UnsolvedLane = "unsolved"
+
 // MaxShare bounds the sum of the shares of the operator's lanes: NetworkLane has 10 of a hundred
 // calls, and the ordinary line keeps 1.
 const MaxShare = 89
@@ -74,6 +78,9 @@ func CheckLanes(lanes []Lane) error {
 	}
 	return nil
 }
+
+// TicketsEnd returns a number above those of all tickets.
+func TicketsEnd() uint64 { return firstOf(MaxLanes + 1) }
 
 func firstOf(lane int) uint64 { return uint64(lane)<<laneShift + 1 }
 

@@ -141,3 +141,25 @@ func (l *Line) Arrivals(now Time, k int) []Time {
 	}
 	return at
 }
+
+// IsBehind reports whether somebody is to be called before a ticket of this number would be. The ticket
+// need not hold a place.
+func (l *Line) IsBehind(number uint64, now Time) bool {
+	for n := range l.upcoming(now) {
+		return n < l.rank(number)
+	}
+	return false
+}
+
+// Before returns how many places are before a number, which need not hold one.
+func (l *Line) Before(number uint64) int64 { return int64(l.before(liveSet, l.rank(number))) }
+
+// ArrivalAt returns the arrival of the first place that is not before a number; see Arrivals.
+func (l *Line) ArrivalAt(number uint64) (at Time, ok bool) {
+	n, p := l.from(liveSet, l.rank(number))
+	if p == nil {
+		return 0, false
+	}
+	c, i := l.find(n)
+	return l.origin + Time((int64(c.born[i>>6])+int64(p.born))*int64(lineTick)), true
+}

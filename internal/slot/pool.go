@@ -568,7 +568,8 @@ type LinePart struct {
 	Heads                  []byte
 	Draws                  []Draw
 	Lanes                  []LanePart
-	Moved                  []Moved // never changed in place
+	Moved                  []Moved    // never changed in place
+	Released               []Released // the same
 }
 
 // PutLine sets the line's part of the record for the next write.

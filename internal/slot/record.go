@@ -9,7 +9,7 @@ import (
 )
 
 // Version is the format of the records that this code writes. It reads all formats up to it.
-const Version = 10
+const Version = 11
 
 // A Record is all that a counter must not forget: a few KB, independent of the number of visitors
 // inside. A confirmed Record never changes, except for Seq at a heartbeat.
@@ -33,6 +33,7 @@ type Record struct {
 	Draws       []Draw // future ones and those whose tickets may wait, oldest first
 	Lanes       []LanePart
 	Moved       []Moved      // places now on another device, by number; never changed in place
+	Released    []Released   // tickets that an operator has released, by number; never changed in place
 	Claimed     []Claimed    // claims of the last claimKept
 	Left        []EarlyLeave // early leaves, oldest first; never changed in place
 	Unnamed     Time         // no session whose name the host does not know ends later
@@ -377,6 +378,74 @@ func (d *decoder) moved() (all []Moved) {
 		}
 		all = append(all, m)
 		last = m
+	}
+	return all
+}
+
+// A Released is a ticket that an operator has taken out of its lane. Its visitor stands where the first
+// ticket that it had would stand, and has a session of its own: see counter.placeReleased.
+type Released struct {
+	Number uint64
+	Used   bool // it has let its visitor in: it never does again
+	Held   Time // when its visitor was last known to wait
+}
+
+// RoamerBit is set in the number of the session of whoever waits outside the line, and in no ticket
+// number.
+const RoamerBit = 1 << 63
+
+// MaxReleased bounds the released tickets in a record: 20 KB. Chosen.
+const MaxReleased = 1024
+
+// FindReleased returns the index of a number in a list that is sorted by number.
+func FindReleased(all []Released, number uint64) (at int, ok bool) {
+	return slices.BinarySearchFunc(all, number, func(x Released, n uint64) int {
+		return cmp.Compare(x.Number, n)
+	})
+}
+
+// putReleased replaces the released tickets. What was used stays used.
+func (r *Record) putReleased(all []Released) {
+	was := r.Released
+	r.Released = all
+	for _, x := range was {
+		if x.Used {
+			r.useReleased(SessionID(x.Number))
+		}
+	}
+}
+
+// useReleased notes that the claim of a released ticket is made: of its session, or, by a host that did not
+// know of the release, of its place in the lane.
+func (r *Record) useReleased(id SessionID) {
+	at, ok := FindReleased(r.Released, uint64(id)&^RoamerBit)
+	if ok && !r.Released[at].Used {
+		r.Released = slices.Clone(r.Released) // records share the slice
+		r.Released[at].Used = true
+	}
+}
+
+func appendReleased(b []byte, all []Released) []byte {
+	b = codec.AppendUint(b, uint64(len(all)))
+	last := Released{}
+	for _, x := range all {
+		b = codec.AppendUint(b, x.Number-last.Number, codec.Bit(x.Used))
+		b = codec.AppendInt(b, int64(x.Held-last.Held))
+		last = x
+	}
+	return b
+}
+
+func (d *decoder) released() (all []Released) {
+	last := Released{}
+	for range d.Count(MaxReleased) {
+		x := Released{Number: last.Number + d.Uint(), Used: d.UpTo(1) == 1, Held: last.Held + Time(d.Int())}
+		if x.Number <= last.Number || x.Number >= RoamerBit {
+			d.Fail()
+			return nil
+		}
+		all = append(all, x)
+		last = x
 	}
 	return all
 }

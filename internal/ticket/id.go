@@ -54,6 +54,12 @@ func Number(life uint64, id string) (number uint64, ok bool) {
 	return lane<<(2*idHalf) | l<<idHalf | r, true
 }
 
+// Finder returns a function that finds the number of a short ID, as an operator may type it.
+func Finder(id string) func(life uint64) (number uint64, ok bool) {
+	id = strings.ToLower(strings.TrimSpace(id))
+	return func(life uint64) (uint64, bool) { return Number(life, id) }
+}
+
 func idRound(life, round, half uint64) uint64 {
 	x := (life + round<<32 + half) * 0x9E3779B97F4A7C15
 	x ^= x >> 29

@@ -23,6 +23,7 @@
 package ticket
 
 import (
+	"cmp"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/rand"
@@ -66,6 +67,7 @@ type Token struct {
 	Seen     int64  // Pass: when its visitor was last seen, 0: unknown
 	Pending  int64  // Pass: the end requested then; valid if Seen is surely recorded
 	Work     uint64 // Ticket: its challenge; 0: none, or it is solved
+	First    uint64 // Ticket without a place in the ordinary line: its visitor's first one there; 0: this one
 	Key      uint64 // Ticket: of the device that the place has moved to; 0: not moved
 	Arrived  int64  // wall time; Cloudflare's bucketId is its minute
 	Checked  int64  // wall time; Cloudflare's lastCheckInTime
@@ -215,12 +217,28 @@ var strict = base64.RawURLEncoding.Strict() //nolint:gochecknoglobals // an enco
 // bind appends the additional data, which ties the token to this room and format.
 func bind(dst, head []byte, room string) []byte { return append(append(dst, head...), room...) }
 
+// FirstIn returns the number of the first ticket that the visitor had in a line of this life, if its
+// challenges are not solved. Numbers of another line say nothing.
+func (t *Token) FirstIn(life uint64) uint64 {
+	if t.Kind != Ticket || t.Work == 0 || t.Life != life {
+		return 0
+	}
+	return cmp.Or(t.First, t.ID)
+}
+
+// IsOrdered reports whether a ticket says where its visitor stands in the order of all data centers. One of
+// a lane for whose challenge is not solved does not: perhaps it was released, and has let its visitor in.
+func (t *Token) IsOrdered() bool {
+	return t.Seen != 0 && t.First == 0
+}
+
 // encode appends a token in its plain form. Numbers have a fixed width: the length of a cookie
 // shows nothing but that of the name of its data center.
 func (t *Token) encode(b []byte) []byte {
 	home, epoch, last := t.Home[:min(len(t.Home), maxHome)], t.Epoch, uint64(t.Pending)
-	if t.Kind == Ticket {
-		epoch, last = t.Work, t.Key
+	accepted := uint64(t.Accepted)
+	if t.Kind == Ticket { // End and Hard are those of a link: see SealMove
+		accepted, epoch, last = t.First, t.Work, t.Key
 	}
 	kind := byte(t.Kind)
 	if t.Probation {
@@ -235,7 +253,7 @@ func (t *Token) encode(b []byte) []byte {
 	b = append(b, kind, byte(len(home)))
 	for _, v := range [...]uint64{
 		t.Life, t.ID, uint64(t.End), uint64(t.Hard),
-		uint64(t.Arrived), uint64(t.Checked), uint64(t.Accepted),
+		uint64(t.Arrived), uint64(t.Checked), accepted,
 		epoch, uint64(t.Seen), last,
 	} {
 		b = binary.LittleEndian.AppendUint64(b, v)
@@ -247,7 +265,10 @@ func (t *Token) encode(b []byte) []byte {
 
 func (t *Token) decode(b []byte) error {
 	var person [16]byte
-	if len(b) >= fixed+len(person) && b[0]&ofPerson != 0 {
+	if len(b) > 0 && b[0]&ofPerson != 0 {
+		if len(b) < fixed+len(person) {
+			return ErrToken
+		}
 		copy(person[:], b[len(b)-len(person):])
 		if b = b[:len(b)-len(person)]; person == ([16]byte{}) {
 			return ErrToken
@@ -273,7 +294,7 @@ func (t *Token) decode(b []byte) error {
 		Home: home, Probation: b[0]&onProbation != 0, Person: person,
 	}
 	if t.Pending = int64(at(9)); kind == Ticket {
-		t.Work, t.Epoch, t.Key, t.Pending = at(7), 0, at(9), 0
+		t.First, t.Accepted, t.Work, t.Epoch, t.Key, t.Pending = at(6), 0, at(7), 0, at(9), 0
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 )
 
 func ring(t testing.TB, ids ...byte) *Ring {
@@ -27,7 +28,9 @@ var sample = Token{
 
 func TestSealedTokenOpens(t *testing.T) {
 	r := ring(t, 1)
-	for _, want := range []Token{sample, {Kind: Ticket}, {Kind: Ticket, Home: strings.Repeat("x", 32)}} {
+	unsolved := Token{Kind: Ticket, ID: 9, Work: 5, First: 8, Key: 7}
+	far := Token{Kind: Ticket, Home: strings.Repeat("x", 32)}
+	for _, want := range []Token{sample, unsolved, {Kind: Ticket}, far} {
 		var got Token
 		s := r.Seal(nil, "shop", &want)
 		if err := r.Open(&got, "shop", string(s)); err != nil || got != want {
@@ -222,5 +225,37 @@ func BenchmarkSeal(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		buf = r.Seal(buf[:0], "shop", &sample)
+	}
+}
+
+// The first ticket of a visitor is known only in its own line, and while no challenge of it is solved.
+func TestTheFirstTicketOfAVisitor(t *testing.T) {
+	for _, tt := range []struct {
+		of         Token
+		life, want uint64
+	}{
+		{Token{Kind: Ticket, Life: 3, ID: 9, Work: 1}, 3, 9},
+		{Token{Kind: Ticket, Life: 3, ID: 9, Work: 1, First: 4}, 3, 4},
+		{Token{Kind: Ticket, Life: 3, ID: 9, Work: 1, First: 4}, 5, 0},
+		{Token{Kind: Ticket, Life: 3, ID: 9, First: 4}, 3, 0},
+		{Token{Kind: Pass, Life: 3, ID: 9, Work: 1}, 3, 0},
+	} {
+		if got := tt.of.FirstIn(tt.life); got != tt.want {
+			t.Errorf("%+v in life %d: %d, want %d", tt.of, tt.life, got, tt.want)
+		}
+		if tt.of.Seen = 1; tt.of.IsOrdered() != (tt.of.First == 0) {
+			t.Errorf("%+v is ordered among data centers: %v", tt.of, tt.of.IsOrdered())
+		}
+	}
+}
+
+// A link that moves a place knows its deadline, its key and the first ticket of the visitor.
+func TestALinkKeepsTheFirstTicket(t *testing.T) {
+	r, until := ring(t, 1), time.Unix(1_800_000_000, 0)
+	want := Token{Kind: Ticket, Life: 3, ID: 9, First: 4, Key: 7}
+	var got Token
+	to, at, err := r.OpenMove(&got, "shop", r.SealMove("shop", &want, until, 5))
+	if err != nil || to != 5 || !at.Equal(until) || got != want {
+		t.Errorf("%+v, %d, %v, %v", got, to, at, err)
 	}
 }

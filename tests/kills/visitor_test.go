@@ -209,6 +209,7 @@ func until(ctx context.Context, at time.Time) bool {
 // An answer is what was read of one.
 type answer struct {
 	state    string
+	ticket   string // its short ID
 	number   uint64
 	position int64
 	after    time.Duration
@@ -270,6 +271,7 @@ func readAnswer(resp *http.Response, body []byte) (a answer, err error) {
 	}
 	var doc struct {
 		Headgate struct {
+			Ticket   string  `json:"ticket"`
 			Number   uint64  `json:"number"`
 			Position int64   `json:"position"`
 			After    float64 `json:"poll_after_seconds"`
@@ -278,7 +280,7 @@ func readAnswer(resp *http.Response, body []byte) (a answer, err error) {
 	if err := json.Unmarshal(body, &doc); err != nil {
 		return a, fmt.Errorf("read %q: %w", body, err)
 	}
-	a.number, a.position = doc.Headgate.Number, doc.Headgate.Position
+	a.ticket, a.number, a.position = doc.Headgate.Ticket, doc.Headgate.Number, doc.Headgate.Position
 	a.after = time.Duration(doc.Headgate.After * float64(time.Second))
 	return a, nil
 }
