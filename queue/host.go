@@ -112,7 +112,7 @@ func (q *Queue) host(ctx context.Context) error {
 		return errFenced
 	}
 	h.last, h.entries = size.Last, int(size.Count)
-	h.index.history, h.index.keys.most, h.index.reading = old.history, set.MaxWaiting, true
+	h.index.history, h.index.keys.most = old.history, set.MaxWaiting
 	h.paused, h.asked, h.purged = old.paused, old.asked, old.purged
 	if err := h.write(ctx, []note{{kind: noteBegin, text: q.cfg.Node}}); err != nil {
 		return err
@@ -304,9 +304,6 @@ func (h *host) follow(ctx context.Context, old *replay, ready chan struct{}) err
 	if err != nil {
 		return err
 	}
-	h.mu.Lock()
-	h.index.begin()
-	h.mu.Unlock()
 	close(ready)
 	return h.q.jobs.Follow(ctx, size.Last+1, func(e store.Entry) error { add(e); return nil })
 }

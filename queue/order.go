@@ -19,7 +19,7 @@ const orderHeader = "Headgate-Order-Key"
 type series struct {
 	key    [2]uint64
 	tenant *tenant
-	first  ref // 0: none, while a host reads the log
+	first  ref // 0: none yet
 	behind *backlog
 
 	priority uint8 // of the first, as it was put
@@ -44,7 +44,6 @@ type orderRun struct {
 
 // orders are the series of a queue.
 type orders struct {
-	reading  bool // a host reads the log: no series has a first job that waits
 	series   map[[2]uint64]*series
 	firsts   map[ref]*series // by the first job
 	backlogs map[uint32]*series
@@ -79,7 +78,7 @@ func (x *index) join(r ref, h *head, at int64) (behind place, is bool) {
 	if x.yields(s.first, r) {
 		x.displace(s)
 	}
-	if s.first == 0 && !x.reading {
+	if s.first == 0 {
 		s.first, s.priority = r, h.priority
 		x.firsts[r] = s
 		return place{}, false
@@ -269,44 +268,21 @@ func (x *index) firstJobs() []ref {
 	return all
 }
 
-// begin ends the reading of the log. Only now is it known of which series a worker still has a job.
-func (x *index) begin() {
-	x.reading = false
-	var all []*series
-	for _, s := range x.series {
-		if s.first == 0 {
-			all = append(all, s)
-		}
-	}
-	slices.SortFunc(all, func(a, b *series) int { return cmp.Compare(a.behind.oldest(), b.behind.oldest()) })
-	for _, s := range all {
-		x.promote(s)
-	}
-}
-
-// oldest returns the entry that pop removes.
-func (b *backlog) oldest() ref {
-	switch {
-	case b == nil:
-		return 0
-	case len(b.early) > 0:
-		return b.early[0].first
-	case b.head < len(b.jobs):
-		return b.jobs[b.head].first
-	}
-	return 0
-}
-
-// hold makes a job that a worker has the first of its series. A host that does not know order keys may have
-// handed out several.
+// hold makes a job that a worker has the first of its series, while a host reads the log. A redriven job
+// that was put before is there already. A host that does not know order keys may have handed out several.
 func (x *index) hold(r ref, h *head) {
 	if len(h.order) == 0 {
 		return
 	}
-	if s := x.seriesOf(h.tenant, h.order); s.first == 0 {
-		s.first = r
-		x.firsts[r] = s
+	s := x.seriesOf(h.tenant, h.order)
+	if _, flying := x.flying[s.first]; flying {
+		return
 	}
+	if s.first != 0 {
+		x.displace(s)
+	}
+	s.first = r
+	x.firsts[r] = s
 }
 
 // purgeOrders drops the jobs that are behind others. The first of each series stays until the purge is on

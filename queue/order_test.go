@@ -58,11 +58,10 @@ func (m *orderModel) start() {
 			old.note(&notes[i])
 		}
 	}
-	m.h.index.reading, m.h.purged = true, old.purged
+	m.h.purged = old.purged
 	for i, jobs := range m.log {
 		m.h.index.add(uint64(i+1), m.at[i], jobs, old)
 	}
-	m.h.index.begin()
 	m.flying = map[ref]*flight{}
 	for r, c := range m.h.index.claims { // workers still have them, or their answer was lost
 		m.flying[r] = &c.flight
@@ -204,6 +203,10 @@ func (m *orderModel) alter() {
 			x.tries[r] = try{since: 1}
 			x.again(r, &m.flight(r).head, 0)
 			m.pending = append(m.pending, note{kind: noteTry, ref: r, since: 1})
+			if m.r.IntN(4) == 0 { // while a worker has a later one
+				m.flush()
+				m.start()
+			}
 			break
 		}
 		return
