@@ -283,7 +283,7 @@ func (h *host) purge(ctx context.Context) (count int, err error) {
 		count = h.index.purge()
 		// A job in flight may still fail. Then it does not belong to the purged jobs and is tried
 		// again.
-		notes := []note{{kind: notePurge, ref: refOf(upTo, 0)}}
+		notes := []note{{kind: notePurge, ref: refOf(upTo, 0), attempt: h.index.purges}}
 		for r := range h.index.flying {
 			if h.index.claims[r] != nil { // its note stays
 				continue

@@ -474,19 +474,19 @@ func (h *host) writeNotes(ctx context.Context, end chan struct{}) error {
 func (h *host) release(notes []note) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.index.firsts) == 0 {
+	if len(h.index.firsts) == 0 && h.index.purged == h.index.purges {
 		return
 	}
 	for i := range notes {
 		switch n := &notes[i]; n.kind {
 		case noteDone:
 			for _, i := range n.done {
-				h.index.release(refOf(n.ref.chunk(), i))
+				h.index.releaseDone(refOf(n.ref.chunk(), i))
 			}
 		case noteDead:
-			h.index.release(n.ref)
+			h.index.releaseDead(n.ref, n.at)
 		case notePurge:
-			h.index.releaseEnded()
+			h.index.releasePurged(n.attempt)
 		}
 	}
 	h.nudge()

@@ -61,7 +61,7 @@ type note struct {
 	// Of noteTry, noteClaim and noteDead; for noteDone, notePurge and notePurged the first of the chunk.
 	ref     ref
 	done    []int  // for noteDone, ascending
-	attempt int    // attempts made so far
+	attempt int    // attempts made so far; of notePurge, in memory only: index.purges
 	at      int64  // milliseconds: earliest next try, time of death, or time of the claim
 	until   int64  // milliseconds: end of the lease
 	since   int64  // milliseconds: the age counts from then; 0: from when it was put

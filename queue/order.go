@@ -23,6 +23,7 @@ type series struct {
 	behind *backlog
 
 	priority uint8 // of the first, as it was put
+	purge    int   // dropped jobs after the first had ended; 0: none
 }
 
 // A backlog is the jobs that are behind the first of a series.
@@ -49,10 +50,15 @@ type orders struct {
 	backlogs map[uint32]*series
 	lastLog  uint32
 	behind   int // jobs
+
+	purges   int              // in this process
+	purged   int              // those that are on disk
+	canceled map[ref]struct{} // behind others; that is not on disk
 }
 
 func newOrders() orders {
-	return orders{series: map[[2]uint64]*series{}, firsts: map[ref]*series{}, backlogs: map[uint32]*series{}}
+	return orders{series: map[[2]uint64]*series{}, firsts: map[ref]*series{}, backlogs: map[uint32]*series{},
+		canceled: map[ref]struct{}{}}
 }
 
 // seriesOf returns the series of a tenant and order key. Tenants may use the same keys: none can hold up
@@ -71,7 +77,11 @@ func (x *index) seriesOf(tenant string, order []byte) *series {
 
 // join adds a waiting job to its series. It returns its place if it is behind others.
 func (x *index) join(r ref, h *head, at int64) (behind place, is bool) {
-	if len(h.order) == 0 || x.firsts[r] != nil {
+	if len(h.order) == 0 {
+		return place{}, false
+	}
+	if s := x.firsts[r]; s != nil {
+		s.purge = 0 // it was redriven, and ends with a note after that
 		return place{}, false
 	}
 	s := x.seriesOf(h.tenant, h.order)
@@ -178,9 +188,11 @@ func (x *index) waitsBehind(r ref) (*series, place) {
 	return x.backlogs[at.number], at
 }
 
-// leaveBehind removes a job that is behind others, and finishes it.
+// leaveBehind removes a job that is behind others, and finishes it. Until that is on disk, its entry holds up
+// the next ones, should its turn come: the next host may find that it waits.
 func (x *index) leaveBehind(s *series, r ref) {
 	x.finish(r)
+	x.canceled[r] = struct{}{}
 	x.behind--
 	b := s.behind
 	b.n--
@@ -188,7 +200,11 @@ func (x *index) leaveBehind(s *series, r ref) {
 		all := *b
 		b.jobs, b.head, b.early, b.stale = nil, 0, nil, 0
 		for r, priority, ok := all.pop(); ok; r, priority, ok = all.pop() {
-			if x.waiting(r) {
+			_, unwritten := x.canceled[r]
+			if unwritten {
+				b.stale++
+			}
+			if unwritten || x.waiting(r) {
 				b.add(r, priority)
 			}
 		}
@@ -211,13 +227,16 @@ func (x *index) release(r ref) {
 	if _, dead := x.dead[r]; !dead && x.waiting(r) { // redriven meanwhile
 		return
 	}
+	if s.purge > x.purged { // the next host may find jobs between this one and the next
+		return
+	}
 	delete(x.firsts, r)
 	x.promote(s)
 }
 
 // promote makes the next job of a series the first one.
 func (x *index) promote(s *series) {
-	s.first = 0
+	s.first, s.purge = 0, 0
 	for b := s.behind; b != nil; {
 		r, priority, ok := b.pop()
 		if !ok {
@@ -225,6 +244,10 @@ func (x *index) promote(s *series) {
 		}
 		if !x.waiting(r) {
 			b.stale--
+			if _, unwritten := x.canceled[r]; unwritten {
+				s.first, x.firsts[r] = r, s
+				return
+			}
 			continue
 		}
 		b.n--
@@ -251,21 +274,33 @@ func (x *index) promote(s *series) {
 	}
 }
 
-// releaseEnded is release for all series: a purge is on disk.
-func (x *index) releaseEnded() {
-	for _, r := range x.firstJobs() {
+// releaseDead is release for a job that died at a time, in milliseconds. One that was redriven since ends
+// with another note.
+func (x *index) releaseDead(r ref, at int64) {
+	if d, dead := x.dead[r]; dead && d.at == at {
 		x.release(r)
 	}
 }
 
-// firstJobs returns the first jobs of all series, in the order of their put.
-func (x *index) firstJobs() []ref {
-	all := make([]ref, 0, len(x.firsts))
-	for r := range x.firsts {
-		all = append(all, r)
+// releaseDone is release for a job that has finished.
+func (x *index) releaseDone(r ref) {
+	delete(x.canceled, r)
+	x.release(r)
+}
+
+// releasePurged is release for the series that had to wait for a purge, in the order of their put.
+func (x *index) releasePurged(purge int) {
+	x.purged = max(x.purged, purge)
+	var all []ref
+	for r, s := range x.firsts {
+		if s.purge > 0 && s.purge <= x.purged {
+			all = append(all, r)
+		}
 	}
 	slices.Sort(all)
-	return all
+	for _, r := range all {
+		x.release(r)
+	}
 }
 
 // hold makes a job that a worker has the first of its series, while a host reads the log. A redriven job
@@ -281,15 +316,18 @@ func (x *index) hold(r ref, h *head) {
 	if s.first != 0 {
 		x.displace(s)
 	}
-	s.first = r
+	s.first, s.priority = r, h.priority
 	x.firsts[r] = s
 }
 
-// purgeOrders drops the jobs that are behind others. The first of each series stays until the purge is on
-// disk, also a job that is finished now.
+// purgeOrders drops the jobs that are behind others. A first one that has ended, now or before, stays until
+// the purge is on disk; one under way ends with a later note.
 func (x *index) purgeOrders() {
-	x.backlogs, x.behind = map[uint32]*series{}, 0
+	x.backlogs, x.behind, x.purges = map[uint32]*series{}, 0, x.purges+1
 	for _, s := range x.series {
+		if _, dead := x.dead[s.first]; dead || !x.waiting(s.first) {
+			s.purge = x.purges
+		}
 		s.behind = nil
 		s.tenant = x.tenantOf(s.tenant.name)
 		s.tenant.series++

@@ -69,9 +69,13 @@ func (m *orderModel) start() {
 }
 
 // flush writes what happened, and lets the next jobs go.
-func (m *orderModel) flush() {
-	for i := range m.pending {
-		switch n := &m.pending[i]; n.kind {
+func (m *orderModel) flush() { m.flushSome(len(m.pending)) }
+
+// flushSome writes the first notes that are pending: others have come while they were written.
+func (m *orderModel) flushSome(count int) {
+	some := m.pending[:count]
+	for i := range some {
+		switch n := &some[i]; n.kind {
 		case noteDone, noteDead:
 			m.ended[n.ref] = true
 		case notePurge:
@@ -83,9 +87,9 @@ func (m *orderModel) flush() {
 			}
 		}
 	}
-	m.written = append(m.written, m.pending...)
-	m.h.release(m.pending)
-	m.pending = nil
+	m.written = append(m.written, some...)
+	m.h.release(some)
+	m.pending = slices.Clone(m.pending[count:])
 }
 
 func (m *orderModel) put() {
@@ -197,12 +201,7 @@ func (m *orderModel) alter() {
 	r, x := m.jobs[m.r.IntN(len(m.jobs))], m.h.index
 	if m.r.IntN(4) == 0 {
 		for r := range x.dead {
-			delete(x.dead, r)
-			m.redriven[r] = true
-			delete(m.ended, r)
-			x.tries[r] = try{since: 1}
-			x.again(r, &m.flight(r).head, 0)
-			m.pending = append(m.pending, note{kind: noteTry, ref: r, since: 1})
+			m.redrive(r)
 			if m.r.IntN(4) == 0 { // while a worker has a later one
 				m.flush()
 				m.start()
@@ -227,11 +226,21 @@ func (m *orderModel) alter() {
 	}
 }
 
+func (m *orderModel) redrive(r ref) {
+	x := m.h.index
+	delete(x.dead, r)
+	m.redriven[r] = true
+	delete(m.ended, r)
+	x.tries[r] = try{since: 1}
+	x.again(r, &m.flight(r).head, 0)
+	m.pending = append(m.pending, note{kind: noteTry, ref: r, since: 1})
+}
+
 func (m *orderModel) purge() {
 	upTo := uint64(len(m.log))
 	m.h.purged = upTo
 	m.h.index.purge()
-	m.pending = append(m.pending, note{kind: notePurge, ref: refOf(upTo, 0)})
+	m.pending = append(m.pending, note{kind: notePurge, ref: refOf(upTo, 0), attempt: m.h.index.purges})
 	for r := range m.h.index.flying { // as the host does
 		if m.h.index.claims[r] == nil {
 			t := m.h.index.tries[r]
@@ -288,7 +297,7 @@ func testOrderIsKept(t *testing.T) {
 			m.flush()
 			m.written = m.h.index.restate(m.h.purged)
 		case n < 40:
-			m.flush()
+			m.flushSome(m.r.IntN(len(m.pending) + 1))
 		case n < 70:
 			m.alter()
 		case n < 90:
@@ -480,5 +489,175 @@ func TestAnOrderKeyIsNoShare(t *testing.T) {
 		if n != 20 {
 			t.Errorf("%s has sent %d of 80, want 20", name, n)
 		}
+	}
+}
+
+// A job that a purge has left, because it was under way, holds up its order key until its own outcome is on
+// disk: the next host finds only the purge, and sends it again.
+func TestAPurgeEndsNoJobUnderWay(t *testing.T) {
+	m := newOrderModel(t, 1)
+	one := func(seq uint64) {
+		b := appendJob(nil, &Job{Cost: 1, OrderKey: "o"})
+		m.log, m.at = append(m.log, [][]byte{b}), append(m.at, time.Now())
+		m.h.index.add(seq, time.Now(), [][]byte{b}, nil)
+	}
+	take := func() (r ref, ok bool) {
+		x := m.h.index
+		r, of, ok := x.peek()
+		if ok {
+			x.take(of, 1, 1)
+		}
+		return r, ok
+	}
+	deliver := func(r ref) {
+		m.pending = append(m.pending, m.h.outcome(m.flight(r), &Outcome{}, m.h.q.set.Load()))
+	}
+	one(1)
+	first, _ := take()
+	m.purge()
+	written := len(m.pending)
+	one(2)
+	deliver(first) // while the purge is being written
+	m.flushSome(written)
+	if r, ok := take(); ok {
+		t.Fatalf("%v goes, and on disk %v has not ended", r, first)
+	}
+	m.flush()
+	second, ok := take()
+	if !ok || second != refOf(2, 0) {
+		t.Fatal("the next job does not go")
+	}
+
+	// What a second purge ends is no more certain after the first one.
+	deliver(second)
+	m.flush()
+	one(3)
+	m.purge()
+	written = len(m.pending)
+	one(4)
+	m.purge()
+	one(5)
+	m.flushSome(written)
+	if r, ok := take(); ok {
+		t.Fatalf("%v goes, and on disk %v has not ended", r, refOf(4, 0))
+	}
+	m.flush()
+	if r, _ := take(); r != refOf(5, 0) {
+		t.Fatalf("%v goes, want the last one", r)
+	}
+}
+
+// What ends while others of its order key wait behind it is not the last word: those that were canceled or
+// purged after it may wait again at the next host, and go before what was put later.
+func TestWhatEndsBehindAFirstJobHoldsUpTheKey(t *testing.T) {
+	for _, purged := range []bool{false, true} {
+		m := newOrderModel(t, 1)
+		job := func() []byte { return appendJob(nil, &Job{Cost: 1, OrderKey: "o"}) }
+		jobs := [][]byte{job(), job(), job()}
+		m.log, m.at = [][][]byte{jobs}, []time.Time{time.Now()}
+		x := m.h.index
+		x.add(1, time.Now(), jobs, nil)
+		m.jobs = []ref{refOf(1, 0), refOf(1, 1), refOf(1, 2)}
+		r, of, _ := x.peek()
+		x.take(of, 1, 1)
+		m.pending = append(m.pending, m.h.outcome(m.flight(r), &Outcome{}, m.h.q.set.Load()))
+		next := refOf(1, 2)
+		if purged {
+			m.purge()
+			m.log, m.at = append(m.log, [][]byte{job()}), append(m.at, time.Now())
+			x.add(2, time.Now(), m.log[1], nil)
+			next = refOf(2, 0)
+		} else {
+			s, err := m.h.look(&JobName{ID: refOf(1, 1).String()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.pending = append(m.pending, m.h.strike(refOf(1, 1), s)...)
+		}
+		m.flushSome(1)
+		if r, _, ok := x.peek(); ok {
+			t.Errorf("%v goes, and on disk %v waits", r, refOf(1, 1))
+		}
+		m.flush()
+		if r, _, _ := x.peek(); r != next {
+			t.Errorf("%v goes, want %v", r, next)
+		}
+		if len(x.canceled) > 0 {
+			t.Errorf("%d are left", len(x.canceled))
+		}
+	}
+}
+
+// A job that was redriven holds up its order key until its last outcome is on disk, not that before.
+func TestADeathBeforeARedriveEndsNothing(t *testing.T) {
+	synctest.Test(t, testADeathBeforeARedriveEndsNothing)
+}
+
+func testADeathBeforeARedriveEndsNothing(t *testing.T) {
+	no := Outcome{Err: errors.New("no")}
+	for _, c := range []struct {
+		last   Outcome
+		purged bool // between the death and the redrive
+	}{{}, {last: no}, {last: no, purged: true}} {
+		m := newOrderModel(t, 1)
+		jobs := [][]byte{appendJob(nil, &Job{Cost: 1, OrderKey: "o"}), appendJob(nil, &Job{Cost: 1, OrderKey: "o"})}
+		m.log, m.at = [][][]byte{jobs}, []time.Time{time.Now()}
+		x := m.h.index
+		x.add(1, time.Now(), jobs, nil)
+		first := refOf(1, 0)
+		try := func(o Outcome) {
+			r, of, ok := x.peek()
+			if !ok || r != first {
+				t.Fatalf("%v %t goes, want %v", r, ok, first)
+			}
+			x.take(of, 1, 1)
+			m.pending = append(m.pending, m.h.outcome(m.flight(r), &o, m.h.q.set.Load()))
+		}
+		try(no)
+		next := refOf(1, 1)
+		if c.purged {
+			m.purge()
+			m.log, m.at = append(m.log, jobs[:1]), append(m.at, time.Now())
+			x.add(2, time.Now(), jobs[:1], nil)
+			next = refOf(2, 0)
+		}
+		m.redrive(first)
+		written := len(m.pending)
+		time.Sleep(time.Millisecond)
+		try(c.last)
+		m.flushSome(written)
+		if r, _, ok := x.peek(); ok {
+			t.Errorf("%v goes, and on disk %v is redriven", r, first)
+		}
+		m.flush()
+		if r, _, _ := x.peek(); r != next {
+			t.Errorf("%v goes, want %v", r, next)
+		}
+	}
+}
+
+// A job that a worker had at the last host keeps its priority when one that is redriven goes before it.
+func TestAHeldJobKeepsItsPriority(t *testing.T) {
+	m := newOrderModel(t, 1)
+	job := func() []byte { return appendJob(nil, &Job{Cost: 1, OrderKey: "o", Priority: 7}) }
+	jobs := [][]byte{job(), job()}
+	m.log, m.at = [][][]byte{jobs}, []time.Time{time.Now()}
+	dead, held := refOf(1, 0), refOf(1, 1)
+	now := time.Now().UnixMilli()
+	m.written = []note{{kind: noteDead, ref: dead, attempt: 1, at: now},
+		{kind: noteClaim, ref: held, attempt: 1, at: now, until: now}}
+	m.start()
+	x := m.h.index
+	x.again(held, &x.claims[held].head, 0) // its worker has given it back
+	delete(x.claims, held)
+	m.redrive(dead)
+	for _, want := range []ref{dead, held} {
+		r, of, _ := x.peek()
+		if _, priority := of.lane(); r != want || priority != 7 {
+			t.Fatalf("%v goes with priority %d, want %v with 7", r, priority, want)
+		}
+		x.take(of, 1, 1)
+		m.pending = append(m.pending, m.h.outcome(m.flight(r), &Outcome{}, m.h.q.set.Load()))
+		m.flush()
 	}
 }
