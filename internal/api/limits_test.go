@@ -188,6 +188,7 @@ func TestReserveAndSettle(t *testing.T) {
 		{"POST /v1/limits/check", `{"limit":"api","key":"bob","cost":0}`, ok, `"remaining":20`},
 		{settle, `[` + settled + `]`, unclear, "one reservation per request"},
 		{settle, `{"limit":"api","key":"bob","reservation":7}`, unclear, "and cost are required"},
+		{settle, `{"limit":"api","key":"bob","cost":-2,"reservation":7}`, unclear, "invalid_cost"},
 		{settle, `{"limit":"api","key":"bob","cost":7}`, unclear, "reservation and cost are required"},
 		{settle, `{"limit":"api","key":"bob","cost":7,"reservation":7777}`, notFound, "no_such_reservation"},
 		{settle, `{"limit":"api","key":"bob","cost":7,"reservation":"x"}`, unclear, "must be the number"},

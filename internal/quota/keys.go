@@ -279,6 +279,9 @@ func (k *Keys) Reserve(
 
 // Settle reports the actual cost of a reservation, or ends a call.
 func (k *Keys) Settle(ctx context.Context, d *Definition, key string, id uint64, n int64) error {
+	if n < 0 || n > limit.MaxAmount { // some of them mean something else to the host: renewal, naming
+		return limittable.ErrCost
+	}
 	if k.lane != nil && id&countedHere == 0 {
 		_, err := k.lane.Settle(ctx, key, id, n)
 		return err

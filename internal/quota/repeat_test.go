@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/limittable"
 	"github.com/headgate/headgate/limit"
 )
 
@@ -109,4 +110,28 @@ func TestAStandbyRecognizesARepeat(t *testing.T) {
 	if r := ask(two); !r.Allowed || r.Remaining != 6 || r.ID != 1<<62|5 {
 		t.Errorf("after the takeover: %+v", r)
 	}
+}
+
+// The costs that have a meaning between nodes are none of callers: nothing is settled, and nobody hears that
+// it was.
+func TestACallerSettlesNoNegativeCost(t *testing.T) {
+	r := limit.Rule{Algorithm: limit.Concurrency, Amount: 10, Lease: 10 * time.Minute}
+	inHeldWorld(t, r, time.Millisecond, func(h *heldWorld) {
+		h.def.Calls, h.def.Lends = true, false
+		d, err := h.desks[1].Limit("db").TakeAtHost(h.ctx, "", 3)
+		if err != nil || !d.Allowed {
+			t.Fatal(d, err)
+		}
+		for _, cost := range []int64{naming, renewal, limit.MaxAmount + 1} {
+			if err := h.keys[1].Settle(h.ctx, h.def, "", d.ID, cost); !errors.Is(err, limittable.ErrCost) {
+				t.Errorf("%d: %v", cost, err)
+			}
+		}
+		if n := h.remaining(); n != 7 {
+			t.Errorf("%d of 10 left, want 7", n)
+		}
+		if err := h.keys[1].Settle(h.ctx, h.def, "", d.ID, 0); err != nil || h.remaining() != 10 {
+			t.Error(err)
+		}
+	})
 }
