@@ -474,7 +474,7 @@ func (h *host) writeNotes(ctx context.Context, end chan struct{}) error {
 func (h *host) release(notes []note) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.index.firsts) == 0 && h.index.purged == h.index.purges {
+	if len(h.index.firsts)+len(h.index.canceled) == 0 && h.index.purged == h.index.purges {
 		return
 	}
 	for i := range notes {

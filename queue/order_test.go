@@ -553,26 +553,28 @@ func TestWhatEndsBehindAFirstJobHoldsUpTheKey(t *testing.T) {
 	for _, purged := range []bool{false, true} {
 		m := newOrderModel(t, 1)
 		job := func() []byte { return appendJob(nil, &Job{Cost: 1, OrderKey: "o"}) }
-		jobs := [][]byte{job(), job(), job()}
+		const last = 200 // so many that the entries of the canceled ones are removed
+		var jobs [][]byte
+		for i := range last + 1 {
+			jobs, m.jobs = append(jobs, job()), append(m.jobs, refOf(1, i))
+		}
 		m.log, m.at = [][][]byte{jobs}, []time.Time{time.Now()}
 		x := m.h.index
 		x.add(1, time.Now(), jobs, nil)
-		m.jobs = []ref{refOf(1, 0), refOf(1, 1), refOf(1, 2)}
 		r, of, _ := x.peek()
 		x.take(of, 1, 1)
 		m.pending = append(m.pending, m.h.outcome(m.flight(r), &Outcome{}, m.h.q.set.Load()))
-		next := refOf(1, 2)
+		next := refOf(1, last)
 		if purged {
 			m.purge()
 			m.log, m.at = append(m.log, [][]byte{job()}), append(m.at, time.Now())
 			x.add(2, time.Now(), m.log[1], nil)
 			next = refOf(2, 0)
-		} else {
-			s, err := m.h.look(&JobName{ID: refOf(1, 1).String()})
-			if err != nil {
-				t.Fatal(err)
+		}
+		for _, r := range m.jobs[1:last] {
+			if s, err := m.h.look(&JobName{ID: r.String()}); err == nil && s.State == StateWaiting {
+				m.pending = append(m.pending, m.h.strike(r, s)...)
 			}
-			m.pending = append(m.pending, m.h.strike(refOf(1, 1), s)...)
 		}
 		m.flushSome(1)
 		if r, _, ok := x.peek(); ok {
