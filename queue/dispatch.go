@@ -238,7 +238,7 @@ func (d *dispatcher) look(ctx context.Context) (f *flight, until time.Time, why 
 	d.mu.Lock()
 	next := d.index.ripen(now)
 	paused, rate, dead := d.paused, d.rate(d.set), len(d.index.dead)
-	more, wanted, idle := d.wanted(min(d.index.left, len(d.free)))
+	more, wanted, idle := d.wanted(min(d.index.left-d.index.behind, len(d.free)))
 	r, tenant, ok := d.index.peek()
 	d.mu.Unlock()
 	// Canceled, or it is another job's turn now, or no worker waits any more.

@@ -1,15 +1,18 @@
 package queue
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/headgate/headgate/ratelimit"
 	"github.com/headgate/headgate/tests/virtual"
 )
 
@@ -661,5 +664,38 @@ func TestAHeldJobKeepsItsPriority(t *testing.T) {
 		x.take(of, 1, 1)
 		m.pending = append(m.pending, m.h.outcome(m.flight(r), &Outcome{}, m.h.q.set.Load()))
 		m.flush()
+	}
+}
+
+// noteMore are limits that note how many more units a queue says it wants.
+type noteMore struct {
+	Limits
+	most *atomic.Int64
+}
+
+func (n noteMore) Hold(
+	ctx context.Context, c ratelimit.Check, w ratelimit.Waiters,
+) (ratelimit.Hold, ratelimit.Result, error) {
+	n.most.Store(max(n.most.Load(), w.More))
+	return n.Limits.Hold(ctx, c, w)
+}
+
+// Jobs that are behind others of their order key want nothing from a limit that others share: only the first
+// one could go.
+func TestJobsBehindOthersWantNothing(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, testJobsBehindOthersWantNothing)
+}
+
+func testJobsBehindOthersWantNothing(t *testing.T) {
+	var most atomic.Int64
+	b := newBench(t, func(c *Config) {
+		c.Capacity = NewCapacity(noteMore{limiter(t, rate(1000)).limits, &most})
+		c.Burst, c.Uses = true, []LimitUse{{Limit: "db"}}
+	}).hosts()
+	b.put(keyed(strings.Split(strings.Repeat("x", 50), "")...)...)
+	until(t, "all delivered", func() bool { return b.target.count() == 50 })
+	if n := most.Load(); n > 1 {
+		t.Errorf("%d more units were wanted, and one job could go", n)
 	}
 }
