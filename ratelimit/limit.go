@@ -182,3 +182,12 @@ func (d *definition) counted(a *Check) string {
 	key := countedKey(a.Key)
 	return d.planPart(a.Plan, key) + key
 }
+
+// otherKey returns the key by which a check with a plan was counted if it was not counted by key: with the
+// plan, or without it.
+func otherKey(a *Check, key string) string {
+	if limittable.IsPlanKey(key) || !IsPlan(a.Plan) {
+		return countedKey(a.Key)
+	}
+	return limittable.PlanKey(a.Plan) + key
+}

@@ -387,7 +387,11 @@ func (l *Limiter) Settle(ctx context.Context, a Check, id uint64) error {
 	if err != nil {
 		return err
 	}
-	return askErr(a, k.Settle(ctx, &d.quota, key, id, a.Cost))
+	err = askErr(a, k.Settle(ctx, &d.quota, key, id, a.Cost))
+	if a.Plan != "" && errors.Is(err, ErrNoReservation) { // the plans of the limit may have changed since
+		err = askErr(a, k.Settle(ctx, &d.quota, otherKey(&a, key), id, a.Cost))
+	}
+	return err
 }
 
 // Renew restarts the lease of a call in progress with its full duration. It returns

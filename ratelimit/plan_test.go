@@ -304,3 +304,47 @@ func BenchmarkPlan(b *testing.B) {
 		})
 	}
 }
+
+// A reservation is settled under the key that has it, also when a change has moved the key since.
+func TestPlansChangeUnderReservations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := Limit{Name: "calls", Rule: limit.Rule{Algorithm: limit.Concurrency, Amount: 1}}
+		l := newLimiter(t, planned(), calls)
+		set := func(name string, plans map[string]int64) {
+			t.Helper()
+			if err := l.Update(name, func(c *Limit) error { c.Plans = plans; return nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ask := Check{Limit: "api", Key: "bob", Cost: 10, Plan: "pro"}
+		v, err := l.Reserve(t.Context(), ask, time.Minute)
+		if err != nil || !v.Allowed {
+			t.Fatalf("%+v %v", v, err)
+		}
+		set("api", nil)
+		ask.Cost = 4
+		if err := l.Settle(t.Context(), ask, v.ID); err != nil {
+			t.Errorf("after its plan was removed: %v", err)
+		}
+		if err := l.Settle(t.Context(), ask, v.ID); !errors.Is(err, ErrNoReservation) {
+			t.Errorf("settled twice: %v", err)
+		}
+		set("api", planned().Plans)
+		if got := passes(t, l, "pro", "bob"); got != 6 {
+			t.Errorf("%d passed, want 6", got)
+		}
+
+		call := Check{Limit: "calls", Key: "bob", Cost: 1, Plan: "pro"}
+		if v, err = l.Allow(t.Context(), call); err != nil || !v.Allowed {
+			t.Fatalf("%+v %v", v, err)
+		}
+		set("calls", map[string]int64{"pro": 2})
+		call.Cost = 0
+		if err := l.Settle(t.Context(), call, v.ID); err != nil {
+			t.Errorf("after its plan was added: %v", err)
+		}
+		if v, err = l.Allow(t.Context(), Check{Limit: "calls", Key: "bob", Cost: 1}); err != nil || !v.Allowed {
+			t.Errorf("the slot is not free: %+v %v", v, err)
+		}
+	})
+}

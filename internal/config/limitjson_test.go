@@ -80,6 +80,7 @@ func TestParseLimitTellsWhatIsWrong(t *testing.T) {
 		{"api", `{` + good + `,"shadow":"true"}`, "shadow: \"true\" is neither true nor false"},
 		{"api", `{` + good + `,"overrides":{"a":"x"}}`, `overrides.a: "x" is not a whole number`},
 		{"api", `{` + good + `,"overrides":{"` + strings.Repeat("k", 1025) + `":1}}`, "a key of 1025 bytes"},
+		{"api", `{` + good + `,"overrides":{"~plan:pro|bob":1}}`, "is the key of a caller with a plan"},
 		{"api", `{` + good + `,"plans":{"a":"x"}}`, `plans.a: "x" is not a whole number`},
 		{"api", `{` + good + `,"plans":{"a|b":1}}`, `plans."a|b": "a|b" is no name for a plan; take 1 to 32`},
 		{"api", `{` + good + `,"plans":{"a":1,"a":2}}`, `plans.a: is already set on line 1`},

@@ -318,6 +318,12 @@ func (l *Limit) checkRule(d *decoder, k string) {
 		l.tell(d, strings.TrimSuffix(k, "."), err)
 		return
 	}
+	for _, name := range slices.Sorted(maps.Keys(l.Overrides)) {
+		if limittable.IsPlanKey(name) {
+			d.clash(wrong("give the plan an amount instead, or another key",
+				"is the key of a caller with a plan"), under(k+"overrides", name))
+		}
+	}
 	if _, err := limittable.Compile(l.Rule, l.Overrides); err == nil {
 		return
 	}

@@ -74,8 +74,12 @@ func plansFields(p *Plans) []field {
 func readPlanAmounts(dst *map[string]map[string]int64) func(*decoder, string, *yaml.Node) {
 	return func(d *decoder, key string, n *yaml.Node) {
 		const hint = "write plans and the amounts of their limits, such as {pro: {api: 5000}}"
-		if n.Kind != yaml.MappingNode || len(n.Content) == 0 || len(n.Content) > 2*maxPlans {
-			d.fault(key, n, wrong(hint, "is %s, not a group of 1 to %d plans", kind(n), maxPlans))
+		switch plans := len(n.Content) / 2; {
+		case n.Kind != yaml.MappingNode:
+			d.fault(key, n, wrong(hint, "is %s, not a group of plans", kind(n)))
+			return
+		case plans == 0 || plans > maxPlans:
+			d.fault(key, n, wrong(hint, "has %d plans, want 1 to %d", plans, maxPlans))
 			return
 		}
 		all := map[string]map[string]int64{}
@@ -95,7 +99,10 @@ func readPlanAmounts(dst *map[string]map[string]int64) func(*decoder, string, *y
 				continue
 			}
 			var amounts map[string]int64
-			if before := d.Count(); v.Kind == yaml.MappingNode && len(v.Content) == 0 {
+			if before := d.Count(); v.Kind != yaml.MappingNode {
+				d.fault(full, v, wrong("write limits and amounts, such as {api: 5000}",
+					"is %s, not a group of amounts", kind(v)))
+			} else if len(v.Content) == 0 {
 				d.fault(full, v, wrong("give it an amount, such as {api: 5000}, or take the plan out",
 					"has no amounts"))
 			} else if d.read(field{read: readOverrides(&amounts)}, full, v); d.Count() > before {

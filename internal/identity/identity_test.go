@@ -21,6 +21,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -409,4 +410,26 @@ func TestTextsAreComparedByWords(t *testing.T) {
 			}
 		}
 	}
+}
+
+// While a key set could never be loaded, calls are not delayed by their tokens: nothing is awaited that has
+// just failed.
+func TestNobodyWaitsForKeysThatDoNotCome(t *testing.T) {
+	s := newSignIn(t)
+	token := s.sign(jwt.SigningMethodES256, "ec", s.ec, s.claims())
+	synctest.Test(t, func(t *testing.T) {
+		keys := NewKeys(filepath.Join(t.TempDir(), "none"), slog.New(slog.DiscardHandler))
+		x := New(Config{Keys: keys, Now: time.Now})
+		began := time.Now()
+		if id, known := x.Of(bearer(token)); id != "" || known || time.Since(began) != findWait {
+			t.Errorf("before the first attempt: %q %v after %v", id, known, time.Since(began))
+		}
+		if keys.load(t.Context()) == nil {
+			t.Fatal("no file was read")
+		}
+		began = time.Now()
+		if id, known := x.Of(bearer(token)); id != "" || known || time.Since(began) != 0 {
+			t.Errorf("after an attempt that failed: %q %v after %v", id, known, time.Since(began))
+		}
+	})
 }

@@ -195,15 +195,15 @@ func verifies(key any) bool {
 }
 
 // find returns the key that a token names. A token without a name needs a set of one key. If the
-// name is unknown, find waits until the keys are loaded again, but not long and not often. ok is
-// false if no keys were ever loaded.
+// name is unknown, find waits until the keys are loaded again, but not long and not often, and not
+// for what has just failed: each call with a token would wait. ok is false if no keys were ever loaded.
 func (k *Keys) find(ctx context.Context, id, algorithm string) (key *jose.JSONWebKey, gen uint64, ok bool) {
 	ctx, stop := context.WithTimeout(ctx, findWait)
 	defer stop()
 	for first := true; ; first = false {
 		k.mu.Lock()
 		key, gen, news := k.get(id, algorithm), k.gen, k.news
-		if key == nil && first && gen > 0 && time.Since(k.asked) < findEvery {
+		if key == nil && first && gen > 0 && time.Since(k.asked) < findEvery || gen == 0 && k.failed {
 			first = false
 		} else if key == nil && first && gen > 0 {
 			k.asked = time.Now()

@@ -74,7 +74,7 @@ func (t *Table) begin(e *entry, key string, now Time) {
 	e.key = key
 	t.presume(e, now)
 	if rest := &t.rest; !t.rules.calls && (rest.b != 0 || rest.c != 0 || rest.more != nil) &&
-		t.rules.law.idle(rest) > now {
+		t.rules.rest.law.idle(rest) > now {
 		e.a, e.b, e.c = rest.a, rest.b, rest.c
 		if m := rest.more; m != nil {
 			e.more = &more{cells: slices.Clone(m.cells), log: slices.Clone(m.log), head: m.head}

@@ -148,7 +148,7 @@ func (t *Table) ReadHeader(b []byte) error {
 	if err := d.end(); err != nil {
 		return err
 	}
-	if now < 0 || now > latest || Time(lost) > latest || !rest.sound(t.rules.law.law) {
+	if now < 0 || now > latest || Time(lost) > latest || !rest.sound(t.rules.rest.law) {
 		return ErrCopy
 	}
 	t.now, t.ids, t.rest = max(t.now, now), ids, rest

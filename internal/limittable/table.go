@@ -80,11 +80,16 @@ func Compile(rule limit.Rule, overrides map[string]int64) (*Rules, error) {
 		r.over[key] = &own
 	}
 	// Keys beyond the maximum are counted together, whatever their plans are. So they have the least
-	// amount of all plans: more would be over the limit of some.
+	// amount of all plans: more would be over the limit of some. The maximum at once would not tell: a
+	// burst of one call is that of many amounts.
 	r.rest = r.ofKey("")
-	for key, own := range r.over {
-		if IsPlanKey(key) && own.most < r.rest.most {
-			r.rest = own
+	least, ok := overrides[""]
+	if !ok {
+		least = rule.Amount
+	}
+	for key, amount := range overrides {
+		if IsPlanKey(key) && amount < least {
+			r.rest, least = r.over[key], amount
 		}
 	}
 	return r, nil
