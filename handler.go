@@ -586,15 +586,16 @@ func (r *Room) join(q *visitRequest, why State) {
 		r.roam(q, comesNow)
 		return
 	}
+	hold := q.f.cfg.Hold
+	if wire.Phone(q.r) {
+		hold = q.f.cfg.HoldPhone
+	}
+	q.tok.Forget(q.f.cfg.Wall().Add(-hold - time.Minute))
 	tries, known := uint64(0), q.person != (persons.ID{})
 	if c := q.f.cfg.Challenge; c.Kind != "" && !known && q.lane == 0 && q.hasTicket() && q.tok.Work > 0 {
 		if tries, q.again = (*challenge.Config)(&c).Again(q.tok.Work, q.busy); q.again == ticket.Unsolved {
 			q.lane = challenge.Lane().ID()
 		}
-	}
-	hold := q.f.cfg.Hold
-	if wire.Phone(q.r) {
-		hold = q.f.cfg.HoldPhone
 	}
 	p, s, err := r.enroll(q, hold)
 	switch {

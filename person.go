@@ -101,14 +101,13 @@ func (r *Room) findPerson(q *visitRequest) (done bool) {
 
 // servePerson goes on with the place or the session of a person.
 func (r *Room) servePerson(q *visitRequest, p *counter.PlaceInfo, s slot.ClaimReply) {
-	now := q.f.cfg.Wall().Unix()
+	now, at := q.f.cfg.Wall().Unix(), uint32(min(p.Position, math.MaxUint32))
 	t := ticket.Token{
-		Kind: ticket.Ticket, Life: p.Life, ID: p.Number, Arrived: now, Home: r.own(), Person: q.person,
-		Joined: uint32(min(p.Position, math.MaxUint32)), Seen: int64(p.ArrivedAt), Key: p.Key,
+		Kind: ticket.Ticket, Life: p.Life, ID: p.Number &^ counter.RoamerBit, Arrived: now, Home: r.own(),
+		Person: q.person, Joined: at, Shown: at, Seen: int64(p.ArrivedAt), Key: p.Key,
 	}
-	if t.Shown = t.Joined; q.tok.ID == p.Number && q.tok.Kind == ticket.Ticket {
-		t.Arrived, t.Joined, t.Shown = q.tok.Arrived, q.tok.Joined, min(q.tok.Shown, t.Shown)
-		t.First = q.tok.First
+	if x := &q.tok; x.ID == t.ID && x.Kind == ticket.Ticket {
+		t.First, t.Arrived, t.Joined, t.Shown = x.First, x.Arrived, x.Joined, min(x.Shown, at)
 	}
 	if q.f.cfg.unordered(p.Number) {
 		t.Joined, t.Shown = 0, 0
@@ -128,7 +127,7 @@ func (r *Room) servePerson(q *visitRequest, p *counter.PlaceInfo, s slot.ClaimRe
 	default: // inside, with another device or since before it signed in: it is the same session
 		if q.has && q.tok.Kind == ticket.Pass && q.tok.ID == p.Number {
 			t = q.tok
-		} else if t.Accepted = now; q.f.cfg.HardEnd > 0 || q.f.cfg.FixedSession {
+		} else if t.ID, t.Accepted = p.Number, now; q.f.cfg.HardEnd > 0 || q.f.cfg.FixedSession {
 			t.Hard = int64(s.End) // this device does not know when the session began
 		}
 		t.Kind, t.Life, t.End, t.Epoch = ticket.Pass, cmp.Or(p.Now, p.Life), int64(s.End), s.Epoch

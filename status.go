@@ -101,7 +101,7 @@ func (r *Room) FindTicket(ctx context.Context, id string) (status.Ticket, error)
 	}
 	w := x.Report(r.whyNobody(), r.Config().Method == MethodRandom)
 	w.Room, w.Ticket = r.Config().Name, strings.ToLower(strings.TrimSpace(id))
-	w.Networks, w.Agents = r.worker.visits.Shown(slot.SessionID(x.Number))
+	w.Networks, w.Agents = r.worker.visits.Shown(x.Session())
 	w.Reason += sessions.SharedText(w.Networks, w.Agents)
 	return w, nil
 }

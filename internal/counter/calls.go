@@ -213,20 +213,29 @@ func (c *desk) positionBehind(x *roamer, n int64, clk time.Duration) int64 {
 // nextRoamer returns the first roamer that is present, if it stands before the next visitor of the line.
 // One of another data center stands where it arrived, and a released ticket where its first one would.
 func (c *desk) nextRoamer(now slot.Time, clk time.Duration) (next *roamer) {
-	line := c.line.Ordinary()
+	line, other := c.line.Ordinary(), (*roamer)(nil)
 	for _, x := range c.roamers.line {
 		switch {
 		case !x.isPresent(clk):
-		case x.first == 0:
-			if at := line.Arrivals(now, 1); (len(at) == 0 || at[0] >= x.arrival) &&
-				(next == nil || x.arrival < next.arrival) {
-				next = x
-			}
-			return next
-		case !c.cfg.RandomOrder && line.IsBehind(x.first, now): // at random, there is no order to stand in
-		case next == nil || c.line.Rank(x.first) < c.line.Rank(next.first):
+		case x.first == 0 && other == nil:
+			other = x
+		case x.first > 0 && (next == nil || c.line.Rank(x.first) < c.line.Rank(next.first)):
 			next = x
 		}
+		if other != nil {
+			break
+		}
+	}
+	// It is asked once, of the first one: many absent people may stand at the head of the line. At random,
+	// there is no order to stand in.
+	if next != nil && !c.cfg.RandomOrder && line.IsBehind(next.first, now) {
+		next = nil
+	}
+	if other == nil || next != nil && next.arrival <= other.arrival {
+		return next
+	}
+	if at := line.Arrivals(now, 1); len(at) == 0 || at[0] >= other.arrival {
+		return other
 	}
 	return next
 }

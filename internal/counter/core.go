@@ -170,6 +170,7 @@ func (c *desk) hold(yes bool, clk time.Duration) {
 // leave gives up a place.
 func (c *desk) leave(number uint64, clk time.Duration) {
 	if c.isReleased(number) {
+		number &^= RoamerBit
 		c.leaveReleased(number)
 	}
 	if c.line.Leave(number) == slot.TicketCalled {

@@ -288,6 +288,14 @@ type TicketTrace struct {
 	Number   uint64 // of the ticket; it is not sent
 }
 
+// Session returns the ID of the session that a ticket gives.
+func (t *TicketTrace) Session() slot.SessionID {
+	if t.Released {
+		return slot.SessionID(t.Number | RoamerBit)
+	}
+	return slot.SessionID(t.Number)
+}
+
 // Report returns the state of a ticket as operators see it; see explain.
 func (t *TicketTrace) Report(nobody string, drawn bool) status.Ticket {
 	w := status.Ticket{Lane: t.Lane, Released: t.Released, Position: t.Position, Ahead: max(0, t.Position-1),

@@ -314,6 +314,10 @@ func (c *desk) placeOf(x ticketRequest, clk time.Duration) PlaceInfo {
 // leaveReleased gives up the place of a released ticket.
 func (c *desk) leaveReleased(number uint64) {
 	id := number | RoamerBit
+	if at, ok := slot.FindReleased(c.released, number); ok { // the next host knows it too
+		c.released = slices.Clone(c.released) // records share the slice
+		c.released[at].Used = true
+	}
 	if x := c.roamers.of[id]; x != nil {
 		if x.called {
 			c.pool.Uncall()

@@ -576,7 +576,8 @@ func TestACallDuringAReleaseLetsInOnce(t *testing.T) {
 func TestAFirstTicketIsKnownLate(t *testing.T) {
 	unsolved := slot.Lane{Name: slot.UnsolvedLane, Share: 10}
 	synctest.Test(t, func(t *testing.T) {
-		c := laned(t, "a", &store.Memory{}, nil, unsolved)
+		s := &store.Memory{}
+		c := laned(t, "a", s, nil, unsolved)
 		c.Hold(true)
 		life, before := lifeOf(c), joins(t, c, 0, 5)
 		own, err := c.Join(t.Context(), 0, 5*time.Minute, 0) // it lapses
@@ -608,11 +609,16 @@ func TestAFirstTicketIsKnownLate(t *testing.T) {
 		if err := c.Leave(t.Context(), life, other, 0); err != nil { // before it has asked again
 			t.Fatal(err)
 		}
-		for _, n := range []uint64{slow, other} {
-			p, err := c.PollAs(t.Context(), TicketPoll{Life: life, Number: n, First: own.Number})
-			if err != nil || p.Position != 0 || p.Status != slot.TicketGone {
-				t.Errorf("it was given up, and is %+v, %v", p, err)
+		for range 2 { // also with the next host
+			for _, n := range []uint64{slow, other} {
+				p, err := c.PollAs(t.Context(), TicketPoll{Life: life, Number: n, First: own.Number})
+				if err != nil || p.Position != 0 || p.Status != slot.TicketGone {
+					t.Errorf("it was given up, and is %+v, %v", p, err)
+				}
 			}
+			time.Sleep(5 * time.Second)
+			c = laned(t, "b", s, nil, unsolved)
+			time.Sleep(5 * time.Second)
 		}
 	})
 }

@@ -79,6 +79,7 @@ func (c *desk) theirs(number, key uint64) bool {
 
 // moving reports whether a move of the number is not in the record yet.
 func (c *desk) moving(number uint64) bool {
+	number &^= RoamerBit
 	was := c.pool.Record().Moved
 	now, ok := slot.FindMoved(c.moved, number)
 	then, before := slot.FindMoved(was, number)
@@ -99,7 +100,7 @@ func (c *desk) forgetMoved(clk, after time.Duration) {
 	now := c.pool.CounterTime(clk)
 	var kept []slot.Moved
 	for _, m := range c.moved {
-		if c.places(m.Number) {
+		if c.places(m.Number) || c.releases(m.Number) && !c.isSpent(m.Number) {
 			m.Held = now
 		}
 		if now.Sub(m.Held) < after {
@@ -278,7 +279,7 @@ func (c *Counter) holds(number uint64) (holding, slot.Time) {
 // record holds its place too: see rolledBack.
 func (c *Counter) isPlace(number uint64) bool {
 	if number >= RoamerBit {
-		return c.isReleased(number) && c.places(number)
+		return c.isReleased(number) && !c.isSpent(number) // its visitor may not have polled since
 	}
 	return c.places(number) || number >= c.line.End(number) ||
 		c.line.Status(number) == slot.TicketProvisional
@@ -326,9 +327,21 @@ func (c *Counter) useCode(x *PersonJoin, has persons.Hold, m persons.Mark) (pers
 
 // earlier reports whether a place is before another one.
 func (c *Counter) earlier(a, b uint64) bool {
-	at, aok := c.line.Position(a)
-	bt, bok := c.line.Position(b)
+	at, aok := c.positionOf(a)
+	bt, bok := c.positionOf(b)
 	return aok && (!bok || at < bt)
+}
+
+// positionOf returns the position of a number. A released one whose visitor has not said since where it
+// stands is before all others: an operator has given that place.
+func (c *Counter) positionOf(number uint64) (position int64, ok bool) {
+	if !c.isReleased(number) {
+		return c.line.Position(number)
+	}
+	if x := c.roamers.of[number|RoamerBit]; x != nil && x.sure {
+		return c.roamerPosition(x, c.cfg.Boot()), true
+	}
+	return 0, true
 }
 
 // standing returns the place of a number, or the end of its session. The site vouches for the
@@ -338,7 +351,7 @@ func (c *Counter) standing(number uint64) (p PlaceInfo, s slot.ClaimReply) {
 	switch has, end := c.holds(number); has {
 	case holdsPlace:
 		p = c.placeOf(ticketRequest{number: number}, clk)
-		if at, ok := slot.FindMoved(c.moved, number); ok {
+		if at, ok := slot.FindMoved(c.moved, number&^RoamerBit); ok {
 			p.Key = c.moved[at].Key
 		}
 		return p, s

@@ -34,6 +34,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"time"
 )
 
 // ErrToken is returned for everything that is not a token of this room.
@@ -224,6 +225,14 @@ func (t *Token) FirstIn(life uint64) uint64 {
 		return 0
 	}
 	return cmp.Or(t.First, t.ID)
+}
+
+// Forget makes a ticket of before a time forget its unsolved challenges. The place that its visitor would
+// have is over by then: a cookie that was kept must not be worth the place of whoever waited.
+func (t *Token) Forget(since time.Time) {
+	if t.Kind == Ticket && t.Checked < since.Unix() {
+		t.Work, t.First = 0, 0
+	}
 }
 
 // IsOrdered reports whether a ticket says where its visitor stands in the order of all data centers. One of
