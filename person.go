@@ -131,7 +131,8 @@ func (r *Room) servePerson(q *visitRequest, p *counter.PlaceInfo, s slot.ClaimRe
 			t.Hard = int64(s.End) // this device does not know when the session began
 		}
 		t.Kind, t.Life, t.End, t.Epoch = ticket.Pass, cmp.Or(p.Now, p.Life), int64(s.End), s.Epoch
-		t.Person, q.tok, q.has, q.shares = q.person, t, true, true
+		t.Person = q.person
+		q.tok, q.has, q.shares = t, true, true
 		r.setCookie(q)
 		r.locate(q)
 		r.servePass(q)

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/persons"
+	"github.com/headgate/headgate/internal/ticket"
 	"github.com/headgate/headgate/tests/virtual"
 )
 
@@ -363,6 +365,11 @@ func TestAVisitorWhoSignsInKeepsThePlace(t *testing.T) {
 		v.signIn("ada")
 		if got := v.enters(); got != stay {
 			t.Errorf("the session %q, was %q", got, stay)
+		}
+		var tok ticket.Token // the pass says whose it is, so that nobody is asked again
+		_, pass, _ := strings.Cut(v.cookie, "=")
+		if err := g.room.keys.Load().Open(&tok, "shop", pass); err != nil || tok.Person == (persons.ID{}) {
+			t.Errorf("a pass of %x: %v", tok.Person, err)
 		}
 		time.Sleep(reported)
 		phone := g.device("ada")

@@ -102,8 +102,7 @@ func (r *Room) silent(q *visitRequest) bool {
 	return silent
 }
 
-// late reports whether the visitor's data center may be unreachable: then no request should wait
-// for its answer.
+// late reports whether the visitor's data center may be unreachable: no request should wait for it.
 func (r *Room) late(q *visitRequest) bool {
 	if !r.isAbroad(q) {
 		return false
