@@ -510,7 +510,7 @@ func TestNoRequestWithinAStream(t *testing.T) {
 		f.c.Close()
 		<-f.ended
 	}
-	paths := []string{"/robots.txt" + smuggled, "/a b HTTP/1.1" + smuggled, "http://x/hidden", "//"}
+	paths := []string{"/robots.txt" + smuggled, "/a b HTTP/1.1" + smuggled, "http://x/whole", "//"} // the third is a request
 	for _, path := range paths {
 		f := frames(t, visitors)
 		f.ask(1, f.fields(path))
