@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -36,10 +37,12 @@ type Settle struct {
 	Input, Output int64
 }
 
-// inputPaths and outputPaths are the paths of tokens. Of each row the greatest counts, and the rows are
-// added. allInput has the sum already; a server that speaks both formats must not be counted twice.
+// allInput is the path of all tokens that were read, those from a cache too. A server that speaks the formats
+// of OpenAI and Anthropic at once has this sum and its parts, which must not be counted twice.
 const allInput = "usage.prompt_tokens"
 
+// inputPaths and outputPaths are the paths of tokens. Of each row the greatest counts, and the rows are
+// added.
 func inputPaths() [][]string {
 	return [][]string{
 		{"usage.input_tokens", "message.usage.input_tokens", "response.usage.input_tokens"},
@@ -91,8 +94,11 @@ const (
 	mostBody   = 4 << 20
 	mostBodies = 16 * mostBody
 	bodyTime   = 30 * time.Second
-	bodyPrefix = 24 // bits of a network's address in IPv4; 64 in IPv6
 )
+
+// bodyNetwork names the network of a client for the room that bodies take. Chosen: who rents a server in IPv6
+// often has 65,536 networks of 64 bits.
+func bodyNetwork(a netip.Addr) string { return addressKey(&KeyPart{Prefix4: 24, Prefix6: 48}, a) }
 
 // A bodyReader reads the bodies of the requests of one handler, and bounds what they take together. A network
 // may take as much as is left for the others, so half of it alone. The bound of each falls as the room fills
@@ -240,7 +246,7 @@ func (a *bodyReader) read(
 ) (*readBody, *bodyError) {
 	network := ""
 	for l := range fields {
-		network = addressKey(&KeyPart{Prefix4: bodyPrefix}, l.Addr(r))
+		network = bodyNetwork(l.Addr(r))
 	}
 	if isCoded(r) {
 		return nil, &bodyError{http.StatusUnsupportedMediaType, "The body must not be compressed here."}

@@ -300,6 +300,12 @@ func TestSlowBodiesKeepNobodyOut(t *testing.T) {
 
 // TestOneNetworkLeavesRoom: large bodies of one network leave room for those of others.
 func TestOneNetworkLeavesRoom(t *testing.T) {
+	for _, addr := range []string{"192.0.2.%d:1", "[2001:db8:1:%x::1]:1"} {
+		t.Run(addr, func(t *testing.T) { testOneNetworkLeavesRoom(t, addr) })
+	}
+}
+
+func testOneNetworkLeavesRoom(t *testing.T, addr string) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, budget("tokens", 1000))
 		over := make(chan struct{})
@@ -319,7 +325,7 @@ func TestOneNetworkLeavesRoom(t *testing.T) {
 		codes := map[int]int{}
 		for i := range 22 { // as many as the room has
 			go func() {
-				code := from(fmt.Sprintf("192.0.2.%d:1", i), "/slow")
+				code := from(fmt.Sprintf(addr, i), "/slow")
 				mu.Lock()
 				defer mu.Unlock()
 				codes[code]++

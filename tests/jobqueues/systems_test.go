@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -290,10 +291,11 @@ func (a *asynqQueue) work(ctx context.Context, n int) error {
 	s.Shutdown() // ends what is under way
 	look := asynq.NewInspector(a.to)
 	defer look.Close()
-	if is, err := look.GetQueueInfo("default"); err != nil || is.Size > 0 {
-		return fmt.Errorf("%+v are left: %w", is, err)
+	is, failed := look.GetQueueInfo("default")
+	if failed == nil && is.Size > 0 {
+		failed = fmt.Errorf("%d jobs are left", is.Size)
 	}
-	return err
+	return errors.Join(err, failed)
 }
 
 // A riverQueue is a queue of River in PostgreSQL.
@@ -408,8 +410,8 @@ func (q *riverQueue) work(ctx context.Context, n int) error {
 		return err
 	}
 	err = await(ctx, func() bool { return q.done.Load() >= int64(n) })
-	if ended := client.Stop(ctx); ended != nil || err != nil { // all are completed then
-		return fmt.Errorf("%w, %w", err, ended)
+	if err = errors.Join(err, client.Stop(ctx)); err != nil { // all are completed then
+		return err
 	}
 	left := 0
 	err = q.pool.QueryRow(ctx, "select count(*) from river_job where state != 'completed'").Scan(&left)
