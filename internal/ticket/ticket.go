@@ -235,8 +235,8 @@ func (t *Token) Forget(since time.Time) {
 	}
 }
 
-// IsOrdered reports whether a ticket says where its visitor stands in the order of all data centers. One of
-// a lane for whose challenge is not solved does not: perhaps it was released, and has let its visitor in.
+// IsOrdered reports whether a ticket says where its visitor stands in the order of all data centers. A ticket
+// of the lane of unsolved challenges does not: an operator may have released it, and it may be used.
 func (t *Token) IsOrdered() bool {
 	return t.Seen != 0 && t.First == 0
 }
