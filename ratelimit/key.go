@@ -40,6 +40,9 @@ const (
 	// KeyPerson is the person whose session it is, if the Room has an Identity. The same person has a key
 	// of its own in each room. A request of nobody whom the room knows is counted as by KeySession.
 	KeyPerson = "person"
+	// KeyHolder is the header Headgate-Holder, which nobody but a handler in front of Middleware may set: it
+	// has verified the key of the caller. A request without it is counted by the client's address.
+	KeyHolder = "holder"
 )
 
 // missingKey replaces a part that a request does not have. A ~ at the start of a value is doubled,
@@ -137,6 +140,11 @@ func partOf(p *KeyPart, r *keySource) string {
 		return marked(strings.ToUpper(r.Method)) // some origins ignore its case
 	case KeyHost:
 		return hostKey(r.Request)
+	case KeyHolder:
+		if v := headerKey(r.Request, "Headgate-Holder"); v != missingKey {
+			return v
+		}
+		return addressKey(p, r.Addr(r.Request))
 	case KeySession, KeyPerson:
 		if v := sessionOf(r.Answer, p.Kind == KeyPerson); v != "" {
 			return v

@@ -435,6 +435,7 @@ const (
 	KeyHost    = "host"
 	KeySession = "session" // the room's session; without one the visitor's address
 	KeyPerson  = "person"  // the person whom the room knows; without one as KeySession
+	KeyHolder  = "holder"  // the holder of the key that the call sends; without one the visitor's address
 )
 
 // A Queue keeps jobs and delivers them to a target at the pace that limits allow, or hands them to workers

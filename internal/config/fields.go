@@ -366,6 +366,7 @@ func homeOf(name string) string {
 		{"under origin_target in a room", targetOfOriginFields(new(Auto))},
 		{"under origin_signal in a room", signalFields(new(Auto))},
 		{"under plans", plansFields(new(Plans))},
+		{"under holders in plans", holdersFields(new(Holders))},
 	}
 	for _, h := range homes {
 		if slices.Contains(names(h.fields), name) {

@@ -527,9 +527,10 @@ func readKey(dst *[]KeyPart) func(*decoder, string, *yaml.Node) {
 }
 
 // cleanKeyPart parses client_address, client_address/24, client_address/24/64, header:NAME,
-// cookie:NAME, path, method, host, session or person.
+// cookie:NAME, path, method, host, session, person or holder.
 func cleanKeyPart(s string) (KeyPart, *mistake) {
-	kinds := []string{KeyAddress, KeyHeader, KeyCookie, KeyPath, KeyMethod, KeyHost, KeySession, KeyPerson}
+	kinds := []string{KeyAddress, KeyHeader, KeyCookie, KeyPath, KeyMethod, KeyHost, KeySession, KeyPerson,
+		KeyHolder}
 	end := strings.IndexAny(s, ":/")
 	if end < 0 {
 		end = len(s)
@@ -538,7 +539,7 @@ func cleanKeyPart(s string) (KeyPart, *mistake) {
 	named := what == KeyHeader || what == KeyCookie
 	switch {
 	case !slices.Contains(kinds, what):
-		hint := "write client_address, header:NAME, cookie:NAME, path, method, host, session or person"
+		hint := "write client_address, header:NAME, cookie:NAME, path, method, host, session, person or holder"
 		if near := suggest.Nearest(what, kinds); near != "" {
 			hint = "did you mean " + clip(near+rest) + "?"
 		}

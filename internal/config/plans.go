@@ -2,12 +2,16 @@ package config
 
 import (
 	"maps"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v4"
 
 	"github.com/headgate/headgate/internal/limittable"
+	"github.com/headgate/headgate/internal/wire"
 )
 
 // Bounds of plans. Chosen.
@@ -25,8 +29,45 @@ type Plans struct {
 	// JWT is the token whose claim is the plan, by default the claim plan. An empty JWKS is none.
 	JWT JWT
 
+	// Holders are those to whom headgate gives keys: then a plan is that of the holder of the key that a
+	// call sends. nil is none.
+	Holders *Holders
+
 	// Amounts are the amounts of each plan, by the names of limits. Required.
 	Amounts map[string]map[string]int64
+}
+
+// Holders say how calls send the keys of holders.
+type Holders struct {
+	// Header is the request header with the key, in canonical form. Default Authorization, with Bearer in
+	// front of the key.
+	Header string
+
+	// Required refuses calls without a key. Default true. Keys that do not count are refused in any case.
+	Required bool
+
+	// Forward sends the key on to the origin. Default false.
+	Forward bool
+
+	// StaleAfter is for how long a node that cannot read the holders goes by what it has read. After that
+	// it refuses all keys with 503. Default 60s.
+	StaleAfter time.Duration
+}
+
+// HoldersOf returns how calls send the keys of holders, or nil.
+func (c *Config) HoldersOf() *Holders {
+	if c.Plans == nil {
+		return nil
+	}
+	return c.Plans.Holders
+}
+
+// StaleAfter returns for how long the holders that were read count, or 0 if there are none.
+func (c *Config) StaleAfter() time.Duration {
+	if h := c.HoldersOf(); h != nil {
+		return h.StaleAfter
+	}
+	return 0
 }
 
 // PlanHeader returns the header with the plan of a caller, or "".
@@ -37,9 +78,10 @@ func (c *Config) PlanHeader() string {
 	return c.Plans.Header
 }
 
-// SamePlanSource reports whether two configurations take plans from the same header or tokens.
+// SamePlanSource reports whether two configurations take plans from the same header, tokens or keys.
 func SamePlanSource(a, b *Config) bool {
-	return a.planJWT() == b.planJWT() && a.PlanHeader() == b.PlanHeader()
+	return a.planJWT() == b.planJWT() && a.PlanHeader() == b.PlanHeader() &&
+		reflect.DeepEqual(a.HoldersOf(), b.HoldersOf())
 }
 
 func (c *Config) planJWT() JWT {
@@ -53,8 +95,11 @@ func readPlans(c *Config) func(*decoder, string, *yaml.Node) {
 	return func(d *decoder, key string, n *yaml.Node) {
 		c.Plans = &Plans{}
 		d.mapping(key, n, plansFields(c.Plans))
-		if c.Plans.Header != "" && c.Plans.JWT.JWKS != "" && d.good(key+".header", key+".jwt") {
+		switch p := c.Plans; {
+		case p.Header != "" && p.JWT.JWKS != "" && d.good(key+".header", key+".jwt"):
 			d.fault(key, n, wrong("keep one of them", "has both header and jwt"))
+		case p.Holders != nil && (p.Header != "" || p.JWT.JWKS != ""):
+			d.fault(key, n, wrong("keep one of them", "has holders beside header or jwt"))
 		}
 	}
 }
@@ -66,8 +111,32 @@ func plansFields(p *Plans) []field {
 			p.JWT.Claim = "plan"
 			d.mapping(key, n, jwtFields(&p.JWT))
 		}},
+		{name: "holders", read: func(d *decoder, key string, n *yaml.Node) {
+			p.Holders = &Holders{Header: authorization, Required: true, StaleAfter: time.Minute}
+			d.mapping(key, n, holdersFields(p.Holders))
+		}},
 		{name: "amounts", read: readPlanAmounts(&p.Amounts), example: "{pro: {api: 5000}}"},
 	}
+}
+
+const authorization = "Authorization"
+
+func holdersFields(h *Holders) []field {
+	return []field{
+		one("header", text(&h.Header, cleanHolderHeader)),
+		one("required", truth(&h.Required)),
+		one("forward", truth(&h.Forward)),
+		one("stale_after", span(&h.StaleAfter, 20*time.Second, 24*time.Hour, false)),
+	}
+}
+
+// cleanHolderHeader parses the name of the header with the key of a holder.
+func cleanHolderHeader(s string) (string, *mistake) {
+	name, m := cleanHeaderName(s)
+	if m == nil && name != authorization && (name == "Cookie" || wire.Owned(name)) {
+		m = wrong("write authorization, or a header of your API such as x-api-key", "%s has another meaning", name)
+	}
+	return name, m
 }
 
 // readPlanAmounts reads a group of plans, each a group of amounts.
@@ -148,6 +217,13 @@ func isPlanName(s string) bool {
 // checkPlans checks the plans against the limits, and adds their amounts to them.
 func checkPlans(d *decoder, c *Config) {
 	p := c.Plans
+	for i := range c.Limits {
+		k := "limits[" + strconv.Itoa(i) + "].key"
+		if c.Limits[i].ByHolder() && c.HoldersOf() == nil && d.good("plans", "plans.holders", k) {
+			d.clash(wrong("add plans: {holders: {}, amounts: {pro: {"+c.Limits[i].Name+": 5000}}}",
+				"nobody has keys without plans.holders"), k)
+		}
+	}
 	if p == nil || !d.good("plans") {
 		return
 	}
@@ -155,8 +231,9 @@ func checkPlans(d *decoder, c *Config) {
 		d.clash(wrong("add the address of the proxy that sets it: trusted_proxies: [127.0.0.1]",
 			"nobody may send %s without trusted_proxies", p.Header), "plans.header")
 	}
-	if p.Header == "" && p.JWT.JWKS == "" && d.good("plans.header", "plans.jwt") {
-		c.warn(d, wrong("add header: x-plan, which a trusted proxy sets, or jwt",
+	c.checkHolders(d)
+	if p.Header == "" && p.JWT.JWKS == "" && p.Holders == nil && d.good("plans.header", "plans.jwt", "plans.holders") {
+		c.warn(d, wrong("add header: x-plan, which a trusted proxy sets, jwt, or holders",
 			"only clients of /v1/limits can name a plan: requests of rooms have none"), "plans")
 	}
 	var names []string
@@ -176,6 +253,27 @@ func checkPlans(d *decoder, c *Config) {
 			}
 		}
 	}
+}
+
+// checkHolders checks the keys of holders against the rest.
+func (c *Config) checkHolders(d *decoder) {
+	h := c.HoldersOf()
+	if h == nil {
+		return
+	}
+	if c.Cluster != nil && len(c.Cluster.Datacenters) > 0 {
+		d.clash(wrong("leave holders out, or use one data center",
+			"several data centers cannot share holders yet"), "plans.holders")
+	}
+	if !slices.ContainsFunc(c.Limits, func(l Limit) bool { return l.ByHolder() }) && d.good("limits") {
+		c.warn(d, wrong(`write key: ["holder"] in a limit of the rooms that ask for keys`,
+			"no limit counts by holder, so no room asks for a key"), "plans.holders")
+	}
+}
+
+// ByHolder reports whether the limit counts by holder. Rooms with such a limit ask for keys.
+func (l *Limit) ByHolder() bool {
+	return slices.ContainsFunc(l.Key, func(p KeyPart) bool { return p.Kind == KeyHolder })
 }
 
 // addPlan adds an amount of a plan to its limit.
