@@ -6,10 +6,13 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/headgate/headgate/internal/crowd"
+	"github.com/headgate/headgate/internal/platform"
+	"github.com/headgate/headgate/internal/sim/simulate"
 	"github.com/headgate/headgate/internal/suggest"
 )
 
@@ -30,6 +33,7 @@ func commands() []command {
 		{"codes", "make invitations for a room, and show what one says", codesCommand},
 		{"ticket", "show the place of a visitor, and why", ticketCommand},
 		{"limit", "show and change limits, and what their keys used", limitCommand},
+		{"holder", "make holders of API keys, and manage them", holderCommand},
 		{"queue", "put jobs into queues, and manage them", queueCommand},
 		{"webhook", "show webhooks, and test one", webhookCommand},
 		{"analytics", "show statistics of rooms, limits and queues", analyticsCommand},
@@ -93,6 +97,13 @@ func helpOf(name string) string {
 
 func crowdCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return exited(crowd.Command(ctx, args, stdout, stderr))
+}
+
+// simulateCommand plays headgate's own code alone: the shipped binary has no models of other systems.
+func simulateCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	c := &simulate.Command{Version: readBuild().Version, Stdout: stdout, Stderr: stderr,
+		Terminal: platform.IsScreen(stderr) && os.Getenv("TERM") != "dumb"}
+	return exited(c.Run(ctx, args))
 }
 
 // exited is the error of a command that prints by itself.

@@ -222,6 +222,7 @@ type Config struct {
 	Keys    Keys
 	Limits  Limits
 	Queues  func() []*queue.Queue // the current ones
+	Holders Holders
 
 	Webhooks Webhooks
 

@@ -34,6 +34,7 @@ const (
 	scopeLoad  = "load"  // how an origin answers, as its own programs report it; like pass
 
 	scopeRelease = "release" // releases tickets from the lane of unsolved challenges
+	scopeHolders = "holders" // makes and changes holders of keys, and makes their keys
 )
 
 const (
@@ -89,9 +90,9 @@ func ParseScopes(s string) ([]string, error) {
 		part = strings.TrimSpace(part)
 		verb, room, narrow := strings.Cut(part, ":")
 		known := slices.Contains([]string{scopeRead, scopeWrite, scopePut, scopeClaim, scopePass, scopeLoad,
-			scopeRelease}, verb)
+			scopeRelease, scopeHolders}, verb)
 		if !known || narrow && !plainWord(room) && !plainZone(room) {
-			return nil, errors.New("the scopes are read, write, put, claim, pass, load and release; " +
+			return nil, errors.New("the scopes are read, write, put, claim, pass, load, release and holders; " +
 				"for one room or queue, read:NAME, write:NAME, put:NAME, claim:NAME, pass:NAME, load:NAME and " +
 				"release:NAME; for one zone, read:zone/NAME and write:zone/NAME")
 		}

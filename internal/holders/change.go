@@ -40,7 +40,7 @@ func (b *Book) Add(ctx context.Context, all []Holder, plans []string) (made []Ma
 		return nil, ErrClosed
 	}
 	for i := range all {
-		if err := all[i].check(plans); err != nil {
+		if err := all[i].Check(plans); err != nil {
 			return nil, err
 		}
 	}
@@ -185,9 +185,11 @@ func (b *Book) Get(ctx context.Context, id ID) (Holder, error) {
 	return r.holders[at], nil
 }
 
-// List returns up to count holders with greater IDs than after, in the order of their IDs. more is false
-// after the last one.
-func (b *Book) List(ctx context.Context, after ID, count int) (all []Holder, more bool, err error) {
+// List returns up to count holders with greater IDs than after, or from the first one, in the order of their
+// IDs. more is false after the last one.
+func (b *Book) List(
+	ctx context.Context, after ID, first bool, count int,
+) (all []Holder, more bool, err error) {
 	if !b.IsOpen() {
 		return nil, false, ErrClosed
 	}
@@ -205,7 +207,7 @@ func (b *Book) List(ctx context.Context, after ID, count int) (all []Holder, mor
 		}
 		for i := range r.holders {
 			switch h := &r.holders[i]; {
-			case h.ID <= after:
+			case h.ID <= after && !first:
 			case len(all) == count:
 				return all, true, nil
 			default:
@@ -224,9 +226,9 @@ func (b *Book) Edit(
 		plan := h.Plan
 		set(h)
 		if h.Plan == plan { // it may have lost its amounts since
-			return h.check([]string{plan})
+			return h.Check([]string{plan})
 		}
-		return h.check(plans)
+		return h.Check(plans)
 	})
 }
 

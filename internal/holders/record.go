@@ -132,8 +132,8 @@ type InvalidError struct{ Reason, Do string }
 
 func (e *InvalidError) Error() string { return e.Reason }
 
-// check returns what is wrong with the texts of a holder.
-func (h *Holder) check(plans []string) error {
+// Check returns what is wrong with the texts of a holder. plans are those that it may have.
+func (h *Holder) Check(plans []string) error {
 	for _, x := range []struct {
 		what, text string
 		most       int

@@ -17,6 +17,12 @@ const (
 	cfCommandHeader = "Cf-Waiting-Room-Command"
 )
 
+// Headers that only headgate sets (package holders), which have been removed from what clients send.
+const (
+	holderHeader = "Headgate-Holder"
+	planHeader   = "Headgate-Plan"
+)
+
 // dropClaims removes other spellings of the headers that headgate owns. From peers that are not
 // trusted, it also removes what they claim about the client and the original request, and the
 // vouched headers, in each spelling that an origin may read as the same name.
@@ -37,6 +43,11 @@ func dropClaims(h http.Header, trusted bool, vouched []string) {
 // by the peer's address; those of other peers are replaced.
 func forwarded(pr *httputil.ProxyRequest, trusted bool) {
 	in, out := pr.In.Header, pr.Out.Header
+	for _, name := range [...]string{holderHeader, planHeader} { // a client may list them in Connection
+		if v := in[name]; v != nil {
+			out[name] = v
+		}
+	}
 	// One array for three one-element values: one allocation instead of three.
 	vals := &[3]string{1: "http", 2: pr.In.Host}
 	if pr.In.TLS != nil {

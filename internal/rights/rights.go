@@ -80,7 +80,7 @@ func Of(node, secret string) Subjects {
 			all(tell, append(own, "workers", "live", "codes", "limit", "rooms", "made", "origin", "queue.>")...)),
 		Subscribe: slices.Concat([]string{Inbox(secret) + ".>"}, all(ask, served...), all(tell,
 			append(own, "members", "workers", "recall.>", "state.>", "live", "codes", "limit", "rooms", "made",
-				"origin", "limits.chart", "limits.recall", "global.chart", "global.recall", "home", "queue.>")...)),
+				"origin", "holders", "limits.chart", "limits.recall", "global.chart", "global.recall", "home", "queue.>")...)),
 	}
 }
 
@@ -101,8 +101,8 @@ func Named(node string, labels []string) bool {
 // sealing keys, which it asks for instead, and the records of counters, which hold the
 // numbers by which each worker proves what it was lent.
 func Reads(key string) bool {
-	return Writes(key) || slices.Contains([]string{"home", "limits.chart", "global.chart"}, key) ||
-		strings.HasPrefix(key, "limit-found.")
+	return Writes(key) || slices.Contains([]string{"home", "limits.chart", "global.chart", "holders"}, key) ||
+		strings.HasPrefix(key, "limit-found.") || strings.HasPrefix(key, "holders.")
 }
 
 // Writes reports whether a worker may write the record of a key: what the management API

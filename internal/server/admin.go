@@ -34,7 +34,8 @@ func (s *Server) adminAPI() *api.API {
 			Found:  s.limits.Found,
 			Change: s.limits.Change, Make: s.limits.Make, Remove: s.limits.Remove,
 		},
-		Queues: s.jobs.all,
+		Queues:  s.jobs.all,
+		Holders: api.Holders{Book: s.holders, Plans: s.limits.holderPlans},
 
 		Webhooks: api.Webhooks{List: s.listWebhooks, Test: s.testWebhook},
 

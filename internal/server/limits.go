@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"maps"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/control"
 	"github.com/headgate/headgate/internal/envoy"
+	"github.com/headgate/headgate/internal/holders"
 	"github.com/headgate/headgate/internal/signals"
 	"github.com/headgate/headgate/ratelimit"
 )
@@ -24,7 +26,7 @@ func (s *Server) newLimits(cfg *config.Config) (*callLimits, error) {
 		return nil, err
 	}
 	l := &callLimits{Limits: control.NewLimits(rules, cfg, s.node, &s.turn, s.noteChange, s.log),
-		traces: s.traces, planOf: s.planOf}
+		traces: s.traces, planOf: s.planOf, holders: s.holders}
 	l.met.Store(l.metBy(cfg))
 	return l, nil
 }
@@ -52,7 +54,34 @@ func (l *callLimits) metBy(cfg *config.Config) *metLimits {
 		}
 		known[c.Name] = r
 	}
-	return &metLimits{known}
+	met := &metLimits{known: known}
+	if h := cfg.HoldersOf(); h != nil {
+		met.gate = &holders.Gate{Book: l.holders, Header: h.Header, Optional: !h.Required, Forward: h.Forward,
+			Counts: &l.keyCounts}
+	}
+	return met
+}
+
+// readHolders reads the holders of keys, if there may be any. What cannot be read now is read later: until
+// then calls with keys are answered with 503.
+func (s *Server) readHolders(ctx context.Context) {
+	if !s.holders.IsOpen() {
+		return
+	}
+	if err := s.holders.Check(ctx); err != nil {
+		s.log.Warn("holders of keys not read yet: calls with keys are answered with 503", "error", err)
+	}
+}
+
+// holderPlans returns the plans for which a limit has an amount.
+func (l *callLimits) holderPlans() []string {
+	plans := map[string]bool{}
+	for _, x := range l.Rules.Limits() {
+		for plan := range x.Plans {
+			plans[plan] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(plans))
 }
 
 // style returns the style of the headers of a limit.
@@ -138,6 +167,7 @@ func (h *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if b == nil || b.met != met {
 		var all []ratelimit.RequestLimit
 		var meters []*signals.Meter
+		byHolder := false
 		for _, name := range h.names {
 			if x, ok := met.known[name]; ok {
 				if m := h.limits.Meter(name); m != nil {
@@ -146,11 +176,15 @@ func (h *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				x.Key = slices.Clone(x.Key)
 				for i := range x.Key {
 					x.Key[i].AnyCase = h.anyCase
+					byHolder = byHolder || x.Key[i].Kind == ratelimit.KeyHolder
 				}
 				all = append(all, x)
 			}
 		}
 		b = &builtLimits{met, ratelimit.Middleware(h.limits.asked(), all, measured(meters, h.next))}
+		if byHolder && met.gate != nil {
+			b.Handler = met.gate.Before(b.Handler)
+		}
 		h.built.Store(b)
 	}
 	b.ServeHTTP(w, r)

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headgate/headgate/internal/adaptive"
+	"github.com/headgate/headgate/internal/holders"
 	"github.com/headgate/headgate/internal/invite"
 	"github.com/headgate/headgate/internal/platform"
 	"github.com/headgate/headgate/ratelimit"
@@ -85,6 +86,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.process(m)
 	c.node(m)
 	c.limits(m)
+	c.holders(m)
 	c.queues(m)
 	c.traces(m)
 	c.webhooks(m)
@@ -327,6 +329,17 @@ func (c *collector) limits(m scrape) {
 		gauge(m, "headgate_limit_keys", "Keys that a limit holds in this process.", t.Keys)
 		c.amount(m, cfg)
 	}
+}
+
+// holders collects whose calls came with which keys.
+func (c *collector) holders(m scrape) {
+	if !c.s.holders.IsOpen() {
+		return
+	}
+	gauge(m, "headgate_holders", "Holders of keys that this process knows, with the revoked ones.", c.s.holders.Len())
+	c.s.limits.keyCounts.Each(func(o holders.Outcome, n uint64) {
+		total(m.with("key", o.String()), "headgate_holder_calls_total", "Calls by what their key was.", n)
+	})
 }
 
 // amount collects what this process has found about the amount of a limit.

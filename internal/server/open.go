@@ -15,6 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/control"
 	"github.com/headgate/headgate/internal/forwardauth"
 	"github.com/headgate/headgate/internal/guard"
+	"github.com/headgate/headgate/internal/holders"
 	"github.com/headgate/headgate/internal/node"
 	"github.com/headgate/headgate/internal/pages"
 	"github.com/headgate/headgate/internal/platform"
@@ -56,6 +57,8 @@ func OpenOn(
 	}
 	s.changes, s.rooms = control.NewRoomChanges(s.node, log), control.NewRooms(s.node, log)
 	s.revoked = control.NewRevokedCodes(s.node, log)
+	s.holders = holders.NewBook(holders.Config{Store: s.node.Records, Bus: s.node.Bus, Boot: m.Boot, Log: log})
+	s.holders.Open(cfg.StaleAfter())
 	s.analytics = s.newAnalytics()
 	if err := s.open(ctx, cfg); err != nil {
 		s.node.Close()
@@ -102,6 +105,7 @@ func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
 	}
 	opening, stop := context.WithTimeout(ctx, node.OpenWait)
 	defer stop()
+	s.readHolders(opening)
 	err = s.openRooms(opening)
 	if err == nil {
 		err = s.openQueues(opening)
@@ -178,6 +182,7 @@ func (s *Server) Run(ctx context.Context) error {
 	wg.Go(func() { fail(s.followChanges(follow)) })
 	wg.Go(func() { fail(s.limits.Follow(follow)) })
 	wg.Go(func() { fail(s.revoked.Follow(follow, s.invitingRooms)) })
+	wg.Go(func() { fail(s.holders.Follow(follow, control.FollowEvery)) })
 	wg.Go(func() { fail(s.hearReports(work)) })
 	wg.Go(func() { s.measure(work) })
 	wg.Go(func() { s.limits.Seek(work) })
@@ -252,6 +257,9 @@ func (s *Server) knowTime(ctx context.Context) {
 	for _, g := range s.set.Load().gates {
 		await("no node counts room "+g.file.Name+" yet",
 			func() bool { return g.room.HasCounterTime() || g.damaged() })
+	}
+	if s.holders.IsOpen() {
+		await("the holders of keys are not read yet", s.holders.IsReady)
 	}
 	if len(s.limits.Rules.Limits()) > 0 {
 		await("nodes that count keys of limits do not answer yet",

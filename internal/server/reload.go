@@ -361,6 +361,8 @@ func (w *swap) reconfigure(ctx context.Context, g *gate) error {
 
 // commit puts everything new into force. It cannot fail.
 func (w *swap) commit(ctx context.Context) {
+	w.s.holders.Open(w.new.cfg.StaleAfter())
+	w.s.readHolders(ctx)
 	w.s.limits.reload(w.new.cfg)
 	if err := w.s.envoy.reload(w.s.limits, w.rules); err != nil {
 		w.s.log.Error("rules for Envoy not reloaded", "error", err)

@@ -17,6 +17,7 @@ import (
 	"github.com/headgate/headgate/internal/forwardauth"
 	"github.com/headgate/headgate/internal/guard"
 	"github.com/headgate/headgate/internal/hint"
+	"github.com/headgate/headgate/internal/holders"
 	"github.com/headgate/headgate/internal/identity"
 	"github.com/headgate/headgate/internal/invite"
 	"github.com/headgate/headgate/internal/paths"
@@ -91,6 +92,7 @@ func (s *Server) routeBy(
 	if !fromTrusted(r, s.set.Load().cfg.TrustedProxies) {
 		wire.DropFindings(r.Header)
 	}
+	holders.DropNames(r.Header)
 	paths.Keep(r.URL)
 	p := paths.Of(r.URL)
 	if p.Malformed() || p.Excessive() {
@@ -328,6 +330,9 @@ func (s *Server) sourceOf(all *config.Config, header string, j *config.JWT) *ide
 // planOf returns a function that reads the plan of a caller, nil if requests have none.
 func (s *Server) planOf(all *config.Config) func(*http.Request) string {
 	p := all.Plans
+	if p != nil && p.Holders != nil {
+		return func(r *http.Request) string { return r.Header.Get(holders.PlanHeader) }
+	}
 	if p == nil || p.Header == "" && p.JWT.JWKS == "" {
 		return nil
 	}

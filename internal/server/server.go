@@ -63,6 +63,7 @@ import (
 	"github.com/headgate/headgate/internal/guard"
 	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/histogram"
+	"github.com/headgate/headgate/internal/holders"
 	"github.com/headgate/headgate/internal/invite"
 	"github.com/headgate/headgate/internal/node"
 	"github.com/headgate/headgate/internal/pages"
@@ -114,6 +115,7 @@ type Server struct {
 	crawlers *rules.Crawlers
 	changes  *control.RoomChanges
 	revoked  *control.RevokedCodes
+	holders  *holders.Book
 	rooms    *control.Rooms
 	limits   *callLimits
 	jobs     *jobQueues
@@ -404,11 +406,15 @@ type callLimits struct {
 	traces *traces.Tracer // nil: nothing is recorded
 	met    atomic.Pointer[metLimits]
 	planOf func(*config.Config) func(*http.Request) string
+
+	holders   *holders.Book
+	keyCounts holders.Counts
 }
 
 // metLimits is one snapshot of the limits of the file that can apply to requests of rooms, by name.
 type metLimits struct {
 	known map[string]ratelimit.RequestLimit
+	gate  *holders.Gate // nil: nobody has a key
 }
 
 // A look holds the content of a room's pages, as read from its files.
