@@ -128,7 +128,7 @@ func (b *Book) Find(key string) (plan string, o Outcome) {
 		return "", Unknown
 	}
 	k := &s.keys[at]
-	var text [keyLength]byte
+	var text [keyLength]byte // on the stack
 	copy(text[:], key)
 	hash := sha256.Sum256(text[:])
 	is := subtle.ConstantTimeCompare(hash[:], k.hash[:]) == 1
@@ -313,13 +313,17 @@ func (b *Book) read(ctx context.Context, n int) error {
 	if b.behind[n]++; r.version >= b.want[n] {
 		b.behind[n] = 0
 	} else if b.behind[n] >= patience {
-		_, err = b.doc(n).Edit(ctx, func(r *record) (bool, error) {
-			behind := r.version < b.want[n]
-			r.version = max(r.version, b.want[n])
+		_, err = b.doc(n).Edit(ctx, func(newest *record) (bool, error) {
+			behind := newest.version < b.want[n]
+			newest.version = max(newest.version, b.want[n])
+			r = *newest
 			return behind, nil
 		})
 		if errors.Is(err, store.ErrDenied) { // a worker: a store node does it
-			err = nil
+			return nil
+		}
+		if err == nil {
+			b.set(n, &r)
 		}
 	}
 	return err

@@ -99,16 +99,13 @@ func Parse(key string) (id ID, ok bool) {
 			return 0, false
 		}
 	}
-	var sum [sumLetters]byte
-	copy(sum[:], key[sumAt:])
-	var text [sumAt]byte
-	copy(text[:], key)
-	want := uint64(crc32.ChecksumIEEE(text[:]))
-	for i := range sum {
-		n, ok := letterOf(sum[i])
-		if shift := (sumLetters - 1 - i) * letterBits; !ok || n != want>>shift&(1<<letterBits-1) {
+	sum := uint64(0)
+	for i := sumAt; i < keyLength; i++ {
+		n, ok := letterOf(key[i])
+		if !ok {
 			return 0, false
 		}
+		sum = sum<<letterBits | n
 	}
-	return id, true
+	return id, sum == uint64(crc32.ChecksumIEEE([]byte(key[:sumAt])))
 }
