@@ -23,6 +23,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/holders"
 )
 
 // call sends a request as an API client, without a cookie, past the room: exclude covers /api.
@@ -540,6 +541,148 @@ func TestPlansChangeWhileTheyAreUsed(t *testing.T) {
 		"plus": `"limit":10,"remaining":9`} {
 		if got := ask(plan); !strings.Contains(got, want) {
 			t.Errorf("%s: %s, want %s", plan, got, want)
+		}
+	}
+}
+
+const holding = `  - {name: api, path: /api, origin: "ORIGIN", suspended: true, total_active_users: 1, new_users_per_minute: 1, limits: [api]}
+  - {name: site, origin: "ORIGIN", suspended: true, total_active_users: 1, new_users_per_minute: 1}
+limits:
+  - {name: api, algorithm: sliding_log, amount: 2, window: 1h, key: [holder], headers: legacy}
+plans:
+  holders: {HOLDERS}
+  amounts: {pro: {api: 5}}
+`
+
+// A key names the holder and the plan of a call. The origin learns both, but not the key, and from nobody
+// else.
+func TestHoldersOfKeys(t *testing.T) {
+	heads := make(chan http.Header, 10)
+	origin := httptest.NewServer(http.HandlerFunc(
+		func(_ http.ResponseWriter, r *http.Request) { heads <- r.Header }))
+	defer origin.Close()
+	file := func(holders string) string {
+		return strings.NewReplacer("HOLDERS", holders, "ORIGIN", origin.URL).Replace("rooms:\n" + holding)
+	}
+	p := run(t, file(""))
+	made, err := p.s.holders.Add(t.Context(), []holders.Holder{{Name: "ada", Plan: "pro"}, {Name: "bob"}}, []string{"pro"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ada, bob := made[0], made[1]
+	ask := func(path, more string) (res reply, at http.Header) {
+		t.Helper()
+		res = raw(t, p.visitors, "GET "+path+" HTTP/1.1\r\nHost: shop.example\r\n"+more+"Connection: close\r\n\r\n")
+		if res.StatusCode == 200 {
+			at = <-heads
+		}
+		return res, at
+	}
+	bearer := func(m *holders.Made) string { return "Authorization: Bearer " + m.Key + "\r\n" }
+	const spoof = "Headgate-Holder: eve\r\nheadgate_holder: eve\r\nHeadgate.Plan: pro\r\nHeadgate-Plan: pro\r\n"
+	for what, x := range map[string]struct {
+		path, more, limit, holder, plan string
+		status                          int
+	}{
+		"a plan":       {"/api", bearer(&ada) + spoof, "5", ada.ID.String(), "pro", 200},
+		"no plan":      {"/api", bearer(&bob) + spoof, "2", bob.ID.String(), "", 200},
+		"hop by hop":   {"/api", bearer(&ada) + "Connection: Headgate-Holder, Headgate-Plan\r\n", "5", ada.ID.String(), "pro", 200},
+		"no key":       {"/api", spoof, "", "", "", 401},
+		"mistyped":     {"/api", "Authorization: Bearer " + ada.Key[:50] + "\r\n" + spoof, "", "", "", 401},
+		"another room": {"/", spoof, "", "", "", 200},
+	} {
+		res, at := ask(x.path, x.more)
+		if res.StatusCode != x.status || res.Header.Get("X-RateLimit-Limit") != x.limit {
+			t.Errorf("%s: %s, a limit of %q", what, res.Status, res.Header.Get("X-RateLimit-Limit"))
+		}
+		if at.Get("Headgate-Holder") != x.holder || at.Get("Headgate-Plan") != x.plan || at.Get("Authorization") != "" {
+			t.Errorf("%s: the origin gets %v", what, at)
+		}
+		for name := range at {
+			if strings.ContainsAny(name, "_.") {
+				t.Errorf("%s: the origin gets %s", what, name)
+			}
+		}
+	}
+	// Ada has made two calls of five. A new key gives her no others.
+	next, _, err := p.s.holders.Rotate(t.Context(), ada.ID, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, m := range []*holders.Made{&next, &ada, &next, &ada, &next} {
+		want := 200
+		if i > 2 {
+			want = 429
+		}
+		if res, _ := ask("/api", bearer(m)); res.StatusCode != want {
+			t.Errorf("call %d after a rotation: %s, want %d", i, res.Status, want)
+		}
+	}
+	if _, _, err := p.s.holders.Revoke(t.Context(), bob.ID); err != nil {
+		t.Fatal(err)
+	}
+	if res, _ := ask("/api", bearer(&bob)); res.StatusCode != 401 {
+		t.Errorf("a revoked key: %s", res.Status)
+	}
+	metrics := get(t, p.operators+"/metrics", "").body
+	for _, want := range []string{"headgate_holders 2\n", `headgate_holder_calls_total{key="known"} 8`,
+		`headgate_holder_calls_total{key="malformed"} 1`, `headgate_holder_calls_total{key="missing"} 1`,
+		`headgate_holder_calls_total{key="revoked"} 1`} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("metrics lack %s", want)
+		}
+	}
+
+	reload := func(file string) {
+		t.Helper()
+		p.write(file)
+		if _, err := p.s.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reload(file("header: x-api-key, required: false, forward: true"))
+	if res, at := ask("/api", ""); res.StatusCode != 200 || res.Header.Get("X-RateLimit-Limit") != "2" ||
+		at.Get("Headgate-Holder") != "" {
+		t.Errorf("without a key: %s %v, the origin gets %v", res.Status, res.Header, at)
+	}
+	cat, err := p.s.holders.Add(t.Context(), []holders.Holder{{Name: "cat", Plan: "pro"}}, []string{"pro"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res, at := ask("/api", "X-Api-Key: "+cat[0].Key+"\r\n"); res.StatusCode != 200 || at.Get("X-Api-Key") != cat[0].Key {
+		t.Errorf("with a key: %s, the origin gets %v", res.Status, at)
+	}
+	off := strings.NewReplacer("key: [holder], ", "", "holders: {HOLDERS}", "header: x-plan", "ORIGIN", origin.URL).Replace("rooms:\n" + holding)
+	reload(off + "trusted_proxies: [127.0.0.0/8]\n")
+	if res, _ := ask("/api", "X-Plan: pro\r\n"); res.StatusCode != 200 || p.s.holders.IsOpen() {
+		t.Errorf("without holders: %s", res.Status)
+	}
+	reload(file(""))
+	if res, _ := ask("/api", bearer(&cat[0])); res.StatusCode != 200 {
+		t.Errorf("with holders again: %s", res.Status)
+	}
+}
+
+// A proxy that only asks gets the same answers.
+func TestKeysInQuestions(t *testing.T) {
+	s, _ := serve(t, "http://127.0.0.1:1", strings.Replace(holding, "HOLDERS", "", 1)+"trusted_proxies: [127.0.0.0/8]\n"+
+		"decide: {listen: \"127.0.0.1:0\"}\n")
+	made, err := s.holders.Add(t.Context(), []holders.Holder{{Name: "ada", Plan: "pro"}}, []string{"pro"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/forward", "/connect"} {
+		for key, want := range map[string]int{made[0].Key: 200, made[0].Key + "a": 401, "": 401} {
+			r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+s.DecideAddr().String()+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header = http.Header{"X-Forwarded-Method": {"GET"}, "Authorization": {"Bearer " + key}, "Headgate-Holder": {"eve"},
+				"X-Forwarded-Proto": {"http"}, "X-Forwarded-Host": {"shop.example"}, "X-Forwarded-Uri": {"/api"}}
+			res := fetch(t, http.DefaultTransport.RoundTrip, r)
+			if (want == 200) != (res.StatusCode/100 == 2) || want == 401 && res.StatusCode != 401 {
+				t.Errorf("%s with %.8q…: %s", path, key, res.Status)
+			}
 		}
 	}
 }
