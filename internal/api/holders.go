@@ -9,10 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate/internal/holders"
@@ -285,6 +287,7 @@ func (a *API) addHolders(c *call) (any, error) {
 	defer stop()
 	made, err := book.Add(ctx, []holders.Holder{holderOf(pairs)}, a.cfg.Holders.Plans())
 	if err != nil {
+		maps.DeleteFunc(pairs, func(_, text string) bool { return strings.Contains(text, holders.Prefix) }) // a key
 		c.done.Asked = asked(pairs)
 		return nil, holderProblem(err)
 	}

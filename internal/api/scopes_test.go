@@ -20,7 +20,7 @@ func senders() map[string][]string {
 	return map[string][]string{
 		"here": nil, "away": nil, "revoked": {"write"}, "expired": {"write"}, "malformed": nil,
 		"read": {"read"}, "write": {"write"}, "put": {"put"}, "claim": {"claim"}, "pass": {"pass"},
-		"release": {"release"}, "release:shop": {"release:shop"},
+		"release": {"release"}, "release:shop": {"release:shop"}, "holders": {"holders"},
 		"read:shop": {"read:shop"}, "write:shop": {"write:shop"}, "pass:shop": {"pass:shop"},
 		"read:orders": {"read:orders"}, "put:orders": {"put:orders"}, "claim:orders": {"claim:orders"},
 		"write:orders": {"write:orders"},
@@ -55,7 +55,7 @@ func targetsOf(class, path string, s *scene) []target {
 		return target{strings.NewReplacer(append(pairs, "{job...}", "1-0")...).Replace(path), ""}
 	}
 	whole := func(may string) []target {
-		return []target{{with("{id}", "0", "{limit}", "api", "{key...}", "x", "{webhook}", "shop",
+		return []target{{with("{id}", "0", "{limit}", "api", "{key...}", "x", "{webhook}", "shop", "{holder}", "aaaaaaaaaaaa",
 			"{account}", "any", "{version}", "1").path, may}}
 	}
 	rooms := func(all, verbs string) (list []target) {
@@ -92,6 +92,8 @@ func targetsOf(class, path string, s *scene) []target {
 		return whole(some)
 	case "write":
 		return whole("write")
+	case "holders":
+		return whole("write holders")
 	case "read room":
 		return rooms(readers, "read write")
 	case "write room":
@@ -143,6 +145,13 @@ read           POST /v1/limits/check
 read           POST /v1/limits/reserve
 read           POST /v1/limits/settle
 read           POST /v1/limits/renew
+read           GET /v1/holders
+read           GET /v1/holders/{holder}
+holders        POST /v1/holders
+holders        PATCH /v1/holders/{holder}
+holders        DELETE /v1/holders/{holder}
+holders        POST /v1/holders/{holder}/rotate
+holders        POST /v1/holders/{holder}/revoke
 read some      GET /v1/rooms
 read some      GET /v1/tickets/{id}
 read some      GET /v1/queues

@@ -91,7 +91,7 @@ func ParseScopes(s string) ([]string, error) {
 		verb, room, narrow := strings.Cut(part, ":")
 		known := slices.Contains([]string{scopeRead, scopeWrite, scopePut, scopeClaim, scopePass, scopeLoad,
 			scopeRelease, scopeHolders}, verb)
-		if !known || narrow && !plainWord(room) && !plainZone(room) {
+		if !known || narrow && (verb == scopeHolders || !plainWord(room) && !plainZone(room)) {
 			return nil, errors.New("the scopes are read, write, put, claim, pass, load, release and holders; " +
 				"for one room or queue, read:NAME, write:NAME, put:NAME, claim:NAME, pass:NAME, load:NAME and " +
 				"release:NAME; for one zone, read:zone/NAME and write:zone/NAME")

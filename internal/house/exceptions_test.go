@@ -41,6 +41,7 @@ func waiters() map[string]string {
 		"internal/quota/host.go":              "Run waits for the lease and for all links",
 		"internal/quota/kept.go":              "keepCopies waits for its writer, Run for what erases",
 		"internal/quota/usage.go":             "uses waits for all that it asks",
+		"internal/holders/book.go":            "readAll waits for all that it reads",
 		"internal/rules/crawler.go":           "Run waits for all that look up",
 		"internal/guard/accept.go":            "Serve waits for all connections",
 		"internal/unary/call.go":              "serve waits for the connection's workers",
