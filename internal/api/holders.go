@@ -179,7 +179,8 @@ func (a *API) changeHolder(ctx context.Context, c *call, book *holders.Book, id 
 		return nil, err
 	}
 	before, after, err := book.Edit(ctx, id, a.cfg.Holders.Plans(), func(h *holders.Holder) {
-		for key, dst := range map[string]*string{nameOfHolder: &h.Name, planOfHolder: &h.Plan, noteOfHolder: &h.Note} {
+		texts := map[string]*string{nameOfHolder: &h.Name, planOfHolder: &h.Plan, noteOfHolder: &h.Note}
+		for key, dst := range texts {
 			if text, ok := pairs[key]; ok {
 				*dst = text
 			}
@@ -287,7 +288,7 @@ func (a *API) addHolders(c *call) (any, error) {
 	defer stop()
 	made, err := book.Add(ctx, []holders.Holder{holderOf(pairs)}, a.cfg.Holders.Plans())
 	if err != nil {
-		maps.DeleteFunc(pairs, func(_, text string) bool { return strings.Contains(text, holders.Prefix) }) // a key
+		maps.DeleteFunc(pairs, func(_, text string) bool { return strings.Contains(text, holders.Prefix) })
 		c.done.Asked = asked(pairs)
 		return nil, holderProblem(err)
 	}
@@ -340,7 +341,8 @@ func (a *API) addMany(c *call, book *holders.Book) (any, error) {
 
 // readHolders reads the lines of a request.
 func readHolders(c *call, plans []string) (drafts []holders.Holder, err error) {
-	http.NewResponseController(c.w).SetReadDeadline(time.Now().Add(linePatience)) // only servers in tests have none
+	// Only servers in tests have no deadlines.
+	http.NewResponseController(c.w).SetReadDeadline(time.Now().Add(linePatience))
 	r := bufio.NewReaderSize(c.r.Body, 64<<10)
 	var faults []lineFault
 	for n := 1; ; n++ {

@@ -101,7 +101,8 @@ func TestManyHolders(t *testing.T) {
 		Next         string
 	}
 	r := s.do("POST", "/v1/holders", body.String(), token, lines)
-	if err := json.Unmarshal([]byte(r.body), &got); err != nil || got.Made != 1200 || got.Failed != 0 || r.StatusCode != 201 {
+	err := json.Unmarshal([]byte(r.body), &got)
+	if err != nil || got.Made != 1200 || got.Failed != 0 || r.StatusCode != 201 {
 		t.Fatal(r.Status, err)
 	}
 	names := map[string]string{}
@@ -187,7 +188,8 @@ func TestBadHolders(t *testing.T) {
 		if x.method == "GET" {
 			send = s.read
 		}
-		if r := s.do(x.method, x.path, x.body, send, x.kind); r.StatusCode != x.status || r.problem.Code != x.code {
+		r := s.do(x.method, x.path, x.body, send, x.kind)
+		if r.StatusCode != x.status || r.problem.Code != x.code {
 			t.Errorf("%s %s %.60s: %s %s, want %d %s", x.method, x.path, x.body, r.Status, r.body, x.status, x.code)
 		}
 	}

@@ -33,8 +33,8 @@ func New(cfg Config) *API {
 
 // allRoutes returns all routes; openapi.json describes each.
 func (a *API) allRoutes() []route {
-	return slices.Concat(a.routes(), a.limitRoutes(), a.queueRoutes(), a.holderRoutes(), a.webhookRoutes(), a.passRoutes(),
-		a.managedRoutes(), a.historyRoutes(), a.analyticsRoutes())
+	return slices.Concat(a.routes(), a.limitRoutes(), a.queueRoutes(), a.holderRoutes(), a.webhookRoutes(),
+		a.passRoutes(), a.managedRoutes(), a.historyRoutes(), a.analyticsRoutes())
 }
 
 // ServeHTTP answers one request.

@@ -195,7 +195,7 @@ func TestKeyPartsAreWrittenAsTheyAreRead(t *testing.T) {
 		"header:x-client":       {Kind: KeyHeader, Name: "X-Client"},
 		"cookie:Sid":            {Kind: KeyCookie, Name: "Sid"},
 		"path":                  {Kind: KeyPath}, "method": {Kind: KeyMethod}, "host": {Kind: KeyHost},
-		"session": {Kind: KeySession}, "person": {Kind: KeyPerson},
+		"session": {Kind: KeySession}, "person": {Kind: KeyPerson}, "holder": {Kind: KeyHolder},
 	} {
 		got, m := cleanKeyPart(text)
 		if m != nil || got != want {
@@ -320,11 +320,16 @@ func brokenLimits(c *Config) []string {
 		}
 		for _, p := range l.Key {
 			named := p.Kind == "header" || p.Kind == "cookie"
-			must(named || in(p.Kind, "client_address path method host visit"), "kind %q", p.Kind)
+			must(named || in(p.Kind, "client_address path method host session person holder"), "kind %q", p.Kind)
+			must(p.Kind != "holder" || c.HoldersOf() != nil, "nobody has keys")
 			must(named == (p.Name != "") && !strings.ContainsAny(p.Name, " :;,=\"/"), "name %q", p.Name)
 			must(p.Kind != "client_address" || p.Prefix4 >= 1 && p.Prefix4 <= 32 &&
 				p.Prefix6 >= 1 && p.Prefix6 <= 128, "prefixes %+v", p)
 		}
+	}
+	if h := c.HoldersOf(); h != nil {
+		must(h.Header != "" && h.Header != "Cookie" && h.StaleAfter >= 20*time.Second &&
+			h.StaleAfter <= 24*time.Hour && c.Plans.Header == "" && c.Plans.JWT.JWKS == "", "holders %+v", h)
 	}
 	for i := range c.Rooms {
 		seen := map[string]bool{}

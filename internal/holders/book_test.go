@@ -52,7 +52,9 @@ func (s *shared) Load(ctx context.Context, key string) ([]byte, uint64, error) {
 	return s.Memory.Load(ctx, key)
 }
 
-func (s *shared) CompareAndSwap(ctx context.Context, key string, revision uint64, value []byte) (uint64, error) {
+func (s *shared) CompareAndSwap(
+	ctx context.Context, key string, revision uint64, value []byte,
+) (uint64, error) {
 	if s.down.Load() || s.dies.Load() && strings.HasPrefix(key, shardHead) {
 		return 0, errDown
 	}
@@ -147,12 +149,14 @@ func TestTheLifeOfAHolder(t *testing.T) {
 		}
 		other, _ := newKey(m.ID)
 		both(other, "", Unknown) // the ID is no secret
-		if _, _, err := there.Edit(t.Context(), m.ID, plans(), func(h *Holder) { h.Plan = "free" }); err != nil {
+		_, _, err := there.Edit(t.Context(), m.ID, plans(), func(h *Holder) { h.Plan = "free" })
+		if err != nil {
 			t.Fatal(err)
 		}
 		check(t, here)
 		both(m.Key, "free", Known)
-		if _, _, err := here.Edit(t.Context(), m.ID, plans(), func(h *Holder) { h.Plan = "none" }); err == nil {
+		_, _, err = here.Edit(t.Context(), m.ID, plans(), func(h *Holder) { h.Plan = "none" })
+		if err == nil {
 			t.Error("a plan that does not exist")
 		}
 

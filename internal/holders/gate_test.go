@@ -73,11 +73,13 @@ func TestTheGate(t *testing.T) {
 				if x.id != 0 {
 					id = x.id.String()
 				}
-				if r.Header.Get(HolderHeader) != id || r.Header.Get(PlanHeader) != x.plan || r.Header.Get(g.Header) != x.left {
+				if r.Header.Get(HolderHeader) != id || r.Header.Get(PlanHeader) != x.plan ||
+					r.Header.Get(g.Header) != x.left {
 					t.Errorf("the origin gets %v", r.Header)
 				}
 			})).ServeHTTP(w, r)
-			if w.Code != x.status || reached != (x.status == 200) || !strings.Contains(w.Body.String(), x.says) {
+			if w.Code != x.status || reached != (x.status == 200) ||
+				!strings.Contains(w.Body.String(), x.says) {
 				t.Errorf("%d %s", w.Code, w.Body)
 			}
 			if strings.Contains(w.Body.String()+w.Header().Get("Www-Authenticate"), good.Key[10:20]) {

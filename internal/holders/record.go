@@ -103,7 +103,8 @@ func decodeRecord(b []byte) (r record, err error) {
 		if !h.OldKey.IsZero() {
 			copy(h.old[:], in.Take(sha256.Size))
 		}
-		if h.ID>>idBits != 0 || i > 0 && h.ID <= r.holders[i-1].ID || h.ID.shard() != r.holders[0].ID.shard() {
+		first := &r.holders[0]
+		if h.ID>>idBits != 0 || i > 0 && h.ID <= r.holders[i-1].ID || h.ID.shard() != first.ID.shard() {
 			return record{}, errRecord
 		}
 	}

@@ -554,23 +554,20 @@ plans:
   amounts: {pro: {api: 5}}
 `
 
-// A key names the holder and the plan of a call. The origin learns both, but not the key, and from nobody
-// else.
-func TestHoldersOfKeys(t *testing.T) {
+// runHolders starts a process with holders. file returns its configuration, and ask makes a call and returns
+// what the origin got.
+func runHolders(t *testing.T) (
+	p *process, file func(holders string) string, ask func(path, more string) (reply, http.Header),
+) {
 	heads := make(chan http.Header, 10)
 	origin := httptest.NewServer(http.HandlerFunc(
 		func(_ http.ResponseWriter, r *http.Request) { heads <- r.Header }))
-	defer origin.Close()
-	file := func(holders string) string {
+	t.Cleanup(origin.Close)
+	file = func(holders string) string {
 		return strings.NewReplacer("HOLDERS", holders, "ORIGIN", origin.URL).Replace("rooms:\n" + holding)
 	}
-	p := run(t, file(""))
-	made, err := p.s.holders.Add(t.Context(), []holders.Holder{{Name: "ada", Plan: "pro"}, {Name: "bob"}}, []string{"pro"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ada, bob := made[0], made[1]
-	ask := func(path, more string) (res reply, at http.Header) {
+	p = run(t, file(""))
+	return p, file, func(path, more string) (res reply, at http.Header) {
 		t.Helper()
 		res = raw(t, p.visitors, "GET "+path+" HTTP/1.1\r\nHost: shop.example\r\n"+more+"Connection: close\r\n\r\n")
 		if res.StatusCode == 200 {
@@ -578,7 +575,19 @@ func TestHoldersOfKeys(t *testing.T) {
 		}
 		return res, at
 	}
-	bearer := func(m *holders.Made) string { return "Authorization: Bearer " + m.Key + "\r\n" }
+}
+
+func bearer(m *holders.Made) string { return "Authorization: Bearer " + m.Key + "\r\n" }
+
+// A key names the holder and the plan of a call. The origin learns both, but not the key, and from nobody
+// else.
+func TestHoldersOfKeys(t *testing.T) {
+	p, _, ask := runHolders(t)
+	made, err := p.s.holders.Add(t.Context(), []holders.Holder{{Name: "ada", Plan: "pro"}, {Name: "bob"}}, []string{"pro"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ada, bob := made[0], made[1]
 	const spoof = "Headgate-Holder: eve\r\nheadgate_holder: eve\r\nHeadgate.Plan: pro\r\nHeadgate-Plan: pro\r\n"
 	for what, x := range map[string]struct {
 		path, more, limit, holder, plan string
@@ -632,7 +641,11 @@ func TestHoldersOfKeys(t *testing.T) {
 			t.Errorf("metrics lack %s", want)
 		}
 	}
+}
 
+// A reload changes how keys are sent, and whether there are any.
+func TestAReloadChangesHolders(t *testing.T) {
+	p, file, ask := runHolders(t)
 	reload := func(file string) {
 		t.Helper()
 		p.write(file)
@@ -652,7 +665,7 @@ func TestHoldersOfKeys(t *testing.T) {
 	if res, at := ask("/api", "X-Api-Key: "+cat[0].Key+"\r\n"); res.StatusCode != 200 || at.Get("X-Api-Key") != cat[0].Key {
 		t.Errorf("with a key: %s, the origin gets %v", res.Status, at)
 	}
-	off := strings.NewReplacer("key: [holder], ", "", "holders: {HOLDERS}", "header: x-plan", "ORIGIN", origin.URL).Replace("rooms:\n" + holding)
+	off := strings.NewReplacer("key: [holder], ", "", "holders: {}", "header: x-plan").Replace(file(""))
 	reload(off + "trusted_proxies: [127.0.0.0/8]\n")
 	if res, _ := ask("/api", "X-Plan: pro\r\n"); res.StatusCode != 200 || p.s.holders.IsOpen() {
 		t.Errorf("without holders: %s", res.Status)

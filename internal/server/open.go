@@ -57,7 +57,8 @@ func OpenOn(
 	}
 	s.changes, s.rooms = control.NewRoomChanges(s.node, log), control.NewRooms(s.node, log)
 	s.revoked = control.NewRevokedCodes(s.node, log)
-	s.holders = holders.NewBook(holders.Config{Store: s.node.Records, Bus: s.node.Bus, Boot: m.Boot, Log: log})
+	s.holders = holders.NewBook(
+		holders.Config{Store: s.node.Records, Bus: s.node.Bus, Boot: m.Boot, Log: log})
 	s.holders.Open(cfg.StaleAfter())
 	s.analytics = s.newAnalytics()
 	if err := s.open(ctx, cfg); err != nil {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -60,7 +61,7 @@ func post(w *World, n *Node, path, body string) (h keyHolder) {
 	return h
 }
 
-// TestKeysOverThreeNodes: a key that was revoked is refused by each node in time, while the leader of the store
+// TestKeysOverThreeNodes: a key that was revoked is refused by each node in time, while a node of the store
 // is killed, and by one that is cut off from the store or was frozen, which refuses all keys when it cannot
 // know. Keys that nobody revoked count at every node that reaches the store.
 func TestKeysOverThreeNodes(t *testing.T) {
@@ -80,9 +81,27 @@ const (
 	stale    = 60 * time.Second
 )
 
+// A keyring is the nodes of a world with holders of keys.
+type keyring struct {
+	*World
+	good keyHolder
+	bad  []keyHolder
+}
+
+// expect makes a call with a key at a node, and compares the status.
+func (w *keyring) expect(what string, n *Node, h keyHolder, allowed ...int) {
+	w.T.Helper()
+	if got := callWith(w.World, n, h.Key); !slices.Contains(allowed, got) {
+		w.T.Errorf("%s: %s answers %d, want %v", what, n.Name, got, allowed)
+	}
+}
+
+// revoke revokes the keys of a holder at a node.
+func (w *keyring) revoke(n *Node, h keyHolder) { post(w.World, n, "/v1/holders/"+h.ID+"/revoke", "") }
+
 func testKeysOverThreeNodes(t *testing.T, seed uint64) {
 	names := []string{"n1", "n2", "n3"}
-	w := New(t, Config{Seed: 720 + seed, Servers: names})
+	w := &keyring{World: New(t, Config{Seed: 720 + seed, Servers: names})}
 	for _, name := range append(names, "w1") {
 		w.Add(name, "limits:\n  - {name: api, algorithm: sliding_log, amount: 1000000, window: 60s, key: [holder]}\n"+
 			"plans: {holders: {}, amounts: {pro: {api: 2000000}}}\n"+
@@ -90,7 +109,7 @@ func testKeysOverThreeNodes(t *testing.T, seed uint64) {
 			"new_users_per_minute: 200, limits: [api]}\n")
 	}
 	defer w.Close()
-	defer serve(w, "127.0.0.1:9000", func(http.ResponseWriter, *http.Request) {})()
+	defer serve(w.World, "127.0.0.1:9000", func(http.ResponseWriter, *http.Request) {})()
 	for _, n := range w.Nodes() {
 		n.Start()
 	}
@@ -100,97 +119,96 @@ func testKeysOverThreeNodes(t *testing.T, seed uint64) {
 	w.Rest(20 * time.Second) // until each shard of the limit has a standby
 	rng := rand.New(rand.NewPCG(seed, 72))
 	at := func() *Node { return w.Node(names[rng.IntN(3)]) } // a worker may not make holders
-	good := post(w, at(), "/v1/holders", `{"name": "good", "plan": "pro"}`)
-	var bad []keyHolder
-	for i := range 6 {
-		bad = append(bad, post(w, at(), "/v1/holders", fmt.Sprintf(`{"name": "bad %d"}`, i)))
-	}
-	expect := func(what string, n *Node, h keyHolder, allowed ...int) {
-		t.Helper()
-		got := callWith(w, n, h.Key)
-		for _, status := range allowed {
-			if got == status {
-				return
-			}
-		}
-		t.Errorf("%s: %s answers %d, want %v", what, n.Name, got, allowed)
+	w.good = post(w.World, at(), "/v1/holders", `{"name": "good", "plan": "pro"}`)
+	for i := range 5 {
+		w.bad = append(w.bad, post(w.World, at(), "/v1/holders", fmt.Sprintf(`{"name": "bad %d"}`, i)))
 	}
 	w.Rest(time.Second)
 	for _, n := range w.Nodes() {
-		for _, h := range append(bad, good) {
-			expect("new", n, h, 200)
+		for _, h := range append(w.bad, w.good) {
+			w.expect("new", n, h, 200)
 		}
 	}
-
-	post(w, at(), "/v1/holders/"+bad[0].ID+"/revoke", "")
+	w.revoke(at(), w.bad[0])
 	w.Rest(time.Second) // by message
 	for _, n := range w.Nodes() {
-		expect("revoked", n, bad[0], 401)
-		expect("not revoked", n, good, 200)
+		w.expect("revoked", n, w.bad[0], 401)
+		w.expect("not revoked", n, w.good, 200)
 	}
+	victim, other := w.Node(names[seed%3]), w.Node(names[(seed+1)%3])
+	w.crash(victim, other)
+	w.cutOff(victim, other)
+	w.sleep(victim, other)
 
-	victim := w.Node(names[seed%3])
+	next := post(w.World, other, "/v1/holders/"+w.bad[4].ID+"/rotate", `{"keep": "2m"}`)
+	w.Rest(time.Second)
+	for _, n := range w.Nodes() {
+		w.expect("the new key", n, next, 200)
+		w.expect("the key before", n, w.bad[4], 200)
+	}
+	w.Rest(2 * time.Minute)
+	for _, n := range w.Nodes() {
+		w.expect("the new key", n, next, 200)
+		w.expect("the key before, when its time is over", n, w.bad[4], 401)
+	}
+	worker := w.Node("w1")
+	if text, err := w.Ask(worker, "DELETE", "/v1/holders/"+w.good.ID, worker.Token(), ""); err == nil {
+		t.Errorf("a worker removes a holder: %s", text)
+	}
+	w.expect("after a worker tried to remove it", other, w.good, 200)
+}
+
+// crash kills a node while a key is revoked at another one, and starts it again.
+func (w *keyring) crash(victim, other *Node) {
 	victim.Crash()
-	other := w.Node(names[(seed+1)%3])
-	post(w, other, "/v1/holders/"+bad[1].ID+"/revoke", "")
+	w.revoke(other, w.bad[1])
 	w.Rest(followed)
 	for _, n := range w.Nodes() {
 		if n != victim {
-			expect("revoked while a node is down", n, bad[1], 401)
-			expect("not revoked", n, good, 200)
+			w.expect("revoked while a node is down", n, w.bad[1], 401)
+			w.expect("not revoked", n, w.good, 200)
 		}
 	}
 	victim.Start()
 	victim.Ready()
-	expect("revoked before the start", victim, bad[1], 401)
+	w.expect("revoked before the start", victim, w.bad[1], 401)
 	w.Rest(followed)
-	expect("after the start", victim, good, 200)
+	w.expect("after the start", victim, w.good, 200)
+}
 
-	// Cut off from the others, and so from the store: it goes by what it knows, and then by nothing.
-	victim.world.Cut(victim.Name, true, w.Others(victim.Name)...)
-	post(w, other, "/v1/holders/"+bad[2].ID+"/revoke", "")
+// cutOff cuts a node off from the others, and so from the store: it goes by what it knows, and then by
+// nothing.
+func (w *keyring) cutOff(victim, other *Node) {
+	w.Cut(victim.Name, true, w.Others(victim.Name)...)
+	w.revoke(other, w.bad[2])
 	revoked := w.Clock()
 	for w.Clock()-revoked < stale+followed {
 		w.Rest(5 * time.Second)
-		expect("cut off, not revoked", victim, good, 200, 503)
+		w.expect("cut off, not revoked", victim, w.good, 200, 503)
 		for _, n := range w.Nodes() {
 			if n != victim && w.Clock()-revoked > followed {
-				expect("revoked beside one that is cut off", n, bad[2], 401)
-				expect("beside one that is cut off", n, good, 200)
+				w.expect("revoked beside one that is cut off", n, w.bad[2], 401)
+				w.expect("beside one that is cut off", n, w.good, 200)
 			}
 		}
 	}
-	expect("cut off for longer", victim, bad[2], 503)
-	expect("cut off for longer", victim, good, 503)
+	w.expect("cut off for longer", victim, w.bad[2], 503)
+	w.expect("cut off for longer", victim, w.good, 503)
 	w.Heal()
 	w.Rest(2 * followed)
-	expect("back", victim, bad[2], 401)
-	expect("back", victim, good, 200)
+	w.expect("back", victim, w.bad[2], 401)
+	w.expect("back", victim, w.good, 200)
+}
 
-	// A node that slept wakes up with an old table: it must not go by it.
+// sleep freezes a node. When it wakes up, its table is old: it must not go by it.
+func (w *keyring) sleep(victim, other *Node) {
 	victim.Freeze()
 	w.Rest(time.Second)
-	post(w, other, "/v1/holders/"+bad[3].ID+"/revoke", "")
+	w.revoke(other, w.bad[3])
 	w.Rest(2 * stale)
 	victim.Wake()
-	expect("just awake", victim, bad[3], 401, 503, 0)
+	w.expect("just awake", victim, w.bad[3], 401, 503, 0)
 	w.Rest(2 * followed)
-	expect("awake", victim, bad[3], 401)
-	expect("awake", victim, good, 200)
-
-	next := post(w, other, "/v1/holders/"+bad[4].ID+"/rotate", `{"keep": "2m"}`)
-	w.Rest(time.Second)
-	for _, n := range w.Nodes() {
-		expect("the new key", n, next, 200)
-		expect("the key before", n, bad[4], 200)
-	}
-	w.Rest(2 * time.Minute)
-	for _, n := range w.Nodes() {
-		expect("the new key", n, next, 200)
-		expect("the key before, when its time is over", n, bad[4], 401)
-	}
-	if text, err := w.Ask(w.Node("w1"), "DELETE", "/v1/holders/"+good.ID, w.Node("w1").Token(), ""); err == nil {
-		t.Errorf("a worker removes a holder: %s", text)
-	}
-	expect("after a worker tried to remove it", other, good, 200)
+	w.expect("awake", victim, w.bad[3], 401)
+	w.expect("awake", victim, w.good, 200)
 }
