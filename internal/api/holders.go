@@ -28,7 +28,8 @@ const (
 	maxHolder    = 4 << 10
 	keepKey      = 24 * time.Hour
 	mostKeepKey  = 30 * 24 * time.Hour
-	holdersWait  = 60 * time.Second
+	holderWait   = 15 * time.Second // as for other live changes
+	holdersWait  = 60 * time.Second // of many holders
 	nameOfHolder = "name"
 	planOfHolder = "plan"
 	noteOfHolder = "note"
@@ -149,7 +150,7 @@ func (a *API) oneHolder(
 		if !ok {
 			return nil, holderProblem(holders.ErrNone)
 		}
-		ctx, stop := context.WithTimeout(context.WithoutCancel(c.r.Context()), holdersWait) // not half done
+		ctx, stop := context.WithTimeout(context.WithoutCancel(c.r.Context()), holderWait) // not half done
 		defer stop()
 		got, err := do(ctx, c, book, id)
 		if err != nil {
@@ -284,7 +285,7 @@ func (a *API) addHolders(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, stop := context.WithTimeout(context.WithoutCancel(c.r.Context()), holdersWait)
+	ctx, stop := context.WithTimeout(context.WithoutCancel(c.r.Context()), holderWait)
 	defer stop()
 	made, err := book.Add(ctx, []holders.Holder{holderOf(pairs)}, a.cfg.Holders.Plans())
 	if err != nil {

@@ -246,7 +246,8 @@ func (b *Book) version(n int) uint64 {
 
 // errOld reports that the store returned something older than what is known. A suspended former leader of
 // the store may do that.
-var errOld = errors.New("the store tells of an older version than the one that is known")
+var errOld = errors.New(
+	"the store has an older version than the one that is known; if a backup was restored, restart this node")
 
 // Check compares the table with the store, and reads what has changed. Everything that was acknowledged
 // before it began is then in the table.

@@ -25,6 +25,7 @@ type shared struct {
 	dies      atomic.Bool  // writes of holders do not get through
 	forgetful atomic.Int64 // one in so many writes is not acknowledged
 	loads     atomic.Int64 // of records of holders
+	slow      func()       // called by each Load, if not nil
 
 	mu      sync.Mutex
 	all     [][]byte
@@ -40,6 +41,9 @@ func (s *shared) Load(ctx context.Context, key string) ([]byte, uint64, error) {
 	}
 	if strings.HasPrefix(key, shardHead) {
 		s.loads.Add(1)
+	}
+	if s.slow != nil {
+		s.slow()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,6 +239,15 @@ func TestATableThatIsTooOldDoesNotCount(t *testing.T) {
 	s.down.Store(false)
 	check(t, there)
 	want(t, there, m.Key, "", Revoked)
+
+	// A check is as old as its beginning.
+	s.slow = func() { c.pass(50 * time.Second) }
+	check(t, there)
+	s.slow = nil
+	want(t, there, m.Key, "", Revoked)
+	c.pass(10 * time.Second)
+	want(t, there, m.Key, "", Unsure)
+	check(t, there)
 
 	never := NewBook(Config{Store: s, Bus: store.NewBus(nil), Boot: c.boot, Log: discard()})
 	want(t, never, m.Key, "", Unsure)

@@ -43,10 +43,10 @@ func (g *Gate) Before(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		key, several := g.keyOf(r)
+		key, ok := g.keyOf(r)
 		plan, o := "", Malformed
 		switch {
-		case several:
+		case !ok:
 		case key == "":
 			o = Missing
 		default:
@@ -77,12 +77,16 @@ func DropNames(h http.Header) {
 }
 
 // keyOf returns the key of a request, or "" if it sends none. Other values than keys of ours belong to the
-// origin. Of several values an origin may read another one than we do.
-func (g *Gate) keyOf(r *http.Request) (key string, several bool) {
+// origin. ok is false if the key is not sent as it must be: of several values an origin may read another one
+// than we do.
+func (g *Gate) keyOf(r *http.Request) (key string, ok bool) {
 	values := r.Header[g.Header]
 	for _, v := range values {
 		if g.Header == authorization {
 			scheme, rest, _ := strings.Cut(v, " ")
+			if strings.HasPrefix(scheme, Prefix) {
+				return v, false
+			}
 			if !strings.EqualFold(scheme, "Bearer") {
 				continue
 			}
@@ -92,7 +96,7 @@ func (g *Gate) keyOf(r *http.Request) (key string, several bool) {
 			key = v
 		}
 	}
-	return key, key != "" && len(values) > 1
+	return key, key == "" || len(values) == 1
 }
 
 // refuse answers a request that does not pass.
@@ -116,7 +120,7 @@ func (g *Gate) refuse(w http.ResponseWriter, r *http.Request, o Outcome) {
 	text := "This key is not valid: no holder has it. Ask for a new one."
 	switch o {
 	case Malformed:
-		text = "This key is not valid: a letter is missing or wrong, or two keys were sent. Send one key as " + how + "."
+		text = "This key is not valid: a letter is missing or wrong, or there are two. Send one as " + how + "."
 	case Revoked:
 		text = "This key was revoked. Ask for a new one."
 	}

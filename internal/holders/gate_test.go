@@ -46,12 +46,13 @@ func TestTheGate(t *testing.T) {
 		"needed beside origin": {key, auth("Basic YTpi"), 401, 0, "", "", "A key is needed"},
 		"of operators":         {key, auth(bearer + "hg_abc"), 401, 0, "", "", "A key is needed"},
 		"mistyped":             {key, auth(bearer + good.Key[:30] + "0" + good.Key[31:]), 401, 0, "", "", "a letter is missing or wrong"},
+		"without Bearer":       {optional, auth(good.Key), 401, 0, "", "", "Authorization: Bearer"},
 		"cut off":              {optional, auth(bearer + Prefix), 401, 0, "", "", "a letter is missing or wrong"},
 		"invented":             {optional, auth(bearer + invented), 401, 0, "", "", "no holder has it"},
 		"revoked":              {optional, auth(bearer + gone.Key), 401, 0, "", "", "was revoked"},
-		"two":                  {key, auth(bearer+good.Key, bearer+poor.Key), 401, 0, "", "", "two keys"},
-		"beside another":       {key, auth("Basic YTpi", bearer+good.Key), 401, 0, "", "", "two keys"},
-		"joined":               {key, auth(bearer + good.Key + ", " + bearer + poor.Key), 401, 0, "", "", "two keys"},
+		"two":                  {key, auth(bearer+good.Key, bearer+poor.Key), 401, 0, "", "", "there are two"},
+		"beside another":       {key, auth("Basic YTpi", bearer+good.Key), 401, 0, "", "", "there are two"},
+		"joined":               {key, auth(bearer + good.Key + ", " + bearer + poor.Key), 401, 0, "", "", "there are two"},
 		"not known":            {Gate{Header: "Authorization", Book: closed, Optional: true}, auth(bearer + good.Key), 503, 0, "", "", "not known now"},
 	} {
 		t.Run(name, func(t *testing.T) {
