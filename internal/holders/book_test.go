@@ -26,6 +26,7 @@ type shared struct {
 	forgetful atomic.Int64 // one in so many writes is not acknowledged
 	loads     atomic.Int64 // of records of holders
 	slow      func()       // called by each Load, if not nil
+	announced func()       // called once by the next write of the index, after it
 
 	mu      sync.Mutex
 	all     [][]byte
@@ -66,6 +67,10 @@ func (s *shared) CompareAndSwap(
 	s.all = append(s.all, bytes.Clone(value))
 	s.mu.Unlock()
 	next, err := s.Memory.CompareAndSwap(ctx, key, revision, value)
+	if do := s.announced; do != nil && key == indexKey && err == nil {
+		s.announced = nil
+		do()
+	}
 	if n := s.forgetful.Load(); n > 0 && err == nil && rand.Int64N(n) == 0 {
 		return 0, errDown
 	}
@@ -324,6 +329,31 @@ func TestAnAnnouncementWithoutAWrite(t *testing.T) {
 	}
 	check(t, there)
 	want(t, there, m.Key, "", Revoked)
+}
+
+// A writer that is overtaken between its announcement and its write announces again: otherwise its change
+// would have a version that readers have already read.
+func TestAWriterThatIsOvertaken(t *testing.T) {
+	s, c := &shared{}, &clock{}
+	here, there := node(t, s, c), node(t, s, c)
+	slow, fast := one(t, here, "pro"), one(t, here, "pro")
+	check(t, there)
+	if slow.ID.shard() != fast.ID.shard() {
+		t.Fatal("in two records")
+	}
+	s.announced = func() {
+		if _, _, err := there.Revoke(t.Context(), fast.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, _, err := here.Revoke(t.Context(), slow.ID); err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range []*Book{here, there} {
+		check(t, b)
+		want(t, b, slow.Key, "", Revoked)
+		want(t, b, fast.Key, "", Revoked)
+	}
 }
 
 // Several nodes change holders of the same records at the same time, and acknowledgments are lost. In the

@@ -649,8 +649,8 @@ func TestAReloadChangesHolders(t *testing.T) {
 	reload := func(file string) {
 		t.Helper()
 		p.write(file)
-		if _, err := p.s.Reload(t.Context()); err != nil {
-			t.Fatal(err)
+		if got, err := p.s.Reload(t.Context()); err != nil || !slices.Contains(got.Settings, "plans") {
+			t.Fatal(got, err)
 		}
 	}
 	reload(file("header: x-api-key, required: false, forward: true"))
@@ -673,6 +673,11 @@ func TestAReloadChangesHolders(t *testing.T) {
 	reload(file(""))
 	if res, _ := ask("/api", bearer(&cat[0])); res.StatusCode != 200 {
 		t.Errorf("with holders again: %s", res.Status)
+	}
+	q := run(t, off+"trusted_proxies: [127.0.0.0/8]\n")
+	q.write(file(""))
+	if _, err := q.s.Reload(t.Context()); err != nil || !q.s.holders.IsReady() {
+		t.Errorf("a reload brings holders, and they are not read: %v", err)
 	}
 }
 
