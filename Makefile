@@ -391,6 +391,7 @@ bench: setup-edges ## the budgets, and all benchmarks ten times, summed up by be
 	$(TEST) -count=1 -v -timeout 10m -tags bench ./tests/peers
 	$(MAKE) limiters
 	$(TEST) -count=1 -v -timeout 20m -tags bench ./tests/queues
+	$(TEST) -count=1 -v -timeout 10m -tags bench -run Million ./internal/holders
 	$(MAKE) jobqueues
 	$(TEST) -count=1 -v -timeout 10m -tags edges -run 'HalfLoad|Cost$$' ./tests/edges -envoy '$(ENVOY)' 2>&1 | $(SOME)
 	$(TEST) -count=1 -v -tags bench -run Speed ./examples/strategies/baseline 2>&1 | $(SOME)

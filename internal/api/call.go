@@ -42,8 +42,8 @@ func clip(s string) string { return hint.Cut(s, 200) }
 // loggedPath removes the key of a limit from a path: it may be an address, or a secret. It also removes the
 // key of a holder, in place of an ID.
 func loggedPath(path string) string {
-	if at := strings.Index(path, holders.Prefix); at >= 0 {
-		return clip(path[:at]) + "…"
+	if before, _, ok := strings.Cut(path, holders.Prefix); ok {
+		return clip(before) + "…"
 	}
 	before, _, keyed := strings.Cut(path, "/keys/")
 	if keyed && strings.HasPrefix(path, "/v1/limits/") {

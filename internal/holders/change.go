@@ -1,7 +1,6 @@
 package holders
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -102,19 +101,18 @@ func (r *record) add(all []Made) error {
 	if len(r.holders)+len(all) > mostInShard+perShard {
 		return errAgain
 	}
-	next := slices.Clone(r.holders)
+	next := record{holders: slices.Grow(slices.Clone(r.holders), len(all))}
 	for i := range all {
 		h := &all[i].Holder
-		at, there := r.find(h.ID)
+		at, there := next.find(h.ID)
 		switch {
 		case !there:
-			next = append(next, *h)
-		case r.holders[at].hash != h.hash:
+			next.holders = slices.Insert(next.holders, at, *h)
+		case next.holders[at].hash != h.hash:
 			return errAgain
 		}
 	}
-	slices.SortFunc(next, func(a, b Holder) int { return cmp.Compare(a.ID, b.ID) })
-	r.holders = next
+	r.holders = next.holders
 	return nil
 }
 

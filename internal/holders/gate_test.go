@@ -2,6 +2,7 @@ package holders
 
 import (
 	"crypto/sha256"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -63,9 +64,7 @@ func TestTheGate(t *testing.T) {
 			g.Counts = &Counts{}
 			r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
 			r.Header = http.Header{}
-			for name, v := range x.headers {
-				r.Header[name] = v
-			}
+			maps.Copy(r.Header, x.headers)
 			reached := false
 			w := httptest.NewRecorder()
 			g.Before(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
