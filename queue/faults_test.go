@@ -139,7 +139,7 @@ func TestCanceledJobsNeedNoMemory(t *testing.T) {
 		now := put("stays") // one that waits is always at the end
 		h.strike(last, &JobStatus{})
 		last = now
-		x.gone(time.Unix(2, 0), 100)
+		x.drop(x.gone(time.Unix(2, 0), 100))
 	}
 	if runs := cap(x.tenants["stays"].lanes[0].runs); x.lined > 200_000 || runs > 400_000 ||
 		len(x.tenants) > 200_000 || len(x.ids) != len(x.tenants) {

@@ -61,6 +61,8 @@ type host struct {
 	waitErr string            // why nothing is delivered now, "" if all is well
 	failure *Failure          // of the last failed delivery; replaced, never changed
 
+	fireErr string // why the jobs of schedules cannot be put
+
 	askers []*asker // workers that wait for jobs; the first one is next
 
 	left  chan struct{} // closed when the process stops being the host
@@ -113,6 +115,7 @@ func (q *Queue) host(ctx context.Context) error {
 	}
 	h.last, h.entries = size.Last, int(size.Count)
 	h.index.history, h.index.keys.most = old.history, set.MaxWaiting
+	h.index.timetables = old.timetables
 	h.paused, h.asked, h.purged = old.paused, old.asked, old.purged
 	if err := h.write(ctx, []note{{kind: noteBegin, text: q.cfg.Node}}); err != nil {
 		return err
@@ -241,6 +244,7 @@ func (h *host) run(ctx context.Context, old *replay) error {
 		h.q.lead.Store(h)
 		h.q.cfg.Log.Info("queue is delivered by this node", "queue", h.q.cfg.Name, "jobs", h.depth())
 		begin(h.sweep)
+		begin(h.fire)
 		begin(h.endLeases)
 		begin(func(ctx context.Context) error { return d.run(ctx, begun) })
 	case <-ctx.Done():
@@ -293,8 +297,13 @@ func (h *host) follow(ctx context.Context, old *replay, ready chan struct{}) err
 		h.mu.Lock()
 		twins := h.index.add(e.Seq, e.At, jobs, old)
 		h.readLocked(e.Seq)
+		notes := h.index.decided()
+		h.q.totals.fired.Add(int64(len(notes)))
 		if len(twins) > 0 { // the first job may be forgotten before the next start
-			h.queueNotes([]note{{kind: noteDone, ref: refOf(e.Seq, 0), done: twins}}, nil)
+			notes = append([]note{{kind: noteDone, ref: refOf(e.Seq, 0), done: twins}}, notes...)
+		}
+		if len(notes) > 0 {
+			h.queueNotes(notes, nil)
 		}
 		h.mu.Unlock()
 		h.q.totals.found.Add(int64(len(jobs)))
@@ -584,32 +593,41 @@ func (h *host) restate(ctx context.Context) error {
 	return nil
 }
 
-// sweep deletes finished jobs from the log.
+// sweep deletes finished jobs from the log, once it is on disk that they are.
 func (h *host) sweep(ctx context.Context) error {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
-	cut := uint64(0)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		h.mu.Lock()
-		now := time.Now()
-		first, others := h.index.gone(now, sweepMost)
-		h.index.history.prune(now.UnixMilli())
-		h.mu.Unlock()
-		cut = max(cut, first)
+		var first uint64
+		var others, deleted []uint64
+		if h.see(ctx, func() {
+			now := time.Now()
+			first, others = h.index.gone(now, sweepMost)
+			h.index.history.prune(now.UnixMilli())
+		}) != nil {
+			continue // the writer of the notes says why
+		}
 		var err error
-		if cut > 0 {
-			if err = h.q.jobs.Truncate(ctx, cut); err == nil {
-				cut = 0
+		if first > 0 {
+			if err = h.q.jobs.Truncate(ctx, first); err != nil {
+				first = 0
 			}
 		}
 		for _, seq := range others {
-			err = errors.Join(err, h.q.jobs.Delete(ctx, seq))
+			failed := h.q.jobs.Delete(ctx, seq)
+			if failed == nil {
+				deleted = append(deleted, seq)
+			}
+			err = errors.Join(err, failed)
 		}
+		h.mu.Lock()
+		h.index.drop(first, deleted)
+		h.mu.Unlock()
 		if err != nil && ctx.Err() == nil { // the next start finds them finished
 			h.q.cfg.Log.Warn("jobs that are done with are kept for now", "queue", h.q.cfg.Name, "error", err)
 		}
