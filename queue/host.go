@@ -297,12 +297,8 @@ func (h *host) follow(ctx context.Context, old *replay, ready chan struct{}) err
 		h.mu.Lock()
 		twins := h.index.add(e.Seq, e.At, jobs, old)
 		h.readLocked(e.Seq)
-		notes := h.index.decided()
-		h.q.totals.fired.Add(int64(len(notes)))
-		if len(twins) > 0 { // the first job may be forgotten before the next start
-			notes = append([]note{{kind: noteDone, ref: refOf(e.Seq, 0), done: twins}}, notes...)
-		}
-		if len(notes) > 0 {
+		h.q.totals.fired.Add(int64(len(h.index.fired)))
+		if notes := h.index.decided(e.Seq, twins); len(notes) > 0 {
 			h.queueNotes(notes, nil)
 		}
 		h.mu.Unlock()

@@ -141,8 +141,12 @@ func (x *timetables) fires(h *head, r ref) bool {
 	return true
 }
 
-// decided returns notes about the jobs of schedules that were read since the last call.
-func (x *timetables) decided() (notes []note) {
+// decided returns notes about a chunk that was just read: about twins, the jobs that are duplicates, and then
+// about schedules whose jobs it has.
+func (x *timetables) decided(seq uint64, twins []int) (notes []note) {
+	if len(twins) > 0 { // the first job may be forgotten before the next start
+		notes = append(notes, note{kind: noteDone, ref: refOf(seq, 0), done: twins})
+	}
 	for _, name := range x.fired {
 		notes = append(notes, x.schedules[name].note(name))
 	}

@@ -124,6 +124,7 @@ type clerk struct {
 	x     *index
 	said  [][]note // not on disk yet
 	ids   map[string]map[ref]bool
+	put   map[string]bool
 }
 
 // takeOver begins with what is on disk.
@@ -151,11 +152,7 @@ func (c *clerk) read(seq uint64, old *replay) {
 		old = nil
 	}
 	twins := c.x.add(seq, time.UnixMilli(int64(seq)), c.jobs[seq], old)
-	notes := c.x.decided()
-	if len(twins) > 0 {
-		notes = append([]note{{kind: noteDone, ref: refOf(seq, 0), done: twins}}, notes...)
-	}
-	if len(notes) > 0 {
+	if notes := c.x.decided(seq, twins); len(notes) > 0 {
 		c.said = append(c.said, notes)
 	}
 }
@@ -191,7 +188,7 @@ func TestEachTimeHasOneJob(t *testing.T) {
 	times, twice := 0, 0
 	for run := range 400 {
 		c := &clerk{r: rand.New(rand.NewPCG(seed, uint64(run))), jobs: map[uint64][][]byte{},
-			ids: map[string]map[ref]bool{}}
+			ids: map[string]map[ref]bool{}, put: map[string]bool{}}
 		c.takeOver()
 		c.said = append(c.said, c.x.timetables.configure([]Schedule{schedule("m", "")}, 0))
 		c.write(1)
@@ -203,7 +200,7 @@ func TestEachTimeHasOneJob(t *testing.T) {
 				for at := everyMinute(up.Add(-time.Duration(c.r.IntN(4)) * time.Minute)); len(chunk) < 1+c.r.IntN(3); {
 					s := schedule("m", "")
 					j := s.job(at)
-					j.Cost = 1
+					j.Cost, c.put[j.Key] = 1, at.UnixMilli() > 0
 					chunk = append(chunk, appendJob(nil, &j))
 					if c.r.IntN(3) > 0 {
 						at = everyMinute(at)
@@ -252,10 +249,45 @@ func TestEachTimeHasOneJob(t *testing.T) {
 				t.Fatalf("run %d: %s has the jobs %v", run, key, slices.Sorted(maps.Keys(ids)))
 			}
 		}
+		for key, is := range c.put {
+			if is && c.ids[key] == nil {
+				t.Fatalf("run %d: %s has no job", run, key)
+			}
+		}
 		twice += int(c.x.duplicates)
 	}
 	if times < 1000 || twice < 1000 {
 		t.Errorf("%d times and %d jobs too many: too few to say anything", times, twice)
+	}
+}
+
+// A schedule that changes begins when it changes, and not before what it has done: the clock may have been set
+// back.
+func TestAChangedScheduleBeginsNow(t *testing.T) {
+	x := newIndex(nil, 0)
+	s := schedule("m", "")
+	now := time.Unix(1_000_000, 0).UnixMilli()
+	for _, c := range []struct {
+		rule string
+		now  int64
+		want int64
+	}{{"a", now, now}, {"a", now + 1e6, now}, {"b", now + 2e6, now + 2e6}, {"c", now, now + 2e6}, {"", now + 3e6, now + 2e6},
+		{"c", now + 4e6, now + 4e6}} {
+		all := []Schedule{s}
+		if all[0].Rule = c.rule; c.rule == "" {
+			all = nil
+		}
+		x.timetables.configure(all, c.now)
+		if got := x.schedules["m"].upTo; got != c.want {
+			t.Errorf("%+v: begins at %d", c, got)
+		}
+	}
+	for i := range 2 * keptSchedules {
+		s.Name = fmt.Sprint("s", i)
+		x.timetables.configure([]Schedule{s}, now+int64(i))
+	}
+	if n := len(x.schedules); n != keptSchedules || x.schedules[s.Name] == nil {
+		t.Errorf("%d schedules are known", n)
 	}
 }
 
