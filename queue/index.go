@@ -193,7 +193,7 @@ func newIndex(weights map[string]int, window time.Duration) *index {
 	return &index{
 		chunks: map[uint64]*chunk{}, tenants: map[string]*tenant{}, weights: weights,
 		tries: map[ref]try{}, dead: map[ref]deadJob{}, flying: map[ref]int64{}, places: newPlaces(),
-		orders: newOrders(), timetables: timetables{schedules: map[string]*timetable{}}, claims: map[ref]*claim{}, history: newHistory(0, 0),
+		orders: newOrders(), timetables: newTimetables(), claims: map[ref]*claim{}, history: newHistory(0, 0),
 		keys: keyWindow{window: window}, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
 	}
 }

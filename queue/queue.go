@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"regexp"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -220,6 +221,7 @@ func (c *Config) check() error {
 	case !(c.Rate >= 0 && c.Rate <= MaxRate):
 		bad("the rate is %v, want 0 to %v", c.Rate, MaxRate)
 	}
+	c.Schedules = slices.Clone(c.Schedules) // checkSchedules fills in defaults
 	if err := checkSchedules(c.Schedules); err != nil {
 		all = append(all, err)
 	}

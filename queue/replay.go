@@ -20,7 +20,7 @@ type replay struct {
 func newReplay() *replay {
 	return &replay{done: map[uint64]map[int]bool{}, tries: map[ref]note{}, dead: map[ref]note{},
 		claims: map[ref]note{}, ranks: map[ref]uint8{},
-		timetables: timetables{schedules: map[string]*timetable{}}, history: newHistory(0, 0)}
+		timetables: newTimetables(), history: newHistory(0, 0)}
 }
 
 // note adds a note, in the order of the log.

@@ -119,6 +119,8 @@ type timetables struct {
 	fired     []string
 }
 
+func newTimetables() timetables { return timetables{schedules: map[string]*timetable{}} }
+
 // restore takes over what an earlier host has noted.
 func (x *timetables) restore(n *note) {
 	name, rule, _ := strings.Cut(n.text, " ")

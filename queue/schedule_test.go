@@ -72,7 +72,8 @@ func TestDue(t *testing.T) {
 	}
 	// An outage of many years ends, and so does a Next that does not work.
 	s := schedule("m", MissedOnce)
-	if d := s.due(begin, begin.AddDate(40, 0, 0)); d.missed < mostSteps || d.next.After(begin.AddDate(40, 0, 0)) {
+	now := begin.AddDate(40, 0, 0)
+	if d := s.due(begin, now); d.missed < mostSteps || d.next.After(now) {
 		t.Errorf("%d minutes in 40 years, next %v", d.missed, d.next)
 	}
 	s.Next = func(after time.Time) time.Time { return after }
@@ -186,7 +187,7 @@ func TestEachTimeHasOneJob(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	times, twice := 0, 0
-	for run := range 400 {
+	for run := range 150 {
 		c := &clerk{r: rand.New(rand.NewPCG(seed, uint64(run))), jobs: map[uint64][][]byte{},
 			ids: map[string]map[ref]bool{}, put: map[string]bool{}}
 		c.takeOver()
@@ -197,7 +198,8 @@ func TestEachTimeHasOneJob(t *testing.T) {
 			switch c.r.IntN(9) {
 			case 0, 1, 2: // a time comes, or was put by hosts before
 				var chunk [][]byte
-				for at := everyMinute(up.Add(-time.Duration(c.r.IntN(4)) * time.Minute)); len(chunk) < 1+c.r.IntN(3); {
+				at := everyMinute(up.Add(-time.Duration(c.r.IntN(4)) * time.Minute))
+				for len(chunk) < 1+c.r.IntN(3) {
 					s := schedule("m", "")
 					j := s.job(at)
 					j.Cost, c.put[j.Key] = 1, at.UnixMilli() > 0
@@ -261,8 +263,8 @@ func TestEachTimeHasOneJob(t *testing.T) {
 	}
 }
 
-// A schedule that changes begins when it changes, and not before what it has done: the clock may have been set
-// back.
+// A schedule that changes begins when it changes, and not before what it has done: the clock may have been
+// set back.
 func TestAChangedScheduleBeginsNow(t *testing.T) {
 	x := newIndex(nil, 0)
 	s := schedule("m", "")
@@ -368,11 +370,11 @@ func TestEachMinuteIsPutOnce(t *testing.T) {
 			s := b.status()
 			return s.Depth == 0 && s.Bytes == 0
 		})
-		all, err := b.q.Schedules(t.Context())
-		if err != nil || len(all) != 1 || !all[0].Next.Equal(everyMinute(time.Now())) || all[0].LastID == "" ||
-			!all[0].Last.Equal(all[0].Next.Add(-time.Minute)) && !all[0].Last.Equal(all[0].Next.Add(-2*time.Minute)) {
-			t.Errorf("%+v %v", all, err)
-		}
+		until(t, "told", func() bool {
+			all, err := b.q.Schedules(t.Context())
+			return err == nil && len(all) == 1 && all[0].Next.Equal(everyMinute(time.Now())) &&
+				all[0].LastID != "" && all[0].Next.Sub(all[0].Last) == time.Minute
+		})
 		if n := w.minutes(t, "m"); n < 5 {
 			t.Errorf("%d minutes, want 5", n)
 		}

@@ -93,8 +93,8 @@ func (q *Queue) JobsMoved() int64 {
 
 func (t *totals) read() Totals {
 	return Totals{Put: t.put.Load(), Delivered: t.delivered.Load(), Retried: t.retried.Load(),
-		Busy: t.busy.Load(), Dead: t.dead.Load(), Fired: t.fired.Load(), Missed: t.missed.Load(), NotesFailed: t.notesFailed.Load(),
-		DeliverySeconds: time.Duration(t.nanos.Load()).Seconds()}
+		Busy: t.busy.Load(), Dead: t.dead.Load(), Fired: t.fired.Load(), Missed: t.missed.Load(),
+		NotesFailed: t.notesFailed.Load(), DeliverySeconds: time.Duration(t.nanos.Load()).Seconds()}
 }
 
 // status returns the state of the queue.

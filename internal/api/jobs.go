@@ -243,7 +243,8 @@ type claimedJob struct {
 
 func newClaimedJob(j *queue.Claimed) claimedJob {
 	out := claimedJob{Receipt: j.Receipt, ID: j.ID, Attempt: j.Attempt, Until: j.Until, Put: j.Enqueued.UTC(),
-		Key: j.Key, OrderKey: j.OrderKey, Schedule: j.Schedule, Tenant: j.Tenant, Priority: j.Priority, Headers: j.Headers}
+		Key: j.Key, OrderKey: j.OrderKey, Schedule: j.Schedule, Tenant: j.Tenant, Priority: j.Priority,
+		Headers: j.Headers}
 	text := string(j.Body)
 	switch {
 	case !utf8.Valid(j.Body): // json.Valid does not look at that; a strict reader refuses the whole answer

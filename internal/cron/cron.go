@@ -80,7 +80,8 @@ func (l *Line) Next(after time.Time) time.Time {
 			from = from.Add(time.Minute)
 		}
 		if shown := clock(begin.Add(-1)).Add(1); !l.allHours && !begin.IsZero() && from.Before(shown) {
-			from = shown.Add(time.Minute - 1).Truncate(time.Minute) // had these before: the clock was set back
+			// The clock was set back, and has shown these before.
+			from = shown.Add(time.Minute - 1).Truncate(time.Minute)
 		}
 		next := l.next(from)
 		if next.IsZero() {

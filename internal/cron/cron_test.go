@@ -155,8 +155,8 @@ func TestOracle(t *testing.T) {
 				now := begin.Add(time.Duration(m) * time.Minute)
 				shown, before := clock(now.In(z)), clock(now.Add(-time.Minute).In(z))
 				fires := l.matches(shown) && (l.allHours || !seen[shown])
-				for missed := before.Add(time.Minute); !l.allHours && missed.Before(shown); missed = missed.Add(time.Minute) {
-					fires = fires || l.matches(missed)
+				for gone := before.Add(time.Minute); gone.Before(shown); gone = gone.Add(time.Minute) {
+					fires = fires || !l.allHours && l.matches(gone)
 				}
 				if seen[shown] = true; fires {
 					want = append(want, now.Format(time.RFC3339))
