@@ -523,13 +523,17 @@ func splitNotes(notes []note) [][]byte {
 // append writes an entry after the last one. It retries until the entry is written or another node
 // has written there.
 func (h *host) append(ctx context.Context, b []byte) error {
+	began := h.q.cfg.Boot() - h.began
 	for doubt := false; ; {
 		at := h.q.cfg.Boot() - h.began
 		try, stop := context.WithTimeout(ctx, writeWait)
 		seq, err := h.q.notes.Append(try, b, h.last)
 		stop()
 		if errors.Is(err, store.ErrConflict) && doubt {
-			seq, err = h.wrote(ctx, b) // written by an attempt whose answer was lost?
+			// Written by an attempt whose answer was lost? That may have been the first one, and another node
+			// may host the queue since.
+			seq, err = h.wrote(ctx, b)
+			at = began
 		}
 		switch {
 		case err == nil:

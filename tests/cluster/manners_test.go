@@ -135,7 +135,7 @@ func TestQueuesOrderSlow(t *testing.T) {
 type clockwork struct {
 	*feed
 	mu  sync.Mutex
-	ids map[string]map[string]int // deliveries by key and ID
+	ids map[string]map[string][]string // deliveries by key and ID: which node, when
 }
 
 // ServeHTTP is the target.
@@ -144,9 +144,10 @@ func (c *clockwork) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	defer c.mu.Unlock()
 	key := r.Header.Get("Idempotency-Key")
 	if c.ids[key] == nil {
-		c.ids[key] = map[string]int{}
+		c.ids[key] = map[string][]string{}
 	}
-	c.ids[key][r.Header.Get("Webhook-Id")]++
+	id := r.Header.Get("Webhook-Id")
+	c.ids[key][id] = append(c.ids[key][id], r.URL.Path[1:]+time.Now().Format(" 04:05.000"))
 }
 
 // until rests until the next full minute and some time.
@@ -161,7 +162,7 @@ func (c *clockwork) until(after time.Duration) {
 func TestQueuesSchedule(t *testing.T) { play(t, testQueuesSchedule) }
 
 func testQueuesSchedule(t *testing.T) {
-	c := &clockwork{feed: &feed{tokens: map[string]string{}}, ids: map[string]map[string]int{}}
+	c := &clockwork{feed: &feed{tokens: map[string]string{}}, ids: map[string]map[string][]string{}}
 	c.stage = &stage{t: t}
 	out := newOutside(t)
 	target := out.serve(t, c)
@@ -169,7 +170,7 @@ func testQueuesSchedule(t *testing.T) {
 	p := quiet(1000, 60_000, 10*time.Second)
 	p.outside = out
 	// Keys are forgotten at once: that a minute has one job does not depend on them.
-	p.queues = fmt.Sprintf("queues:\n  - {name: orders, target: {url: '%s'}, key_window: 0, schedules: "+
+	p.queues = fmt.Sprintf("queues:\n  - {name: orders, target: {url: '%s/NODE'}, key_window: 0, schedules: "+
 		"[{name: tick, cron: '* * * * *', time_zone: America/New_York, missed: skip, job: {text: x}}]}\n", target.URL)
 	c.stage = newStage(t, p)
 	for _, n := range c.nodes {
@@ -225,8 +226,8 @@ func testQueuesSchedule(t *testing.T) {
 		if len(c.ids[key]) != 1 {
 			t.Errorf("%s has the jobs %v, want one", key, c.ids[key])
 		}
-		for _, n := range c.ids[key] {
-			again += n - 1
+		for _, all := range c.ids[key] {
+			again += len(all) - 1
 		}
 		delete(c.ids, key)
 	}
