@@ -68,6 +68,8 @@ func (j *Job) check(now time.Time) error {
 	case j.OrderKey != "" && len(j.Headers) >= MaxHeaders:
 		return bad("%d headers and an order key: it is a header too, and %d are the most", len(j.Headers),
 			MaxHeaders)
+	case j.Schedule != "":
+		return bad("only the queue itself can say that a schedule has put it")
 	case j.Priority < 0 || j.Priority > MaxPriority:
 		return bad("the priority is %d, want 0 to %d", j.Priority, MaxPriority)
 	case j.Cost < 0 || j.Cost > MaxCost:
@@ -88,6 +90,7 @@ type head struct {
 	tenant   string
 	key      []byte // points into the parsed bytes
 	order    []byte // so does the order key
+	schedule []byte // and the name of the schedule that has put it
 	priority uint8
 	cost     int64
 	at       int64 // milliseconds since 1970, 0: now
@@ -102,10 +105,17 @@ func appendJob(b []byte, j *Job) []byte {
 	b = append(b, byte(j.Priority))
 	b = codec.AppendUint(b, uint64(j.Cost), uint64(at), uint64(j.MaxAge.Milliseconds()))
 	b = codec.AppendText(codec.AppendText(b, j.Key), j.Tenant)
-	if j.OrderKey == "" {
-		b = codec.AppendUint(b, uint64(len(j.Headers)))
-	} else { // the first header: parseHead reads no further
-		b = codec.AppendUint(b, uint64(len(j.Headers)+1))
+	first := 0 // these headers are the first ones: parseHead reads no further
+	for _, v := range []string{j.Schedule, j.OrderKey} {
+		if v != "" {
+			first++
+		}
+	}
+	b = codec.AppendUint(b, uint64(len(j.Headers)+first))
+	if j.Schedule != "" {
+		b = codec.AppendText(codec.AppendText(b, scheduleHeader), j.Schedule)
+	}
+	if j.OrderKey != "" {
 		b = codec.AppendText(codec.AppendText(b, orderHeader), j.OrderKey)
 	}
 	for name, value := range j.Headers {
@@ -123,7 +133,18 @@ func parseHead(b []byte) (h head, maxAge time.Duration, rest codec.Reader, ok bo
 	maxAge = time.Duration(r.UpTo(uint64(MaxWait/time.Millisecond))) * time.Millisecond
 	h.key = r.Bytes(MaxKey)
 	h.tenant = r.Text(MaxTenant)
-	if headers := r; headers.UpTo(MaxHeaders) > 0 && string(headers.Bytes(MaxHeader)) == orderHeader {
+	headers := r
+	n := headers.UpTo(MaxHeaders)
+	if n == 0 {
+		return h, maxAge, r, !r.Bad()
+	}
+	name := headers.Bytes(MaxHeader)
+	if string(name) == scheduleHeader {
+		if h.schedule = headers.Bytes(MaxKey); n > 1 {
+			name = headers.Bytes(MaxHeader)
+		}
+	}
+	if string(name) == orderHeader {
 		h.order = headers.Bytes(MaxKey)
 	}
 	return h, maxAge, r, !r.Bad()
@@ -136,7 +157,7 @@ func parseJob(b []byte) (j Job, ok bool) {
 		return j, false
 	}
 	j = Job{Key: string(h.key), OrderKey: string(h.order), Tenant: h.tenant, Priority: int(h.priority),
-		Cost: h.cost, MaxAge: maxAge}
+		Cost: h.cost, MaxAge: maxAge, Schedule: string(h.schedule)}
 	if h.at > 0 {
 		j.At = time.UnixMilli(h.at)
 	}
@@ -146,7 +167,8 @@ func parseJob(b []byte) (j Job, ok bool) {
 			name := r.Text(MaxHeader)
 			j.Headers[name] = r.Text(MaxHeader)
 		}
-		if delete(j.Headers, orderHeader); len(j.Headers) == 0 {
+		delete(j.Headers, orderHeader)
+		if delete(j.Headers, scheduleHeader); len(j.Headers) == 0 {
 			j.Headers = nil
 		}
 	}

@@ -30,6 +30,7 @@ const (
 	opAck       = "ack"
 	opNack      = "nack"
 	opExtend    = "extend"
+	opSchedules = "schedules"
 	opDead      = "dead_last" // "dead" was the same in another order
 )
 
@@ -65,6 +66,8 @@ type result struct {
 
 	Claims  []sentClaim `json:"claims,omitempty"`
 	Settled []Settled   `json:"settled,omitempty"`
+
+	Schedules []ScheduleStatus `json:"schedules,omitempty"`
 
 	Twins map[int]string `json:"twins,omitempty"` // for Put: the ID of the first job for each duplicate
 }
@@ -239,6 +242,8 @@ func (h *host) do(ctx context.Context, c *command) (r result, err error) {
 		r.Claims, err = h.claimFor(ctx, c.Want)
 	case opAck, opNack, opExtend:
 		r.Settled, err = h.settleAll(ctx, c)
+	case opSchedules:
+		r.Schedules, err = h.schedules(ctx)
 	case opTwins:
 		r.Twins, err = h.twins(ctx, c.Put)
 	default:

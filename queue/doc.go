@@ -34,12 +34,13 @@
 //	follow                     the state of one job; cancel and change it
 //	pull, leases               workers that claim jobs; what the host knows of them
 //	put, status                jobs of any node; totals
+//	schedule                   jobs that the host puts at their times
 //	host, dispatch, outcome    the host's loop and its notes; which job goes when; what becomes of it
-//	queue                      the types, and Config
+//	queue                      the types such as Job, and Config
 //	replay, index              what the notes say; jobs in memory
 //	place, history             where a job waits; what has happened to it
 //	note                       bytes of outcomes
-//	chunk, job                 bytes and bounds of a job, such as MaxPriority
+//	chunk                      bytes and bounds of a job, such as MaxPriority
 //	capacity                   limits
 //
 // # Limits of the package

@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
+	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/limit"
 	"github.com/headgate/headgate/ratelimit"
 	"github.com/headgate/headgate/tests/virtual"
@@ -64,6 +67,55 @@ func TestAKillWhileNotesAreSummedUpTakesNoStateBack(t *testing.T) {
 			t.Fatalf("after %d of %d notes %d events are known, want 121", n, len(summed), old.history.len())
 		}
 	}
+}
+
+// A host that finds a write of its own whose answer was lost knows when it began it, not when it found it:
+// another node may host the queue since.
+func TestAnOldWriteIsNoSignOfLife(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, func(t *testing.T) {
+		link := &virtual.Link{}
+		b := newBench(t, func(c *Config) { c.Node = "n1" })
+		b.hosts()
+		b.stop() // this one has no link
+		link.To = b.engine
+		conn, err := nats.Connect("", nats.InProcessServer(link), nats.MaxReconnects(-1),
+			nats.ReconnectWait(10*time.Millisecond), nats.ReconnectJitter(0, 0), nats.ReconnectBufSize(-1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		was := b.change
+		b.change = func(c *Config) { was(c); c.NATS = conn }
+		b.q, b.stop = b.open("n1")
+		b.hosts()
+		h := b.q.lead.Load()
+		time.Sleep(beat / 2)
+		link.SetCut(true)
+		time.Sleep(2 * beat) // a beat is being written
+		other, err := store.OpenLog(t.Context(), store.LogConfig{Conn: b.engine.Conn(), Name: "orders_notes"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		size, err := other.Size(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		seq := size.Last
+		for _, n := range []note{{kind: noteBeat}, {kind: noteBegin, text: "n2"}} {
+			if seq, err = other.Append(t.Context(), encodeNotes([]note{n}), seq); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(writeWait)
+		link.SetCut(false)
+		for b.q.lead.Load() == h {
+			if h.holds() {
+				t.Fatal("it believes that it hosts the queue, and n2 does")
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
 }
 
 // A purge does not change how many keys are remembered.
@@ -139,7 +191,7 @@ func TestCanceledJobsNeedNoMemory(t *testing.T) {
 		now := put("stays") // one that waits is always at the end
 		h.strike(last, &JobStatus{})
 		last = now
-		x.gone(time.Unix(2, 0), 100)
+		x.drop(x.gone(time.Unix(2, 0), 100))
 	}
 	if runs := cap(x.tenants["stays"].lanes[0].runs); x.lined > 200_000 || runs > 400_000 ||
 		len(x.tenants) > 200_000 || len(x.ids) != len(x.tenants) {

@@ -61,6 +61,8 @@ type host struct {
 	waitErr string            // why nothing is delivered now, "" if all is well
 	failure *Failure          // of the last failed delivery; replaced, never changed
 
+	fireErr string // why the jobs of schedules cannot be put
+
 	askers []*asker // workers that wait for jobs; the first one is next
 
 	left  chan struct{} // closed when the process stops being the host
@@ -113,6 +115,7 @@ func (q *Queue) host(ctx context.Context) error {
 	}
 	h.last, h.entries = size.Last, int(size.Count)
 	h.index.history, h.index.keys.most = old.history, set.MaxWaiting
+	h.index.timetables = old.timetables
 	h.paused, h.asked, h.purged = old.paused, old.asked, old.purged
 	if err := h.write(ctx, []note{{kind: noteBegin, text: q.cfg.Node}}); err != nil {
 		return err
@@ -241,6 +244,7 @@ func (h *host) run(ctx context.Context, old *replay) error {
 		h.q.lead.Store(h)
 		h.q.cfg.Log.Info("queue is delivered by this node", "queue", h.q.cfg.Name, "jobs", h.depth())
 		begin(h.sweep)
+		begin(h.fire)
 		begin(h.endLeases)
 		begin(func(ctx context.Context) error { return d.run(ctx, begun) })
 	case <-ctx.Done():
@@ -293,8 +297,9 @@ func (h *host) follow(ctx context.Context, old *replay, ready chan struct{}) err
 		h.mu.Lock()
 		twins := h.index.add(e.Seq, e.At, jobs, old)
 		h.readLocked(e.Seq)
-		if len(twins) > 0 { // the first job may be forgotten before the next start
-			h.queueNotes([]note{{kind: noteDone, ref: refOf(e.Seq, 0), done: twins}}, nil)
+		h.q.totals.fired.Add(int64(len(h.index.fired)))
+		if notes := h.index.decided(e.Seq, twins); len(notes) > 0 {
+			h.queueNotes(notes, nil)
 		}
 		h.mu.Unlock()
 		h.q.totals.found.Add(int64(len(jobs)))
@@ -518,13 +523,17 @@ func splitNotes(notes []note) [][]byte {
 // append writes an entry after the last one. It retries until the entry is written or another node
 // has written there.
 func (h *host) append(ctx context.Context, b []byte) error {
+	began := h.q.cfg.Boot() - h.began
 	for doubt := false; ; {
 		at := h.q.cfg.Boot() - h.began
 		try, stop := context.WithTimeout(ctx, writeWait)
 		seq, err := h.q.notes.Append(try, b, h.last)
 		stop()
 		if errors.Is(err, store.ErrConflict) && doubt {
-			seq, err = h.wrote(ctx, b) // written by an attempt whose answer was lost?
+			// Written by an attempt whose answer was lost? That may have been the first one, and another node
+			// may host the queue since.
+			seq, err = h.wrote(ctx, b)
+			at = began
 		}
 		switch {
 		case err == nil:
@@ -584,32 +593,41 @@ func (h *host) restate(ctx context.Context) error {
 	return nil
 }
 
-// sweep deletes finished jobs from the log.
+// sweep deletes finished jobs from the log, once it is on disk that they are.
 func (h *host) sweep(ctx context.Context) error {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
-	cut := uint64(0)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		h.mu.Lock()
-		now := time.Now()
-		first, others := h.index.gone(now, sweepMost)
-		h.index.history.prune(now.UnixMilli())
-		h.mu.Unlock()
-		cut = max(cut, first)
+		var first uint64
+		var others, deleted []uint64
+		if h.see(ctx, func() {
+			now := time.Now()
+			first, others = h.index.gone(now, sweepMost)
+			h.index.history.prune(now.UnixMilli())
+		}) != nil {
+			continue // the writer of the notes says why
+		}
 		var err error
-		if cut > 0 {
-			if err = h.q.jobs.Truncate(ctx, cut); err == nil {
-				cut = 0
+		if first > 0 {
+			if err = h.q.jobs.Truncate(ctx, first); err != nil {
+				first = 0
 			}
 		}
 		for _, seq := range others {
-			err = errors.Join(err, h.q.jobs.Delete(ctx, seq))
+			failed := h.q.jobs.Delete(ctx, seq)
+			if failed == nil {
+				deleted = append(deleted, seq)
+			}
+			err = errors.Join(err, failed)
 		}
+		h.mu.Lock()
+		h.index.drop(first, deleted)
+		h.mu.Unlock()
 		if err != nil && ctx.Err() == nil { // the next start finds them finished
 			h.q.cfg.Log.Warn("jobs that are done with are kept for now", "queue", h.q.cfg.Name, "error", err)
 		}

@@ -28,6 +28,7 @@ type index struct {
 
 	places
 	orders
+	timetables
 	left       int           // unfinished jobs, including those in flight and dead
 	flying     map[ref]int64 // since when, in milliseconds
 	duplicates uint64
@@ -192,7 +193,7 @@ func newIndex(weights map[string]int, window time.Duration) *index {
 	return &index{
 		chunks: map[uint64]*chunk{}, tenants: map[string]*tenant{}, weights: weights,
 		tries: map[ref]try{}, dead: map[ref]deadJob{}, flying: map[ref]int64{}, places: newPlaces(),
-		orders: newOrders(), claims: map[ref]*claim{}, history: newHistory(0, 0),
+		orders: newOrders(), timetables: newTimetables(), claims: map[ref]*claim{}, history: newHistory(0, 0),
 		keys: keyWindow{window: window}, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
 	}
 }
@@ -420,14 +421,17 @@ func (x *index) add(seq uint64, at time.Time, jobs [][]byte, old *replay) (twins
 			x.finish(r)
 			continue
 		}
+		tooMany := len(h.schedule) > 0 && !x.fires(&h, r)
 		if len(h.key) > 0 && x.keys.window > 0 && (old == nil || seq > old.purged) {
 			c.keyed = true
-			if !x.keys.add(x.hash(h.key), r, at) {
-				x.duplicates++
-				x.finish(r)
-				twins = append(twins, i)
-				continue
-			}
+			known := !x.keys.add(x.hash(h.key), r, at)
+			tooMany = tooMany || known && len(h.schedule) == 0 // nobody can take the key of a time before
+		}
+		if tooMany {
+			x.duplicates++
+			x.finish(r)
+			twins = append(twins, i)
+			continue
 		}
 		if old != nil && !old.apply(x, r, &h) {
 			c.line(i, place{})
@@ -483,29 +487,38 @@ func (x *index) oldest() time.Time {
 	return time.Time{}
 }
 
-// gone removes the chunks that are no longer needed, because all their jobs are finished and none
+// gone returns the chunks that are no longer needed, because all their jobs are finished and none
 // of their keys counts any more. All chunks before first can be deleted from the log (0: none), and
-// so can the chunks in others, at most most of them.
+// so can the chunks in others, at most most of them. Then drop removes them from the index.
 func (x *index) gone(now time.Time, most int) (first uint64, others []uint64) {
 	prefix := true
-	keep := x.order[:0]
 	for _, seq := range x.order {
 		c := x.chunks[seq]
 		free := c.left == 0 && (!c.keyed || now.Sub(time.Unix(0, c.at)) > x.keys.reach())
 		switch {
 		case free && prefix:
 			first = seq + 1
-			delete(x.chunks, seq)
 		case free && len(others) < most:
 			others = append(others, seq)
-			delete(x.chunks, seq)
 		default:
 			prefix = prefix && free
-			keep = append(keep, seq)
 		}
 	}
-	x.order = keep
 	return first, others
+}
+
+// drop removes chunks that were deleted from the log: those before first, and others, ascending.
+func (x *index) drop(first uint64, others []uint64) {
+	if first == 0 && len(others) == 0 {
+		return
+	}
+	x.order = slices.DeleteFunc(x.order, func(seq uint64) bool {
+		_, is := slices.BinarySearch(others, seq)
+		if is = is || seq < first; is {
+			delete(x.chunks, seq)
+		}
+		return is
+	})
 }
 
 // A keyWindow remembers keys for a time. It holds them in buckets of a sixth of the window each,

@@ -48,6 +48,9 @@ const (
 	noteEvent   = 'v' // something has happened to a job, see event
 	noteRank    = 'q' // the priority of a job was changed
 	notePurged  = 'g' // notePurge in a sum of notes: the tries before it stay
+
+	// A schedule: name and rule, the time up to which all is decided, the time of its last job, and this job.
+	noteSchedule = 's'
 )
 
 // A note records what happened to jobs. Notes are written in batches, in order. Reading a note
@@ -59,13 +62,13 @@ type note struct {
 	tried int32  // attempt of the event
 	when  int64  // milliseconds: time of the event
 	// Of noteTry, noteClaim and noteDead; for noteDone, notePurge and notePurged the first of the chunk.
-	ref     ref
+	ref     ref    // also of noteSchedule
 	done    []int  // for noteDone, ascending
 	attempt int    // attempts made so far; of notePurge, in memory only: index.purges
-	at      int64  // milliseconds: earliest next try, time of death, or time of the claim
+	at      int64  // milliseconds: earliest next try, time of death, time of the claim, or timetable.upTo
 	until   int64  // milliseconds: end of the lease
-	since   int64  // milliseconds: the age counts from then; 0: from when it was put
-	text    string // reason of a failure, or name of the host or of the worker
+	since   int64  // milliseconds: the age counts from then, 0: from when it was put; or timetable.last
+	text    string // reason of a failure, or name of the host, of the worker or of the schedule with its rule
 	secret  secret // of a claim
 	paused  bool
 	asked   askedRate
@@ -138,6 +141,8 @@ func appendNote(b []byte, n *note) []byte {
 		}
 	case notePurge, notePurged:
 		b = codec.AppendUint(b, n.ref.chunk())
+	case noteSchedule:
+		b = codec.AppendUint(codec.AppendText(b, n.text), uint64(n.at), uint64(n.since), uint64(n.ref))
 	case noteRank:
 		b = append(codec.AppendUint(b, uint64(n.ref)), n.rank)
 	}
@@ -212,6 +217,9 @@ func parseNotes(b []byte) (all []note, err error) {
 			if n.rank > MaxPriority {
 				return nil, errNotes
 			}
+		case noteSchedule:
+			n.text = r.Text(MaxRule + MaxKey)
+			n.at, n.since, n.ref = readTime(&r), readTime(&r), readRef(&r)
 		case noteEvent:
 			readEvent(&r, &n)
 		// These have no content.

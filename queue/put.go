@@ -50,8 +50,20 @@ func (q *Queue) Put(ctx context.Context, jobs []Job) ([]Receipt, error) {
 	if err := q.hasRoom(len(fresh)); err != nil {
 		return receipts, err
 	}
+	err := q.write(ctx, jobs, fresh, receipts)
+	q.settle(ctx, jobs, receipts, fresh)
+	for i, first := range twins {
+		if id := receipts[first].ID; id != "" {
+			receipts[i] = Receipt{id, true}
+		}
+	}
+	return receipts, err
+}
+
+// write stores some of the jobs, and sets the IDs of the stored ones in the receipts.
+func (q *Queue) write(ctx context.Context, jobs []Job, which []int, receipts []Receipt) error {
 	var pieces []sent
-	for _, i := range fresh {
+	for _, i := range which {
 		b := appendJob(nil, &jobs[i])
 		n := len(pieces)
 		if n == 0 || len(pieces[n-1].jobs) >= chunkJobs || pieces[n-1].size+len(b) > chunkBytes {
@@ -68,17 +80,10 @@ func (q *Queue) Put(ctx context.Context, jobs []Job) ([]Receipt, error) {
 			size += p.size
 		}
 		if err := room(int64(size)); err != nil {
-			return receipts, fmt.Errorf("%w: %w", ErrFull, err)
+			return fmt.Errorf("%w: %w", ErrFull, err)
 		}
 	}
-	err := q.send(ctx, pieces, receipts)
-	q.settle(ctx, jobs, receipts, fresh)
-	for i, first := range twins {
-		if id := receipts[first].ID; id != "" {
-			receipts[i] = Receipt{id, true}
-		}
-	}
-	return receipts, err
+	return q.send(ctx, pieces, receipts)
 }
 
 // A sent is a piece with some of the jobs of a Put.

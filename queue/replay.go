@@ -12,13 +12,15 @@ type replay struct {
 	asked  askedRate
 	begun  bool // there was an earlier host
 
-	ranks   map[ref]uint8 // changed priorities
+	ranks map[ref]uint8 // changed priorities
+	timetables
 	history history
 }
 
 func newReplay() *replay {
 	return &replay{done: map[uint64]map[int]bool{}, tries: map[ref]note{}, dead: map[ref]note{},
-		claims: map[ref]note{}, ranks: map[ref]uint8{}, history: newHistory(0, 0)}
+		claims: map[ref]note{}, ranks: map[ref]uint8{},
+		timetables: newTimetables(), history: newHistory(0, 0)}
 }
 
 // note adds a note, in the order of the log.
@@ -53,6 +55,8 @@ func (p *replay) note(n *note) {
 		if !p.done[n.ref.chunk()][n.ref.index()] {
 			p.ranks[n.ref] = n.rank
 		}
+	case noteSchedule:
+		p.restore(n)
 	case noteEvent:
 		if e := n.happened(); p.history.most > 0 && !p.history.has(&e) {
 			p.history.add(e)
@@ -157,6 +161,10 @@ func (x *index) restate(purged uint64) (all []note) {
 	}
 	for r, rank := range x.priorities {
 		all = append(all, note{kind: noteRank, ref: r, rank: rank})
+	}
+	// After those of jobs that were one too many: see timetable.
+	for name, t := range x.schedules {
+		all = append(all, t.note(name))
 	}
 	for _, e := range x.history.events[x.history.head:] {
 		all = append(all, note{kind: noteEvent, ref: e.ref, event: e.kind, when: e.at, tried: e.attempt,

@@ -43,6 +43,8 @@ type Totals struct {
 	Retried         int64   `json:"retried"`          // deliveries to be tried again
 	Busy            int64   `json:"busy"`             // deliveries to an overloaded target
 	Dead            int64   `json:"dead"`             // jobs that died
+	Fired           int64   `json:"fired"`            // times of schedules that have got a job
+	Missed          int64   `json:"missed"`           // times of schedules that have none
 	DeliverySeconds float64 `json:"delivery_seconds"` // total time of deliveries
 	NotesFailed     int64   `json:"write_failures"`   // failed writes of outcomes
 }
@@ -91,8 +93,8 @@ func (q *Queue) JobsMoved() int64 {
 
 func (t *totals) read() Totals {
 	return Totals{Put: t.put.Load(), Delivered: t.delivered.Load(), Retried: t.retried.Load(),
-		Busy: t.busy.Load(), Dead: t.dead.Load(), NotesFailed: t.notesFailed.Load(),
-		DeliverySeconds: time.Duration(t.nanos.Load()).Seconds()}
+		Busy: t.busy.Load(), Dead: t.dead.Load(), Fired: t.fired.Load(), Missed: t.missed.Load(),
+		NotesFailed: t.notesFailed.Load(), DeliverySeconds: time.Duration(t.nanos.Load()).Seconds()}
 }
 
 // status returns the state of the queue.

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -83,6 +84,8 @@ func queueCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		if err = o.do(ctx, http.MethodPatch, queuePath(words[0]), pairs, &s); err == nil {
 			fmt.Fprint(stdout, queueTable([]queue.Status{s}))
 		}
+	case verb == "schedules" && n == 1:
+		err = o.listSchedules(ctx, stdout, words[0])
 	case verb == "dead" && n == 1 && f.count > 0:
 		err = o.listDead(ctx, stdout, words[0], f.count)
 	case verb == "redrive" && n >= 1:
@@ -153,6 +156,31 @@ func (o *operator) listDead(ctx context.Context, w io.Writer, name string, count
 			return nil
 		}
 	}
+}
+
+// listSchedules lists the schedules of a queue: when each goes next, and which was its last job.
+func (o *operator) listSchedules(ctx context.Context, w io.Writer, name string) error {
+	var got struct {
+		Schedules []queue.ScheduleStatus `json:"schedules"`
+	}
+	if err := o.do(ctx, http.MethodGet, queuePath(name)+"/schedules", nil, &got); err != nil {
+		return err
+	}
+	at := func(t time.Time) string {
+		if t.IsZero() {
+			return "-"
+		}
+		return t.Format(time.RFC3339)
+	}
+	fmt.Fprintf(w, "%-20s %-20s %-20s %-9s %s\n", "schedule", "next", "last", "its job", "times")
+	for i := range got.Schedules {
+		s := &got.Schedules[i]
+		fmt.Fprintf(w, "%-20s %-20s %-20s %-9s %s\n", s.Name, at(s.Next), at(s.Last), cmp.Or(s.LastID, "-"), s.Rule)
+		if s.Reason != "" {
+			fmt.Fprintf(w, "%s: %s\n", s.Name, s.Reason)
+		}
+	}
+	return nil
 }
 
 // queueTable formats queues in 80 columns, with the reason if one does not move.

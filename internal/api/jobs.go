@@ -232,6 +232,7 @@ type claimedJob struct {
 	Put      time.Time         `json:"put_at"`
 	Key      string            `json:"key,omitempty"`
 	OrderKey string            `json:"order_key,omitempty"`
+	Schedule string            `json:"schedule,omitempty"`
 	Tenant   string            `json:"tenant,omitempty"`
 	Priority int               `json:"priority,omitempty"`
 	Headers  map[string]string `json:"headers,omitempty"`
@@ -242,7 +243,8 @@ type claimedJob struct {
 
 func newClaimedJob(j *queue.Claimed) claimedJob {
 	out := claimedJob{Receipt: j.Receipt, ID: j.ID, Attempt: j.Attempt, Until: j.Until, Put: j.Enqueued.UTC(),
-		Key: j.Key, OrderKey: j.OrderKey, Tenant: j.Tenant, Priority: j.Priority, Headers: j.Headers}
+		Key: j.Key, OrderKey: j.OrderKey, Schedule: j.Schedule, Tenant: j.Tenant, Priority: j.Priority,
+		Headers: j.Headers}
 	text := string(j.Body)
 	switch {
 	case !utf8.Valid(j.Body): // json.Valid does not look at that; a strict reader refuses the whole answer

@@ -114,6 +114,18 @@ func (a *API) resumeQueue(c *call, q *queue.Queue) (any, error) {
 	return q.Status(c.r.Context())
 }
 
+// schedules handles GET /v1/queues/{name}/schedules.
+func (a *API) schedules(c *call, q *queue.Queue) (any, error) {
+	all, err := q.Schedules(c.r.Context())
+	if err != nil {
+		return nil, err
+	}
+	if all == nil {
+		all = []queue.ScheduleStatus{}
+	}
+	return map[string]any{"schedules": all}, nil
+}
+
 // count answers with the number of affected jobs.
 func (c *call) count(what string, n int, err error) (any, error) {
 	if err != nil {

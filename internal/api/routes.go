@@ -169,6 +169,7 @@ func (a *API) queueRoutes() []route {
 		{"POST", one + "/extend", scopeClaim, false, named(a.ofQueue(a.extendJobs))},
 		{"POST", one + "/pause", scopeWrite, false, named(a.ofQueue(a.pauseQueue))},
 		{"POST", one + "/resume", scopeWrite, false, named(a.ofQueue(a.resumeQueue))},
+		{"GET", one + "/schedules", scopeRead, false, named(a.ofQueue(a.schedules))},
 		{"GET", one + "/dead", scopeRead, false, named(a.ofQueue(a.deadJobs), "count", "after")},
 		{"DELETE", one + "/dead", scopeWrite, false, named(a.ofQueue(a.purgeDead), "id")},
 		{"POST", one + "/redrive", scopeWrite, false, named(a.ofQueue(a.redrive), "id")},

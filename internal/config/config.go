@@ -500,11 +500,23 @@ type Queue struct {
 	Outcomes   int
 	OutcomeAge time.Duration
 
+	// Schedules put jobs at certain times. Default none.
+	Schedules []QueueSchedule
+
 	// MaxWaiting is the maximum number of jobs. Default 5,000,000.
 	MaxWaiting int64
 
 	// MaxBytes is the maximum disk space of the jobs. Default 16 GB.
 	MaxBytes int64
+}
+
+// A QueueSchedule puts a job at certain times.
+type QueueSchedule struct {
+	Name     string // 1 to 64 of A-Z a-z 0-9 _ and -
+	Cron     string // five fields, or one such as @daily
+	TimeZone string // default UTC
+	Missed   string // once, the default, skip or all
+	Job      string // a JSON object, as queue.ParseJob reads it
 }
 
 // A QueuePull says how workers claim the jobs of a queue.

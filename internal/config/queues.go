@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/json"
 	"net/url"
 	"strconv"
 	"strings"
@@ -8,7 +9,9 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/headgate/headgate/internal/cron"
 	"github.com/headgate/headgate/limit"
+	"github.com/headgate/headgate/queue"
 )
 
 // Bounds of queues. Chosen: each queue is two streams of the engine.
@@ -48,6 +51,7 @@ func queueFields(q *Queue) []field {
 		one("key_window", span(&q.KeyWindow, time.Second, 7*day, true)),
 		one("outcomes", whole(&q.Outcomes, 0, 1_000_000)),
 		one("outcome_age", span(&q.OutcomeAge, time.Second, 40*day, false)),
+		{name: "schedules", read: readSchedules(&q.Schedules)},
 		one("max_waiting", whole(&q.MaxWaiting, 1, 50_000_000)),
 		one("max_bytes", whole(&q.MaxBytes, 1<<20, 1<<40)),
 	}
@@ -59,6 +63,128 @@ func readPull(p *QueuePull) func(*decoder, string, *yaml.Node) {
 		p.Lease = 30 * time.Second
 		d.mapping(key, n, []field{one("lease", span(&p.Lease, time.Second, 12*time.Hour, false))})
 	}
+}
+
+// readSchedules reads the schedules of a queue.
+func readSchedules(dst *[]QueueSchedule) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		if n.Kind == yaml.SequenceNode && len(n.Content) > queue.MaxSchedules {
+			d.fault(key, n, wrong("put jobs with at in place of some of them", "has %d schedules, more than %d",
+				len(n.Content), queue.MaxSchedules))
+			return
+		}
+		for key, item := range d.items(key, n) {
+			s := QueueSchedule{TimeZone: "UTC", Missed: string(queue.MissedOnce)}
+			d.mapping(key, item, []field{
+				required("name", "nightly", text(&s.Name, cleanName)),
+				required("cron", `"0 3 * * *"`, text(&s.Cron, cleanCron)),
+				one("time_zone", text(&s.TimeZone, func(s string) (string, *mistake) {
+					_, m := cleanZone(s)
+					return s, m
+				})),
+				one("missed", word(&s.Missed, string(queue.MissedOnce), string(queue.MissedSkip), string(queue.MissedAll))),
+				{name: "job", example: "{body: {report: daily}}", read: readJob(&s.Job)},
+			})
+			for i := range *dst {
+				if (*dst)[i].Name == s.Name && s.Name != "" && d.good(key+".name") {
+					d.clash(wrong("give each schedule of the queue a name of its own",
+						"%s is already the name of another one", quote(s.Name)), key+".name")
+				}
+			}
+			*dst = append(*dst, s)
+		}
+	}
+}
+
+func cleanCron(s string) (string, *mistake) {
+	if _, err := cron.Parse(s, time.UTC); err != nil {
+		return "", wrong(`write minute, hour, day of the month, month and day of the week, such as "0 3 * * 1-5"`,
+			"is not a cron line: %v", err)
+	}
+	return s, nil
+}
+
+// readJob reads a job, with the keys of the JSON object in which jobs are put.
+func readJob(dst *string) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		d.note(key, n)
+		const hint = `write it as in a put, such as {body: {report: daily}, priority: 5}`
+		b, m := appendJSON(nil, d, n)
+		var j queue.Job
+		if m == nil {
+			var err error
+			if j, err = queue.ParseJob(b); err != nil {
+				m = wrong(hint, "%s", strings.TrimPrefix(err.Error(), queue.ErrJob.Error()+": "))
+			}
+		}
+		switch {
+		case m != nil:
+		case j.Key != "" || !j.At.IsZero():
+			m = wrong("take them out", "has key or at, which are those of each firing")
+		case len(j.Headers) > queue.MaxHeaders-2:
+			m = wrong("take some out", "has %d headers, more than %d", len(j.Headers), queue.MaxHeaders-2)
+		}
+		if m != nil {
+			d.fault(key, n, m)
+			return
+		}
+		*dst = string(b)
+	}
+}
+
+// appendJSON appends a value of the file as JSON. Numbers stay as they are written.
+func appendJSON(b []byte, d *decoder, n *yaml.Node) ([]byte, *mistake) {
+	n = d.Resolve(n)
+	if d.Stopped || len(b) > queue.MaxLine {
+		return b, wrong("store it elsewhere, and put where", "has more than %d bytes", queue.MaxLine)
+	}
+	var m *mistake
+	switch n.Kind {
+	case yaml.MappingNode, yaml.SequenceNode:
+		open, end := byte('['), byte(']')
+		if n.Kind == yaml.MappingNode {
+			open, end = '{', '}'
+		}
+		b = append(b, open)
+		seen := map[string]bool{}
+		for i, item := range n.Content {
+			separator := byte(',')
+			if n.Kind == yaml.MappingNode && i%2 == 1 {
+				separator = ':'
+			}
+			if i > 0 {
+				b = append(b, separator)
+			}
+			if isKey := n.Kind == yaml.MappingNode && i%2 == 0; isKey {
+				k := d.Resolve(item)
+				if k.Kind != yaml.ScalarNode || k.Tag == "!!merge" || seen[k.Value] {
+					return b, wrong("write each key out, and once", "has a key that is not a word, or twice")
+				}
+				seen[k.Value] = true
+				item = jsonText(k.Value)
+			}
+			if b, m = appendJSON(b, d, item); m != nil {
+				return b, m
+			}
+		}
+		return append(b, end), nil
+	case yaml.ScalarNode:
+		switch plain := json.Valid([]byte(n.Value)); {
+		case n.Tag == "!!null":
+			return append(b, "null"...), nil
+		case (n.Tag == "!!int" || n.Tag == "!!float" || n.Tag == "!!bool") && plain:
+			return append(b, n.Value...), nil
+		case n.Tag == "!!int" || n.Tag == "!!float" || n.Tag == "!!bool": // such as 010 or .5
+			return b, wrong("put it in quotes, or write it as in JSON", "has the value %s, which JSON does not know",
+				clip(n.Value))
+		}
+		s, err := json.Marshal(n.Value)
+		if err != nil {
+			return b, wrong("write other text", "%v", err)
+		}
+		return append(b, s...), nil
+	}
+	return b, wrong("write a value", "is %s", kind(n))
 }
 
 // checkPull checks the keys of a queue whose jobs are claimed against each other.

@@ -14,6 +14,11 @@ func queued(keys string) string {
 
 const target = "target: {url: 'http://127.0.0.1:9000/x'}"
 
+// scheduled returns a queue with a schedule.
+func scheduled(keys ...string) string {
+	return target + ", schedules: [{" + strings.Join(keys, ", ") + "}]"
+}
+
 func TestAQueueNeedsATargetAlone(t *testing.T) {
 	c, err := Parse("f", []byte(queued(target)))
 	if err != nil || len(c.Queues) != 1 {
@@ -75,6 +80,34 @@ func TestQueueMistakes(t *testing.T) {
 		{"pull: {timeout: 30s}", "pull.timeout"},
 		{"pull: {}, rate: {auto: true, min: 5, max: 50}", "workers claim the jobs"},
 		{target + ", limits: [db], reserved: 100", "100 of 100"},
+		{scheduled("cron: '0 3 * * *'", "job: {}"), "schedules[0].name: is missing"},
+		{scheduled("name: n", "job: {}"), "schedules[0].cron: is missing"},
+		{scheduled("name: n", "cron: '0 3 * * *'"), "schedules[0].job: is missing"},
+		{scheduled("name: n", "job: {}", "cron: '0 3 * *'"), "schedules[0].cron: is not a cron line"},
+		{scheduled("name: n", "job: {}", "cron: '0 0 31 2 *'"), "it never fires"},
+		{scheduled("name: n", "job: {}", "cron: 'TZ=UTC 0 0 1 * *'"), "a time zone has no place in it"},
+		{scheduled("name: n", "job: {}", "cron: '@every 5m'"), "@every"},
+		{scheduled("name: n", "job: {}", "cron: 5"), "schedules[0].cron"},
+		{scheduled("name: a/b", "job: {}", "cron: '@daily'"), "schedules[0].name"},
+		{scheduled("name: n", "job: {}", "cron: '@daily'", "time_zone: Mars"), "Mars"},
+		{scheduled("name: n", "job: {}", "cron: '@daily'", "time_zone: Local"), "names no time zone"},
+		{scheduled("name: n", "job: {}", "cron: '@daily'", "missed: twice"), "schedules[0].missed"},
+		{scheduled("name: n", "job: {}", "cron: '@daily'", "at: 5"), "schedules[0].at"},
+		{scheduled("name: n", "job: {key: k}", "cron: '@daily'"), "those of each firing"},
+		{scheduled("name: n", "job: {at: 2026-12-24T18:00:00Z}", "cron: '@daily'"), "those of each firing"},
+		{scheduled("name: n", "job: {priority: 10}", "cron: '@daily'"), "the priority is 10"},
+		{scheduled("name: n", "job: {priority: 1.5}", "cron: '@daily'"), "priority"},
+		{scheduled("name: n", "job: {urgent: true}", "cron: '@daily'"), "urgent"},
+		{scheduled("name: n", "job: {schedule: n}", "cron: '@daily'"), "schedule"},
+		{scheduled("name: n", "job: {body: {a: 010}}", "cron: '@daily'"), "010, which JSON does not know"},
+		{scheduled("name: n", "job: {body: {a: .inf}}", "cron: '@daily'"), "which JSON does not know"},
+		{scheduled("name: n", "job: {body: {a: 1, a: 2}}", "cron: '@daily'"), "twice"},
+		{scheduled("name: n", "job: text", "cron: '@daily'"), "schedules[0].job"},
+		{scheduled("name: n", "job: [1]", "cron: '@daily'"), "schedules[0].job"},
+		{scheduled("name: n", "job: {headers: {Headgate-Schedule: other}}", "cron: '@daily'"), "must not be set"},
+		{target + ", schedules: {a: {}}", "schedules"},
+		{target + ", schedules: [{name: n, job: {}, cron: '@daily'}, {name: n, job: {}, cron: '@daily'}]",
+			"already the name"},
 	}
 	for _, tt := range tests {
 		_, err := Parse("f", []byte(queued(tt.keys)))

@@ -27,6 +27,7 @@ const (
 	signatureHeader = "Webhook-Signature"
 	attemptHeader   = "Headgate-Attempt"
 	orderHeader     = "Headgate-Order-Key"
+	scheduleHeader  = "Headgate-Schedule"
 )
 
 // HTTP delivers jobs to a target. It implements queue.Handler.
@@ -113,6 +114,9 @@ func (h *HTTP) request(j *queue.Job) (*http.Request, error) {
 	}
 	if j.OrderKey != "" {
 		header.Set(orderHeader, j.OrderKey)
+	}
+	if j.Schedule != "" {
+		header.Set(scheduleHeader, j.Schedule)
 	}
 	if len(h.keys) > 0 {
 		timestamp, signature := sign(h.keys, id, time.Now(), j.Body)

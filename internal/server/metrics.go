@@ -301,6 +301,8 @@ func (c *collector) queues(m scrape) {
 		total(m, "headgate_queue_retried_total", "Deliveries that failed and are tried again.", t.Retried)
 		total(m, "headgate_queue_busy_total", "Deliveries that an overrun target has refused.", t.Busy)
 		total(m, "headgate_queue_died_total", "Jobs that died.", t.Dead)
+		total(m, "headgate_queue_firings_total", "Times of schedules that have a job.", t.Fired)
+		total(m, "headgate_queue_missed_firings_total", "Times of schedules that have none.", t.Missed)
 		total(m, "headgate_queue_write_failures_total", "Outcomes that the engine did not take at once.",
 			t.NotesFailed)
 		m.summary("headgate_queue_delivery_seconds", "How long deliveries took.",

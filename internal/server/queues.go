@@ -18,6 +18,7 @@ import (
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/control"
+	"github.com/headgate/headgate/internal/cron"
 	"github.com/headgate/headgate/internal/deliver"
 	"github.com/headgate/headgate/internal/signals"
 	"github.com/headgate/headgate/internal/store"
@@ -106,6 +107,13 @@ func (s *Server) describe(cfg *config.Config, c *config.Queue) (*openQueue, erro
 			q.config.Space = s.jobs.room.take
 		}
 	}
+	for i := range c.Schedules {
+		s, err := scheduleOf(&c.Schedules[i])
+		if err != nil {
+			return nil, fmt.Errorf("schedule %q: %w", c.Schedules[i].Name, err)
+		}
+		q.config.Schedules = append(q.config.Schedules, s)
+	}
 	for name, weight := range c.Tenants {
 		q.config.Weights[name] = int(weight)
 	}
@@ -120,6 +128,23 @@ func (s *Server) describe(cfg *config.Config, c *config.Queue) (*openQueue, erro
 		q.config.Uses = append(q.config.Uses, queue.LimitUse{Limit: name, PerTenant: true})
 	}
 	return q, nil
+}
+
+// scheduleOf prepares a schedule. The configuration has checked it; the machine may have lost its time zones
+// since.
+func scheduleOf(c *config.QueueSchedule) (queue.Schedule, error) {
+	s := queue.Schedule{Name: c.Name, Rule: c.Cron + " " + c.TimeZone, Missed: queue.Missed(c.Missed)}
+	zone, err := time.LoadLocation(c.TimeZone)
+	if err != nil {
+		return s, err
+	}
+	line, err := cron.Parse(c.Cron, zone)
+	if err != nil {
+		return s, err
+	}
+	s.Next = line.Next
+	s.Job, err = queue.ParseJob([]byte(c.Job))
+	return s, err
 }
 
 // rateOf returns the handler of a queue, and sets its rate if it is one that is found. What the queue has

@@ -4,6 +4,8 @@ package cluster
 
 import (
 	"fmt"
+	"net/http"
+	"sync"
 	"testing"
 	"time"
 
@@ -127,4 +129,112 @@ func TestQueuesOrderSlow(t *testing.T) {
 		q.arriveAll()
 		q.done(wanted{besides: q.inOrder(), pause: pauseLeader + slowMost, repeats: q.failed + againAfter(len(q.faults))})
 	})
+}
+
+// A clockwork is the target of a queue with a schedule of each minute.
+type clockwork struct {
+	*feed
+	mu  sync.Mutex
+	ids map[string]map[string][]string // deliveries by key and ID: which node, when
+}
+
+// ServeHTTP is the target.
+func (c *clockwork) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := r.Header.Get("Idempotency-Key")
+	if c.ids[key] == nil {
+		c.ids[key] = map[string][]string{}
+	}
+	id := r.Header.Get("Webhook-Id")
+	c.ids[key][id] = append(c.ids[key][id], r.URL.Path[1:]+time.Now().Format(" 04:05.000"))
+}
+
+// until rests until the next full minute and some time.
+func (c *clockwork) until(after time.Duration) {
+	c.rest(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + after)))
+}
+
+// TestQueuesSchedule: the host of a queue is killed, cut off or frozen at each point of a firing: before
+// it, while the job is written, while that it was fired is noted, after its delivery. Its disk is slow, so
+// that each of these takes a second and a half, or loses what it acknowledges. Each minute has one job,
+// with one ID, at least once.
+func TestQueuesSchedule(t *testing.T) { play(t, testQueuesSchedule) }
+
+func testQueuesSchedule(t *testing.T) {
+	c := &clockwork{feed: &feed{tokens: map[string]string{}}, ids: map[string]map[string][]string{}}
+	c.stage = &stage{t: t}
+	out := newOutside(t)
+	target := out.serve(t, c)
+	t.Cleanup(target.Close)
+	p := quiet(1000, 60_000, 10*time.Second)
+	p.outside = out
+	// Keys are forgotten at once: that a minute has one job does not depend on them.
+	p.queues = fmt.Sprintf("queues:\n  - {name: orders, target: {url: '%s/NODE'}, key_window: 0, schedules: "+
+		"[{name: tick, cron: '* * * * *', time_zone: America/New_York, missed: skip, job: {text: x}}]}\n", target.URL)
+	c.stage = newStage(t, p)
+	for _, n := range c.nodes {
+		c.tokens[n.name] = n.token()
+	}
+	c.hostOf()
+	c.until(-2 * time.Second)
+	begun := time.Now()
+	for _, f := range []struct {
+		slow time.Duration // each write
+		at   time.Duration // after the full minute
+		do   func(host string)
+	}{
+		{0, -5 * time.Millisecond, nil}, {0, time.Millisecond, nil}, {0, 30 * time.Millisecond, nil},
+		{1500, 700 * time.Millisecond, nil}, {1500, 1600 * time.Millisecond, nil},
+		{1500, 2400 * time.Millisecond, nil}, {1500, 3100 * time.Millisecond, nil}, {1500, 4700 * time.Millisecond, nil},
+		{0, -time.Millisecond, func(host string) {
+			c.links.w.Store(host).LoseAcks(6)
+			c.rest(25 * time.Second)
+		}},
+		{1500, 200 * time.Millisecond, func(host string) {
+			c.get(host).freeze()
+			c.rest(15 * time.Second)
+			c.get(host).wake()
+		}},
+		{1500, 200 * time.Millisecond, func(host string) {
+			c.links.sever(host, silenced)
+			c.rest(12 * time.Second)
+			c.links.heal()
+		}},
+	} {
+		c.until(-3 * time.Second)
+		host := c.hostOf()
+		store := c.links.w.Store(host)
+		store.Slow(f.slow * time.Millisecond)
+		at := time.Now().Truncate(time.Minute).Add(time.Minute + f.at)
+		if c.rest(time.Until(at)); f.do != nil {
+			f.do(host)
+			store.Slow(0)
+			continue
+		}
+		c.kill("kill", host)
+		store.Slow(0)
+		c.rest(downFor)
+		c.again(host)
+	}
+	c.until(30 * time.Second)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	again := 0
+	for at := begun.Truncate(time.Minute).Add(time.Minute); at.Before(time.Now()); at = at.Add(time.Minute) {
+		key := "tick/" + at.UTC().Format(time.RFC3339)
+		if len(c.ids[key]) != 1 {
+			t.Errorf("%s has the jobs %v, want one", key, c.ids[key])
+		}
+		for _, all := range c.ids[key] {
+			again += len(all) - 1
+		}
+		delete(c.ids, key)
+	}
+	for key, ids := range c.ids {
+		if at, err := time.Parse("tick/"+time.RFC3339, key); err != nil || at.After(begun) {
+			t.Errorf("a job that nobody asked for: %q, %v", key, ids)
+		}
+	}
+	t.Logf("%d deliveries were repeated", again)
 }

@@ -54,6 +54,9 @@ func scenarios() []mutant {
 			"		h.index.finish(f.ref)\n		return h.happens(",
 			"		h.index.finish(f.ref)\n		h.index.release(f.ref)\n		return h.happens("}},
 			[]string{"-run", "^TestQueuesOrderSlow$"}, nil, "begun again after a later job of the same order key", ""},
+		{"a late job of a schedule counts as well", "queue/schedule.go", [][2]string{{
+			"		return r <= t.job\n", "		return true\n"}},
+			[]string{"-run", "^TestEachTimeHasOneJob$"}, nil, "", "queue"},
 		{"a receipt counts for a later claim", "queue/leases.go", [][2]string{{
 			"subtle.ConstantTimeCompare(s[:], c.secret[:]) == 1", "subtle.ConstantTimeCompare(s[:], c.secret[:]) < 2"}},
 			[]string{"-run", "^TestQueuesPullKill$"}, nil, "acknowledged after the end of the lease", ""},
