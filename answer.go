@@ -221,16 +221,7 @@ func (plainPage) Header(*View) http.Header {
 }
 
 func (plainPage) Render(w io.Writer, v *View) error {
-	again, says := v.PollAfter, ""
-	switch {
-	case v.State == StateDenied:
-		again, says = 0, wire.Denied
-	case !v.Refreshes():
-		again, says = 0, "No one can enter at the moment."
-	case v.Position == 0:
-		says = wire.Why(string(v.State), "You are in line.")
-	}
-	return wire.WritePlainPage(w, says, v.Ahead, again)
+	return wire.WritePlainPage(w, string(v.State), v.Position, v.Ahead, v.PollAfter, v.Refreshes())
 }
 
 // served returns the document of the called tickets, the same for all waiting visitors.

@@ -185,6 +185,7 @@ func (c *RoomConfig) settings() counter.Settings {
 			CallHold: c.CallHold, Hold: max(c.Hold, c.HoldPhone),
 		},
 		Lanes: c.lanes(), Auto: c.Auto, DrawWeight: c.JoinLimit.DrawWeight,
+		Endless: c.Challenge.Endless && c.Method != MethodPassthrough,
 	}
 }
 
@@ -206,6 +207,7 @@ type Challenge struct {
 	VerifyURL         string            // default: that of the third party
 	Hostnames         []string          // of the pages with the widget; default: the host of the request
 	FailOpen          bool              // tickets need no token while the third party does not answer
+	Endless           bool              // of a third party: whoever fails waits without end, not in a lane
 	ByRules           bool              // only newcomers for whom Rules return RuleChallenge have it
 	Transport         http.RoundTripper // to the third party; default http.DefaultTransport
 }

@@ -35,9 +35,8 @@ type EngineConfig struct {
 	// engine in a folder of its own. What an earlier process had borrowed is then taken back at
 	// once instead of one term later.
 	Exclusive bool
-	// Node is the name of this process among the processes that share the engine, or "" if there
-	// are no others. With a name, Run must be called, and each room is hosted by one of the
-	// processes.
+	// Node is the name of this process among the processes that share the engine, or "" if there are no
+	// others. With a name, Run must be called, and each room is hosted by one of the processes.
 	Node string
 	// CanHost says that this process may host rooms. Without it the process only admits visitors.
 	CanHost bool
@@ -195,9 +194,8 @@ func (e *Engine) CheckLimitHosts(ctx context.Context) bool {
 	return e.SharedLimits().CheckHosts(ctx)
 }
 
-// LimitShards returns the number of limit shards hosted by this process, and the number for which
-// it is the standby. It counts the shards of the data center's limits and those of the limits of
-// all data centers.
+// LimitShards returns the number of limit shards hosted by this process, and the number for which it is the
+// standby. It counts the shards of the data center's limits and those of the limits of all data centers.
 func (e *Engine) LimitShards() (hosted, standby int) { return e.SharedLimits().ShardCounts() }
 
 // Leave announces that this process is about to end, and hands over the rooms that it hosts.

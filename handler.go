@@ -82,15 +82,13 @@ const (
 	checks              // a proxy asks, and relays no answer
 )
 
-// Decide returns a handler for a proxy that asks whether a request may pass, and that forwards it
-// or relays the answer to the visitor. It calls next for a request that may pass; next answers the
-// proxy. Without relay the proxy relays no answers: then a request that may not pass gets 401
-// without a body, and its visitor gets no place in the line from it. Such a proxy forwards these
-// requests to [Room.Handler], which answers them.
+// Decide returns a handler for a proxy that asks whether a request may pass, and that forwards it or relays
+// the answer to the visitor. It calls next for a request that may pass; next answers the proxy. Without relay
+// the proxy relays no answers: then a request that may not pass gets 401 without a body, and its visitor gets
+// no place in the line from it. Such a proxy forwards these requests to [Room.Handler], which answers them.
 //
-// The window of a new user begins a second after the decision, because the proxy needs time to
-// forward the request. A session ends SessionDuration after its last decision, whatever of it is
-// still in flight.
+// The window of a new user begins a second after the decision, because the proxy needs time to forward the
+// request. A session ends SessionDuration after its last decision, whatever of it is still in flight.
 func (r *Room) Decide(relay bool, next http.Handler) http.Handler {
 	by := checks
 	if relay {
@@ -571,6 +569,7 @@ func (r *Room) join(q *visitRequest, why State) {
 		r.wait(q, &counter.PlaceInfo{PollAfter: max(q.f.cfg.PollMax, closedRetry)}, why)
 		return
 	}
+	c, endless := (*challenge.Config)(&q.f.cfg.Challenge), false
 	if r.overLimit(q) {
 		r.counts.limited.Add(1)
 		if q.f.cfg.JoinLimit.Refuse {
@@ -578,7 +577,7 @@ func (r *Room) join(q *visitRequest, why State) {
 			r.wait(q, &counter.PlaceInfo{PollAfter: q.f.joins.Limit.Window / 2}, StateLimited)
 			return
 		}
-		if q.lane == 0 {
+		if endless = q.lane == 0 && c.Endless; q.lane == 0 { // no way around the challenge
 			q.lane = slot.NetworkLane().ID()
 		}
 	}
@@ -592,8 +591,13 @@ func (r *Room) join(q *visitRequest, why State) {
 	}
 	q.tok.Forget(q.f.cfg.Wall().Add(-hold - time.Minute))
 	tries, known := uint64(0), q.person != (persons.ID{})
-	if c := q.f.cfg.Challenge; c.Kind != "" && !known && q.lane == 0 && q.hasTicket() && q.tok.Work > 0 {
-		if tries, q.again = (*challenge.Config)(&c).Again(q.tok.Work, q.busy); q.again == ticket.Unsolved {
+	if (q.lane == 0 || endless) && !known && q.hasTicket() && c.Had(&q.tok) {
+		if tries, q.again = c.Again(&q.tok, q.busy); q.again == 0 { // it waits without a place
+			q.over = false
+			r.setCookie(q)
+			r.serveTicket(q)
+			return
+		} else if q.again == ticket.Unsolved {
 			q.lane = challenge.Lane().ID()
 		}
 	}
@@ -633,7 +637,8 @@ func (r *Room) join(q *visitRequest, why State) {
 		q.tok.Joined = 0
 	}
 	q.tok.Shown, q.has = q.tok.Joined, true
-	if q.asks(tries > 0) && slot.LaneIndex(p.Number) == 0 { // a lane may not fit in yet
+	may := endless || slot.LaneIndex(p.Number) == 0 // a lane may not fit in yet
+	if may && c.Asks(tries > 0 || q.does.Act == decide.Challenge) {
 		q.tok.Work = r.gate.Draw(q.f.cfg.Wall(), p.Waiting, q.f.cfg.NewUsersPerMinute,
 			q.f.joins.Rate(q.f.cfg.ClientAddr(q.r), r.boot()), q.f.joins.Limit.Amount, tries)
 	}

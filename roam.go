@@ -13,9 +13,8 @@ import (
 	"github.com/headgate/headgate/internal/wire"
 )
 
-// A visitor who comes to another data center than the first time keeps the session or the place. A
-// session and a place belong to one counter for life, and their state is requested from that
-// counter.
+// A visitor who comes to another data center than the first time keeps the session or the place. A session
+// and a place belong to one counter for life, and their state is requested from that counter.
 
 // A placeCounter is a counter as a visitor with a ticket or a pass needs it.
 type placeCounter interface {
@@ -122,12 +121,11 @@ func (r *Room) passesFor(q *visitRequest) bool {
 	return err == nil && t.Known && t.Life == q.tok.Life && t.Hi < slot.Time(q.tok.End)
 }
 
-// outOfReach answers a visitor whose counter does not answer. If the counter is in this data
-// center, the visitor keeps what it has and tries again. If it is in another data center that has
-// not answered for a while, a pass is valid until its end. After that, a visitor who was inside is
-// first to enter here. A waiting visitor keeps the place in the order of all data centers. A
-// visitor whose ticket was called there, used or not, keeps the ticket and waits here as a
-// newcomer.
+// outOfReach answers a visitor whose counter does not answer. If the counter is in this data center, the
+// visitor keeps what it has and tries again. If it is in another data center that has not answered for a
+// while, a pass is valid until its end. After that, a visitor who was inside is first to enter here. A
+// waiting visitor keeps the place in the order of all data centers. A visitor whose ticket was called there,
+// used or not, keeps the ticket and waits here as a newcomer.
 func (r *Room) outOfReach(q *visitRequest) {
 	t, err := r.counter.RemoteTime(q.r.Context(), q.tok.Home)
 	switch same := t.Life == q.tok.Life; {
@@ -135,7 +133,7 @@ func (r *Room) outOfReach(q *visitRequest) {
 		r.wait(q, &counter.PlaceInfo{PollAfter: unreachableRetry}, StateWaiting)
 	case q.tok.Kind == ticket.Pass:
 		r.roam(q, 0)
-	case q.tok.Work > 0 && q.f.cfg.Challenge.Kind != "": // no place: it joins here, and has another challenge
+	case (q.tok.Work > 0 || q.tok.Refused) && q.f.cfg.Challenge.Kind != "": // no place: it joins here, and has another challenge
 		q.busy = true
 		r.serveNewcomer(q)
 	case same && t.WasCalled(q.tok.ID), !q.tok.IsOrdered():
@@ -165,10 +163,9 @@ func (r *Room) roam(q *visitRequest, came slot.Time) {
 // times.
 const onlyKnown, comesNow slot.Time = -1, 1<<63 - 1
 
-// stillRoams lets a visitor who already roams go on waiting here, even when the other data center
-// is back and has given up the place. A roaming visitor who was called and admitted here may send
-// this request from another tab; a newcomer's cookie would replace the pass. stillRoams reports
-// whether the visitor roams.
+// stillRoams lets a visitor who already roams go on waiting here, even when the other data center is back and
+// has given up the place. A roaming visitor who was called and admitted here may send this request from
+// another tab; a newcomer's cookie would replace the pass. stillRoams reports whether the visitor roams.
 func (r *Room) stillRoams(q *visitRequest) bool {
 	if !r.isAbroad(q) || q.tok.Kind != ticket.Ticket {
 		return false
@@ -187,9 +184,8 @@ const (
 	moveWithin = 10 * time.Minute // validity of a link. Chosen: long enough to send it to another device
 )
 
-// serveMove moves a place to another device. Without a link it makes a link for the visitor's
-// place. Opening a link only shows a form, because programs open links to preview them. Submitting
-// the form moves the place.
+// serveMove moves a place to another device. Without a link it makes a link for the visitor's place. Opening
+// a link only shows a form, because programs open links to preview them. Submitting the form moves the place.
 func (r *Room) serveMove(q *visitRequest) {
 	q.w.Header().Set("Referrer-Policy", "no-referrer")
 	link := q.r.URL.Query().Get(moveField)

@@ -139,9 +139,8 @@ func (l *live) set(cfg *RoomConfig) {
 	l.message = cfg.Message
 }
 
-// OpenRoom opens the room and takes over its counter. The room admits nobody until Run is called. A
-// room whose record is damaged opens too: it admits nobody and loses no place, and its Status gives
-// the reason.
+// OpenRoom opens the room and takes over its counter. The room admits nobody until Run is called. A room
+// whose record is damaged opens too: it admits nobody and loses no place, and its Status gives the reason.
 func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {

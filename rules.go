@@ -142,9 +142,8 @@ func (r *Room) serveHead(q *visitRequest) {
 	r.passBy(q)
 }
 
-// decide makes the decision for all readings of a request's path, because the origin may use any of
-// them. If the readings lead to different decisions, decide answers the request, unless the room
-// holds nobody.
+// decide makes the decision for all readings of a request's path, because the origin may use any of them. If
+// the readings lead to different decisions, decide answers the request, unless the room holds nobody.
 func (r *Room) decide(q *visitRequest, l *live) bool {
 	p, lenient := paths.Of(q.r.URL), q.f.cfg.AllowAmbiguousPaths || q.f.cfg.Shadow || l.suspended
 	refused := p.Malformed() || p.Excessive()
@@ -186,11 +185,6 @@ func (q *visitRequest) decideOn(path string, l *live) (d decide.Decision) {
 	return d
 }
 
-// asks reports whether a newcomer has a challenge. It may have had one that is not solved.
-func (q *visitRequest) asks(had bool) bool {
-	return (*challenge.Config)(&q.f.cfg.Challenge).Asks(had || q.does.Act == decide.Challenge)
-}
-
 // overLimit counts a newcomer, once for each request, and reports whether its network has sent too
 // many.
 func (r *Room) overLimit(q *visitRequest) bool {
@@ -199,9 +193,8 @@ func (r *Room) overLimit(q *visitRequest) bool {
 	}
 	over, alone := q.f.joins.Over(q.f.cfg.ClientAddr(q.r), r.boot())
 	if alone {
-		q.f.cfg.Log.Warn("nearly all newcomers come from one address", "room", q.f.cfg.Name,
-			"hint", "if it is that of a proxy, set trusted_proxies: "+
-				"else all its visitors count as one network")
+		q.f.cfg.Log.Warn("nearly all newcomers come from one address", "room", q.f.cfg.Name, "hint",
+			"if it is that of a proxy, set trusted_proxies: else all its visitors count as one network")
 	}
 	q.asked, q.above = true, over
 	return over
@@ -212,10 +205,11 @@ func (r *Room) overLimit(q *visitRequest) bool {
 // question of a proxy that relays no answers: it sends the request to Handler, and would not wait so long.
 func (r *Room) poll(q *visitRequest) (p counter.PlaceInfo, err error) {
 	t, c := &q.tok, (*challenge.Config)(&q.f.cfg.Challenge)
-	x := counter.TicketPoll{Life: t.Life, Number: t.ID, Key: t.Key, First: t.First}
-	if x.Unproven = t.Work > 0 && c.Kind != ""; x.Unproven {
+	x, was := counter.TicketPoll{Life: t.Life, Number: t.ID, Key: t.Key}, *t
+	comes := q.way != checks && q.r.Header.Get(challenge.Header) != ""
+	if x.Unproven = t.Work > 0 && c.Kind != ""; x.Unproven && !t.Refused {
 		proven := !c.Remote()
-		if !proven && q.way != checks && q.r.Header.Get(challenge.Header) != "" {
+		if !proven && comes {
 			p, err = q.counter.PollAs(q.r.Context(), x)
 			proven = err == nil && p.Status == slot.TicketProvisional
 		}
@@ -227,13 +221,23 @@ func (r *Room) poll(q *visitRequest) (p counter.PlaceInfo, err error) {
 		}
 		x.Unproven = !proven
 	}
+	fresh := t.Refresh(q.f.cfg.Wall(), max(q.f.cfg.Hold, q.f.cfg.HoldPhone))
+	x.Refused, x.First = t.Refused, cmp.Or(t.FirstIn(t.Life), t.First)
 	p, err = q.counter.PollAs(q.r.Context(), x)
 	r.weigh(q, &p)
 	held := p.Position > 0 && p.Status != slot.TicketProvisional
-	if t.Work > 0 && err == nil && (held || p.Status == slot.TicketUsed) {
-		if t.Work, t.First = 0, 0; held && q.does.Own != "here.gif" { // else the cookie might replace the pass
-			r.setCookie(q)
-		}
+	switch out := p.Number >= counter.RoamerBit; { // out: an operator has released it
+	case err != nil, t.Work == 0 && (!t.Refused || q.person == persons.ID{}):
+	case out && held:
+		t.Refuse(true)
+	case t.Refused && !out && (comes || q.person != (persons.ID{})): // with another ticket it counts
+		p.Status = slot.TicketGone
+	case !t.Refused && (held || p.Status == slot.TicketUsed):
+		t.Work, t.First = 0, 0
+	}
+	held = held || t.Refused && p.Status != slot.TicketUsed // else the cookie might replace the pass
+	if held && (fresh || *t != was) && q.does.Own != "here.gif" {
+		r.setCookie(q)
 	}
 	return p, err
 }

@@ -8,7 +8,9 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/headgate/headgate/internal/challenge"
 	"github.com/headgate/headgate/internal/counter"
+	"github.com/headgate/headgate/internal/decide"
 	"github.com/headgate/headgate/internal/sessions"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/ticket"
@@ -250,7 +252,8 @@ func (r *Room) serveShared(q *visitRequest, id slot.SessionID, end slot.Time) {
 // visitor once.
 func (r *Room) shadowPass(q *visitRequest) {
 	r.counts.shadowed.Add(1)
-	r.gate.Count(q.lane == 0 && q.asks(false))
+	c := (*challenge.Config)(&q.f.cfg.Challenge)
+	r.gate.Count(q.lane == 0 && c.Asks(q.does.Act == decide.Challenge))
 	q.tok = ticket.Token{Kind: ticket.Pass, Accepted: q.f.cfg.Wall().Unix()}
 	r.setCookie(q)
 	r.pass(q)

@@ -1,15 +1,21 @@
 package headgate
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/headgate/headgate/tests/virtual"
 )
 
 // A thirdParty answers for a siteverify endpoint: tokens that begin with "good" are good once.
@@ -208,6 +214,351 @@ func TestATokenInAQuestion(t *testing.T) {
 		}
 		if m := v.asks("good"); m.Challenge != nil || p.asked != 1 {
 			t.Errorf("%+v, %d questions", m, p.asked)
+		}
+	})
+}
+
+// An endless room lets nobody in who waits without a token of the third party.
+func endless(t *testing.T, cfg RoomConfig) (*gate, *plug, *thirdParty) {
+	t.Helper()
+	p := &thirdParty{spent: map[string]bool{}}
+	cfg.TotalActiveUsers = cmp.Or(cfg.TotalActiveUsers, 100)
+	cfg.NewUsersPerMinute = cmp.Or(cfg.NewUsersPerMinute, 600)
+	if cfg.Challenge.Kind == "" {
+		cfg.Challenge = p.challenge()
+	}
+	cfg.Challenge.Transport, cfg.Challenge.Endless, cfg.QueueAll = p, true, true
+	g, store := openPlugged(t, cfg)
+	return g, store, p
+}
+
+// answer polls, and returns the answer as an attacker sees it: the members of its two objects, the names of
+// its headers, and what is shown.
+func (v *visitor) answer(solution string) (ours, theirs map[string]any, headers []string) {
+	v.extra, v.accept = http.Header{PollHeader: {"1"}, "Headgate-Solution": {solution}}, "application/json"
+	w := v.do("GET", "/")
+	v.extra, v.accept = nil, "text/html"
+	var all struct{ Headgate, CfWaitingRoom map[string]any }
+	if err := json.Unmarshal(w.Body.Bytes(), &all); err != nil {
+		v.g.t.Fatal(err)
+	}
+	return all.Headgate, all.CfWaitingRoom, slices.Sorted(maps.Keys(w.Header()))
+}
+
+// Whoever sends a token that the third party says is wrong waits without end. Nothing tells it: its answers
+// look like those of somebody who solved the challenge and waits, but for the time, which nobody knows. It
+// has no place, so it costs no one else theirs, and it is not asked about again.
+func TestWhoFailsWaitsWithoutEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _, p := endless(t, RoomConfig{})
+		defer g.stop()
+		first, bad, good := g.visitor(), g.visitor(), g.visitor()
+		if first.joins(); first.asks("good1").Position != 1 {
+			t.Fatal("the first is not the first")
+		}
+		bad.joins()
+		good.joins()
+		b, bcf, bh := bad.answer("bad")
+		c, ccf, ch := good.answer("good2")
+		if b["position"] != 2.0 || b["ahead"] != 1.0 || c["position"] != 2.0 || b["challenge"] != nil {
+			t.Errorf("%v\n%v", b, c)
+		}
+		for key := range c {
+			switch key {
+			case "ticket", "number", "poll_after_seconds", "waiting", "updated_at":
+			default:
+				if b[key] != c[key] {
+					t.Errorf("%s is %v, otherwise %v", key, b[key], c[key])
+				}
+			}
+		}
+		for key := range ccf {
+			if key != "refreshIntervalSeconds" && key != "lastUpdated" && bcf[key] != ccf[key] {
+				t.Errorf("%s is %v, otherwise %v", key, bcf[key], ccf[key])
+			}
+		}
+		if !slices.Equal(bh, ch) || len(b) != len(c) || len(bcf) != len(ccf) {
+			t.Errorf("headers %v, otherwise %v; %v, %v", bh, ch, b, bcf)
+		}
+		if len(bad.cookie) != len(good.cookie) {
+			t.Errorf("cookies of %d and %d bytes", len(bad.cookie), len(good.cookie))
+		}
+		id, asked := b["ticket"], p.asked
+		for i := range 60 {
+			time.Sleep(time.Second)
+			first.poll()
+			good.poll()
+			if b, _, _ = bad.answer(fmt.Sprint("good", 10+i)); b["ticket"] != id || b["eta_seconds"] != nil || b["state"] != "queue_all" {
+				t.Fatal(b)
+			}
+		}
+		if n := g.room.Status().WaitingUsers; n != 2 || p.asked != asked {
+			t.Errorf("%d wait, asked %d times after %d", n, p.asked, asked)
+		}
+		g.room.SetQueueAll(false)
+		for _, v := range []*visitor{first, good} {
+			for i := 0; !v.in(); i++ {
+				if time.Sleep(time.Second); i > 30 {
+					t.Fatal("a visitor never comes in")
+				}
+			}
+		}
+		for i := range 200 {
+			time.Sleep(30 * time.Second)
+			if b, _, _ = bad.answer(""); b["state"] != "waiting" || b["eta_seconds"] != nil || b["position"] != 0.0 || bad.in() {
+				t.Fatalf("after %d: %v", i, b)
+			}
+		}
+		if n := g.room.Status().Challenges.Refused["wrong"]; n != 1 {
+			t.Errorf("%d wrong ones", n)
+		}
+	})
+}
+
+// Whoever has not failed, and has not solved it either, keeps the challenge, however long it takes: the
+// widget is there, and the place counts from the token on. So are a token that has expired, one that could
+// not be checked, and that of a browser that cannot load the script.
+func TestWhoHasNotFailedCanSolveItLater(t *testing.T) {
+	for _, token := range []string{"", "good1", "unavailable-0.5", "away"} {
+		synctest.Test(t, func(t *testing.T) {
+			g, _, p := endless(t, RoomConfig{})
+			defer g.stop()
+			first, slow := g.visitor(), g.visitor()
+			first.joins()
+			first.asks("good1")
+			slow.joins()
+			p.away = token == "away"
+			for i := range 200 { // 8 tries of 10 s
+				time.Sleep(time.Second)
+				first.poll()
+				sends := token
+				if i%3 == 0 && token != "" && token != "good1" {
+					sends += fmt.Sprint(i)
+				}
+				if m := slow.asks(sends); m.Challenge == nil || m.Notice == "unsolved" {
+					t.Fatalf("%q after %d s: %+v", token, i, m)
+				}
+			}
+			if n := g.room.Status(); n.WaitingUsers != 1 || token == "" && n.Totals.Joined != 9 {
+				t.Errorf("%d wait, %d joined", n.WaitingUsers, n.Totals.Joined)
+			}
+			p.away = false
+			time.Sleep(11 * time.Second)
+			first.poll()
+			slow.asks("good2") // has a new ticket
+			if m := slow.asks("good2"); m.Challenge != nil || m.Position != 2 {
+				t.Fatalf("%+v", m)
+			}
+			g.room.SetQueueAll(false)
+			for i := 0; !slow.in(); i++ {
+				first.in()
+				if time.Sleep(time.Second); i > 30 {
+					t.Fatal("it never comes in")
+				}
+			}
+		})
+	}
+}
+
+// In an endless room nothing else than a token confirms a place: not free slots, no other path, no network
+// above join_limit, no proxy that asks, and no page whose image was loaded.
+func TestNothingButATokenEndsTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _, p := endless(t, RoomConfig{TotalActiveUsers: 5, JoinLimit: JoinLimit{Amount: 3}})
+		defer g.stop()
+		inside := g.visitor()
+		g.room.SetQueueAll(false)
+		if time.Sleep(3 * time.Second); !inside.in() {
+			t.Fatal("a room in which nobody waits holds a newcomer")
+		}
+		g.room.SetQueueAll(true)
+		var bots []*visitor
+		for i := range 12 {
+			bots = append(bots, g.visitor())
+			if bots[i].joins() == nil {
+				t.Fatalf("the newcomer %d has no challenge", i)
+			}
+		}
+		g.room.SetQueueAll(false)
+		for i := range 300 {
+			time.Sleep(time.Second)
+			for k, v := range bots {
+				switch {
+				case k%3 == 0:
+					v.asks(fmt.Sprint("bad", i))
+				case k%3 == 1:
+					v.do("GET", "/.headgate/here.gif")
+				}
+				if m := v.asks(""); m.State == StateCalled {
+					t.Fatalf("%d is called after %d s: %+v", k, i, m)
+				}
+			}
+		}
+		if s := g.room.Status(); s.WaitingUsers != 0 || s.Totals.Joined > 12*9 {
+			t.Errorf("%d wait, %d joined", s.WaitingUsers, s.Totals.Joined)
+		}
+		if p.asked == 0 {
+			t.Error("no token was checked")
+		}
+	})
+}
+
+// An operator releases the ticket of a visitor that was refused: it has the place of its arrival, once, also
+// after a kill, with any copy of its cookie. One that was silent for long stands at the end.
+func TestARefusedVisitorIsReleased(t *testing.T) {
+	for _, silent := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			g, store, _ := endless(t, RoomConfig{TotalActiveUsers: 3, NewUsersPerMinute: 60,
+				Hold: time.Minute, HoldPhone: time.Minute})
+			first, bad, other := g.visitor(), g.visitor(), g.visitor()
+			for i, v := range []*visitor{first, bad, other} {
+				v.joins()
+				v.asks([]string{"good1", "bad", "good2"}[i])
+			}
+			old := *bad
+			for range 200 {
+				time.Sleep(time.Second)
+				first.poll()
+				other.poll()
+				if !silent {
+					bad.asks("")
+				}
+			}
+			m := bad.asks("")
+			w, err := g.room.FindTicket(t.Context(), m.Ticket)
+			if err != nil || w.Status != "gone" || w.Released || w.Position != 0 {
+				t.Fatalf("%+v, %+v, %v", m, w, err)
+			}
+			if err := g.room.ReleaseTicket(t.Context(), first.asks("").Ticket); err == nil {
+				t.Error("a ticket that waits in the line is released")
+			}
+			if err := g.room.ReleaseTicket(t.Context(), m.Ticket); err != nil {
+				t.Fatal(err)
+			}
+			g, _ = g.kill(store, 0)
+			defer g.stop()
+			for _, v := range []*visitor{first, bad, other, &old} {
+				v.g = g
+			}
+			for range 8 {
+				time.Sleep(time.Second)
+				first.poll()
+				other.poll()
+				bad.asks("")
+			}
+			at := map[bool]int64{false: 2, true: 3}[silent]
+			w, err = g.room.FindTicket(t.Context(), m.Ticket)
+			if got := bad.asks(""); err != nil || !w.Released || w.Position < at || got.Position != 2 || got.Ticket != m.Ticket || got.Challenge != nil {
+				t.Errorf("%+v, %+v, %v", got, w, err)
+			}
+			g.room.SetQueueAll(false)
+			var came []*visitor
+			for range 1000 {
+				time.Sleep(20 * time.Millisecond)
+				for _, v := range []*visitor{other, bad, first} {
+					if !slices.Contains(came, v) && v.asks("").State == StateCalled && v.in() {
+						came = append(came, v)
+					}
+				}
+			}
+			if len(came) != 3 || came[at-1] != bad {
+				t.Errorf("%d came, in another order", len(came))
+			}
+			for range 100 { // long after the claim is forgotten
+				time.Sleep(time.Second)
+				for _, v := range []*visitor{first, bad, other} {
+					v.in()
+				}
+			}
+			if old.asks("").State == StateCalled || old.in() {
+				t.Error("a used ticket lets somebody in again")
+			}
+		})
+	}
+}
+
+// Somebody whom the site knows needs no token, and so does nobody once the room asks for none.
+func TestARefusedVisitorIsLetGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _, _ := endless(t, RoomConfig{Identity: memberRoom(1, false).Identity})
+		defer g.stop()
+		first, bad, worse := g.visitor(), g.visitor(), g.visitor()
+		for i, v := range []*visitor{first, bad, worse} {
+			v.joins()
+			v.asks([]string{"good", "bad1", "bad2"}[i])
+		}
+		time.Sleep(11 * time.Second) // their numbers have lapsed
+		first.poll()
+		bad.signIn("bob")
+		if m := bad.polls(); m.Position != 2 || g.room.Status().WaitingUsers != 2 {
+			t.Errorf("%+v", m)
+		}
+		if err := g.again(func(c *RoomConfig) { c.Challenge.Endless = false }); err != nil {
+			t.Fatal(err)
+		}
+		if m := worse.asks(""); m.Challenge == nil || m.Notice != "new_challenge" {
+			t.Errorf("%+v", m)
+		}
+	})
+}
+
+// What one node has found out is known at the other, and no token that was good at one is good at the other.
+func TestARefusedVisitorAtAnyNode(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		p := &thirdParty{spent: map[string]bool{}}
+		c := p.challenge()
+		c.Endless = true
+		_, a, b := twoNodes(t, RoomConfig{Name: "shop", TotalActiveUsers: 2, NewUsersPerMinute: 600, QueueAll: true, Challenge: c})
+		first, bad, thief := a.visitor(), a.visitor(), b.visitor()
+		if first.joins(); first.asks("good1").Position != 1 {
+			t.Fatal("the first is not the first")
+		}
+		bad.joins()
+		thief.joins()
+		m := bad.asks("bad")
+		asked := p.asked
+		if bad.g = b; bad.asks("good2") != m || p.asked != asked || m.Challenge != nil || m.Position != 2 {
+			t.Errorf("%+v, %+v, asked %d times", m, bad.asks(""), p.asked-asked)
+		}
+		if thief.asks("good1").Challenge == nil {
+			t.Error("a token that was used at the other node counts")
+		}
+		if n := b.room.Status().WaitingUsers; n != 1 {
+			t.Errorf("%d wait", n)
+		}
+	})
+}
+
+// A visitor that was refused begins anew elsewhere while its data center is out of reach, with the challenge.
+func TestARefusedTicketRoamsNowhere(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, func(t *testing.T) {
+		p := &thirdParty{spent: map[string]bool{}}
+		c := p.challenge()
+		c.Endless = true
+		w := newWorld(t, RoomConfig{Name: "shop", TotalActiveUsers: 3, NewUsersPerMinute: 1000,
+			SessionDuration: time.Minute, Challenge: c, QueueAll: true}, "sjc", "lhr")
+		sjc := w.gates["sjc"]
+		v := w.gates["lhr"].visitor()
+		v.bare = true
+		v.joins()
+		own := v.asks("bad")
+		if own.Challenge != nil || own.Ticket == "" {
+			t.Fatalf("%+v", own)
+		}
+		refused := v.cookie
+		w.links["sjclhr"].SetCut(true)
+		v.g = sjc
+		w.until("it has a challenge of sjc", 30*time.Second, func() bool {
+			v.cookie = refused
+			m := v.asks("")
+			if m.Challenge == nil && m.Ticket != own.Ticket && m.Ticket != "" {
+				t.Fatalf("a place for nothing: %+v", m)
+			}
+			return m.Ticket != own.Ticket && m.Challenge != nil
+		})
+		if n := sjc.room.Status().WaitingUsers; n != 0 {
+			t.Errorf("%d wait at sjc", n)
 		}
 	})
 }

@@ -72,7 +72,7 @@ type sender = signals.Sender
 // returns counts a visitor whose place or pass is over and who gets another place.
 func (r *Room) returns(q *visitRequest) {
 	switch _, hi, life, _ := q.worker.clock.Bounds(); {
-	case !q.has || q.tok.ID == 0 || q.tok.Work > 0:
+	case !q.has || q.tok.ID == 0 || q.tok.Work > 0 || q.tok.Refused:
 	case q.tok.Kind == ticket.Ticket:
 		r.counts.placesBack.Add(1)
 	case q.tok.Kind == ticket.Pass && life == q.tok.Life &&

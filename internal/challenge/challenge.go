@@ -50,6 +50,7 @@ import (
 	"net/http"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -108,20 +109,31 @@ const (
 	lateWeighs = 4
 )
 
-// Again returns how a visitor joins whose ticket is over, and whose challenge, work, was not solved in
-// time: with how many tries in the next one, and why. busy means that a solution came and could not
-// be checked. A widget of a third party may ask its visitor something, which takes more than 10 s, and
-// time buys nothing there.
-func (c *Config) Again(work uint64, busy bool) (tries uint64, why ticket.Kind) {
-	if tries = work >> costBits & mostTries; busy || c.Remote() {
+// Had reports whether a ticket has a challenge that is not solved.
+func (c *Config) Had(t *ticket.Token) bool { return c.Kind != "" && (t.Work > 0 || t.Refused) }
+
+// Again returns how a visitor joins whose ticket is over, and whose challenge was not solved in time: with
+// how many tries in the next one, and why. busy means that a solution came and could not be checked. A
+// widget of a third party may ask its visitor something, which takes more than 10 s, and time buys nothing
+// there. In a room that lets nobody in without, a ticket without a try left is refused, and why is 0; whoever
+// was refused has one try.
+func (c *Config) Again(t *ticket.Token, busy bool) (tries uint64, why ticket.Kind) {
+	switch tries = t.Work >> costBits & mostTries; {
+	case t.Refused:
+		return mostTries, ticket.NotYetSolved
+	case busy || c.Remote():
 		tries++
-	} else {
+	default:
 		tries += lateWeighs
 	}
-	if tries > mostTries {
-		return mostTries, ticket.Unsolved
+	switch {
+	case tries <= mostTries:
+		return tries, ticket.NotYetSolved
+	case c.Endless:
+		t.Refuse(false)
+		return mostTries, 0
 	}
-	return tries, ticket.NotYetSolved
+	return mostTries, ticket.Unsolved
 }
 
 // NewChecks counts the solutions of networks that are checked: twice the newcomers that may come of one,
@@ -254,9 +266,10 @@ func (r result) String() string {
 type Gate struct {
 	Log *slog.Logger // says when a third party is away; nil: nobody
 
-	issued atomic.Int64
-	counts [results]atomic.Int64
-	rush   rush
+	issued  atomic.Int64
+	endless atomic.Int64 // tickets refused for a wrong token
+	counts  [results]atomic.Int64
+	rush    rush
 
 	once  sync.Once
 	slots [2]chan struct{} // derivations, and questions to a third party, at this moment
@@ -320,7 +333,8 @@ func (r *rush) add(window int64) int64 {
 
 // Solves reports whether a request has the solution of its ticket's challenge. unchecked means that
 // its solution may be right, but could not be checked now. Solves calls allowed before it checks one,
-// which must report whether the client's network may cause one more.
+// which must report whether the client's network may cause one more. Where the room lets nobody in without
+// a solution, Solves refuses the ticket for a token that the third party says is wrong.
 func (g *Gate) Solves(
 	r *http.Request, c *Config, room string, t *ticket.Token, wall func() time.Time,
 	allowed func() bool,
@@ -337,6 +351,10 @@ func (g *Gate) Solves(
 	}
 	g.counts[got].Add(1)
 	away := got == unavailable
+	if got == wrong && c.Endless && !strings.HasPrefix(solution, noScript) {
+		g.endless.Add(1)
+		t.Refuse(true)
+	}
 	return got == solved || away && c.FailOpen, got == busy || away
 }
 

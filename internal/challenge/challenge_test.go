@@ -323,7 +323,7 @@ func TestTriesEnd(t *testing.T) {
 	} {
 		work, joins := draw(mostCost, 0), 0
 		for {
-			tries, why := (&Config{Kind: Kind}).Again(work, busies(joins))
+			tries, why := (&Config{Kind: Kind}).Again(&ticket.Token{Work: work}, busies(joins))
 			joins++
 			if work = draw(mostCost, tries); Cost(work) != mostCost {
 				t.Fatalf("the cost is another one after %d", joins)

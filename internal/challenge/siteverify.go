@@ -41,6 +41,7 @@ type Config struct {
 	VerifyURL string   // of that endpoint; "" is the party's own
 	Hostnames []string // of the sites on which tokens may be made; nil: the host of the request
 	FailOpen  bool     // tickets need no token while the endpoint does not answer
+	Endless   bool     // nobody comes in without a token: there is no lane for them
 
 	ByRules   bool              // only newcomers that a rule names have the challenge
 	Transport http.RoundTripper // to the endpoint of a third party; nil is http.DefaultTransport
@@ -91,6 +92,16 @@ var publicKeyForm = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,200}$`)
 // for an attack: its answer would say that the third party is away, which only that one may say.
 var tokenForm = regexp.MustCompile(`^[A-Za-z0-9_.:~|+/=-]+$`)
 
+// noScript begins the tokens of widget.js where the browser could not load the script of the third party.
+// They are wrong, and nobody is refused for them.
+const noScript = "unavailable-"
+
+// What happens to those who fail, in Cloudflare's words. Log is the lane of those who have not solved it.
+const (
+	Log           = "log"
+	InfiniteQueue = "infinite_queue"
+)
+
 // IsPublicKey reports whether a text can be a site key.
 func IsPublicKey(s string) bool { return publicKeyForm.MatchString(s) }
 
@@ -99,6 +110,8 @@ func (c *Config) Check() error {
 	switch {
 	case !c.Remote() && c.Kind != "" && c.Kind != Kind:
 		return fmt.Errorf("challenge %q: there are %s", c.Kind, strings.Join(Kinds()[1:], ", "))
+	case c.Endless && !c.Remote():
+		return errors.New("only a third party can let nobody in who has not solved its challenge")
 	case c.Remote() && (!IsPublicKey(c.PublicKey) || c.Secret == ""):
 		return fmt.Errorf("challenge %s needs a secret, and a site key of letters, digits and _.:-", c.Kind)
 	}

@@ -129,6 +129,10 @@ type Config struct {
 	// Traces configures the recording of requests and deliveries; nil is none.
 	Traces *Traces
 
+	// Turnstile has the widgets of Cloudflare's Turnstile that rooms of the management API may show, in
+	// the order of TurnstileModes. Default none.
+	Turnstile []Widget
+
 	// Zones are domains whose rooms are created by the management API, in the order of the file.
 	// Default none: then all rooms belong to one zone.
 	Zones []Zone

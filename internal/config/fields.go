@@ -43,6 +43,7 @@ func configFields(c *Config) []field {
 		{name: "crawlers", read: readCrawlers(c)},
 		group("analytics", analyticsFields(&c.Analytics)),
 		{name: "traces", read: readTraces(c)},
+		{name: "turnstile", read: readTurnstile(c)},
 		{name: "zones", read: readZones(c)},
 		{name: "rooms", read: roomList(&c.Rooms), example: "- name: shop",
 			without: func() bool {
@@ -168,13 +169,49 @@ func readChallenge(c *Challenge) func(*decoder, string, *yaml.Node) {
 		case !third && (keys || c.VerifyURL != "" || c.Hostnames != nil || c.FailOpen):
 			d.fault(key, n, wrong("write kind: turnstile, hcaptcha or recaptcha, or take the other keys out",
 				"has keys of a third party, and none"))
+		case !third && c.Endless():
+			d.fault(key+".action", n, wrong("write kind: turnstile, hcaptcha or recaptcha, or action: log",
+				"nobody but a third party can keep those out who fail"))
 		}
 	}
 }
 
 func challengeFields(c *Challenge) []field {
-	return []field{
+	return append([]field{
 		one("kind", word(&c.Kind, challenge.Kinds()...)),
+		one("action", word(&c.Action, challenge.Log, challenge.InfiniteQueue)),
+	}, widgetFields(c)...)
+}
+
+func readTurnstile(c *Config) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		found := map[string]Challenge{}
+		d.mapping(key, n, turnstileFields(found))
+		for _, mode := range TurnstileModes() {
+			if w, ok := found[mode]; ok {
+				c.Turnstile = append(c.Turnstile, Widget{mode, w})
+			}
+		}
+	}
+}
+
+func turnstileFields(found map[string]Challenge) (all []field) {
+	for _, mode := range TurnstileModes() {
+		all = append(all, field{name: mode, read: func(d *decoder, key string, n *yaml.Node) {
+			w := Challenge{Kind: challenge.Turnstile}
+			d.mapping(key, n, widgetFields(&w))
+			if d.good(key, key+".sitekey", key+".secret_file") && (w.PublicKey == "" || w.SecretFile == "") {
+				d.fault(key, n, wrong("write sitekey: and secret_file: as Cloudflare gave them to you",
+					"does not have both keys of a widget"))
+			}
+			found[mode] = w
+		}})
+	}
+	return all
+}
+
+func widgetFields(c *Challenge) []field {
+	return []field{
 		one("sitekey", text(&c.PublicKey, cleanPublicKey)),
 		{name: "secret_file", read: readFileName(&c.SecretFile)},
 		one("verify_url", text(&c.VerifyURL, cleanVerifyURL)),
@@ -343,6 +380,7 @@ func homeOf(name string) string {
 		{"under cors in a room", corsFields(new(cors.Rules))},
 		{"under join_limit in a room", joinLimitFields(new(JoinLimit))},
 		{"under challenge in a room", challengeFields(new(Challenge))},
+		{"under turnstile", turnstileFields(map[string]Challenge{})},
 		{"under pass_sharing in a room", passSharingFields(new(PassSharing))},
 		{"under identity in a room", identityFields(new(Identity))},
 		{"under jwt in identity", jwtFields(new(JWT))},

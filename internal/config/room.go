@@ -318,6 +318,24 @@ type Challenge struct {
 	// FailOpen makes tickets count without a token while tokens cannot be checked. Default false:
 	// their visitors wait in the lane of those who have not solved it, and come in.
 	FailOpen bool
+
+	// Action is what happens to those who fail: "log", the default, is that lane. With
+	// "infinite_queue", of a third party, they wait without end, and are not told.
+	Action string
+}
+
+// Endless reports whether nobody comes in from the line without a solution.
+func (c *Challenge) Endless() bool { return c.Action == challenge.InfiniteQueue }
+
+// A Widget is one of Turnstile. Its mode is set at Cloudflare, and here it is its name.
+type Widget struct {
+	Mode      string
+	Challenge Challenge
+}
+
+// TurnstileModes returns the modes of widgets, as Cloudflare's API for waiting rooms calls them.
+func TurnstileModes() []string {
+	return []string{"invisible", "visible_non_interactive", "visible_managed"}
 }
 
 // Asked returns the kind of challenge, "" for none.
@@ -460,7 +478,7 @@ func defaultRoom() Room {
 		Exclude:            defaultExclude(),
 		JoinLimit: JoinLimit{Amount: 60, Window: time.Minute, PrefixV4: 32, PrefixV6: 64,
 			Action: "lane", DrawWeight: DrawWeight},
-		Challenge:      Challenge{Kind: challenge.None},
+		Challenge:      Challenge{Kind: challenge.None, Action: challenge.Log},
 		PassSharing:    PassSharing{Networks: 3, Action: "mark"},
 		CookieSecure:   CookieSecureAuto,
 		CookieSameSite: "lax",

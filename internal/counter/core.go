@@ -188,7 +188,7 @@ func (c *desk) place(number uint64, clk time.Duration, unproven bool) PlaceInfo 
 		c.rolledBack(number, clk)
 	}
 	first := c.line.Status(number) == slot.TicketProvisional
-	if unproven && (first || c.line.IsUnconfirmed(number)) && c.others(clk) {
+	if unproven && (first || c.line.IsUnconfirmed(number)) && (c.cfg.Endless || c.others(clk)) {
 		return c.unproven(number, clk)
 	}
 	if first {
@@ -228,17 +228,21 @@ func (c *desk) unproven(number uint64, clk time.Duration) PlaceInfo {
 		c.leave(number, clk)
 		return PlaceInfo{Number: number, Life: c.lineLife(), Status: slot.TicketGone}
 	}
-	if len(c.unsolved) >= mostUnsolved || c.unsolved == nil {
-		c.unsolved = map[uint64]struct{}{}
-	}
-	c.unsolved[number] = struct{}{}
+	c.noteUnsolved(number)
 	p := c.newPlace(number, clk)
 	p.Status, p.PollAfter = slot.TicketProvisional, c.firstInterval()
 	return p
 }
 
-// mostUnsolved bounds the tickets of which operators read why they are provisional. Chosen: 500 KB.
+// mostUnsolved bounds the tickets of which operators read why they hold no place. Chosen: 500 KB.
 const mostUnsolved = 10_000
+
+func (c *desk) noteUnsolved(number uint64) {
+	if len(c.unsolved) >= mostUnsolved || c.unsolved == nil {
+		c.unsolved = map[uint64]struct{}{}
+	}
+	c.unsolved[number] = struct{}{}
+}
 
 // others reports whether others in the line can take all slots that are free to be called for now.
 // Otherwise a ticket needs no proof: a slot must not stay empty while its visitor computes. If the last

@@ -350,6 +350,13 @@ func (t *TicketTrace) explain(nobody string, drawn bool) (status, why string) {
 		}
 		return "used", "it let its visitor in; the stay has ended"
 	}
+	switch {
+	case t.Released:
+		return "provisional", "its visitor does not ask: it holds no place before it does"
+	case t.Unsolved:
+		return "gone", "its challenge is not solved, and nobody comes in without: its visitor waits until its ticket " +
+			"is released"
+	}
 	return "gone", "its visitor was silent for longer than hold, or gave the place up"
 }
 

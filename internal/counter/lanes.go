@@ -267,10 +267,11 @@ func (c *desk) release(number uint64, clk time.Duration) (written bool, err erro
 	switch {
 	case ok:
 		return c.isReleased(number), nil
-	case number == 0, number >= c.line.End(number),
-		!c.places(number) && c.line.Status(number) != slot.TicketProvisional: // which has not asked again yet
+	case number == 0, number >= c.line.End(number), !c.places(number) && !c.cfg.Endless &&
+		c.line.Status(number) != slot.TicketProvisional: // which has not asked again yet
 		return false, ErrNoTicket
-	case lane == 0, c.line.Lanes()[lane].Name != slot.UnsolvedLane:
+	case (lane == 0 || c.line.Lanes()[lane].Name != slot.UnsolvedLane) &&
+		(c.places(number) || !c.cfg.Endless): // it is in another line, or is not refused
 		return false, ErrNotHeldBack
 	case len(c.released) >= slot.MaxReleased:
 		if c.forgetReleased(clk, true); len(c.released) >= slot.MaxReleased {
@@ -284,10 +285,16 @@ func (c *desk) release(number uint64, clk time.Duration) (written bool, err erro
 	return false, nil
 }
 
-// placeOf is place, also for released tickets.
+// placeOf is place, also for tickets that are released or refused.
 func (c *desk) placeOf(x ticketRequest, clk time.Duration) PlaceInfo {
-	if !c.isReleased(x.number) {
+	switch released := c.isReleased(x.number); {
+	case !released && x.refused:
+		return c.refused(x, clk)
+	case !released:
 		return c.place(x.number, clk, x.unproven)
+	}
+	if slot.LaneIndex(x.first) > 0 { // above join_limit: it never had one in the ordinary line
+		x.first = 0
 	}
 	number, line := x.number&^RoamerBit, c.line.Ordinary()
 	if c.line.Leave(number) == slot.TicketCalled {
@@ -307,6 +314,32 @@ func (c *desk) placeOf(x ticketRequest, clk time.Duration) PlaceInfo {
 	p := c.outside(as, c.isSpent(number), clk)
 	if p.Status == slot.TicketUnknown {
 		p.Status = slot.TicketUsed
+	}
+	return p
+}
+
+// refused answers the poll of a ticket without a place, whose visitor waits until an operator releases it.
+// It does not differ from the answer to one that waits, except that no time is known: nobody is told what
+// its visitor did wrong. What it says is true: so many visitors wait that came before. Nothing of it is
+// stored, except a number for operators (see mostUnsolved).
+func (c *desk) refused(x ticketRequest, clk time.Duration) PlaceInfo {
+	p := PlaceInfo{Number: x.number, Life: c.lineLife(), Status: slot.TicketGone}
+	if !c.cfg.Endless {
+		return p
+	}
+	c.awake(clk)
+	c.polls.add(clk, 1)
+	c.noteUnsolved(x.number)
+	p.Status, p.Now, p.Held = slot.TicketWaiting, c.nowLife(), c.held
+	p.Waiting, p.Served = int64(c.line.Len()), c.served(0)
+	p.PollAfter = c.spreadPoll(c.cfg.Line.PollMax)
+	at := cmp.Or(x.first, x.number)
+	lane := slot.LaneIndex(at)
+	if line := c.line.Line(lane); line != nil && line.Before(at) > 0 { // otherwise it would be next
+		p.Ahead = line.Before(at)
+		p.Ahead += c.line.Beside(lane, p.Ahead+1)
+		p.Position = p.Ahead + 1
+		p.PollAfter = c.pollAfter(c.fore.eta(lane, p.Position, clk), lane, p.Position, clk)
 	}
 	return p
 }

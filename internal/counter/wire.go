@@ -462,29 +462,31 @@ type ticketRequest struct {
 	life, number uint64
 	key          uint64 // of the ticket's device
 	unproven     bool   // of a poll: the challenge of the ticket is not solved
-	first        uint64 // of a poll: see TicketPoll
+	refused      bool   // of a poll: see TicketPoll
+	first        uint64 // of a poll: the same
 }
 
 // A TicketPoll is what a visitor with a ticket shows.
 type TicketPoll struct {
 	Life, Number, Key uint64
 	Unproven          bool   // the challenge of the ticket is not solved
-	First             uint64 // of a ticket that waits in a lane for that: its first one of the ordinary line
+	Refused           bool   // it holds no place for that, and waits for an operator who releases it
+	First             uint64 // of a ticket that is refused, or in a lane: its first one of the ordinary line
 }
 
 func (x *TicketPoll) ticket() ticketRequest {
-	return ticketRequest{x.Life, x.Number, x.Key, x.Unproven, x.First}
+	return ticketRequest{x.Life, x.Number, x.Key, x.Unproven || x.Refused, x.Refused, x.First}
 }
 
 func (x ticketRequest) request(op op) request {
 	return request{op: op, id: x.number, life: x.life,
-		more: [3]int64{int64(flag(x.unproven, 1)), int64(x.key), int64(x.first)}}
+		more: [3]int64{int64(flag(x.unproven, 1) | flag(x.refused, 2)), int64(x.key), int64(x.first)}}
 }
 
 func (q *request) ticket() ticketRequest {
 	x := ticketRequest{life: q.life, number: q.id, key: uint64(q.more[1])}
 	if q.op == opPoll {
-		x.unproven, x.first = q.more[0] != 0, uint64(q.more[2])
+		x.unproven, x.refused, x.first = q.more[0] != 0, q.more[0]&2 != 0, uint64(q.more[2])
 	}
 	return x
 }

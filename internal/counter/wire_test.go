@@ -104,7 +104,7 @@ func randomReplies(rng *rand.Rand) (rs []reply) {
 
 func randomSettings(rng *rand.Rand) (s Settings) {
 	scatter(rng, reflect.ValueOf(&s))
-	s.DrawWeight = 0 // each process has it in its own configuration, too
+	s.DrawWeight, s.Endless = 0, false // each process has them in its own configuration, too
 	for _, l := range []*slot.Limit{&s.Active, &s.New} {
 		l.N, l.Per = rng.Int64N(1<<40), 1+time.Duration(rng.Int64N(int64(time.Hour)))
 	}
@@ -229,12 +229,13 @@ func TestWireOfFormat1HasTheseBytes(t *testing.T) {
 func TestRequestsOfOperations(t *testing.T) {
 	join, roam := joinRequest{1, 2, 3, 4}, roamRequest{1, 2}
 	ticket := ticketRequest{life: 1, number: 2, key: 3}
-	unproven := ticketRequest{1, 2, 3, true, 4}
+	unproven, refused := ticketRequest{1, 2, 3, true, false, 4}, ticketRequest{1, 2, 3, true, true, 4}
 	claim, move := claimRequest{ticket, 4}, Move{Life: 1, Number: 2, From: 3, To: 4}
 	for _, tt := range []struct{ got, want any }{
 		{new(join.request()).join(), join},
 		{new(ticket.request(opLeave)).ticket(), ticket},
 		{new(unproven.request(opPoll)).ticket(), unproven},
+		{new(refused.request(opPoll)).ticket(), refused},
 		{new(claim.request()).claim(), claim},
 		{new(roam.request()).roam(), roam},
 		{new(move.request()).move(), move},

@@ -76,7 +76,7 @@ func (d *eventDraft) fields() []field {
 			return word("turnstile_mode", s, "", turnstiles()...)
 		}),
 		maybe(&e.TurnstileAction, func(s *string) field {
-			return word("turnstile_action", s, "", "log", "infinite_queue")
+			return word("turnstile_action", s, "", turnstileActions()...)
 		}),
 		group("headgate", []field{
 			whole("every_seconds", &e.Own.EverySeconds, 0, 0, mostRepeat),
@@ -139,11 +139,6 @@ func (d *eventDraft) check(r *reader) {
 				"the event would begin again before it ends")
 		}
 	}
-	for _, g := range eventGaps() {
-		if g.has(d) {
-			r.wrong(g.pointer, CodeNotSupported, g.hint, "is not supported yet: it would have no effect")
-		}
-	}
 }
 
 // next returns the next start after now of the event, which may repeat, and of its prequeue. It
@@ -163,9 +158,12 @@ func (e *Event) next(now time.Time) (start string, prequeue *string) {
 	return first.Add(later).Format(timeShown), prequeue
 }
 
-// fit checks the events of a room against it. Faults have the position at.
-func fit(r *Room, events []*Event, at string) error {
+// fit checks the events of a room against it. Faults of sessions have the position at.
+func (b *Catalog) fit(r *Room, events []*Event, at string) error {
 	for _, e := range events {
+		if err := b.fitTurnstile(r, e); err != nil {
+			return err
+		}
 		if n := r.Own.HardEndSeconds; n > 0 && e.SessionDuration != nil && *e.SessionDuration*60 > n {
 			return one(at, CodeConflict, "shorten session_duration, or raise headgate.hard_end_seconds",
 				"session_duration of the event "+quote(e.Name)+" is longer than hard_end_seconds of the room")

@@ -248,7 +248,7 @@ func (b *Catalog) undoRoom(was, c *Change) (*Result, error) {
 	if !alike(bare(then), bare(k.Room)) {
 		return nil, ErrSince
 	}
-	if err := errors.Join(b.fits(&next), fit(&next, k.Events, "/headgate/hard_end_seconds")); err != nil {
+	if err := errors.Join(b.fits(&next), b.fit(&next, k.Events, "/headgate/hard_end_seconds")); err != nil {
 		return nil, err
 	}
 	err := b.changed(c, &k.Room, &next)
@@ -293,7 +293,7 @@ func (b *Catalog) undoEvent(was, c *Change, k *StoredRoom) (*Result, error) {
 		return nil, ErrSince
 	}
 	if next != nil {
-		if err := fit(&k.Room, []*Event{next}, "/session_duration"); err != nil {
+		if err := b.fit(&k.Room, []*Event{next}, "/session_duration"); err != nil {
 			return nil, err
 		}
 		// Other events may have been added since this one was deleted.

@@ -100,10 +100,10 @@ func (b *Catalog) doRoom(op *Op, c *Change) (*Result, error) {
 	if err := b.readRoom(op, d, &k.Room); err != nil {
 		return nil, err
 	}
-	if err := fit(&next, k.Events, "/headgate/hard_end_seconds"); err != nil {
+	if err := b.fit(&next, k.Events, "/headgate/hard_end_seconds"); err != nil {
 		return nil, err
 	}
-	if err := checkChallenge(k.Rules, &next, "/headgate/challenge/kind"); err != nil {
+	if err := b.checkChallenge(k.Rules, &next, "/headgate/challenge/kind"); err != nil {
 		return nil, err
 	}
 	was := k.Room
@@ -265,7 +265,7 @@ func (b *Catalog) doEvent(op *Op, c *Change) (*Result, error) {
 	if err := d.read(op.Body, op.Verb != Edit); err != nil {
 		return nil, err
 	}
-	if err := fit(&k.Room, []*Event{d.Event}, "/session_duration"); err != nil {
+	if err := b.fit(&k.Room, []*Event{d.Event}, "/session_duration"); err != nil {
 		return nil, err
 	}
 	if e, ok := was.(*Event); ok {
@@ -333,7 +333,7 @@ func (b *Catalog) doRules(op *Op, c *Change) (*Result, error) {
 		next = slices.Delete(slices.Clone(k.Rules), at, at+1)
 	}
 	if err == nil {
-		err = checkChallenge(next, &k.Room, "")
+		err = b.checkChallenge(next, &k.Room, "")
 	}
 	if err != nil {
 		return nil, err

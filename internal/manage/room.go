@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/challenge"
 	"github.com/headgate/headgate/internal/pages"
 )
 
@@ -100,8 +101,8 @@ func (d *draft) fields() []field {
 		text("cookie_suffix", &r.CookieSuffix, "", 64),
 		words("enabled_origin_commands", &r.EnabledOriginCommands, "revoke"),
 		truth("suspended", &r.Suspended, false),
-		word("turnstile_mode", &r.TurnstileMode, "invisible", turnstiles()...),
-		word("turnstile_action", &r.TurnstileAction, "log", "log", "infinite_queue"),
+		word("turnstile_mode", &r.TurnstileMode, turnstileInvisible, turnstiles()...),
+		word("turnstile_action", &r.TurnstileAction, challenge.Log, turnstileActions()...),
 		// A client that replaces a room may not know headgate's members: if they are missing, they
 		// stay as they are.
 		group("headgate", r.Own.fields(), true),
@@ -109,10 +110,6 @@ func (d *draft) fields() []field {
 }
 
 func methods() []string { return strings.Fields("fifo random passthrough reject") }
-
-func turnstiles() []string {
-	return strings.Fields("off invisible visible_non_interactive visible_managed")
-}
 
 func routes(name string, dst *[]Route) field {
 	return field{name: name, std: func() { *dst = []Route{} }, read: func(r *reader, at string, v any) {
@@ -235,11 +232,6 @@ func (d *draft) check(r *reader) {
 	}
 	checkPage(r, "/custom_page_html", d.page)
 	d.Own.Page.check(r, d.page)
-	for _, g := range roomGaps() {
-		if g.has(d.Room) {
-			r.wrong(g.pointer, CodeNotSupported, g.hint, "is not supported yet: it would have no effect")
-		}
-	}
 }
 
 // ReadPreview reads the body of a preview: a page that belongs to no room.

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate/internal/challenge"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/rules"
 	"github.com/headgate/headgate/internal/slot"
@@ -256,12 +255,12 @@ func checkShares(r *reader, all []*Rule) {
 
 // checkChallenge rejects rules about a challenge that their room does not have. Nothing may be accepted
 // and have no effect.
-func checkChallenge(all []*Rule, r *Room, pointer string) error {
+func (b *Catalog) checkChallenge(all []*Rule, r *Room, pointer string) error {
 	rule := func(x *Rule) bool { return x.Action == actionChallenge }
-	if r.Own.Challenge.Kind != challenge.None || !slices.ContainsFunc(all, rule) {
+	if b.isChallenged(r) || !slices.ContainsFunc(all, rule) {
 		return nil
 	}
-	return one(pointer, CodeConflict, "set the member headgate.challenge of the room, or remove the rule",
+	return one(pointer, CodeConflict, "set turnstile_mode or headgate.challenge of the room, or remove the rule",
 		"a rule has the action challenge, and the room has no challenge")
 }
 

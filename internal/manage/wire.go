@@ -2,6 +2,7 @@ package manage
 
 import (
 	"cmp"
+	"errors"
 	"net/url"
 	"slices"
 	"strconv"
@@ -13,7 +14,7 @@ import (
 )
 
 // values returns a room as values by key for package config. To support a new feature of config and
-// the root package, add its key here and remove it from gaps.go.
+// the root package, add its key here .
 func (r *Room) values(origin string) map[string]any {
 	o := &r.Own
 	span := func(n int64) string {
@@ -50,7 +51,6 @@ func (r *Room) values(origin string) map[string]any {
 
 			"draw_weight": strconv.FormatInt(o.JoinLimit.DrawWeight, 10),
 		},
-		"challenge": map[string]any{"kind": o.Challenge.Kind},
 		"pass_sharing": map[string]any{
 			"networks": strconv.FormatInt(o.PassSharing.Networks, 10), "action": o.PassSharing.Action,
 		},
@@ -138,11 +138,17 @@ func pointerOf(key string) string {
 
 // room converts a room to the type of package config and checks it. origin is its effective origin.
 func (b *Catalog) room(r *Room, origin string) (*config.Room, error) {
-	c, err := b.cfg.Make(r.values(origin))
-	if err == nil {
+	values, all := r.values(origin), Faults(nil)
+	asked, wrong := b.challengeOf(r)
+	if wrong == nil {
+		values["challenge"] = asked
+	} else if f, ok := errors.AsType[Faults](wrong); ok {
+		all = f
+	}
+	c, err := b.cfg.Make(values)
+	if err == nil && wrong == nil {
 		return c, nil
 	}
-	var all Faults
 	for _, f := range config.Faults(err) {
 		if f.Key == "host" && strings.HasPrefix(f.Hint, "leave") { // this hint applies only to the file
 			f.Hint = "write one host, such as shop.example.com"

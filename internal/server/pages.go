@@ -42,6 +42,10 @@ func readLooks(cfg *config.Config, book *pages.DefaultPages) (map[string]*look, 
 		l, err := readLook(&cfg.Rooms[i], book)
 		all[cfg.Rooms[i].Name], errs = l, append(errs, err)
 	}
+	for i := range cfg.Turnstile { // rooms of the API read them when they are opened
+		_, err := readSecret(cfg.Turnstile[i].Challenge.SecretFile)
+		errs = append(errs, err)
+	}
 	return all, errors.Join(errs...)
 }
 
@@ -97,6 +101,11 @@ func madeLook(w *manage.DesiredRoom, book *pages.DefaultPages) (l *look, err err
 		Translations: map[string]*pages.Custom{}, Events: map[string]*pages.Custom{},
 		Policy: w.Room.Page.ContentSecurityPolicy, Framed: w.Room.CookieSameSite == "none",
 		Challenge: l.asked}
+	if file := w.Room.Challenge.SecretFile; file != "" {
+		if l.secret, err = readSecret(file); err != nil {
+			return nil, err
+		}
+	}
 	if pc.Custom, err = ownPageOf(w.Page); err != nil {
 		return nil, err
 	}

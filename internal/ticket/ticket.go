@@ -80,10 +80,11 @@ type Token struct {
 	Person [16]byte // hash of the ID of the site's person that it was issued to; zero: to anybody
 
 	Probation bool // Pass: its cookie has not come back yet
+	Refused   bool // Ticket: it has no place, because its challenge is not solved; see Refuse
 }
 
-// These bits in a token's kind are for Probation, and for a Person at the end.
-const onProbation, ofPerson = 0x80, 0x40
+// These bits in a token's kind are for Probation, for a Person at the end, and for Refused.
+const onProbation, ofPerson, isRefused = 0x80, 0x40, 0x20
 
 // SessionName returns the name of a pass's session: the same for all its requests, and different for all
 // other sessions.
@@ -221,17 +222,48 @@ func bind(dst, head []byte, room string) []byte { return append(append(dst, head
 // FirstIn returns the number of the first ticket that the visitor had in a line of this life, if its
 // challenges are not solved. Numbers of another line say nothing.
 func (t *Token) FirstIn(life uint64) uint64 {
-	if t.Kind != Ticket || t.Work == 0 || t.Life != life {
+	switch {
+	case t.Kind != Ticket || t.Life != life:
+		return 0
+	case t.Refused: // it may have forgotten it
+		return t.First
+	case t.Work == 0:
 		return 0
 	}
 	return cmp.Or(t.First, t.ID)
+}
+
+// Refuse makes a ticket one that has no place. It keeps its number, which its visitor may report to an
+// operator. wrong means that its challenge is over too, because the solution was wrong.
+func (t *Token) Refuse(wrong bool) {
+	t.First, t.Refused = t.FirstIn(t.Life), true
+	if wrong {
+		t.Work = 0
+	}
+}
+
+// refreshed is how old the cookie of a refused ticket may be. Chosen: much less than any hold.
+const refreshed = time.Minute
+
+// Refresh reports whether the cookie of a refused ticket has to be sealed anew, so that it shows that its
+// visitor still waits. A visitor that was silent for longer than hold, which it cannot know, stands at the
+// end of the line when it is released.
+func (t *Token) Refresh(now time.Time, hold time.Duration) bool {
+	if !t.Refused || t.Kind != Ticket {
+		return false
+	}
+	silent := now.Sub(time.Unix(t.Checked, 0))
+	if silent > hold+refreshed {
+		t.First = 0
+	}
+	return silent >= refreshed
 }
 
 // Forget makes a ticket of before a time forget its unsolved challenges. The place that its visitor would
 // have is over by then: a cookie that was kept must not be worth the place of whoever waited.
 func (t *Token) Forget(since time.Time) {
 	if t.Kind == Ticket && t.Checked < since.Unix() {
-		t.Work, t.First = 0, 0
+		t.Work, t.First, t.Refused = 0, 0, false
 	}
 }
 
@@ -252,6 +284,9 @@ func (t *Token) encode(b []byte) []byte {
 	kind := byte(t.Kind)
 	if t.Probation {
 		kind |= onProbation
+	}
+	if t.Refused && t.Kind == Ticket {
+		kind |= isRefused
 	}
 	person := t.Person[:]
 	if t.Person == ([16]byte{}) {
@@ -286,8 +321,8 @@ func (t *Token) decode(b []byte) error {
 	if len(b) < fixed || len(b) != fixed+int(b[1]) || b[1] > maxHome {
 		return ErrToken
 	}
-	kind := Kind(b[0] &^ (onProbation | ofPerson))
-	if kind < Ticket || kind > Moved {
+	kind, refused := Kind(b[0]&^(onProbation|ofPerson|isRefused)), b[0]&isRefused != 0
+	if kind < Ticket || kind > Moved || refused && kind != Ticket {
 		return ErrToken
 	}
 	at := func(i int) uint64 { return binary.LittleEndian.Uint64(b[2+8*i:]) }
@@ -300,7 +335,7 @@ func (t *Token) decode(b []byte) error {
 		Arrived: int64(at(4)), Checked: int64(at(5)), Accepted: int64(at(6)),
 		Epoch: at(7), Seen: int64(at(8)),
 		Joined: binary.LittleEndian.Uint32(b[2+80:]), Shown: binary.LittleEndian.Uint32(b[2+84:]),
-		Home: home, Probation: b[0]&onProbation != 0, Person: person,
+		Home: home, Probation: b[0]&onProbation != 0, Refused: refused, Person: person,
 	}
 	if t.Pending = int64(at(9)); kind == Ticket {
 		t.First, t.Accepted, t.Work, t.Epoch, t.Key, t.Pending = at(6), 0, at(7), 0, at(9), 0

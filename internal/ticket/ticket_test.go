@@ -239,6 +239,8 @@ func TestTheFirstTicketOfAVisitor(t *testing.T) {
 		{Token{Kind: Ticket, Life: 3, ID: 9, Work: 1, First: 4}, 5, 0},
 		{Token{Kind: Ticket, Life: 3, ID: 9, First: 4}, 3, 0},
 		{Token{Kind: Pass, Life: 3, ID: 9, Work: 1}, 3, 0},
+		{Token{Kind: Ticket, Life: 3, ID: 9, First: 4, Refused: true}, 3, 4},
+		{Token{Kind: Ticket, Life: 3, ID: 9, Work: 1, Refused: true}, 3, 0},
 	} {
 		if got := tt.of.FirstIn(tt.life); got != tt.want {
 			t.Errorf("%+v in life %d: %d, want %d", tt.of, tt.life, got, tt.want)
@@ -257,5 +259,45 @@ func TestALinkKeepsTheFirstTicket(t *testing.T) {
 	to, at, err := r.OpenMove(&got, "shop", r.SealMove("shop", &want, until, 5))
 	if err != nil || to != 5 || !at.Equal(until) || got != want {
 		t.Errorf("%+v, %d, %v, %v", got, to, at, err)
+	}
+}
+
+// A refused ticket keeps its number and its visitor's first one, which is worth nothing once its cookie is
+// old. Its sealed form has the length of any other, and there are no refused passes.
+func TestARefusedTicket(t *testing.T) {
+	r, now := ring(t, 1), time.Unix(1_800_000_000, 0)
+	for _, wrong := range []bool{false, true} {
+		x := Token{Kind: Ticket, Life: 3, ID: 9, Work: 7, Checked: now.Unix()}
+		plain := len(r.Seal(nil, "shop", &x))
+		x.Refuse(wrong)
+		if x.First != 9 || !x.Refused || (x.Work == 0) != wrong {
+			t.Fatalf("%+v", x)
+		}
+		sealed := r.Seal(nil, "shop", &x)
+		var got Token
+		if err := r.Open(&got, "shop", string(sealed)); err != nil || got != x || len(sealed) != plain {
+			t.Errorf("%+v, want %+v, %v, %d bytes instead of %d", got, x, err, len(sealed), plain)
+		}
+		x.Refuse(wrong)
+		for after, first := range map[time.Duration]uint64{
+			0: 9, time.Minute: 9, 6 * time.Minute: 9, 6*time.Minute + time.Second: 0,
+		} {
+			old := x
+			anew := old.Refresh(now.Add(after), 5*time.Minute)
+			if anew != (after >= time.Minute) || old.First != first {
+				t.Errorf("after %v: %v, %+v", after, anew, old)
+			}
+		}
+		if x.Forget(now.Add(time.Second)); x.Refused || x.Work != 0 || x.First != 0 {
+			t.Errorf("%+v", x)
+		}
+	}
+	pass := Token{Kind: Pass, Life: 3, ID: 9, Checked: 1, Refused: true}
+	if r.Open(&pass, "shop", string(r.Seal(nil, "shop", &pass))) != nil || pass.Refused || pass.Refresh(now, 0) {
+		t.Errorf("%+v", pass)
+	}
+	text := (&Token{Kind: Pass}).encode(nil)
+	if text[0] |= isRefused; new(Token).decode(text) == nil {
+		t.Error("a refused pass is read")
 	}
 }

@@ -8,12 +8,17 @@ import (
 	"time"
 )
 
-// WritePlainPage writes a page of one sentence, by default the number of people ahead. The page
-// loads itself again after a time, 0 is never.
-func WritePlainPage(w io.Writer, says string, ahead int64, again time.Duration) error {
-	refresh := ""
-	if says == "" {
-		says = fmt.Sprintf("You are in line. People ahead of you: %d.", ahead)
+// WritePlainPage writes a page of one sentence for a state, by default the number of people ahead. The page
+// loads itself again after a time if that may help.
+func WritePlainPage(w io.Writer, state string, position, ahead int64, again time.Duration, may bool) error {
+	refresh, says := "", fmt.Sprintf("You are in line. People ahead of you: %d.", ahead)
+	switch {
+	case state == "denied":
+		again, says = 0, Denied
+	case !may:
+		again, says = 0, "No one can enter at the moment."
+	case position == 0:
+		says = Why(state, "You are in line.")
 	}
 	if again > 0 {
 		refresh = fmt.Sprintf("<meta http-equiv=refresh content=%d>", int(again/time.Second)+1)

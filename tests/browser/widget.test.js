@@ -49,8 +49,9 @@ async function crowded(t, kind, room = {}) {
   const secret = path.join(mkdtempSync(path.join(os.tmpdir(), 'headgate-secret-')), 'secret');
   writeFileSync(secret, 'secret');
   chmodSync(secret, 0o600);
+  const {challenge, ...more} = room;
   const shop = await startRoom(t, {challenge: {kind, sitekey: 'a-key', secret_file: secret,
-    verify_url: `http://127.0.0.1:${party.address().port}/siteverify`}, new_users_per_minute: 6000, ...room});
+    verify_url: `http://127.0.0.1:${party.address().port}/siteverify`, ...challenge}, new_users_per_minute: 6000, ...more});
   const inside = await fill(t, browser, shop);
   shop.state = async () => (await (await fetch(`${shop.admin}/v1/rooms`)).json()).rooms[0];
   const visit = async (answers, fragment = '') => {
@@ -58,7 +59,8 @@ async function crowded(t, kind, room = {}) {
     t.after(() => context.close());
     await context.route(hosts[kind], answers ?? ((route) => route.fulfill(route.request().resourceType() == 'script' ?
       {contentType: 'text/javascript', body: script} :
-      {contentType: 'text/html', body: '<button onclick="parent.postMessage(`good${Math.random()}`, `*`)">I am a person</button>'})));
+      {contentType: 'text/html', body: ['good', 'bad'].map((word) => `<button onclick="parent.postMessage('${word}' + Math.random(), '*')">` +
+        `${{good: 'I am a person', bad: 'Guess'}[word]}</button>`).join('')})));
     const page = await context.newPage();
     const faults = [];
     page.on('pageerror', (error) => faults.push(error.message));
@@ -74,7 +76,7 @@ const lane = (state) => state.lanes?.find((l) => l.name == 'unsolved')?.waiting 
 // first has a first visitor, who has passed the widget.
 async function first(room) {
   const visitor = await room.visit();
-  await visitor.page.frameLocator('iframe').getByRole('button').click({timeout: 5000}).catch(() => {}); // it may need none
+  await visitor.page.frameLocator('iframe').getByText('I am a person').click({timeout: 5000}).catch(() => {}); // it may need none
   await until('one waits', async () => (await room.state()).waiting_users >= 1);
   return visitor;
 }
@@ -84,7 +86,7 @@ for (const kind of Object.keys(hosts)) {
     const room = await crowded(t, kind);
     const one = await first(room);
     const {page, faults} = await room.visit();
-    const widget = page.frameLocator('iframe').getByRole('button');
+    const widget = page.frameLocator('iframe').getByText('I am a person');
     await widget.waitFor();
     await assertLooks(page, `the page with the widget of ${kind}`);
     await widget.click();
@@ -107,7 +109,7 @@ test('a page of its own is not reloaded while it shows the widget', async (t) =>
   const {page, faults} = await room.visit(undefined, '#tickets');
   let loads = 0;
   page.on('load', () => loads++);
-  const widget = page.frameLocator('iframe').getByRole('button');
+  const widget = page.frameLocator('iframe').getByText('I am a person');
   await widget.waitFor();
   let polls = 0;
   page.on('request', (request) => request.headers()['headgate-poll'] && polls++);
@@ -117,6 +119,29 @@ test('a page of its own is not reloaded while it shows the widget', async (t) =>
   await until('it has its place, and goes on', async () => loads > 0 && await page.locator('iframe').count() == 0);
   assert.equal((await room.state()).waiting_users, 2);
   assert.deepEqual(faults, []);
+});
+
+test('where nobody comes in without a token, a wrong one looks like a place and is none', async (t) => {
+  const room = await crowded(t, 'turnstile', {challenge: {action: 'infinite_queue'}});
+  const one = await first(room);
+  const [bad, blocked] = [await room.visit(), await room.visit((route) => route.abort())];
+  await bad.page.frameLocator('iframe').getByText('Guess').click();
+  await until('the widget is gone', async () => await bad.page.locator('iframe').count() == 0);
+  const text = (page, id) => page.locator(id).textContent();
+  await until('its page shows its place', async () => await text(bad.page, '#head') == 'You are in line');
+  const ticket = await text(bad.page, '#ticket');
+  await until('a browser without the script has tried', () => room.asked.some((token) => token.startsWith('unavailable-')));
+  for (const person of room.inside) await person.leave();
+  await until('the first is in', () => isInside(one.page));
+  await bad.page.reload();
+  let polls = 0;
+  bad.page.on('request', (request) => request.headers()['headgate-poll'] && polls++);
+  await until('it has polled since', () => polls >= 2);
+  assert.equal(await text(bad.page, '#ticket'), ticket);
+  assert.equal(await isInside(bad.page) || await isInside(blocked.page), false);
+  const state = await room.state();
+  assert.deepEqual([state.waiting_users, lane(state)], [0, 0], JSON.stringify(state));
+  assert.deepEqual([...one.faults, ...bad.faults], []);
 });
 
 test('where the third party does not load, the line is slower, and has an end', async (t) => {
