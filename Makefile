@@ -202,6 +202,13 @@ jobqueues: setup-redis setup-postgres ## queues beside River, asynq and NATS, in
 	cd tests/jobqueues && PATH="$$PATH:$$(echo /usr/lib/postgresql/*/bin)" \
 		$(TEST) -count=1 -v -timeout 20m . 2>&1 | $(SOME)
 
+# One table for each kind, in one run: what docs/performance.md and its neighbors say.
+.PHONY: peers
+peers: setup-edges ## headgate beside proxies, limiters and queues of others, in one run: 8 min
+	$(TEST) -count=1 -v -timeout 15m -tags 'edges bench' -run TestPeersProxies ./tests/edges -envoy '$(ENVOY)' 2>&1 | $(SOME)
+	$(MAKE) limiters
+	$(MAKE) jobqueues
+
 ENVOY := $(CURDIR)/bin/edges/envoy/_bin/envoy
 
 .PHONY: edges
@@ -389,10 +396,9 @@ soak: setup ## the long rest: 10,000 visitors, 100 kills, an hour with kills, 10
 bench: setup-edges ## the budgets, and all benchmarks ten times, summed up by benchstat
 	@mkdir -p bin
 	$(TEST) -count=1 -v -timeout 10m -tags bench ./tests/peers
-	$(MAKE) limiters
 	$(TEST) -count=1 -v -timeout 20m -tags bench ./tests/queues
 	$(TEST) -count=1 -v -timeout 10m -tags bench -run Million ./internal/holders
-	$(MAKE) jobqueues
+	$(MAKE) peers
 	$(TEST) -count=1 -v -timeout 10m -tags edges -run 'HalfLoad|Cost$$' ./tests/edges -envoy '$(ENVOY)' 2>&1 | $(SOME)
 	$(TEST) -count=1 -v -tags bench -run Speed ./examples/strategies/baseline 2>&1 | $(SOME)
 	$(TEST) -run '^$$' -bench . -benchmem -count 10 -timeout 60m ./... | tee bin/bench.txt

@@ -44,6 +44,8 @@ func waiters() map[string]string {
 		"internal/holders/book.go":            "readAll waits for all that it reads",
 		"internal/rules/crawler.go":           "Run waits for all that look up",
 		"internal/guard/accept.go":            "Serve waits for all connections",
+		"internal/http1/pool.go":              "a request waits for its dial, or leaves what it opens to the pool",
+		"internal/http1/send.go":              "the end of the answer waits for it, or closes the connection that it writes to",
 		"internal/unary/call.go":              "serve waits for the connection's workers",
 		"internal/unary/stream.go":            "serve waits for the connection's handlers",
 		"internal/quota/shared.go":            "Run waits for both nodes",

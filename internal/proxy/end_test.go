@@ -348,7 +348,7 @@ func TestLateEndOfStayIsHarmless(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.reverse.Transport = instant{}
+		p.carrier = instant{}
 		until, stop := context.WithTimeout(t.Context(), time.Hour)
 		defer stop()
 		ctx, cancel := context.WithCancelCause(until)
@@ -384,7 +384,7 @@ func TestEndOfStayRacesWithEndOfAnswer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.reverse.Transport = instant{}
+		p.carrier = instant{}
 		w := &deadlineWriter{silentWriter: silentWriter{h: make(http.Header)}}
 		defer func() {
 			if p := recover(); p != http.ErrAbortHandler || w.deadlines.Load() != 1 {

@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"slices"
 	"strings"
 
 	"github.com/headgate/headgate/internal/wire"
@@ -89,23 +90,28 @@ func forwarded(pr *httputil.ProxyRequest, trusted bool) {
 const sessionCookie = "headgate-session"
 
 // stripCookies removes the dashboard's cookies and those whose name begins with prefix, unless that
-// is "". A request without one costs two searches and no allocation.
+// is "". A request without one costs two searches and no allocation. The lines themselves are not
+// changed, because they are shared with the client's request.
 func stripCookies(h http.Header, prefix string) {
 	lines := h["Cookie"]
-	kept := lines[:0]
+	strip := func(line string) bool {
+		return prefix != "" && strings.Contains(line, prefix) || strings.Contains(line, sessionCookie)
+	}
+	if !slices.ContainsFunc(lines, strip) {
+		return
+	}
+	var kept []string
 	for _, line := range lines {
-		if prefix != "" && strings.Contains(line, prefix) || strings.Contains(line, sessionCookie) {
+		if strip(line) {
 			if line = withoutCookies(line, prefix); line == "" {
 				continue
 			}
 		}
 		kept = append(kept, line)
 	}
-	switch {
-	case len(lines) == 0:
-	case len(kept) == 0:
+	if len(kept) == 0 {
 		delete(h, "Cookie")
-	default:
+	} else {
 		h["Cookie"] = kept
 	}
 }

@@ -104,7 +104,7 @@ func TestImpatientClientsDoNotHideADeadOrigin(t *testing.T) {
 		t.Fatal(err)
 	}
 	dialing, failNow := make(chan struct{}), make(chan struct{})
-	p.transport.(*http.Transport).DialContext = p.health.watchDial(
+	dial := p.health.watchDial(
 		func(ctx context.Context, _, _ string) (net.Conn, error) {
 			close(dialing)
 			select {
@@ -114,6 +114,8 @@ func TestImpatientClientsDoNotHideADeadOrigin(t *testing.T) {
 				return nil, ctx.Err()
 			}
 		})
+	p.transport = newTransport(&Config{Origin: p.origin}, dial)
+	p.carrier.(*watched).next = p.transport
 	p.health.probe = func(context.Context, state) error { return errors.New("no") }
 	ctx, leave := context.WithCancel(t.Context())
 	go func() {

@@ -1,9 +1,9 @@
 // Package proxy forwards the requests of admitted visitors to the origin.
 //
-// It is net/http's ReverseProxy with what a gate needs around it: it detects from answers and
+// It does what net/http's ReverseProxy does, and what a gate needs: it detects from answers and
 // failures whether the origin is up, a visitor's session can be ended in the middle of a request,
 // and nothing that belongs to headgate itself (its cookies, its poll header, its commands) passes
-// to the other side.
+// to the other side. WebSockets are left to ReverseProxy; FuzzForward compares the two.
 //
 // Promises. Bodies stream both ways and are never held in memory as a whole. WebSockets,
 // server-sent events, trailers of answers and 1xx answers pass. Trailers of requests do not pass,
@@ -16,9 +16,9 @@
 // also hijacked ones and those whose client has stopped reading.
 //
 // A Proxy may be used by many goroutines at once. ServeHTTP takes no lock that requests share.
-// Compared with ReverseProxy it costs one small allocation and the watch of the context;
-// BenchmarkProxy measures both. A copy that fails panics with http.ErrAbortHandler, which is meant
-// for the http.Server and is not recovered here.
+// It costs less than a bare ReverseProxy with net/http's transport; BenchmarkPair compares them. A
+// copy that fails panics with http.ErrAbortHandler, which is meant for the http.Server and is not
+// recovered here.
 //
 // It does not balance between origins, cache, compress or use HTTP/2 to the origin, and it does not
 // read the path: the caller has chosen the origin of each request.
@@ -58,7 +58,10 @@ type Proxy struct {
 
 	health    *health
 	transport transport
-	reverse   *httputil.ReverseProxy
+	carrier   http.RoundTripper // the transport, and what watches and wraps it
+	buffers   *buffers
+	reverse   *httputil.ReverseProxy // of requests that open a WebSocket
+	log       *slog.Logger           // nil: no log
 }
 
 // New checks cfg and returns its Proxy. It opens no connection and starts nothing. Its error names
@@ -79,6 +82,9 @@ func New(cfg Config) (*Proxy, error) {
 		onResponse: cfg.OnResponse,
 		onError:    cfg.OnError,
 		meter:      cfg.Meter,
+
+		buffers: newBuffers(),
+		log:     cfg.Log,
 	}
 	if p.onError == nil {
 		p.onError = plainError
@@ -97,18 +103,16 @@ func New(cfg Config) (*Proxy, error) {
 			return conn.Close()
 		}
 	}
-	carrier := http.RoundTripper(p.transport)
+	around := http.RoundTripper(p.transport)
 	if cfg.Around != nil {
-		carrier = cfg.Around(carrier)
+		around = cfg.Around(around)
 	}
-	// No FlushInterval: answers of unknown length and server-sent events are flushed at once anyway, and
-	// those of known length may gather up to net/http's 4 KiB, which saves a system call and a goroutine
-	// for each of them.
+	p.carrier = &watched{next: around, health: p.health, answered: cfg.OnAnswer}
 	p.reverse = &httputil.ReverseProxy{
 		Rewrite:        p.rewrite,
-		Transport:      &watched{next: carrier, health: p.health, answered: cfg.OnAnswer},
+		Transport:      p.carrier,
 		ErrorLog:       log.New(io.Discard, "", 0),
-		BufferPool:     newBuffers(),
+		BufferPool:     p.buffers,
 		ModifyResponse: p.modify,
 		ErrorHandler:   p.fail,
 	}
@@ -129,10 +133,14 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r.Body = &upload{r.Body, &a.flight}
 	}
 	p.measure(a)
-	if p.keepCommands && wire.OpensWebSocket(r) {
-		r = r.WithContext(context.WithValue(r.Context(), answerKey{}, a))
+	if wire.OpensWebSocket(r) {
+		if p.keepCommands {
+			r = r.WithContext(context.WithValue(r.Context(), answerKey{}, a))
+		}
+		p.reverse.ServeHTTP(a, r)
+	} else {
+		p.forward(a, r)
 	}
-	p.reverse.ServeHTTP(a, r)
 	if a.cutShort() && r.Context().Value(http.ServerContextKey) != nil {
 		// The session ended while the answer did: the rest in the server's buffer cannot be
 		// written, and the answer must not look complete.
@@ -155,8 +163,8 @@ func (p *Proxy) measure(a *answer) {
 	}
 }
 
-// rewrite makes the origin's request from the client's. ReverseProxy has already removed the
-// hop-by-hop headers and the client's Forwarded and X-Forwarded-*.
+// rewrite makes the origin's request from the client's. Its hop-by-hop headers have been removed,
+// and the client's Forwarded and X-Forwarded-*.
 func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	pr.SetURL(p.origin)
 	pr.Out.Host = pr.In.Host

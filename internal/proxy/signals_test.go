@@ -54,7 +54,7 @@ func TestAnswersAreMeasured(t *testing.T) {
 			t.Fatal(err)
 		}
 		var origin originFunc
-		p.reverse.Transport = &watched{next: originFunc(func(r *http.Request) (*http.Response, error) {
+		p.carrier = &watched{next: originFunc(func(r *http.Request) (*http.Response, error) {
 			return origin(r)
 		}), health: p.health}
 		for name, x := range map[string]struct {

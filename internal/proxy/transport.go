@@ -7,15 +7,37 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/headgate/headgate/internal/http1"
 )
 
-// A transport sends requests to the origin and blocks until the answer's headers arrive. It is
-// net/http's Transport. It is an interface because a RoundTripper without goroutines of its own per
-// connection saved a third of the CPU in a measurement, and would still need net/http's for
-// upgrades.
+// A transport sends requests to the origin and blocks until the answer's headers arrive: plain
+// HTTP/1.1 by package http1, everything else by net/http.
 type transport interface {
 	http.RoundTripper
 	CloseIdleConnections()
+}
+
+// Of each transport, a request of the origin uses one.
+type transports struct {
+	direct  *http1.Transport // nil: all requests go the other way
+	general *http.Transport
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *transports) RoundTrip(r *http.Request) (*http.Response, error) {
+	if t.direct != nil && http1.Carries(r) {
+		return t.direct.RoundTrip(r)
+	}
+	return t.general.RoundTrip(r)
+}
+
+// CloseIdleConnections implements transport.
+func (t *transports) CloseIdleConnections() {
+	if t.direct != nil {
+		t.direct.CloseIdleConnections()
+	}
+	t.general.CloseIdleConnections()
 }
 
 const connectTimeout = 5 * time.Second
@@ -31,7 +53,7 @@ func dialer(cfg *Config) dialFunc {
 	return d.DialContext
 }
 
-func newTransport(cfg *Config, dial dialFunc) *http.Transport {
+func newTransport(cfg *Config, dial dialFunc) transport {
 	// HTTP/1.1 only: upgrades need it, and one origin needs few connections.
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -54,7 +76,18 @@ func newTransport(cfg *Config, dial dialFunc) *http.Transport {
 	if cfg.TLS != nil {
 		t.TLSClientConfig = cfg.TLS.Clone()
 	}
-	return t
+	all := &transports{general: t}
+	if cfg.Dial == nil { // connections that a caller opens may be of any kind
+		addr := dialAddr(cfg.Origin)
+		all.direct = http1.New(http1.Config{
+			Dial:          func(ctx context.Context) (net.Conn, error) { return dial(ctx, "tcp", addr) },
+			AnswerTimeout: t.ResponseHeaderTimeout,
+			IdleTimeout:   t.IdleConnTimeout,
+			MaxIdle:       idle,
+			MaxHeader:     t.MaxResponseHeaderBytes,
+		})
+	}
+	return all
 }
 
 // bufferSize is the same as ReverseProxy's own.

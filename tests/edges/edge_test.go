@@ -118,7 +118,12 @@ func run(t *testing.T, dir, addr, program string, args ...string) {
 			t.Logf("%s\n%s", program, text)
 		}
 	})
-	yardstick.Await(t, program+" listens", func() bool {
+	awaitListener(t, addr)
+}
+
+func awaitListener(t *testing.T, addr string) {
+	t.Helper()
+	yardstick.Await(t, "a program listens at "+addr, func() bool {
 		c, err := net.Dial("tcp", addr)
 		if err == nil {
 			c.Close()
