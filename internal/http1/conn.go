@@ -25,7 +25,7 @@ type conn struct {
 	br   *bufio.Reader // from limited
 
 	limited limited
-	used    bool        // it has carried a request before
+	used    bool        // it has carried a request before, or was kept: the server may have closed it
 	seen    bool        // a byte of the answer has come
 	stop    func() bool // the watch of the request's context; nil: it cannot end
 	abort   func()      // closes the connection; made once, because a method value allocates
@@ -66,7 +66,7 @@ func (l *limited) Read(b []byte) (int, error) {
 
 // exchange sends r and returns the answer as soon as its headers have come. After an error, the
 // connection is closed. A context that ends closes it as well, which ends reads and writes.
-func (c *conn) exchange(r *http.Request) (*http.Response, error) {
+func (c *conn) exchange(r *http.Request, head *buffer) (*http.Response, error) {
 	if err := c.ready(r); err != nil {
 		c.Close()
 		return nil, err
@@ -76,7 +76,7 @@ func (c *conn) exchange(r *http.Request) (*http.Response, error) {
 	if ctx := r.Context(); ctx.Done() != nil {
 		c.stop = context.AfterFunc(ctx, c.abort)
 	}
-	s, err := c.write(r)
+	s, err := c.write(r, head)
 	var res *http.Response
 	if err == nil {
 		res, err = c.read(r, s)
@@ -104,7 +104,7 @@ func (c *conn) exchange(r *http.Request) (*http.Response, error) {
 var errStale = errors.New("http1: the server has closed a kept connection, or answered before it was asked")
 
 // ready sets the time for the answer, which begins now or when a body has been sent, and checks a
-// connection that was used before.
+// connection that was kept.
 func (c *conn) ready(r *http.Request) error {
 	var until time.Time
 	if !hasBody(r) {
@@ -119,17 +119,15 @@ func (c *conn) ready(r *http.Request) error {
 	return nil
 }
 
-// write sends a request without a body, and begins to send one with a body.
-func (c *conn) write(r *http.Request) (*sending, error) {
+// write sends a request without a body, and begins to send one with a body, which then owns head.
+func (c *conn) write(r *http.Request, head *buffer) (*sending, error) {
 	if hasBody(r) {
-		return c.send(r)
+		return c.send(r, head), nil
 	}
-	buf := c.pool.heads.Get().(*buffer)
-	defer c.pool.free(buf)
-	if err := buf.head(r); err != nil {
-		return nil, err
+	n, err := c.Write(head.b)
+	if err != nil && n == 0 && c.used {
+		err = errStale // after the check; nothing was sent
 	}
-	_, err := c.Write(buf.b)
 	return nil, err
 }
 
@@ -146,6 +144,9 @@ func (c *conn) read(r *http.Request, s *sending) (*http.Response, error) {
 				err = errTooLong
 			}
 			return nil, err
+		}
+		if res.StatusCode < 100 {
+			return nil, errStatus // a server's WriteHeader would panic
 		}
 		if code := res.StatusCode; code >= 200 || code == http.StatusSwitchingProtocols {
 			return res, c.answered(res, s)

@@ -67,15 +67,27 @@ func TestRequestsThatAreNotSent(t *testing.T) {
 		"a space in the query":  func(r *http.Request) { r.URL.RawQuery = "a HTTP/1.1" },
 		"a line in the query":   func(r *http.Request) { r.URL.RawQuery = "a\r\nX: y" },
 	} {
-		r := newRequest(t, "GET", "/", nil)
-		change(r)
 		p := newPeer(t, func(c *script, _ int64) {
+			for r := c.request(); r != nil; r = c.request() {
+				if r.RequestURI != "/good" {
+					t.Errorf("%s: the server got %s", name, r.RequestURI)
+				}
+				c.say(hello)
+			}
 			if said := c.rest(); said != "" {
 				t.Errorf("%s: the server got %q", name, said)
 			}
 		})
-		if _, err := p.transport().RoundTrip(r); err == nil {
+		tr := p.transport()
+		ask(t, tr, newRequest(t, "GET", "/good", nil))
+		r := newRequest(t, "GET", "/", nil)
+		change(r)
+		if _, err := tr.RoundTrip(r); err == nil {
 			t.Errorf("%s: sent", name)
+		}
+		ask(t, tr, newRequest(t, "GET", "/good", nil))
+		if p.seen.Load() != 1 {
+			t.Errorf("%s: it has cost a connection", name)
 		}
 	}
 }

@@ -107,12 +107,20 @@ func hostOf(r *http.Request) string {
 // It calls Got1xxResponse of the context's httptrace.ClientTrace, and no other hook.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx := r.Context()
+	head := t.pool.heads.Get().(*buffer)
+	if err := head.head(r); err != nil { // it costs no connection
+		t.pool.free(head)
+		return nil, err
+	}
+	if !hasBody(r) {
+		defer t.pool.free(head)
+	}
 	for {
 		c, err := t.pool.get(ctx)
 		if err != nil {
 			return nil, err
 		}
-		res, err := c.exchange(r)
+		res, err := c.exchange(r, head)
 		if err == nil {
 			return res, nil
 		}
@@ -159,6 +167,9 @@ var errShort = errors.New("http1: the request's body is shorter than its Content
 
 // errClosed is returned by the body of an answer that was closed.
 var errClosed = errors.New("http1: read from the closed body of an answer")
+
+// errStatus reports an answer that is no HTTP.
+var errStatus = errors.New("http1: malformed answer: its status is below 100")
 
 // errTooLong reports an answer with too many headers.
 var errTooLong = errors.New("http1: the headers of the answer are too long")

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -292,6 +293,50 @@ func TestWhatIsRepeated(t *testing.T) {
 	}
 }
 
+// If a kept connection takes no byte of a request, nothing was sent, and any request without a body
+// may be sent again.
+func TestWhatWasNotSentIsSentAgain(t *testing.T) {
+	reset := make(chan struct{})
+	p := newPeer(t, func(s *script, n int64) {
+		s.request()
+		s.say(hello)
+		if n == 1 {
+			<-reset
+			s.Conn.(*net.TCPConn).SetLinger(0)
+			return
+		}
+		s.rest()
+	})
+	tr := p.transport()
+	dial := tr.cfg.Dial
+	tr.cfg.Dial = func(ctx context.Context) (net.Conn, error) {
+		raw, err := dial(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return &late{TCPConn: raw.(*net.TCPConn), second: func() { close(reset) }}, nil
+	}
+	ask(t, tr, newRequest(t, "GET", "/", nil))
+	if _, body := ask(t, tr, newRequest(t, "POST", "/", nil)); body != "hello" || p.seen.Load() != 2 {
+		t.Errorf("%q on connection %d", body, p.seen.Load())
+	}
+}
+
+// A late connection breaks just when its second request is sent.
+type late struct {
+	*net.TCPConn
+	writes int
+	second func()
+}
+
+func (l *late) Write(b []byte) (int, error) {
+	if l.writes++; l.writes == 2 {
+		l.second()
+		l.TCPConn.Read(make([]byte, 1)) // it waits for the reset
+	}
+	return l.TCPConn.Write(b)
+}
+
 func TestANewConnectionIsNotRepeated(t *testing.T) {
 	p := newPeer(t, func(c *script, _ int64) { c.request() })
 	if _, err := p.transport().RoundTrip(newRequest(t, "GET", "/", nil)); err == nil || p.seen.Load() != 1 {
@@ -339,6 +384,7 @@ func TestBadAnswers(t *testing.T) {
 		"1xx without end":   {strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n", 2000), "too long"},
 		"two lengths":       {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello", "Content-Length"},
 		"a negative length": {"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\nhello", "Content-Length"},
+		"no status":         {"HTTP/1.1 099 Low\r\n\r\n" + hello, "malformed"},
 		"unknown encoding":  {"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nhello", "transfer encoding"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -622,6 +668,25 @@ func TestABodyIsNotLongerThanItsLength(t *testing.T) {
 	}
 	if p.seen.Load() != 1 {
 		t.Error("the connection was not kept")
+	}
+}
+
+// A client may announce as much as an int64 holds.
+func TestTheLongestBody(t *testing.T) {
+	p := newPeer(t, func(c *script, _ int64) {
+		if r, err := http.ReadRequest(c.br); err != nil || r.ContentLength != math.MaxInt64 {
+			t.Errorf("%v %v", r, err)
+		}
+		c.say("HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n")
+		c.rest()
+	})
+	pr, pw := io.Pipe()
+	defer pw.Close()
+	go pw.Write([]byte("x"))
+	r := newRequest(t, "POST", "/", pr)
+	r.ContentLength = math.MaxInt64
+	if res, _ := ask(t, p.transport(), r); res.StatusCode != 413 {
+		t.Error(res.Status)
 	}
 }
 

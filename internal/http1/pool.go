@@ -66,21 +66,25 @@ func (p *pool) get(ctx context.Context) (*conn, error) {
 }
 
 // dial opens a connection because w found none. It outlives w's request: many clients wait less than
-// a dial takes to fail, and the failure must be seen.
+// a dial takes to fail, and the failure must be seen. The connection is w's before anybody else's:
+// each request that waits has a dial of its own in progress, so none waits for nothing.
 func (p *pool) dial(ctx context.Context, w *waiter) {
+	var c *conn
 	raw, err := p.cfg.Dial(ctx)
 	if err == nil {
-		var c *conn
-		if c, err = newConn(raw, p); err == nil {
-			p.put(c)
-			return
+		if c, err = newConn(raw, p); err != nil {
+			raw.Close()
+			c = nil
 		}
-		raw.Close()
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if w.here != nil {
-		p.answer(w, found{err: err})
+	waits := w.here != nil
+	if waits {
+		p.answer(w, found{c, err})
+	}
+	p.mu.Unlock()
+	if !waits && c != nil {
+		p.put(c)
 	}
 }
 
@@ -118,7 +122,7 @@ func (p *pool) put(c *conn) {
 		c.Close()
 		return
 	}
-	c.since = p.swept
+	c.since, c.used = p.swept, true
 	p.idle = append(p.idle, c)
 	if !p.set {
 		p.set = true

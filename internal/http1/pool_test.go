@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/headgate/headgate/internal/yardstick"
@@ -78,6 +80,84 @@ func TestAWaitingRequestTakesWhatIsFree(t *testing.T) {
 	tr.CloseIdleConnections()
 	if _, err := tr.RoundTrip(newRequest(t, "GET", "/", nil)); !errors.Is(err, failed) {
 		t.Error(err)
+	}
+}
+
+// A request that waits has a dial of its own in progress: another one's cannot leave it waiting for
+// nothing.
+func TestEachRequestHasADial(t *testing.T) {
+	p := newPeer(t, func(c *script, _ int64) {
+		for c.request() != nil {
+			c.say(hello)
+		}
+	})
+	tr := p.transport()
+	dial := tr.cfg.Dial
+	failed := errors.New("unreachable")
+	dials := make(chan chan error)
+	tr.cfg.Dial = func(ctx context.Context) (net.Conn, error) {
+		mine := make(chan error)
+		dials <- mine
+		if err := <-mine; err != nil {
+			return nil, err
+		}
+		return dial(ctx)
+	}
+	ended := make(chan int)
+	var errs [2]error
+	var dialed [2]chan error
+	for i := range 2 {
+		r := newRequest(t, "GET", "/", nil)
+		go func() {
+			var res *http.Response
+			if res, errs[i] = tr.RoundTrip(r); errs[i] == nil {
+				defer res.Body.Close() // it is not read: its connection is not free for the other one
+			}
+			ended <- i
+		}()
+		dialed[i] = <-dials
+	}
+	dialed[1] <- nil
+	if i := <-ended; i != 1 || errs[1] != nil {
+		t.Errorf("request %d ended first: %v", i, errs[i])
+	}
+	dialed[0] <- failed
+	<-ended
+	if !errors.Is(errs[0], failed) {
+		t.Error(errs[0])
+	}
+}
+
+// A connection that was opened and not used is checked as well: a server that has seen no request
+// in time may say so and close it.
+func TestAnUnusedConnectionIsChecked(t *testing.T) {
+	for name, says := range map[string]string{"closed": "", "timed out": "HTTP/1.1 408 Request Timeout\r\n\r\n"} {
+		t.Run(name, func(t *testing.T) {
+			p := newPeer(t, func(c *script, n int64) {
+				if n == 1 {
+					c.say(says)
+					return
+				}
+				for c.request() != nil {
+					c.say(hello)
+				}
+			})
+			tr := p.transport()
+			raw, err := tr.cfg.Dial(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := newConn(raw, &tr.pool)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tr.pool.put(c) // as for a request that has left
+			await(t, c)
+			r := newRequest(t, "POST", "/", strings.NewReader("once"))
+			if res, body := ask(t, tr, r); body != "hello" || p.seen.Load() != 2 {
+				t.Errorf("%s %q on connection %d", res.Status, body, p.seen.Load())
+			}
+		})
 	}
 }
 

@@ -110,15 +110,10 @@ type sending struct {
 }
 
 // send begins to send a request with a body.
-func (c *conn) send(r *http.Request) (*sending, error) {
-	buf := c.pool.heads.Get().(*buffer)
-	if err := buf.head(r); err != nil {
-		c.pool.free(buf)
-		return nil, err
-	}
+func (c *conn) send(r *http.Request, head *buffer) *sending {
 	s := &sending{conn: c, done: make(chan struct{})}
-	go s.run(buf, r.Body, lengthOf(r))
-	return s, nil
+	go s.run(head, r.Body, lengthOf(r))
+	return s
 }
 
 // run sends the body. It ends when the connection is closed, or when the body returns.
@@ -199,7 +194,7 @@ func (k *chunk) copy(to io.Writer, head []byte, body io.Reader, length int64) (e
 		var at int
 		if len(head) > 0 && len(head) <= len(k.b)/2 {
 			at = copy(k.b[:], head)
-			part = k.b[at:min(int64(len(k.b)), int64(at)+length)]
+			part = k.b[at : int64(at)+min(int64(len(k.b)-at), length)] // their sum may overflow
 			head = nil
 		} else if len(head) > 0 {
 			if _, err := to.Write(head); err != nil {
