@@ -43,7 +43,8 @@ func readLooks(cfg *config.Config, book *pages.DefaultPages) (map[string]*look, 
 		all[cfg.Rooms[i].Name], errs = l, append(errs, err)
 	}
 	for i := range cfg.Turnstile { // rooms of the API read them when they are opened
-		_, err := readSecret(cfg.Turnstile[i].Challenge.SecretFile)
+		w := &cfg.Turnstile[i]
+		_, err := readSecret(w.Challenge.SecretFile, "turnstile."+w.Mode+".secret_file")
 		errs = append(errs, err)
 	}
 	return all, errors.Join(errs...)
@@ -57,7 +58,7 @@ func readLook(c *config.Room, book *pages.DefaultPages) (*look, error) {
 	var err error
 	var errs []error
 	if file := c.Challenge.SecretFile; file != "" {
-		l.secret, err = readSecret(file)
+		l.secret, err = readSecret(file, "challenge.secret_file")
 		errs = append(errs, err)
 	}
 	if file := c.Identity.CodesFile; file != "" {
@@ -102,7 +103,7 @@ func madeLook(w *manage.DesiredRoom, book *pages.DefaultPages) (l *look, err err
 		Policy: w.Room.Page.ContentSecurityPolicy, Framed: w.Room.CookieSameSite == "none",
 		Challenge: l.asked}
 	if file := w.Room.Challenge.SecretFile; file != "" {
-		if l.secret, err = readSecret(file); err != nil {
+		if l.secret, err = readSecret(file, "turnstile"); err != nil {
 			return nil, err
 		}
 	}
@@ -158,15 +159,15 @@ func readTemplate(name string) (*pages.Custom, error) {
 	return t, errors.Join(errs...)
 }
 
-// readSecret reads the secret of a third party.
-func readSecret(file string) (string, error) {
+// readSecret reads the secret of a third party, whose file the key names.
+func readSecret(file, key string) (string, error) {
 	b, err := smallfile.ReadSecret(file)
 	secret := string(bytes.TrimSpace(b))
 	if err == nil && (secret == "" || strings.ContainsFunc(secret, unicode.IsSpace)) {
 		err = smallfile.Wrong(file, "holds no secret", "write the secret key of the third party into it, and nothing else")
 	}
 	if err != nil {
-		err = &config.Fault{Key: "challenge.secret_file", Problem: err.Error(), Hint: hint.Of(err)}
+		err = &config.Fault{Key: key, Problem: err.Error(), Hint: hint.Of(err)}
 	}
 	return secret, err
 }
