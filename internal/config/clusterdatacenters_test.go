@@ -159,3 +159,13 @@ func TestDatacentersAreBounded(t *testing.T) {
 		t.Errorf("got %.200v", err)
 	}
 }
+
+// Data centers have stores of their own: a key that one has revoked would count in another.
+func TestHoldersNeedOneDatacenter(t *testing.T) {
+	_, err := inDir(t, worldDir(t, time.Now()), "cluster: {join: n1.join, home: sjc, "+threeCenters+"}\n"+
+		"limits:\n  - {name: api, algorithm: sliding_log, amount: 9, window: 60s, key: [holder]}\n"+
+		"plans: {holders: {}, amounts: {pro: {api: 99}}}\n")
+	if err == nil || !strings.Contains(err.Error(), "several data centers cannot share holders yet") {
+		t.Error(err)
+	}
+}

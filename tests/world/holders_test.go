@@ -65,7 +65,7 @@ func post(w *World, n *Node, path, body string) (h keyHolder) {
 // is killed, and by one that is cut off from the store or was frozen, which refuses all keys when it cannot
 // know. Keys that nobody revoked count at every node that reaches the store.
 func TestKeysOverThreeNodes(t *testing.T) {
-	seeds := uint64(3)
+	seeds := uint64(2)
 	if testing.Short() {
 		seeds = 1
 	}
@@ -140,13 +140,13 @@ func testKeysOverThreeNodes(t *testing.T, seed uint64) {
 	w.cutOff(victim, other)
 	w.sleep(victim, other)
 
-	next := post(w.World, other, "/v1/holders/"+w.bad[4].ID+"/rotate", `{"keep": "2m"}`)
+	next := post(w.World, other, "/v1/holders/"+w.bad[4].ID+"/rotate", `{"keep": "20s"}`)
 	w.Rest(time.Second)
 	for _, n := range w.Nodes() {
 		w.expect("the new key", n, next, 200)
 		w.expect("the key before", n, w.bad[4], 200)
 	}
-	w.Rest(2 * time.Minute)
+	w.Rest(20 * time.Second)
 	for _, n := range w.Nodes() {
 		w.expect("the new key", n, next, 200)
 		w.expect("the key before, when its time is over", n, w.bad[4], 401)
@@ -205,7 +205,7 @@ func (w *keyring) sleep(victim, other *Node) {
 	victim.Freeze()
 	w.Rest(time.Second)
 	w.revoke(other, w.bad[3])
-	w.Rest(2 * stale)
+	w.Rest(stale + time.Second)
 	victim.Wake()
 	w.expect("just awake", victim, w.bad[3], 401, 503, 0)
 	w.Rest(2 * followed)
