@@ -55,6 +55,35 @@ func TestHead(t *testing.T) {
 	}
 }
 
+// The origin sees the fields in the order of net/http, which firewalls know.
+func TestTheOrderIsThatOfNetHTTP(t *testing.T) {
+	for _, h := range []http.Header{
+		{"Accept": {"1", "2"}, "User-Agent": {"a"}, "Cookie": {"b=c"}, "Zz": {"4"}},
+		{"Accept": {"1"}, "User-Agent": {"a", "b"}},
+		{"Accept": {"1"}, "User-Agent": {""}},
+	} {
+		for _, method := range []string{"GET", "POST", "DELETE"} {
+			for _, body := range []io.Reader{nil, strings.NewReader("")} {
+				r := newRequest(t, method, "/", nil)
+				r.Header = h
+				if method == "POST" && body != nil {
+					r.Body, r.ContentLength = io.NopCloser(body), -1
+				}
+				var ours buffer
+				if err := ours.head(r); err != nil {
+					t.Fatal(err)
+				}
+				var theirs bytes.Buffer
+				r.Write(&theirs)
+				head, _, _ := strings.Cut(theirs.String(), "\r\n\r\n")
+				if got, want := string(ours.b), head+"\r\n\r\n"; got != want {
+					t.Errorf("%q\nwant\n%q", got, want)
+				}
+			}
+		}
+	}
+}
+
 func TestRequestsThatAreNotSent(t *testing.T) {
 	for name, change := range map[string]func(*http.Request){
 		"a line in a value":     func(r *http.Request) { r.Header["X"] = []string{"a\r\nY: b"} },
@@ -63,6 +92,7 @@ func TestRequestsThatAreNotSent(t *testing.T) {
 		"a colon in a name":     func(r *http.Request) { r.Header["X:"] = []string{"a"} },
 		"an empty name":         func(r *http.Request) { r.Header[""] = []string{"a"} },
 		"a space in the method": func(r *http.Request) { r.Method = "GET /" },
+		"a line in the agent":   func(r *http.Request) { r.Header["User-Agent"] = []string{"a\r\nY: b"} },
 		"a line in the method":  func(r *http.Request) { r.Method = "GET\r\n" },
 		"a space in the query":  func(r *http.Request) { r.URL.RawQuery = "a HTTP/1.1" },
 		"a line in the query":   func(r *http.Request) { r.URL.RawQuery = "a\r\nX: y" },

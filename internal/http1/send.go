@@ -53,6 +53,15 @@ func (h *buffer) head(r *http.Request) error {
 	b = append(b, " HTTP/1.1\r\nHost: "...)
 	b = append(b, hostOf(r)...)
 	b = append(b, "\r\n"...)
+	// Like net/http: the first one only, and none if that is empty.
+	if agents := r.Header["User-Agent"]; len(agents) > 0 && agents[0] != "" {
+		if !httpguts.ValidHeaderFieldValue(agents[0]) {
+			return &badRequest{"value of the header", "User-Agent"}
+		}
+		b = append(b, "User-Agent: "...)
+		b = append(b, agents[0]...)
+		b = append(b, "\r\n"...)
+	}
 	b = appendFraming(b, r)
 	h.keys = h.keys[:0]
 	for name := range r.Header {
@@ -61,16 +70,13 @@ func (h *buffer) head(r *http.Request) error {
 	slices.Sort(h.keys)
 	for _, name := range h.keys {
 		switch name {
-		case "Host", "Content-Length", "Transfer-Encoding", "Trailer":
+		case "Host", "User-Agent", "Content-Length", "Transfer-Encoding", "Trailer":
 			continue
 		}
 		if !httpguts.ValidHeaderFieldName(name) {
 			return &badRequest{"header name", name}
 		}
 		for _, v := range r.Header[name] {
-			if name == "User-Agent" && v == "" {
-				continue // net/http's way to send none
-			}
 			if !httpguts.ValidHeaderFieldValue(v) {
 				return &badRequest{"value of the header", name}
 			}
