@@ -50,12 +50,12 @@ func outgoing(ctx context.Context, r *http.Request) *http.Request {
 	url := *r.URL
 	out.URL, out.Close = &url, false
 	out.Header = make(http.Header, len(r.Header)+4)
-	listed := listedIn(r.Header["Connection"])
 	for name, values := range r.Header {
-		if !hopByHop(name) && !claimsPath(name) && (listed == "" || !strings.Contains(listed, ","+name+",")) {
+		if !hopByHop(name) && !claimsPath(name) {
 			out.Header[name] = values
 		}
 	}
+	dropListed(out.Header, r.Header["Connection"])
 	if httpguts.HeaderValuesContainsToken(r.Header["Te"], "trailers") {
 		out.Header["Te"] = []string{"trailers"}
 	}
@@ -92,33 +92,22 @@ func hopByHop(name string) bool {
 	return false
 }
 
-// listedIn returns the headers that a Connection header lists, in canonical form, each between commas,
-// or "": most connections list nothing but close or keep-alive, which are no headers.
-func listedIn(lines []string) string {
-	var b strings.Builder
+// dropListed removes the headers that a Connection header lists. Most connections list nothing but
+// close or keep-alive, which are no headers.
+func dropListed(h http.Header, lines []string) {
 	for _, line := range lines {
 		for name := range strings.SplitSeq(line, ",") {
 			name = textproto.TrimString(name)
-			if name == "" || strings.EqualFold(name, "close") || strings.EqualFold(name, "keep-alive") {
-				continue
+			if !strings.EqualFold(name, "close") && !strings.EqualFold(name, "keep-alive") {
+				delete(h, textproto.CanonicalMIMEHeaderKey(name))
 			}
-			if b.Len() == 0 {
-				b.WriteByte(',')
-			}
-			b.WriteString(textproto.CanonicalMIMEHeaderKey(name))
-			b.WriteByte(',')
 		}
 	}
-	return b.String()
 }
 
 // dropHopByHop removes from an answer what applies to the origin's connection only.
 func dropHopByHop(h http.Header) {
-	if lines := h["Connection"]; len(lines) > 0 {
-		for name := range strings.SplitSeq(strings.Trim(listedIn(lines), ","), ",") {
-			delete(h, name)
-		}
-	}
+	dropListed(h, h["Connection"])
 	for name := range h {
 		if hopByHop(name) {
 			delete(h, name)
@@ -185,12 +174,13 @@ func (p *Proxy) stream(a *answer, res *http.Response) error {
 	}
 	streams := res.ContentLength < 0 || isEventStream(res.Header)
 	now, _ := res.Body.(ready)
-	flush := func() {
-		if streams && (now == nil || !now.Ready()) {
+	flush := func(more bool) {
+		if streams && !more {
 			http.NewResponseController(a).Flush() // if it fails, so does the next write
 		}
 	}
-	flush() // the headers: the body may come much later
+	more := func() bool { return now != nil && now.Ready() }
+	flush(more()) // the headers: the body may come much later
 	buf := p.buffers.Get()
 	defer p.buffers.Put(buf)
 	for {
@@ -204,9 +194,10 @@ func (p *Proxy) stream(a *answer, res *http.Response) error {
 		case err == io.EOF:
 			return nil
 		case err != nil:
+			flush(n == 0) // what came before it broke off
 			return err
 		case n > 0:
-			flush()
+			flush(n == len(buf) && more()) // Read stops early only if it would have to wait
 		}
 	}
 }

@@ -1,9 +1,13 @@
 package proxy
 
 import (
+	"bufio"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"reflect"
 	"strings"
 	"testing"
@@ -116,4 +120,63 @@ func FuzzForward(f *testing.F) {
 		}
 		same(t, newCompared(t), r)
 	})
+}
+
+// scripted serves one request with the pieces of an answer, and ends the connection after the last one.
+func scripted(t *testing.T, pieces <-chan string) *url.URL {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		conn, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		http.ReadRequest(bufio.NewReader(conn))
+		for piece := range pieces {
+			io.WriteString(conn, piece)
+		}
+	}()
+	t.Cleanup(func() { ln.Close(); <-done })
+	return parseURL(t, "http://"+ln.Addr().String())
+}
+
+// Each piece reaches the client although the next one has begun, and the last one although the
+// origin breaks off.
+func TestEachPieceIsPassedOn(t *testing.T) {
+	const head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+	for _, c := range []struct {
+		at   string // what has come when the client reads the first piece
+		then string
+		want string // "": the answer is broken
+	}{
+		{head + "5\r\nfirst\r\n6", "\r\nsecond\r\n0\r\n\r\n", "second"},
+		{head + "5\r\nfirst\r\n6\r", "\nsecond\r\n0\r\n\r\n", "second"},
+		{head + "5\r\nfirst\r\nno size\r\n", "", ""},
+	} {
+		pieces := make(chan string, 1)
+		_, gate := newGate(t, Config{Origin: scripted(t, pieces)})
+		pieces <- c.at
+		res, err := newClient(t).Do(request(t, "GET", gate, nil))
+		if err != nil {
+			t.Errorf("%q: %v", c.at, err)
+			close(pieces)
+			continue
+		}
+		first := make([]byte, 5)
+		if _, err := io.ReadFull(res.Body, first); err != nil || string(first) != "first" {
+			t.Errorf("%q: %q %v", c.at, first, err)
+		}
+		pieces <- c.then
+		close(pieces)
+		rest, err := io.ReadAll(res.Body)
+		if res.Body.Close(); string(rest) != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%q: %q %v", c.at, rest, err)
+		}
+	}
 }
