@@ -49,6 +49,7 @@ func newConn(raw net.Conn, p *pool) (*conn, error) {
 type limited struct {
 	conn net.Conn
 	left int64
+	err  error // of the connection
 }
 
 // Read implements io.Reader.
@@ -61,6 +62,7 @@ func (l *limited) Read(b []byte) (int, error) {
 	}
 	n, err := l.conn.Read(b)
 	l.left -= int64(n)
+	l.err = err
 	return n, err
 }
 
@@ -140,8 +142,11 @@ func (c *conn) read(r *http.Request, s *sending) (*http.Response, error) {
 		c.seen = true
 		res, err := http.ReadResponse(c.br, r)
 		if err != nil {
-			if c.limited.left <= 0 {
+			switch broken := c.limited.err; {
+			case c.limited.left <= 0:
 				err = errTooLong
+			case broken != nil && broken != io.EOF: //nolint:errorlint // it comes from the connection
+				err = broken // half a line is called malformed
 			}
 			return nil, err
 		}

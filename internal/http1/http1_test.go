@@ -458,13 +458,49 @@ func TestInformationalAnswers(t *testing.T) {
 }
 
 func TestAnAnswerThatDoesNotCome(t *testing.T) {
-	p := newPeer(t, func(c *script, _ int64) { c.rest() })
-	for _, body := range []io.Reader{nil, strings.NewReader("body")} {
-		tr := p.transport()
-		tr.cfg.AnswerTimeout = time.Millisecond
-		_, err := tr.RoundTrip(newRequest(t, "POST", "/", body))
-		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("%v: %v", body, err)
+	for _, says := range []string{"", "HTT", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nCont", "HTTP/1.1 103 Early Hints\r\n\r\n"} {
+		p := newPeer(t, func(c *script, _ int64) {
+			c.say(says)
+			c.rest()
+		})
+		for _, body := range []string{"", "body"} {
+			tr := p.transport()
+			tr.cfg.AnswerTimeout = 20 * time.Millisecond
+			var src io.Reader
+			if body != "" {
+				src = strings.NewReader(body)
+			}
+			if _, err := tr.RoundTrip(newRequest(t, "POST", "/", src)); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("%q, %q: %v", says, body, err)
+			}
+		}
+	}
+}
+
+// The head of a request does not wait for its body: a server closes a kept connection that stays
+// silent, and may answer without the body.
+func TestTheHeadIsSentAtOnce(t *testing.T) {
+	for _, length := range []int64{4, -1} {
+		come := make(chan struct{})
+		p := newPeer(t, func(c *script, _ int64) {
+			r, err := http.ReadRequest(c.br)
+			close(come)
+			if err == nil {
+				io.Copy(io.Discard, r.Body)
+				c.say(hello)
+			}
+			c.rest()
+		})
+		pr, pw := io.Pipe()
+		go func() {
+			<-come
+			io.WriteString(pw, "body")
+			pw.Close()
+		}()
+		r := newRequest(t, "POST", "/", pr)
+		r.ContentLength = length
+		if _, body := ask(t, p.transport(), r); body != "hello" {
+			t.Errorf("%q", body)
 		}
 	}
 }

@@ -186,32 +186,20 @@ type chunk struct {
 
 // copy sends head and body. read reports whether err is that of the body.
 //
-// A head of a body of known length is sent together with the first part of the body, one of unknown
-// length at once: its client may wait for the answer before it goes on.
+// The head is sent at once: its client may wait for the answer before it goes on, and a server closes
+// a kept connection on which nothing comes.
 func (k *chunk) copy(to io.Writer, head []byte, body io.Reader, length int64) (err error, read bool) {
+	if _, err := to.Write(head); err != nil {
+		return err, false
+	}
 	if length < 0 {
-		if _, err := to.Write(head); err != nil {
-			return err, false
-		}
 		return k.chunked(to, body)
 	}
 	for length > 0 {
-		part := k.b[:min(int64(len(k.b)), length)]
-		var at int
-		if len(head) > 0 && len(head) <= len(k.b)/2 {
-			at = copy(k.b[:], head)
-			part = k.b[at : int64(at)+min(int64(len(k.b)-at), length)] // their sum may overflow
-			head = nil
-		} else if len(head) > 0 {
-			if _, err := to.Write(head); err != nil {
-				return err, false
-			}
-			head = nil
-		}
-		n, err := readSome(body, part)
+		n, err := readSome(body, k.b[:min(int64(len(k.b)), length)])
 		length -= int64(n)
-		if at+n > 0 {
-			if _, err := to.Write(k.b[:at+n]); err != nil {
+		if n > 0 {
+			if _, err := to.Write(k.b[:n]); err != nil {
 				return err, false
 			}
 		}
