@@ -247,5 +247,6 @@ func (b *body) Close() error {
 	return nil
 }
 
-// Ready reports whether a part of the answer has been read ahead, so that Read returns at once.
+// Ready reports whether a part of the answer has been read ahead, so that Read returns at once, unless
+// that part is the beginning of a chunk only.
 func (b *body) Ready() bool { return b.state.Load() != open || b.conn.br.Buffered() > 0 }

@@ -12,8 +12,9 @@
 // again only if both the request and the answer were complete and nothing followed the answer. Before
 // it is used again, it is checked for bytes that nobody asked for and for its end; unasked bytes that
 // arrive after the next request cannot be told from its answer, here and in net/http. A request is
-// repeated only if its method is safe, it has no body, its connection was used before, and the
-// server closed that without a byte of an answer (RFC 9110, section 9.2.2; RFC 9112, section 9.3.1).
+// sent again only if it has no body and its connection was kept, and either that took no byte of the
+// request, or the server closed it without a byte of an answer and the request is safe to repeat (RFC
+// 9110, section 9.2.2; RFC 9112, section 9.3.1).
 package http1
 
 import (
@@ -136,7 +137,8 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// repeatable reports whether r may be sent twice, as net/http decides it.
+// repeatable reports whether r may be sent again although the server may have got it, as net/http
+// decides it.
 func repeatable(r *http.Request) bool {
 	if hasBody(r) {
 		return false
@@ -168,7 +170,7 @@ var errShort = errors.New("http1: the request's body is shorter than its Content
 // errClosed is returned by the body of an answer that was closed.
 var errClosed = errors.New("http1: read from the closed body of an answer")
 
-// errStatus reports an answer that is no HTTP.
+// errStatus reports an answer with a status that HTTP does not have.
 var errStatus = errors.New("http1: malformed answer: its status is below 100")
 
 // errTooLong reports an answer with too many headers.

@@ -132,7 +132,7 @@ func (p *Proxy) pass(a *answer, r *http.Request, res *http.Response) {
 	res.Body.Close() // this also fills res.Trailer
 	if err != nil {
 		if p.log != nil {
-			p.log.Debug("an answer of the origin broke off", slog.Any("error", err))
+			p.log.Debug("an answer broke off, by the origin or the client", slog.Any("error", err))
 		}
 		if r.Context().Value(http.ServerContextKey) != nil {
 			panic(http.ErrAbortHandler) // the answer must not look complete
@@ -162,7 +162,7 @@ func addAll(h, from http.Header, prefix string) {
 	}
 }
 
-// A ready body knows whether a Read returns at once.
+// A ready body knows whether a part of it has been read ahead.
 type ready interface{ Ready() bool }
 
 // stream copies the body. Server-sent events and answers of unknown length are flushed whenever the
