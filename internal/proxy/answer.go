@@ -13,7 +13,7 @@ import (
 )
 
 // An answer is the ResponseWriter of one client. It watches the context from the first byte on:
-// ReverseProxy stops reading from the origin when the context ends, but a write to a client that
+// the transport stops reading from the origin when the context ends, but a write to a client that
 // has stopped reading would block for ever.
 type answer struct {
 	http.ResponseWriter
@@ -22,7 +22,7 @@ type answer struct {
 
 	own  []field // headers set before the request went to the origin
 	few  [3]field
-	told bool // a 1xx answer was sent, and ReverseProxy has cleared the headers
+	told bool // a 1xx answer was sent, and the headers were cleared
 
 	flight signals.Flight // of a session's request
 
@@ -58,7 +58,7 @@ func (a *answer) keep() {
 func (a *answer) inform() {
 	h := a.Header()
 	dropCommands(h)
-	if a.told { // ReverseProxy has cleared the headers
+	if a.told { // the headers were cleared after the last one
 		return
 	}
 	a.told = true
@@ -88,7 +88,7 @@ func (a *answer) restore() {
 // Unwrap lets http.ResponseController reach Flush and the deadlines.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// WriteHeader sends the headers. For 1xx answers ReverseProxy calls it without calling modify.
+// WriteHeader sends the headers. 1xx answers come here without a call of modify.
 func (a *answer) WriteHeader(code int) {
 	if code < 200 {
 		a.inform()

@@ -146,8 +146,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// written, and the answer must not look complete.
 		panic(http.ErrAbortHandler)
 	}
-	// modify has removed their announcement, so ReverseProxy has added them to the header with
-	// net/http's prefix, which the server reads when the handler returns.
+	// modify has removed their announcement, so pass has added them to the header with net/http's
+	// prefix, which the server reads when the handler returns.
 	wire.DropHeads(a.Header(), http.TrailerPrefix)
 }
 
@@ -197,7 +197,7 @@ func (p *Proxy) isTrusted(r *http.Request) bool {
 // errNotAsked reports an unrequested 101 of the origin, which would open a tunnel past headgate.
 var errNotAsked = errors.New("the origin switches to another protocol, and was asked for no WebSocket")
 
-// modify changes the origin's answer before ReverseProxy passes it on.
+// modify changes the origin's answer before it is passed on.
 func (p *Proxy) modify(res *http.Response) error {
 	if res.StatusCode == http.StatusSwitchingProtocols && !wire.OpensWebSocket(res.Request) {
 		return errNotAsked
@@ -220,7 +220,7 @@ func (p *Proxy) modify(res *http.Response) error {
 // answerKey is the context key of the answer to a request for a WebSocket.
 type answerKey struct{}
 
-// fail is ReverseProxy's ErrorHandler. w is an *answer; unless it was hijacked, only 1xx answers
+// fail answers a request that failed. w is an *answer; unless it was hijacked, only 1xx answers
 // have been written to it.
 func (p *Proxy) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	a := w.(*answer)
