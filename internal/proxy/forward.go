@@ -119,6 +119,9 @@ func dropHopByHop(h http.Header) {
 func (p *Proxy) pass(a *answer, r *http.Request, res *http.Response) {
 	h := a.Header()
 	addAll(h, res.Header, "")
+	if _, ok := h["Content-Type"]; !ok {
+		h["Content-Type"] = nil // or net/http's server would guess one
+	}
 	announced := len(res.Trailer)
 	if announced > 0 {
 		names := make([]string, 0, announced)

@@ -180,3 +180,20 @@ func TestEachPieceIsPassedOn(t *testing.T) {
 		}
 	}
 }
+
+// An origin that names no type of its content gets none: a guess could turn a file into a page.
+func TestNoTypeIsGuessed(t *testing.T) {
+	_, gate := newGate(t, Config{Origin: newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header()["Content-Type"] = nil
+		if r.URL.Path == "/chunked" {
+			http.NewResponseController(w).Flush()
+		}
+		io.WriteString(w, "<html><script>1</script>")
+	})})
+	for _, path := range []string{"/", "/chunked"} {
+		res, body := get(t, gate+path)
+		if kind, ok := res.Header["Content-Type"]; ok || !strings.HasPrefix(body, "<html>") {
+			t.Errorf("%s: %q, %q", path, kind, body)
+		}
+	}
+}
