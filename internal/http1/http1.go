@@ -161,7 +161,8 @@ func lengthOf(r *http.Request) int64 {
 	return -1
 }
 
-// CloseIdleConnections closes the connections that no request uses now.
+// CloseIdleConnections closes the connections that no request uses now, and those in use as soon as
+// they are free, until the next request comes.
 func (t *Transport) CloseIdleConnections() { t.pool.closeIdle() }
 
 // errShort reports a request whose body ends before its Content-Length.

@@ -19,6 +19,7 @@ type pool struct {
 	sweep   *time.Timer
 	swept   uint64 // how often sweep has run
 	set     bool   // sweep will run
+	over    bool   // closeIdle was called, and no request has come since
 
 	heads  sync.Pool // of *buffer
 	chunks sync.Pool // of *chunk
@@ -45,6 +46,7 @@ func (p *pool) init(cfg *Config) {
 // get returns a connection, new or kept.
 func (p *pool) get(ctx context.Context) (*conn, error) {
 	p.mu.Lock()
+	p.over = false
 	if n := len(p.idle); n > 0 {
 		c := p.idle[n-1]
 		p.idle[n-1] = nil
@@ -118,7 +120,7 @@ func (p *pool) put(c *conn) {
 		p.answer(first.Value.(*waiter), found{conn: c})
 		return
 	}
-	if len(p.idle) >= p.cfg.MaxIdle {
+	if len(p.idle) >= p.cfg.MaxIdle || p.over {
 		c.Close()
 		return
 	}
@@ -162,7 +164,7 @@ func (p *pool) clean() {
 func (p *pool) closeIdle() {
 	p.mu.Lock()
 	old := p.idle
-	p.idle = nil
+	p.idle, p.over = nil, true
 	p.mu.Unlock()
 	for _, c := range old {
 		c.Close()

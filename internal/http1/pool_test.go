@@ -206,3 +206,26 @@ func TestOtherConnectionsAreRefused(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A transport that is replaced keeps nothing, as net/http's.
+func TestNothingIsKeptAfterTheEnd(t *testing.T) {
+	p := newPeer(t, func(c *script, _ int64) {
+		for c.request() != nil {
+			c.say(hello)
+		}
+	})
+	tr := p.transport()
+	res, err := tr.RoundTrip(newRequest(t, "GET", "/", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr.CloseIdleConnections()
+	res.Body.Read(make([]byte, 9)) // to its end
+	if n := len(tr.pool.idle); n != 0 {
+		t.Errorf("%d connections", n)
+	}
+	ask(t, tr, newRequest(t, "GET", "/", nil))
+	if n := len(tr.pool.idle); n != 1 {
+		t.Errorf("%d connections after another request", n)
+	}
+}
