@@ -41,7 +41,7 @@ func TestHead(t *testing.T) {
 	r := newRequest(t, "PUT", "/a%2fb/../c;d?e=f;g&h=%zz", nil)
 	r.Host = "shop.test:81"
 	r.Header = http.Header{
-		"B": {"2", "3"}, "A": {"1"}, "User-Agent": {""}, "Host": {"evil"}, "Content-Length": {"7"},
+		"B": {" 2\t", "3"}, "A": {"1"}, "User-Agent": {""}, "Host": {"evil"}, "Content-Length": {"7"},
 		"Transfer-Encoding": {"chunked"}, "Trailer": {"X"},
 	}
 	var h buffer

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/textproto"
 	"slices"
 	"strconv"
 	"sync"
@@ -82,7 +83,7 @@ func (h *buffer) head(r *http.Request) error {
 			}
 			b = append(b, name...)
 			b = append(b, ": "...)
-			b = append(b, v...)
+			b = append(b, textproto.TrimString(v)...)
 			b = append(b, "\r\n"...)
 		}
 	}
