@@ -3,6 +3,7 @@ package holders
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -545,4 +546,28 @@ func TestADamagedRecordIsAlone(t *testing.T) {
 	}
 	want(t, there, made[0].Key, "pro", Known)
 	want(t, there, other.Key, "", Unsure)
+	for range 2 * fillAhead { // new holders go elsewhere
+		want(t, there, one(t, there, "pro").Key, "pro", Known)
+	}
+}
+
+// If the only record in use is damaged, new holders go into another one.
+func TestTheOnlyRecordIsDamaged(t *testing.T) {
+	s, c := &shared{}, &clock{}
+	if _, err := s.CompareAndSwap(t.Context(), shardHead+"0", 0, []byte("damaged")); err != nil {
+		t.Fatal(err)
+	}
+	b, err := json.Marshal(index{Versions: [shardCount]uint64{1}})
+	if err == nil {
+		_, err = s.CompareAndSwap(t.Context(), indexKey, 0, b)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := NewBook(Config{Store: s, Bus: store.NewBus(nil), Boot: c.boot, Log: discard()})
+	there.Open(time.Minute)
+	if err := there.Check(t.Context()); !errors.Is(err, errRecord) {
+		t.Error(err)
+	}
+	want(t, there, one(t, there, "pro").Key, "pro", Known)
 }
