@@ -80,8 +80,8 @@ func newID(shard int) ID {
 	return ID(shard)<<rest | ID(binary.LittleEndian.Uint64(b[:]))&(1<<rest-1)
 }
 
-// roomiest returns the shard with the fewest holders of those in use, or -1 if none has room for more. A shard
-// that cannot be read looks empty: it is the last choice, after those that are not in use.
+// roomiest returns the shard with the fewest holders of those in use, or -1 if none has room for more. A
+// shard that cannot be read looks empty: it is the last choice, after those that are not in use.
 func (b *Book) roomiest(more int) int {
 	used := min(shardCount, b.Len()/fillAhead+1)
 	best, fewest, known := -1, mostInShard-more+1, false

@@ -102,7 +102,8 @@ func (g *Gate) keyOf(r *http.Request) (key string, ok bool) {
 // hasKey reports whether one of the words of a text begins as a key, in any case. A token of somebody else
 // may have the letters of the prefix inside.
 func hasKey(s string) bool {
-	for word := range strings.FieldsFuncSeq(s, func(c rune) bool { return strings.ContainsRune(" \t,;:='\"", c) }) {
+	between := func(c rune) bool { return strings.ContainsRune(" \t,;:='\"", c) }
+	for word := range strings.FieldsFuncSeq(s, between) {
 		if len(word) >= len(Prefix) && strings.EqualFold(word[:len(Prefix)], Prefix) {
 			return true
 		}
