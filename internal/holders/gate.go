@@ -39,8 +39,8 @@ func (c *Counts) Each(f func(o Outcome, n uint64)) {
 // Before returns a handler that names the holder of a request, or answers the request.
 func (g *Gate) Before(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if wire.IsPreflight(r) { // a browser sends it without the key
-			next.ServeHTTP(w, r)
+		if wire.IsPreflight(r) { // a browser sends it without the key; an origin must not read another method
+			next.ServeHTTP(w, wire.WithoutOverrides(r))
 			return
 		}
 		key, ok := g.keyOf(r)

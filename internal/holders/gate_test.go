@@ -103,13 +103,24 @@ func TestTheGate(t *testing.T) {
 			}
 		})
 	}
-	pre := httptest.NewRequestWithContext(t.Context(), "OPTIONS", "/", nil)
-	pre.Header.Set("Origin", "https://example.com")
-	pre.Header.Set("Access-Control-Request-Method", "GET")
-	w := httptest.NewRecorder()
-	(&Gate{Book: b, Header: "Authorization", Counts: &Counts{}}).Before(http.NotFoundHandler()).ServeHTTP(w, pre)
-	if w.Code != 404 {
-		t.Errorf("a preflight gets %d", w.Code)
+}
+
+// A preflight has no key. It passes as a preflight: no header makes another request of it at the origin.
+func TestAPreflightStaysOne(t *testing.T) {
+	r := httptest.NewRequestWithContext(t.Context(), "OPTIONS", "/", nil)
+	for name, v := range map[string]string{"Origin": "https://example.com", "Access-Control-Request-Method": "GET",
+		"X-Http-Method-Override": "POST", "X_Http-Method": "POST", "X-Original-Url": "/other"} {
+		r.Header[name] = []string{v}
+	}
+	reached := false
+	g := Gate{Book: NewBook(Config{Log: discard()}), Header: "Authorization", Counts: &Counts{}}
+	g.Before(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if reached = true; len(r.Header) != 2 {
+			t.Errorf("the origin gets %v", r.Header)
+		}
+	})).ServeHTTP(httptest.NewRecorder(), r)
+	if !reached {
+		t.Error("it does not pass")
 	}
 }
 
