@@ -773,3 +773,31 @@ func TestARoomThatEndsAsksForKeys(t *testing.T) {
 		t.Errorf("the other room: %s", res.Status)
 	}
 }
+
+// Nobody comes to a room that asks for keys by a path that is of another room only as headgate reads it. These
+// rooms are suspended, so that other paths with several readings pass.
+func TestNoWayAroundKeysByOddPaths(t *testing.T) {
+	p, file, ask := runHolders(t)
+	p.write(strings.Replace(file(""), "name: site,", "name: public, path: /public,", 1))
+	p.reload()
+	made, err := p.s.holders.Add(t.Context(), []holders.Holder{{Name: "ada", Plan: "pro"}}, []string{"pro"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/public/../api/x", "/public/%2e%2e/api/x", "/public/..%2fapi/x", "/public/..;/api/x",
+		`/public/..\api/x`, "/public/..%5capi/x", "/public/%2e%2e%2fapi/x"} {
+		if res, at := ask(path, "Headgate-Holder: eve\r\n"); res.StatusCode == 200 || at != nil {
+			t.Errorf("%s reaches the origin: %s %v", path, res.Status, at)
+		}
+	}
+	for _, path := range []string{"/public/x", "/public//x", "/public/../public/x"} {
+		if res, _ := ask(path, ""); res.StatusCode != 200 {
+			t.Errorf("%s: %s", path, res.Status)
+		}
+	}
+	for _, path := range []string{"/api/x", "/api/../public/../api"} { // of the room that asks for the key
+		if res, _ := ask(path, bearer(&made[0])); res.StatusCode != 200 {
+			t.Errorf("%s with a key: %s", path, res.Status)
+		}
+	}
+}
