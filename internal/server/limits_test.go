@@ -774,7 +774,7 @@ func TestARoomThatEndsAsksForKeys(t *testing.T) {
 	}
 }
 
-// Nobody comes to a room that asks for keys by a path that is of another room only as headgate reads it. These
+// Nobody comes to a room that asks for keys by a path that only headgate reads as one of another room. These
 // rooms are suspended, so that other paths with several readings pass.
 func TestNoWayAroundKeysByOddPaths(t *testing.T) {
 	p, file, ask := runHolders(t)
