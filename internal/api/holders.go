@@ -253,7 +253,7 @@ func holderPairs(body []byte) (map[string]string, error) {
 	for key := range pairs {
 		if !slices.Contains([]string{nameOfHolder, planOfHolder, noteOfHolder}, key) || raw[key][0] != '"' {
 			return nil, &problem{Status: http.StatusUnprocessableEntity, Code: "invalid_holder",
-				Detail: fmt.Sprintf("%.64q is no text of a holder", key),
+				Detail: holders.Quote(key) + " is no text of a holder",
 				Hint:   `send {"name": "Ada Ltd", "plan": "pro", "note": "invoice 17"}, each as text in quotes`}
 		}
 	}

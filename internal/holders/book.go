@@ -335,7 +335,7 @@ func (b *Book) read(ctx context.Context, n int) error {
 func (b *Book) Follow(ctx context.Context, every time.Duration) error {
 	failed := false
 	return store.Follow(ctx, b.cfg.Bus, topic, every, func([]byte) {
-		if !b.IsOpen() || b.cfg.Bus == nil && b.IsReady() {
+		if !b.IsOpen() { // without a bus too: a write of this process may have lost its acknowledgment
 			return
 		}
 		try, stop := context.WithTimeout(ctx, checkWait) // what it has read by then stays

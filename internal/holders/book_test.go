@@ -3,6 +3,7 @@ package holders
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -331,6 +332,53 @@ func TestAnAnnouncementWithoutAWrite(t *testing.T) {
 	want(t, there, m.Key, "", Revoked)
 }
 
+// A dying store writes what it is sent, and then answers nothing more.
+type dying struct {
+	*shared
+	ends atomic.Bool
+}
+
+func (s *dying) CompareAndSwap(
+	ctx context.Context, key string, revision uint64, value []byte,
+) (uint64, error) {
+	next, err := s.shared.CompareAndSwap(ctx, key, revision, value)
+	if s.ends.Load() && strings.HasPrefix(key, shardHead) {
+		s.down.Store(true)
+		return 0, errDown
+	}
+	return next, err
+}
+
+// A node without others finds what it has written itself without an acknowledgment: GET shows that the holder
+// is revoked, so the key must not count until the next start.
+func TestAloneWithALostAcknowledgment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &dying{shared: &shared{}}
+		b := NewBook(Config{Store: s, Log: discard()})
+		b.Open(time.Minute)
+		check(t, b)
+		m := one(t, b, "pro")
+		ctx, stop := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { b.Follow(ctx, 5*time.Second) })
+		s.ends.Store(true)
+		if _, _, err := b.Revoke(t.Context(), m.ID); err == nil {
+			t.Error("acknowledged by a store that is down")
+		}
+		time.Sleep(20 * time.Second)
+		want(t, b, m.Key, "pro", Known) // it is not known whether it was revoked
+		s.ends.Store(false)
+		s.down.Store(false)
+		if h, err := b.Get(t.Context(), m.ID); err != nil || h.Revoked.IsZero() {
+			t.Errorf("the change was not written: %v", err)
+		}
+		time.Sleep(10 * time.Second)
+		want(t, b, m.Key, "", Revoked)
+		stop()
+		wg.Wait()
+	})
+}
+
 // A writer that is overtaken between its announcement and its write announces again: otherwise its change
 // would have a version that readers have already read.
 func TestAWriterThatIsOvertaken(t *testing.T) {
@@ -498,4 +546,28 @@ func TestADamagedRecordIsAlone(t *testing.T) {
 	}
 	want(t, there, made[0].Key, "pro", Known)
 	want(t, there, other.Key, "", Unsure)
+	for range 2 * fillAhead { // new holders go elsewhere
+		want(t, there, one(t, there, "pro").Key, "pro", Known)
+	}
+}
+
+// If the only record in use is damaged, new holders go into another one.
+func TestTheOnlyRecordIsDamaged(t *testing.T) {
+	s, c := &shared{}, &clock{}
+	if _, err := s.CompareAndSwap(t.Context(), shardHead+"0", 0, []byte("damaged")); err != nil {
+		t.Fatal(err)
+	}
+	b, err := json.Marshal(index{Versions: [shardCount]uint64{1}})
+	if err == nil {
+		_, err = s.CompareAndSwap(t.Context(), indexKey, 0, b)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := NewBook(Config{Store: s, Bus: store.NewBus(nil), Boot: c.boot, Log: discard()})
+	there.Open(time.Minute)
+	if err := there.Check(t.Context()); !errors.Is(err, errRecord) {
+		t.Error(err)
+	}
+	want(t, there, one(t, there, "pro").Key, "pro", Known)
 }

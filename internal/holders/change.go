@@ -80,17 +80,21 @@ func newID(shard int) ID {
 	return ID(shard)<<rest | ID(binary.LittleEndian.Uint64(b[:]))&(1<<rest-1)
 }
 
-// roomiest returns the shard with the fewest holders of those in use, or -1 if none has room for more.
+// roomiest returns the shard with the fewest holders of those in use, or -1 if none has room for more. A
+// shard that cannot be read looks empty: it is the last choice, after those that are not in use.
 func (b *Book) roomiest(more int) int {
 	used := min(shardCount, b.Len()/fillAhead+1)
-	best, fewest := -1, mostInShard-more+1
-	for n := range used {
-		count := 0
+	best, fewest, known := -1, mostInShard-more+1, false
+	for n := range shardCount {
+		if n >= used && known {
+			break
+		}
+		count, knows := 0, b.knows(n)
 		if s := b.shards[n].Load(); s != nil {
 			count = len(s.ids)
 		}
-		if count < fewest {
-			best, fewest = n, count
+		if knows && !known && count <= mostInShard-more || knows == known && count < fewest {
+			best, fewest, known = n, count, knows
 		}
 	}
 	return best

@@ -39,8 +39,8 @@ func (c *Counts) Each(f func(o Outcome, n uint64)) {
 // Before returns a handler that names the holder of a request, or answers the request.
 func (g *Gate) Before(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if wire.IsPreflight(r) { // a browser sends it without the key
-			next.ServeHTTP(w, r)
+		if wire.IsPreflight(r) { // a browser sends it without the key; an origin must not read another method
+			next.ServeHTTP(w, wire.WithoutOverrides(r))
 			return
 		}
 		key, ok := g.keyOf(r)
@@ -78,25 +78,37 @@ func DropNames(h http.Header) {
 
 // keyOf returns the key of a request, or "" if it sends none. Other values than keys of ours belong to the
 // origin. ok is false if the key is not sent as it must be: of several values an origin may read another one
-// than we do.
+// than we do, and a key that is overlooked would go to the origin.
 func (g *Gate) keyOf(r *http.Request) (key string, ok bool) {
 	values := r.Header[g.Header]
 	for _, v := range values {
+		alone := strings.Trim(v, " \t")
 		if g.Header == authorization {
 			scheme, rest, _ := strings.Cut(v, " ")
-			if strings.HasPrefix(scheme, Prefix) {
-				return v, false
+			if alone = ""; strings.EqualFold(scheme, "Bearer") {
+				alone = strings.Trim(rest, " \t")
 			}
-			if !strings.EqualFold(scheme, "Bearer") {
-				continue
-			}
-			v = rest
 		}
-		if v = strings.Trim(v, " \t"); strings.HasPrefix(v, Prefix) {
-			key = v
+		switch {
+		case strings.HasPrefix(alone, Prefix):
+			key = alone
+		case hasKey(v):
+			return v, false
 		}
 	}
 	return key, key == "" || len(values) == 1
+}
+
+// hasKey reports whether one of the words of a text begins as a key, in any case. A token of somebody else
+// may have the letters of the prefix inside.
+func hasKey(s string) bool {
+	between := func(c rune) bool { return strings.ContainsRune(" \t,;:='\"", c) }
+	for word := range strings.FieldsFuncSeq(s, between) {
+		if len(word) >= len(Prefix) && strings.EqualFold(word[:len(Prefix)], Prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 // refuse answers a request that does not pass.

@@ -48,6 +48,14 @@ func TestTheGate(t *testing.T) {
 		"of operators":         {key, auth(bearer + "hg_abc"), 401, 0, "", "", "A key is needed"},
 		"mistyped":             {key, auth(bearer + good.Key[:30] + "0" + good.Key[31:]), 401, 0, "", "", "a letter is missing or wrong"},
 		"without Bearer":       {optional, auth(good.Key), 401, 0, "", "", "Authorization: Bearer"},
+		"behind a tab":         {optional, auth("Bearer\t" + good.Key), 401, 0, "", "", "Authorization: Bearer"},
+		"behind another word":  {optional, auth("Token " + good.Key), 401, 0, "", "", "Authorization: Bearer"},
+		"behind a colon":       {optional, auth("Bearer: " + good.Key), 401, 0, "", "", "Authorization: Bearer"},
+		"in quotes":            {optional, auth(`Bearer "` + good.Key + `"`), 401, 0, "", "", "Authorization: Bearer"},
+		"as a parameter":       {optional, auth("ApiKey key=" + good.Key), 401, 0, "", "", "Authorization: Bearer"},
+		"in capitals":          {optional, auth(bearer + strings.ToUpper(good.Key)), 401, 0, "", "", "a letter is missing or wrong"},
+		"behind Bearer there":  {Gate{Header: "X-Api-Key", Optional: true}, api(bearer + good.Key), 401, 0, "", "", "X-Api-Key: hgk_"},
+		"inside of another":    {optional, auth(bearer + "eyJ0hgk_x.y-z"), 200, 0, "", bearer + "eyJ0hgk_x.y-z", ""},
 		"cut off":              {optional, auth(bearer + Prefix), 401, 0, "", "", "a letter is missing or wrong"},
 		"invented":             {optional, auth(bearer + invented), 401, 0, "", "", "no holder has it"},
 		"revoked":              {optional, auth(bearer + gone.Key), 401, 0, "", "", "was revoked"},
@@ -95,13 +103,24 @@ func TestTheGate(t *testing.T) {
 			}
 		})
 	}
-	pre := httptest.NewRequestWithContext(t.Context(), "OPTIONS", "/", nil)
-	pre.Header.Set("Origin", "https://example.com")
-	pre.Header.Set("Access-Control-Request-Method", "GET")
-	w := httptest.NewRecorder()
-	(&Gate{Book: b, Header: "Authorization", Counts: &Counts{}}).Before(http.NotFoundHandler()).ServeHTTP(w, pre)
-	if w.Code != 404 {
-		t.Errorf("a preflight gets %d", w.Code)
+}
+
+// A preflight has no key. It passes as a preflight: no header makes another request of it at the origin.
+func TestAPreflightStaysOne(t *testing.T) {
+	r := httptest.NewRequestWithContext(t.Context(), "OPTIONS", "/", nil)
+	for name, v := range map[string]string{"Origin": "https://example.com", "Access-Control-Request-Method": "GET",
+		"X-Http-Method-Override": "POST", "X_Http-Method": "POST", "X-Original-Url": "/other"} {
+		r.Header[name] = []string{v}
+	}
+	reached := false
+	g := Gate{Book: NewBook(Config{Log: discard()}), Header: "Authorization", Counts: &Counts{}}
+	g.Before(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if reached = true; len(r.Header) != 2 {
+			t.Errorf("the origin gets %v", r.Header)
+		}
+	})).ServeHTTP(httptest.NewRecorder(), r)
+	if !reached {
+		t.Error("it does not pass")
 	}
 }
 

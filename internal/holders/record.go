@@ -153,15 +153,18 @@ func (h *Holder) Check(plans []string) error {
 		return &InvalidError{"the holder has no name", `name it, such as {"name": "Ada Ltd", "plan": "pro"}`}
 	}
 	if h.Plan != "" && !slices.Contains(plans, h.Plan) {
-		return &InvalidError{"no limit has an amount for the plan " + clip(h.Plan),
+		return &InvalidError{"no limit has an amount for the plan " + Quote(h.Plan),
 			"the plans are " + strings.Join(plans, ", ") + "; add others under plans.amounts in the configuration"}
 	}
 	return nil
 }
 
-// clip shortens a text of a client.
-func clip(s string) string {
-	if len(s) > mostPlan {
+// Quote quotes the beginning of a text of a client for an answer, which is logged too. It shows no key.
+func Quote(s string) string {
+	switch {
+	case strings.Contains(s, Prefix):
+		return Prefix + "…"
+	case len(s) > mostPlan:
 		return fmt.Sprintf("%q…", s[:mostPlan])
 	}
 	return fmt.Sprintf("%q", s)

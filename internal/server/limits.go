@@ -159,35 +159,67 @@ type limited struct {
 type builtLimits struct {
 	met *metLimits
 	http.Handler
+
+	plain []string      // the names of limits that do not ask for keys, or did not while they were known
+	gate  *holders.Gate // the last one
 }
 
 // ServeHTTP implements http.Handler.
 func (h *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	met, b := h.limits.met.Load(), h.built.Load()
 	if b == nil || b.met != met {
-		var all []ratelimit.RequestLimit
-		var meters []*signals.Meter
-		byHolder := false
-		for _, name := range h.names {
-			if x, ok := met.known[name]; ok {
-				if m := h.limits.Meter(name); m != nil {
-					meters = append(meters, m)
-				}
-				x.Key = slices.Clone(x.Key)
-				for i := range x.Key {
-					x.Key[i].AnyCase = h.anyCase
-					byHolder = byHolder || x.Key[i].Kind == ratelimit.KeyHolder
-				}
-				all = append(all, x)
-			}
-		}
-		b = &builtLimits{met, ratelimit.Middleware(h.limits.asked(), all, measured(meters, h.next))}
-		if byHolder && met.gate != nil {
-			b.Handler = met.gate.Before(b.Handler)
-		}
+		b = h.build(met, b)
 		h.built.Store(b)
 	}
 	b.ServeHTTP(w, r)
+}
+
+// build returns the handler for the current limits. old is the one before, or nil.
+//
+// A room may have the name of a limit that a reload has removed: a room of the file for a moment, one of the
+// API until it is changed. It asks for keys if that limit did, or if nobody knows whether it did.
+func (h *limited) build(met *metLimits, old *builtLimits) *builtLimits {
+	b := &builtLimits{met: met, gate: met.gate}
+	var wasPlain []string
+	if old != nil {
+		wasPlain, b.gate = old.plain, cmp.Or(met.gate, old.gate)
+	}
+	var all []ratelimit.RequestLimit
+	var meters []*signals.Meter
+	for _, name := range h.names {
+		x, known := met.known[name]
+		if known {
+			if m := h.limits.Meter(name); m != nil {
+				meters = append(meters, m)
+			}
+			x.Key = slices.Clone(x.Key)
+			for i := range x.Key {
+				x.Key[i].AnyCase = h.anyCase
+			}
+			all = append(all, x)
+		}
+		if known && !byHolder(&x) || !known && slices.Contains(wasPlain, name) {
+			b.plain = append(b.plain, name)
+		}
+	}
+	b.Handler = ratelimit.Middleware(h.limits.asked(), all, measured(meters, h.next))
+	if len(b.plain) < len(h.names) && b.gate != nil {
+		b.Handler = b.gate.Before(b.Handler)
+	}
+	return b
+}
+
+// askForKeys reports whether a room with these limits asks for keys.
+func (l *callLimits) askForKeys(names []string) bool {
+	met := l.met.Load()
+	return met.gate != nil && slices.ContainsFunc(names, func(name string) bool {
+		x, known := met.known[name]
+		return !known || byHolder(&x)
+	})
+}
+
+func byHolder(x *ratelimit.RequestLimit) bool {
+	return slices.ContainsFunc(x.Key, func(p ratelimit.KeyPart) bool { return p.Kind == ratelimit.KeyHolder })
 }
 
 // measured returns a handler that measures the calls that hold slots of limits whose amount is found.

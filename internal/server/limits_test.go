@@ -704,3 +704,100 @@ func TestKeysInQuestions(t *testing.T) {
 		}
 	}
 }
+
+// A room of the API keeps the name of a limit that the file renames. The limit is gone, but the room must not
+// pass on calls without a key. A room whose limit did not ask for keys goes on.
+func TestARoomWhoseLimitIsGoneAsksForKeys(t *testing.T) {
+	const file = anyHost + "limits:\n  - {name: LIMIT, algorithm: sliding_log, amount: 99, window: 1h, key: [holder]}\n" +
+		"  - {name: plain, algorithm: sliding_log, amount: 99, window: 1h}\n" +
+		"plans: {holders: {}, amounts: {pro: {LIMIT: 999}}}\n"
+	before := strings.ReplaceAll(file, "LIMIT", "api")
+	p := run(t, before)
+	b := p.boss("write")
+	b.made(p.teaWith(`"suspended":true,"headgate":{"limits":["api"]}`))
+	b.made(strings.ReplaceAll(p.teaWith(`"suspended":true,"headgate":{"limits":["plain"]}`), "tea", "milk"))
+	made, err := p.s.holders.Add(t.Context(), []holders.Holder{{Name: "ada"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := func(what string, tea, milk int) {
+		t.Helper()
+		if res := at(t, p, "tea.example", "/"); res.StatusCode != tea {
+			t.Errorf("%s: a call without a key gets %s, want %d", what, res.Status, tea)
+		}
+		if res := at(t, p, "milk.example", "/"); res.StatusCode != milk {
+			t.Errorf("%s: a call of the other room gets %s, want %d", what, res.Status, milk)
+		}
+	}
+	want("before", 401, 200)
+	if res := at(t, p, "tea.example", "/", "Authorization", "Bearer "+made[0].Key); res.StatusCode != 200 {
+		t.Errorf("with a key: %s", res.Status)
+	}
+	p.write(strings.Replace(strings.ReplaceAll(file, "LIMIT", "calls"), "plain", "others", 1))
+	p.reload()
+	want("renamed", 401, 200)
+	if res := at(t, p, "tea.example", "/", "Authorization", "Bearer "+made[0].Key); res.StatusCode != 200 {
+		t.Errorf("renamed, with a key: %s", res.Status)
+	}
+	p.reload()
+	want("reloaded again", 401, 200)
+	p.write(anyHost)
+	p.reload()
+	want("nobody has keys", 200, 200)
+	p.write(before)
+	p.reload()
+	want("back", 401, 200)
+	p.write(strings.ReplaceAll(file, "LIMIT", "calls"))
+	p.restart()
+	want("restarted", 401, 200)
+}
+
+// A reload puts limits into force before rooms. A room that it removes asks for keys to its end.
+func TestARoomThatEndsAsksForKeys(t *testing.T) {
+	p, file, ask := runHolders(t)
+	if res, _ := ask("/api", ""); res.StatusCode != 401 {
+		t.Fatal(res.Status)
+	}
+	_, rooms, _ := strings.Cut(file(""), "\n  - {name: site,")
+	p.write("rooms:\n  - {name: site," + strings.Split(rooms, "\n")[0] + "\n")
+	next, err := p.s.set.Load().cfg.Again()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.s.limits.reload(next)
+	if res, _ := ask("/api", ""); res.StatusCode != 401 {
+		t.Errorf("between limits and rooms: %s", res.Status)
+	}
+	p.reload()
+	if res, _ := ask("/api", ""); res.StatusCode != 200 {
+		t.Errorf("the other room: %s", res.Status)
+	}
+}
+
+// Nobody comes to a room that asks for keys by a path that only headgate reads as one of another room. These
+// rooms are suspended, so that other paths with several readings pass.
+func TestNoWayAroundKeysByOddPaths(t *testing.T) {
+	p, file, ask := runHolders(t)
+	p.write(strings.Replace(file(""), "name: site,", "name: public, path: /public,", 1))
+	p.reload()
+	made, err := p.s.holders.Add(t.Context(), []holders.Holder{{Name: "ada", Plan: "pro"}}, []string{"pro"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/public/../api/x", "/public/%2e%2e/api/x", "/public/..%2fapi/x", "/public/..;/api/x",
+		`/public/..\api/x`, "/public/..%5capi/x", "/public/%2e%2e%2fapi/x"} {
+		if res, at := ask(path, "Headgate-Holder: eve\r\n"); res.StatusCode == 200 || at != nil {
+			t.Errorf("%s reaches the origin: %s %v", path, res.Status, at)
+		}
+	}
+	for _, path := range []string{"/public/x", "/public//x", "/public/../public/x"} {
+		if res, _ := ask(path, ""); res.StatusCode != 200 {
+			t.Errorf("%s: %s", path, res.Status)
+		}
+	}
+	for _, path := range []string{"/api/x", "/api/../public/../api"} { // of the room that asks for the key
+		if res, _ := ask(path, bearer(&made[0])); res.StatusCode != 200 {
+			t.Errorf("%s with a key: %s", path, res.Status)
+		}
+	}
+}

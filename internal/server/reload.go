@@ -361,8 +361,10 @@ func (w *swap) reconfigure(ctx context.Context, g *gate) error {
 
 // commit puts everything new into force. It cannot fail.
 func (w *swap) commit(ctx context.Context) {
-	w.s.holders.Open(w.new.cfg.StaleAfter())
-	w.s.readHolders(ctx)
+	known := w.s.holders.IsOpen() // then they are followed: a store that is away must not delay a reload
+	if w.s.holders.Open(w.new.cfg.StaleAfter()); !known {
+		w.s.readHolders(ctx)
+	}
 	w.s.limits.reload(w.new.cfg)
 	if err := w.s.envoy.reload(w.s.limits, w.rules); err != nil {
 		w.s.log.Error("rules for Envoy not reloaded", "error", err)
