@@ -3,6 +3,7 @@ package headgate
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -15,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/tests/virtual"
 )
 
@@ -511,6 +513,30 @@ func TestARefusedVisitorIsReleased(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A ticket whose visitor is inside holds nobody back. Its old cookie would let in once more if it were released.
+func TestATicketOfAVisitorInsideIsNotReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _, _ := endless(t, RoomConfig{})
+		defer g.stop()
+		v := g.visitor()
+		v.joins()
+		id := v.asks("good").Ticket
+		g.room.SetQueueAll(false)
+		for i := 0; !v.in(); i++ {
+			if time.Sleep(time.Second); i > 30 {
+				t.Fatal("it never comes in")
+			}
+		}
+		for _, after := range []time.Duration{0, time.Minute} {
+			time.Sleep(after)
+			v.in()
+			if err := g.room.ReleaseTicket(t.Context(), id); !errors.Is(err, counter.ErrNotHeldBack) {
+				t.Errorf("after %v: %v", after, err)
+			}
+		}
+	})
 }
 
 // A cookie from before the failure is worth nothing afterwards, at a node that knows nothing of it either.

@@ -273,6 +273,8 @@ func (c *desk) release(number uint64, clk time.Duration) (written bool, err erro
 	case (lane == 0 || c.line.Lanes()[lane].Name != slot.UnsolvedLane) &&
 		(c.places(number) || !c.cfg.Endless): // it is in another line, or is not refused
 		return false, ErrNotHeldBack
+	case c.pool.EndOf(slot.SessionID(number)) > c.pool.CounterTime(clk): // inside
+		return false, ErrNotHeldBack
 	case len(c.released) >= slot.MaxReleased:
 		if c.forgetReleased(clk, true); len(c.released) >= slot.MaxReleased {
 			return false, ErrFull
