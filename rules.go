@@ -221,7 +221,7 @@ func (r *Room) poll(q *visitRequest) (p counter.PlaceInfo, err error) {
 		}
 		x.Unproven = !proven
 	}
-	fresh := t.Refresh(q.f.cfg.Wall(), max(q.f.cfg.Hold, q.f.cfg.HoldPhone))
+	fresh := t.Refresh(q.f.cfg.Wall(), max(q.f.cfg.Hold, q.f.cfg.HoldPhone)) && (c.Endless || t.Refused)
 	x.Refused, x.First = t.Refused, cmp.Or(t.FirstIn(t.Life), t.First)
 	p, err = q.counter.PollAs(q.r.Context(), x)
 	r.weigh(q, &p)
@@ -236,7 +236,7 @@ func (r *Room) poll(q *visitRequest) (p counter.PlaceInfo, err error) {
 		t.Work, t.First = 0, 0
 	}
 	held = held || t.Refused && p.Status != slot.TicketUsed // else the cookie might replace the pass
-	if held && (fresh || *t != was) && q.does.Own != "here.gif" {
+	if held && (fresh && p.Status == slot.TicketWaiting || *t != was) && q.does.Own != "here.gif" {
 		r.setCookie(q)
 	}
 	return p, err

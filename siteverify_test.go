@@ -3,6 +3,7 @@ package headgate
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -15,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/tests/virtual"
 )
 
@@ -315,6 +317,42 @@ func TestWhoFailsWaitsWithoutEnd(t *testing.T) {
 	})
 }
 
+// While nobody is called there is no time for anybody, and nothing else tells in a long line either: not the
+// interval of polls, not the number of those who wait, and no cookie that only one of two visitors gets.
+func TestNothingTellsWhoFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _, _ := endless(t, RoomConfig{NewUsersPerMinute: 6, TotalActiveUsers: 1000})
+		defer g.stop()
+		var line []*visitor
+		for i := range 120 {
+			line = append(line, g.visitor())
+			line[i].joins()
+			line[i].asks(fmt.Sprint("good", i))
+		}
+		bad, good := g.visitor(), g.visitor()
+		bad.joins()
+		good.joins()
+		b, _, _ := bad.answer("bad")
+		c, _, _ := good.answer("good")
+		for _, key := range []string{"poll_after_seconds", "waiting", "position", "eta_seconds"} {
+			if b[key] != c[key] {
+				t.Errorf("%s is %v, otherwise %v", key, b[key], c[key])
+			}
+		}
+		for i := range 40 {
+			time.Sleep(10 * time.Second)
+			for _, v := range line {
+				v.poll()
+			}
+			b, _, bh := bad.answer("")
+			c, _, ch := good.answer("")
+			if !slices.Equal(bh, ch) || b["waiting"] != c["waiting"] || b["waiting"].(float64) < b["position"].(float64) {
+				t.Fatalf("after %d polls: headers %v, otherwise %v\n%v\n%v", i, bh, ch, b, c)
+			}
+		}
+	})
+}
+
 // Whoever has not failed, and has not solved it either, keeps the challenge, however long it takes: the
 // widget is there, and the place counts from the token on. So are a token that has expired, one that could
 // not be checked, and that of a browser that cannot load the script.
@@ -475,6 +513,57 @@ func TestARefusedVisitorIsReleased(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A ticket whose visitor is inside holds nobody back. Its old cookie would let in once more if it were released.
+func TestATicketOfAVisitorInsideIsNotReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _, _ := endless(t, RoomConfig{})
+		defer g.stop()
+		v := g.visitor()
+		v.joins()
+		id := v.asks("good").Ticket
+		g.room.SetQueueAll(false)
+		for i := 0; !v.in(); i++ {
+			if time.Sleep(time.Second); i > 30 {
+				t.Fatal("it never comes in")
+			}
+		}
+		for _, after := range []time.Duration{0, time.Minute} {
+			time.Sleep(after)
+			v.in()
+			if err := g.room.ReleaseTicket(t.Context(), id); !errors.Is(err, counter.ErrNotHeldBack) {
+				t.Errorf("after %v: %v", after, err)
+			}
+		}
+	})
+}
+
+// A cookie from before the failure is worth nothing afterwards, at a node that knows nothing of it either.
+func TestACookieFromBeforeTheFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, store, _ := endless(t, RoomConfig{})
+		first, bad := g.visitor(), g.visitor()
+		first.joins()
+		first.asks("good1")
+		bad.joins()
+		older := *bad
+		own := bad.asks("bad").Ticket
+		g, _ = g.kill(store, 0)
+		defer g.stop()
+		older.g = g
+		for _, v := range []*visitor{first, bad} {
+			v.g = g
+			for i := 0; v.asks("").State != StateQueueAll; i++ {
+				if time.Sleep(100 * time.Millisecond); i > 50 {
+					t.Fatal("the host does not answer")
+				}
+			}
+		}
+		if m := older.asks("good2"); m.Ticket == own || m.Challenge == nil {
+			t.Errorf("it holds the place of its arrival: %+v", m)
+		}
+	})
 }
 
 // Somebody whom the site knows needs no token, and so does nobody once the room asks for none.

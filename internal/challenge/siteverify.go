@@ -282,8 +282,10 @@ func (c *Config) judge(v *verdict, room, host string) result {
 		return expired
 	case has("sitekey-secret-mismatch"):
 		return foreign
+	case has("invalid-input-response"):
+		return wrong
 	}
-	return wrong
+	return malformed // such as bad-request, or a no without a reason: nobody can be refused for that
 }
 
 // allows reports whether tokens may be made on a site; host is that of the request.

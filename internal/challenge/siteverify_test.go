@@ -163,16 +163,17 @@ func TestAnswersOfAThirdParty(t *testing.T) {
 		{"", 200, codes("missing-input-secret"), nil, unavailable},
 		{"", 200, codes("invalid-input-secret"), nil, unavailable},
 		{"", 200, codes("internal-error"), nil, unavailable},
-		{"", 200, codes("missing-input-response"), nil, wrong},
+		{"", 200, codes("missing-input-response"), nil, malformed},
 		{"", 200, codes("invalid-input-response"), nil, wrong},
-		{"", 400, codes("bad-request"), nil, wrong},
+		{"", 400, codes("bad-request"), nil, malformed}, // nobody is refused for it
 		{"", 200, codes("timeout-or-duplicate"), nil, expired},
 		{"", 200, codes("expired-input-response"), nil, expired},
 		{"", 200, codes("already-seen-response"), nil, expired},
 		{"", 200, codes("sitekey-secret-mismatch"), nil, foreign},
-		{"", 200, codes("not-using-dummy-passcode"), nil, wrong}, // a client chooses the site key of its token
-		{"", 200, codes("of the future"), nil, wrong},
-		{"", 200, `{"success":false}`, nil, wrong},
+		{"", 200, codes("invalid-or-already-seen-response"), nil, malformed},
+		{"", 200, codes("not-using-dummy-passcode"), nil, malformed}, // a client chooses the site key of its token
+		{"", 200, codes("of the future"), nil, malformed},
+		{"", 200, `{"success":false}`, nil, malformed},
 		{"", 200, `{"success":"true"}`, nil, unavailable},
 		{"", 200, `{}`, nil, unavailable},
 		{"", 200, `null`, nil, unavailable},

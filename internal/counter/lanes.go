@@ -273,6 +273,8 @@ func (c *desk) release(number uint64, clk time.Duration) (written bool, err erro
 	case (lane == 0 || c.line.Lanes()[lane].Name != slot.UnsolvedLane) &&
 		(c.places(number) || !c.cfg.Endless): // it is in another line, or is not refused
 		return false, ErrNotHeldBack
+	case c.pool.EndOf(slot.SessionID(number)) > c.pool.CounterTime(clk): // inside
+		return false, ErrNotHeldBack
 	case len(c.released) >= slot.MaxReleased:
 		if c.forgetReleased(clk, true); len(c.released) >= slot.MaxReleased {
 			return false, ErrFull
@@ -330,6 +332,10 @@ func (c *desk) refused(x ticketRequest, clk time.Duration) PlaceInfo {
 	c.awake(clk)
 	c.polls.add(clk, 1)
 	c.noteUnsolved(x.number)
+	first := c.line.Status(x.number) == slot.TicketProvisional
+	if first || c.line.IsUnconfirmed(x.number) { // an older copy of its cookie could still confirm it
+		c.leave(x.number, clk)
+	}
 	p.Status, p.Now, p.Held = slot.TicketWaiting, c.nowLife(), c.held
 	p.Waiting, p.Served = int64(c.line.Len()), c.served(0)
 	p.PollAfter = c.spreadPoll(c.cfg.Line.PollMax)
@@ -339,7 +345,14 @@ func (c *desk) refused(x ticketRequest, clk time.Duration) PlaceInfo {
 		p.Ahead = line.Before(at)
 		p.Ahead += c.line.Beside(lane, p.Ahead+1)
 		p.Position = p.Ahead + 1
+		p.Waiting = max(p.Waiting, p.Position) // the last of them counts itself
 		p.PollAfter = c.pollAfter(c.fore.eta(lane, p.Position, clk), lane, p.Position, clk)
+	}
+	if c.cfg.RandomOrder { // nobody has a position there
+		p.PollAfter = c.spreadPoll(c.drawInterval())
+	}
+	if first { // as for one that is confirmed
+		p.PollAfter = min(p.PollAfter, c.firstInterval())
 	}
 	return p
 }

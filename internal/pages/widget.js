@@ -8,7 +8,7 @@
     recaptcha: ['grecaptcha', 'https://www.google.com/recaptcha/api.js'],
   };
   const ours = document.currentScript.id == 'widget';
-  let place, api, id, token, sent = 0, wake;
+  let place, api, id, token, made, sent = 0, wake;
 
   const ask = async (solution) => (await (await fetch(location.href, {
     headers: {Accept: 'application/json', 'Headgate-Poll': '1', ...solution && {'Headgate-Solution': solution}},
@@ -17,8 +17,14 @@
 
   const send = (text) => {
     token = text;
+    made = Date.now();
     sent = 0;
     wake?.();
+  };
+
+  const renew = () => {
+    token = null;
+    api?.reset(id);
   };
 
   function show({kind, sitekey, action}) {
@@ -38,6 +44,8 @@
 
   async function run() {
     for (;;) {
+      // A phone that slept has an old token, which some third parties call wrong. Tokens live 120 s or longer.
+      if (token && Date.now() - made > 100_000) renew();
       const solution = token;
       const c = await ask(solution).then((v) => v?.challenge, () => ({}));
       if (!c) break;
@@ -48,10 +56,7 @@
         show(c);
       }
       // A token that nobody could check counts when it comes again; one that was refused never does.
-      if (solution && solution == token && ++sent > 2) {
-        token = null;
-        api?.reset(id);
-      }
+      if (solution && solution == token && ++sent > 2) renew();
       await new Promise((done) => setTimeout(wake = done, token ? 2000 : 4000));
     }
     place?.replaceChildren();

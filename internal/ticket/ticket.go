@@ -242,21 +242,19 @@ func (t *Token) Refuse(wrong bool) {
 	}
 }
 
-// refreshed is how old the cookie of a refused ticket may be. Chosen: much less than any hold.
+// refreshed is how old the cookie of a ticket may be where some are refused. Chosen: much less than any hold.
 const refreshed = time.Minute
 
-// Refresh reports whether the cookie of a refused ticket has to be sealed anew, so that it shows that its
-// visitor still waits. A visitor that was silent for longer than hold, which it cannot know, stands at the
-// end of the line when it is released.
+// Refresh reports whether the cookie of a ticket has to be sealed anew, so that it shows that its visitor
+// still waits. That is for refused tickets. Those that hold a place have it too, because a cookie that only
+// the refused get would tell them. A refused visitor that was silent for longer than hold, which it cannot
+// know, stands at the end of the line when it is released.
 func (t *Token) Refresh(now time.Time, hold time.Duration) bool {
-	if !t.Refused || t.Kind != Ticket {
-		return false
-	}
 	silent := now.Sub(time.Unix(t.Checked, 0))
-	if silent > hold+refreshed {
+	if t.Refused && silent > hold+refreshed {
 		t.First = 0
 	}
-	return silent >= refreshed
+	return t.Kind == Ticket && silent >= refreshed
 }
 
 // Forget makes a ticket of before a time forget its unsolved challenges. The place that its visitor would

@@ -144,6 +144,32 @@ test('where nobody comes in without a token, a wrong one looks like a place and 
   assert.deepEqual([...one.faults, ...bad.faults], []);
 });
 
+test('a phone that slept does not send the token that it kept', async (t) => {
+  const room = await crowded(t, 'turnstile', {challenge: {action: 'infinite_queue'}});
+  await first(room);
+  const {page, faults} = await room.visit();
+  const widget = page.frameLocator('iframe').getByText('Guess'); // the third party calls old tokens wrong, too
+  await widget.waitFor();
+  const held = [];
+  let awake = false;
+  await page.route('**/*', (route) => {
+    if (awake || !route.request().headers()['headgate-poll']) return route.fallback();
+    held.push(route);
+  });
+  await until('a poll is under way', () => held.length > 0);
+  await widget.click();
+  await page.evaluate(() => {
+    const now = Date.now;
+    Date.now = () => now() + 200_000;
+  });
+  awake = true;
+  for (const route of held) await route.fallback();
+  await until('the widget makes another one', () => page.evaluate(() => (self.turnstile.resets ?? 0) > 0));
+  assert.deepEqual(room.asked.filter((token) => token.startsWith('bad')), []);
+  assert.equal(await page.locator('iframe').count(), 1);
+  assert.deepEqual(faults, []);
+});
+
 test('where the third party does not load, the line is slower, and has an end', async (t) => {
   const room = await crowded(t, 'turnstile');
   await first(room);
