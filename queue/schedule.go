@@ -298,10 +298,7 @@ func (h *host) fireDue(ctx context.Context) (next time.Time, err error) {
 	var jobs []Job
 	for i := range set.Schedules {
 		s := &set.Schedules[i]
-		h.mu.Lock()
-		upTo := time.UnixMilli(h.index.schedules[s.Name].upTo)
-		h.mu.Unlock()
-		d := s.due(upTo, now)
+		d := h.due(s, now)
 		if d.missed > 0 {
 			h.pass(s.Name, &d)
 		}
@@ -315,8 +312,13 @@ func (h *host) fireDue(ctx context.Context) (next time.Time, err error) {
 	if len(jobs) == 0 {
 		return next, nil
 	}
-	if err := h.q.hasRoom(len(jobs)); err != nil {
-		return next, err
+	slices.SortStableFunc(jobs, func(a, b Job) int { return a.At.Compare(b.At) })
+	fit := h.fitting(jobs, set.MaxWaiting)
+	if fit == 0 {
+		return next, h.q.hasRoom(1)
+	}
+	if fit < len(jobs) {
+		jobs, next = jobs[:fit], now // looks on at once
 	}
 	receipts, all := make([]Receipt, len(jobs)), make([]int, len(jobs))
 	for i := range all {
@@ -327,6 +329,28 @@ func (h *host) fireDue(ctx context.Context) (next time.Time, err error) {
 	}
 	last, _ := parseRef(receipts[len(receipts)-1].ID)
 	return next, h.reaches(ctx, last.chunk()) // now upTo says so
+}
+
+// due returns which times of a schedule have come.
+func (h *host) due(s *Schedule, now time.Time) dueTimes {
+	h.mu.Lock()
+	upTo := h.index.schedules[s.Name].upTo
+	h.mu.Unlock()
+	return s.due(time.UnixMilli(upTo), now)
+}
+
+// fitting returns how many of the jobs are put at once: as many as there is room for, because a queue that
+// never has room for all of them would get none; and about a chunk, because made up ones may be many.
+func (h *host) fitting(jobs []Job, most int) (n int) {
+	h.mu.Lock()
+	room := most - h.index.left
+	h.mu.Unlock()
+	for size := 0; n < min(len(jobs), room, mostMadeUp); n++ {
+		if size += len(jobs[n].Body); n > 0 && size > chunkBytes {
+			break
+		}
+	}
+	return n
 }
 
 // pass gives times up.

@@ -495,3 +495,30 @@ func TestATimeIsNotTakenByOthers(t *testing.T) {
 		_ = w
 	})
 }
+
+// A queue that never has room for all jobs of a moment takes what it has room for, the oldest first.
+func TestMoreTimesThanRoom(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, func(t *testing.T) {
+		b, w := newScheduled(t, schedule("a", MissedAll), schedule("b", ""), schedule("c", ""))
+		set := *b.q.set.Load()
+		set.MaxWaiting = 2
+		if err := b.q.Reconfigure(t.Context(), set); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		for _, name := range []string{"a", "b", "c"} {
+			if n := w.minutes(t, name); n < 9 {
+				t.Errorf("%s: %d of 10 times have a job", name, n)
+			}
+		}
+		h := b.q.lead.Load()
+		large := slices.Repeat([]Job{{Body: make([]byte, chunkBytes/4)}}, MaxSchedules*mostMadeUp)
+		if n := h.fitting(large, len(large)); n != 4 {
+			t.Errorf("%d jobs of a quarter of a chunk are put at once", n)
+		}
+		if n := h.fitting(make([]Job, len(large)), len(large)); n != mostMadeUp {
+			t.Errorf("%d small jobs are put at once", n)
+		}
+	})
+}
