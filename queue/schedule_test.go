@@ -76,6 +76,26 @@ func TestDue(t *testing.T) {
 	if d := s.due(begin, now); d.missed < mostSteps || d.next.After(now) {
 		t.Errorf("%d minutes in 40 years, next %v", d.missed, d.next)
 	}
+	for missed, want := range map[Missed]int{MissedOnce: 1, MissedSkip: 0, MissedAll: mostMadeUp} {
+		s := schedule("m", missed)
+		put, gone := 0, 0
+		for upTo := begin; ; {
+			d := s.due(upTo, now)
+			if put, gone = put+len(d.put), gone+d.missed; d.next.After(now) {
+				break
+			}
+			if upTo = d.passed; len(d.put) > 0 {
+				upTo = d.put[len(d.put)-1]
+			}
+		}
+		minutes := int(now.Sub(begin) / time.Minute)
+		if missed != MissedAll { // the last two are on time
+			want += 2 - want
+		}
+		if put != want || put+gone != minutes {
+			t.Errorf("%s: %d of %d minutes have a job, want %d; %d have none", missed, put, minutes, want, gone)
+		}
+	}
 	s.Next = func(after time.Time) time.Time { return after }
 	if d := s.due(begin, begin.Add(time.Hour)); !d.next.IsZero() || len(d.put) > 0 {
 		t.Errorf("a Next that stands still: %+v", d)
