@@ -109,7 +109,7 @@ type timetable struct {
 
 // note returns what the next host must know.
 func (t *timetable) note(name string) note {
-	return note{kind: noteSchedule, text: strings.TrimSpace(name + " " + t.rule), at: t.upTo, since: t.last,
+	return note{kind: noteSchedule, text: name + " " + t.rule, at: t.upTo, since: t.last,
 		ref: t.job}
 }
 

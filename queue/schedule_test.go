@@ -542,3 +542,19 @@ func TestMoreTimesThanRoom(t *testing.T) {
 		}
 	})
 }
+
+// What is noted of a schedule is read as it was, whatever its rule is: with another one it would begin anew.
+func TestARuleIsNotedAsItIs(t *testing.T) {
+	for _, rule := range []string{"", "r", " r", "r ", " ", "a  b"} {
+		was := timetable{rule: rule, upTo: 1, last: 1, job: refOf(1, 2)}
+		notes, err := parseNotes(encodeNotes([]note{was.note("m")}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := newTimetables()
+		x.restore(&notes[0])
+		if got := x.schedules["m"]; got == nil || *got != was {
+			t.Errorf("%q is read as %+v", rule, got)
+		}
+	}
+}
