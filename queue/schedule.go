@@ -105,6 +105,16 @@ type timetable struct {
 	upTo int64  // milliseconds: its times up to this one are decided
 	last int64  // milliseconds: of these, the last one with a job
 	job  ref    // of that time
+
+	coming comingTime // the last one that was found
+}
+
+// A comingTime is the first time of a schedule after a time for which all is decided. It is kept because a
+// line such as "0 0 29 2 *" is looked through day by day.
+type comingTime struct {
+	of   *Schedule
+	upTo int64
+	at   time.Time
 }
 
 // note returns what the next host must know.
@@ -174,7 +184,7 @@ func (x *timetables) configure(all []Schedule, now int64) (notes []note) {
 	}
 	for name, t := range x.schedules {
 		if !known[name] && t.rule != "" {
-			t.rule = ""
+			t.rule, t.coming = "", comingTime{}
 			notes = append(notes, t.note(name))
 		}
 	}
@@ -335,9 +345,19 @@ func (h *host) fireDue(ctx context.Context) (next time.Time, err error) {
 // due returns which times of a schedule have come.
 func (h *host) due(s *Schedule, now time.Time) dueTimes {
 	h.mu.Lock()
-	upTo := h.index.schedules[s.Name].upTo
+	t := h.index.schedules[s.Name]
+	upTo, c := t.upTo, t.coming
 	h.mu.Unlock()
-	return s.due(time.UnixMilli(upTo), now)
+	if c.of == s && c.upTo == upTo && c.at.After(now) {
+		return dueTimes{next: c.at}
+	}
+	d := s.due(time.UnixMilli(upTo), now)
+	if len(d.put)+d.missed == 0 {
+		h.mu.Lock()
+		t.coming = comingTime{s, upTo, d.next}
+		h.mu.Unlock()
+	}
+	return d
 }
 
 // fitting returns how many of the jobs are put at once: as many as there is room for, because a queue that

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -539,6 +540,37 @@ func TestMoreTimesThanRoom(t *testing.T) {
 		}
 		if n := h.fitting(make([]Job, len(large)), len(large)); n != mostMadeUp {
 			t.Errorf("%d small jobs are put at once", n)
+		}
+	})
+}
+
+// A look costs nothing while no time comes: the next time of a line such as "0 0 29 2 *" is searched day by day.
+func TestTheNextTimeIsSearchedOnce(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, func(t *testing.T) {
+		var searched atomic.Int64
+		s := schedule("m", "")
+		s.Next = func(after time.Time) time.Time {
+			searched.Add(1)
+			return after.Truncate(time.Hour).Add(1000 * time.Hour)
+		}
+		b, _ := newScheduled(t, s)
+		until(t, "begun", func() bool { return searched.Load() > 0 })
+		time.Sleep(time.Second)
+		was := searched.Load()
+		time.Sleep(10 * time.Minute)
+		if n := searched.Load() - was; n > 0 {
+			t.Errorf("searched %d times in ten minutes without one", n)
+		}
+		// Another function under the same name and rule counts at once.
+		set := *b.q.set.Load()
+		set.Schedules = []Schedule{schedule("m", "")}
+		if err := b.q.Reconfigure(t.Context(), set); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		if n := b.status().Totals.Fired; n < 1 {
+			t.Error("the function from before the reload still counts")
 		}
 	})
 }
