@@ -408,20 +408,30 @@ func (q *Queue) Schedules(ctx context.Context) ([]ScheduleStatus, error) {
 
 // schedules returns what was noted about schedules.
 func (h *host) schedules(ctx context.Context) ([]ScheduleStatus, error) {
-	var all []ScheduleStatus
 	set := h.q.set.Load()
+	all, known := make([]ScheduleStatus, len(set.Schedules)), make([]timetable, len(set.Schedules))
+	why := ""
 	err := h.see(ctx, func() {
+		why = h.fireErr
 		for i := range set.Schedules {
-			s := &set.Schedules[i]
-			v := ScheduleStatus{Name: s.Name, Rule: s.Rule, Missed: s.Missed, Reason: h.fireErr}
-			if t := h.index.schedules[s.Name]; t != nil && t.rule == s.Rule {
-				v.Next = s.Next(time.UnixMilli(t.upTo)).UTC()
-				if t.last > 0 {
-					v.Last, v.LastID = time.UnixMilli(t.last).UTC(), t.job.String()
-				}
+			if t := h.index.schedules[set.Schedules[i].Name]; t != nil {
+				known[i] = *t
 			}
-			all = append(all, v)
 		}
 	})
+	for i := range all {
+		s, t := &set.Schedules[i], &known[i]
+		all[i] = ScheduleStatus{Name: s.Name, Rule: s.Rule, Missed: s.Missed, Reason: why}
+		if t.rule != s.Rule {
+			continue
+		}
+		upTo := time.UnixMilli(t.upTo)
+		if all[i].Next = s.Next(upTo).UTC(); time.Until(upTo) > missedAfter && why == "" {
+			all[i].Reason = "a clock was ahead, and its times until then are over: give it another name to begin now"
+		}
+		if t.last > 0 {
+			all[i].Last, all[i].LastID = time.UnixMilli(t.last).UTC(), t.job.String()
+		}
+	}
 	return all, err
 }

@@ -575,6 +575,31 @@ func TestTheNextTimeIsSearchedOnce(t *testing.T) {
 	})
 }
 
+// A schedule that stands still because a clock was ahead says so.
+func TestAScheduleSaysThatAClockWasAhead(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, func(t *testing.T) {
+		b, _ := newScheduled(t, schedule("m", ""))
+		why := func() string {
+			all, err := b.q.Schedules(t.Context())
+			if err != nil || all[0].Next.IsZero() {
+				return "not begun"
+			}
+			return all[0].Reason
+		}
+		until(t, "all is well", func() bool { return why() == "" })
+		h := b.q.lead.Load()
+		h.mu.Lock()
+		h.index.schedules["m"].upTo += int64(time.Hour / time.Millisecond)
+		h.mu.Unlock()
+		if got := why(); !strings.Contains(got, "a clock was ahead") {
+			t.Errorf("it says %q", got)
+		}
+		time.Sleep(time.Hour)
+		until(t, "all is well again", func() bool { return why() == "" })
+	})
+}
+
 // What is noted of a schedule is read as it was, whatever its rule is: with another one it would begin anew.
 func TestARuleIsNotedAsItIs(t *testing.T) {
 	for _, rule := range []string{"", "r", " r", "r ", " ", "a  b"} {
