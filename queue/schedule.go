@@ -298,6 +298,11 @@ func (h *host) fire(ctx context.Context) error {
 func (h *host) fireDue(ctx context.Context) (next time.Time, err error) {
 	set, now := h.q.set.Load(), time.Now()
 	next = now.Add(lookAtTimes)
+	// The times of jobs that are not read yet seem to have none: they would be missed, or before the begin of a
+	// schedule that changes.
+	if err := h.reaches(ctx, h.fired); err != nil {
+		return next, fmt.Errorf("jobs that were put before are not read yet: %w", err)
+	}
 	h.mu.Lock()
 	if notes := h.index.timetables.configure(set.Schedules, now.UnixMilli()); len(notes) > 0 {
 		h.queueNotes(notes, nil)
@@ -339,7 +344,8 @@ func (h *host) fireDue(ctx context.Context) (next time.Time, err error) {
 		return next, err
 	}
 	last, _ := parseRef(receipts[len(receipts)-1].ID)
-	return next, h.reaches(ctx, last.chunk()) // now upTo says so
+	h.fired = last.chunk()
+	return next, h.reaches(ctx, h.fired) // now upTo says so
 }
 
 // due returns which times of a schedule have come.

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/tests/virtual"
 )
 
@@ -614,4 +615,53 @@ func TestARuleIsNotedAsItIs(t *testing.T) {
 			t.Errorf("%q is read as %+v", rule, got)
 		}
 	}
+}
+
+// A job that was stored is not given up because the host has not read it yet: not by a reload that changes the
+// rule, and not as missed.
+func TestAStoredJobIsReadFirst(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, func(t *testing.T) {
+		b := newBench(t, nil).hosts()
+		s := schedule("m", MissedSkip)
+		set := *b.q.set.Load()
+		set.Schedules = []Schedule{s}
+		q := &Queue{cfg: b.q.cfg, jobs: b.q.jobs, puts: b.q.puts, ended: b.q.ended}
+		q.set.Store(&set)
+		h := &host{q: q, index: newIndex(nil, 0), left: make(chan struct{})} // reads nothing by itself
+		if _, err := h.fireDue(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		at := everyMinute(time.Now())
+		time.Sleep(time.Until(at))
+		if _, err := h.fireDue(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("%v, want that the job is not read", err)
+		}
+		time.Sleep(2 * missedAfter)
+		changed := set
+		changed.Schedules = []Schedule{s}
+		changed.Schedules[0].Rule = "1 * * * *"
+		for _, set := range []*Config{&set, &changed} {
+			q.set.Store(set)
+			if _, err := h.fireDue(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%v, want that the job is not read", err)
+			}
+		}
+		if _, err := b.q.jobs.ReadAll(t.Context(), func(e store.Entry) error {
+			jobs, err := parseChunk(e.Data)
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.index.add(e.Seq, e.At, jobs, nil)
+			h.readLocked(e.Seq)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if got := h.index.schedules["m"]; got.last != at.UnixMilli() {
+			t.Errorf("the time of the job is %v, want %v", time.UnixMilli(got.last), at)
+		}
+		if _, err := h.fireDue(t.Context()); err != nil || h.index.schedules["m"].rule != "1 * * * *" {
+			t.Errorf("%v, and the rule is %q", err, h.index.schedules["m"].rule)
+		}
+	})
 }
