@@ -402,7 +402,7 @@ type ScheduleStatus struct {
 	Next   time.Time `json:"next_at,omitzero"`
 	Last   time.Time `json:"last_at,omitzero"` // the last time with a job
 	LastID string    `json:"last_id,omitempty"`
-	Reason string    `json:"why,omitempty"` // why jobs could not be put, "" if all is well
+	Reason string    `json:"why,omitempty"` // why it puts no jobs, "" if all is well
 }
 
 // Schedules returns the schedules of the queue, in the order of the configuration of the host. It requests
