@@ -298,8 +298,8 @@ func (h *host) fire(ctx context.Context) error {
 func (h *host) fireDue(ctx context.Context) (next time.Time, err error) {
 	set, now := h.q.set.Load(), time.Now()
 	next = now.Add(lookAtTimes)
-	// The times of jobs that are not read yet seem to have none: they would be missed, or before the begin of a
-	// schedule that changes.
+	// The times of jobs that are not read yet seem to have none: they would be missed, or before the begin of
+	// a schedule that changes.
 	if err := h.reaches(ctx, h.fired); err != nil {
 		return next, fmt.Errorf("jobs that were put before are not read yet: %w", err)
 	}

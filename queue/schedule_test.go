@@ -545,7 +545,8 @@ func TestMoreTimesThanRoom(t *testing.T) {
 	})
 }
 
-// A look costs nothing while no time comes: the next time of a line such as "0 0 29 2 *" is searched day by day.
+// A look costs nothing while no time comes: the next time of a line such as "0 0 29 2 *" is searched day by
+// day.
 func TestTheNextTimeIsSearchedOnce(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, func(t *testing.T) {
@@ -617,8 +618,8 @@ func TestARuleIsNotedAsItIs(t *testing.T) {
 	}
 }
 
-// A job that was stored is not given up because the host has not read it yet: not by a reload that changes the
-// rule, and not as missed.
+// A job that was stored is not given up because the host has not read it yet: not by a reload that changes
+// the rule, and not as missed.
 func TestAStoredJobIsReadFirst(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, func(t *testing.T) {
