@@ -62,6 +62,7 @@ type host struct {
 	failure *Failure          // of the last failed delivery; replaced, never changed
 
 	fireErr string // why the jobs of schedules cannot be put
+	fired   uint64 // the newest chunk with such a job; only fire uses it
 
 	askers []*asker // workers that wait for jobs; the first one is next
 

@@ -105,11 +105,21 @@ type timetable struct {
 	upTo int64  // milliseconds: its times up to this one are decided
 	last int64  // milliseconds: of these, the last one with a job
 	job  ref    // of that time
+
+	coming comingTime // the last one that was found
+}
+
+// A comingTime is the first time of a schedule after a time for which all is decided. It is kept because a
+// line such as "0 0 29 2 *" is looked through day by day.
+type comingTime struct {
+	of   *Schedule
+	upTo int64
+	at   time.Time
 }
 
 // note returns what the next host must know.
 func (t *timetable) note(name string) note {
-	return note{kind: noteSchedule, text: strings.TrimSpace(name + " " + t.rule), at: t.upTo, since: t.last,
+	return note{kind: noteSchedule, text: name + " " + t.rule, at: t.upTo, since: t.last,
 		ref: t.job}
 }
 
@@ -174,7 +184,7 @@ func (x *timetables) configure(all []Schedule, now int64) (notes []note) {
 	}
 	for name, t := range x.schedules {
 		if !known[name] && t.rule != "" {
-			t.rule = ""
+			t.rule, t.coming = "", comingTime{}
 			notes = append(notes, t.note(name))
 		}
 	}
@@ -220,8 +230,9 @@ func (s *Schedule) due(upTo, now time.Time) (d dueTimes) {
 			break
 		}
 		if d.missed+len(late) > mostSteps {
-			d.next = now // looks on at once
-			break
+			pass(late[:len(late)-1]) // the next look makes up for the newest ones
+			d.next = now
+			return d
 		}
 		if d.next.After(now) {
 			break
@@ -287,6 +298,11 @@ func (h *host) fire(ctx context.Context) error {
 func (h *host) fireDue(ctx context.Context) (next time.Time, err error) {
 	set, now := h.q.set.Load(), time.Now()
 	next = now.Add(lookAtTimes)
+	// The times of jobs that are not read yet seem to have none: they would be missed, or before the begin of
+	// a schedule that changes.
+	if err := h.reaches(ctx, h.fired); err != nil {
+		return next, fmt.Errorf("jobs that were put before are not read yet: %w", err)
+	}
 	h.mu.Lock()
 	if notes := h.index.timetables.configure(set.Schedules, now.UnixMilli()); len(notes) > 0 {
 		h.queueNotes(notes, nil)
@@ -298,10 +314,7 @@ func (h *host) fireDue(ctx context.Context) (next time.Time, err error) {
 	var jobs []Job
 	for i := range set.Schedules {
 		s := &set.Schedules[i]
-		h.mu.Lock()
-		upTo := time.UnixMilli(h.index.schedules[s.Name].upTo)
-		h.mu.Unlock()
-		d := s.due(upTo, now)
+		d := h.due(s, now)
 		if d.missed > 0 {
 			h.pass(s.Name, &d)
 		}
@@ -315,8 +328,13 @@ func (h *host) fireDue(ctx context.Context) (next time.Time, err error) {
 	if len(jobs) == 0 {
 		return next, nil
 	}
-	if err := h.q.hasRoom(len(jobs)); err != nil {
-		return next, err
+	slices.SortStableFunc(jobs, func(a, b Job) int { return a.At.Compare(b.At) })
+	fit := h.fitting(jobs, set.MaxWaiting)
+	if fit == 0 {
+		return next, h.q.hasRoom(1)
+	}
+	if fit < len(jobs) {
+		jobs, next = jobs[:fit], now // looks on at once
 	}
 	receipts, all := make([]Receipt, len(jobs)), make([]int, len(jobs))
 	for i := range all {
@@ -326,7 +344,40 @@ func (h *host) fireDue(ctx context.Context) (next time.Time, err error) {
 		return next, err
 	}
 	last, _ := parseRef(receipts[len(receipts)-1].ID)
-	return next, h.reaches(ctx, last.chunk()) // now upTo says so
+	h.fired = last.chunk()
+	return next, h.reaches(ctx, h.fired) // now upTo says so
+}
+
+// due returns which times of a schedule have come.
+func (h *host) due(s *Schedule, now time.Time) dueTimes {
+	h.mu.Lock()
+	t := h.index.schedules[s.Name]
+	upTo, c := t.upTo, t.coming
+	h.mu.Unlock()
+	if c.of == s && c.upTo == upTo && c.at.After(now) {
+		return dueTimes{next: c.at}
+	}
+	d := s.due(time.UnixMilli(upTo), now)
+	if len(d.put)+d.missed == 0 {
+		h.mu.Lock()
+		t.coming = comingTime{s, upTo, d.next}
+		h.mu.Unlock()
+	}
+	return d
+}
+
+// fitting returns how many of the jobs are put at once: as many as there is room for, because a queue that
+// never has room for all of them would get none; and about a chunk, because made up ones may be many.
+func (h *host) fitting(jobs []Job, most int) (n int) {
+	h.mu.Lock()
+	room := most - h.index.left
+	h.mu.Unlock()
+	for size := 0; n < min(len(jobs), room, mostMadeUp); n++ {
+		if size += len(jobs[n].Body); n > 0 && size > chunkBytes {
+			break
+		}
+	}
+	return n
 }
 
 // pass gives times up.
@@ -351,7 +402,7 @@ type ScheduleStatus struct {
 	Next   time.Time `json:"next_at,omitzero"`
 	Last   time.Time `json:"last_at,omitzero"` // the last time with a job
 	LastID string    `json:"last_id,omitempty"`
-	Reason string    `json:"why,omitempty"` // why jobs could not be put, "" if all is well
+	Reason string    `json:"why,omitempty"` // why it puts no jobs, "" if all is well
 }
 
 // Schedules returns the schedules of the queue, in the order of the configuration of the host. It requests
@@ -363,20 +414,30 @@ func (q *Queue) Schedules(ctx context.Context) ([]ScheduleStatus, error) {
 
 // schedules returns what was noted about schedules.
 func (h *host) schedules(ctx context.Context) ([]ScheduleStatus, error) {
-	var all []ScheduleStatus
 	set := h.q.set.Load()
+	all, known := make([]ScheduleStatus, len(set.Schedules)), make([]timetable, len(set.Schedules))
+	why := ""
 	err := h.see(ctx, func() {
+		why = h.fireErr
 		for i := range set.Schedules {
-			s := &set.Schedules[i]
-			v := ScheduleStatus{Name: s.Name, Rule: s.Rule, Missed: s.Missed, Reason: h.fireErr}
-			if t := h.index.schedules[s.Name]; t != nil && t.rule == s.Rule {
-				v.Next = s.Next(time.UnixMilli(t.upTo)).UTC()
-				if t.last > 0 {
-					v.Last, v.LastID = time.UnixMilli(t.last).UTC(), t.job.String()
-				}
+			if t := h.index.schedules[set.Schedules[i].Name]; t != nil {
+				known[i] = *t
 			}
-			all = append(all, v)
 		}
 	})
+	for i := range all {
+		s, t := &set.Schedules[i], &known[i]
+		all[i] = ScheduleStatus{Name: s.Name, Rule: s.Rule, Missed: s.Missed, Reason: why}
+		if t.rule != s.Rule {
+			continue
+		}
+		upTo := time.UnixMilli(t.upTo)
+		if all[i].Next = s.Next(upTo).UTC(); time.Until(upTo) > missedAfter && why == "" {
+			all[i].Reason = "a clock was ahead, and its times until then are over: give it another name to begin now"
+		}
+		if t.last > 0 {
+			all[i].Last, all[i].LastID = time.UnixMilli(t.last).UTC(), t.job.String()
+		}
+	}
 	return all, err
 }

@@ -9,9 +9,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/tests/virtual"
 )
 
@@ -75,6 +77,26 @@ func TestDue(t *testing.T) {
 	now := begin.AddDate(40, 0, 0)
 	if d := s.due(begin, now); d.missed < mostSteps || d.next.After(now) {
 		t.Errorf("%d minutes in 40 years, next %v", d.missed, d.next)
+	}
+	for missed, want := range map[Missed]int{MissedOnce: 1, MissedSkip: 0, MissedAll: mostMadeUp} {
+		s := schedule("m", missed)
+		put, gone := 0, 0
+		for upTo := begin; ; {
+			d := s.due(upTo, now)
+			if put, gone = put+len(d.put), gone+d.missed; d.next.After(now) {
+				break
+			}
+			if upTo = d.passed; len(d.put) > 0 {
+				upTo = d.put[len(d.put)-1]
+			}
+		}
+		minutes := int(now.Sub(begin) / time.Minute)
+		if missed != MissedAll { // the last two are on time
+			want += 2 - want
+		}
+		if put != want || put+gone != minutes {
+			t.Errorf("%s: %d of %d minutes have a job, want %d; %d have none", missed, put, minutes, want, gone)
+		}
 	}
 	s.Next = func(after time.Time) time.Time { return after }
 	if d := s.due(begin, begin.Add(time.Hour)); !d.next.IsZero() || len(d.put) > 0 {
@@ -493,5 +515,154 @@ func TestATimeIsNotTakenByOthers(t *testing.T) {
 			t.Errorf("%d jobs wait, want that of the schedule and that with its key", n)
 		}
 		_ = w
+	})
+}
+
+// A queue that never has room for all jobs of a moment takes what it has room for, the oldest first.
+func TestMoreTimesThanRoom(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, func(t *testing.T) {
+		b, w := newScheduled(t, schedule("a", MissedAll), schedule("b", ""), schedule("c", ""))
+		set := *b.q.set.Load()
+		set.MaxWaiting = 2
+		if err := b.q.Reconfigure(t.Context(), set); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		for _, name := range []string{"a", "b", "c"} {
+			if n := w.minutes(t, name); n < 9 {
+				t.Errorf("%s: %d of 10 times have a job", name, n)
+			}
+		}
+		h := b.q.lead.Load()
+		large := slices.Repeat([]Job{{Body: make([]byte, chunkBytes/4)}}, MaxSchedules*mostMadeUp)
+		if n := h.fitting(large, len(large)); n != 4 {
+			t.Errorf("%d jobs of a quarter of a chunk are put at once", n)
+		}
+		if n := h.fitting(make([]Job, len(large)), len(large)); n != mostMadeUp {
+			t.Errorf("%d small jobs are put at once", n)
+		}
+	})
+}
+
+// A look costs nothing while no time comes: the next time of a line such as "0 0 29 2 *" is searched day by
+// day.
+func TestTheNextTimeIsSearchedOnce(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, func(t *testing.T) {
+		var searched atomic.Int64
+		s := schedule("m", "")
+		s.Next = func(after time.Time) time.Time {
+			searched.Add(1)
+			return after.Truncate(time.Hour).Add(1000 * time.Hour)
+		}
+		b, _ := newScheduled(t, s)
+		until(t, "begun", func() bool { return searched.Load() > 0 })
+		time.Sleep(time.Second)
+		was := searched.Load()
+		time.Sleep(10 * time.Minute)
+		if n := searched.Load() - was; n > 0 {
+			t.Errorf("searched %d times in ten minutes without one", n)
+		}
+		// Another function under the same name and rule counts at once.
+		set := *b.q.set.Load()
+		set.Schedules = []Schedule{schedule("m", "")}
+		if err := b.q.Reconfigure(t.Context(), set); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		if n := b.status().Totals.Fired; n < 1 {
+			t.Error("the function from before the reload still counts")
+		}
+	})
+}
+
+// A schedule that stands still because a clock was ahead says so.
+func TestAScheduleSaysThatAClockWasAhead(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, func(t *testing.T) {
+		b, _ := newScheduled(t, schedule("m", ""))
+		why := func() string {
+			all, err := b.q.Schedules(t.Context())
+			if err != nil || all[0].Next.IsZero() {
+				return "not begun"
+			}
+			return all[0].Reason
+		}
+		until(t, "all is well", func() bool { return why() == "" })
+		h := b.q.lead.Load()
+		h.mu.Lock()
+		h.index.schedules["m"].upTo += int64(time.Hour / time.Millisecond)
+		h.mu.Unlock()
+		if got := why(); !strings.Contains(got, "a clock was ahead") {
+			t.Errorf("it says %q", got)
+		}
+		time.Sleep(time.Hour)
+		until(t, "all is well again", func() bool { return why() == "" })
+	})
+}
+
+// What is noted of a schedule is read as it was, whatever its rule is: with another one it would begin anew.
+func TestARuleIsNotedAsItIs(t *testing.T) {
+	for _, rule := range []string{"", "r", " r", "r ", " ", "a  b"} {
+		was := timetable{rule: rule, upTo: 1, last: 1, job: refOf(1, 2)}
+		notes, err := parseNotes(encodeNotes([]note{was.note("m")}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := newTimetables()
+		x.restore(&notes[0])
+		if got := x.schedules["m"]; got == nil || *got != was {
+			t.Errorf("%q is read as %+v", rule, got)
+		}
+	}
+}
+
+// A job that was stored is not given up because the host has not read it yet: not by a reload that changes
+// the rule, and not as missed.
+func TestAStoredJobIsReadFirst(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, func(t *testing.T) {
+		b := newBench(t, nil).hosts()
+		s := schedule("m", MissedSkip)
+		set := *b.q.set.Load()
+		set.Schedules = []Schedule{s}
+		q := &Queue{cfg: b.q.cfg, jobs: b.q.jobs, puts: b.q.puts, ended: b.q.ended}
+		q.set.Store(&set)
+		h := &host{q: q, index: newIndex(nil, 0), left: make(chan struct{})} // reads nothing by itself
+		if _, err := h.fireDue(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		at := everyMinute(time.Now())
+		time.Sleep(time.Until(at))
+		if _, err := h.fireDue(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("%v, want that the job is not read", err)
+		}
+		time.Sleep(2 * missedAfter)
+		changed := set
+		changed.Schedules = []Schedule{s}
+		changed.Schedules[0].Rule = "1 * * * *"
+		for _, set := range []*Config{&set, &changed} {
+			q.set.Store(set)
+			if _, err := h.fireDue(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%v, want that the job is not read", err)
+			}
+		}
+		if _, err := b.q.jobs.ReadAll(t.Context(), func(e store.Entry) error {
+			jobs, err := parseChunk(e.Data)
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.index.add(e.Seq, e.At, jobs, nil)
+			h.readLocked(e.Seq)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if got := h.index.schedules["m"]; got.last != at.UnixMilli() {
+			t.Errorf("the time of the job is %v, want %v", time.UnixMilli(got.last), at)
+		}
+		if _, err := h.fireDue(t.Context()); err != nil || h.index.schedules["m"].rule != "1 * * * *" {
+			t.Errorf("%v, and the rule is %q", err, h.index.schedules["m"].rule)
+		}
 	})
 }

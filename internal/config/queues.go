@@ -80,6 +80,10 @@ func readSchedules(dst *[]QueueSchedule) func(*decoder, string, *yaml.Node) {
 				required("cron", `"0 3 * * *"`, text(&s.Cron, cleanCron)),
 				one("time_zone", text(&s.TimeZone, func(s string) (string, *mistake) {
 					_, m := cleanZone(s)
+					// Such as Europe/./././Berlin.
+					if most := queue.MaxRule - cron.MaxLine - 1; m == nil && len(s) > most {
+						m = wrong("write the name of the IANA list", "has more than %d bytes", most)
+					}
 					return s, m
 				})),
 				one("missed", word(&s.Missed, string(queue.MissedOnce), string(queue.MissedSkip), string(queue.MissedAll))),

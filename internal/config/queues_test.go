@@ -91,6 +91,8 @@ func TestQueueMistakes(t *testing.T) {
 		{scheduled("name: a/b", "job: {}", "cron: '@daily'"), "schedules[0].name"},
 		{scheduled("name: n", "job: {}", "cron: '@daily'", "time_zone: Mars"), "Mars"},
 		{scheduled("name: n", "job: {}", "cron: '@daily'", "time_zone: Local"), "names no time zone"},
+		{scheduled("name: n", "job: {}", "cron: '@daily'", "time_zone: Europe/"+strings.Repeat("./", 70)+"Berlin"),
+			"schedules[0].time_zone"},
 		{scheduled("name: n", "job: {}", "cron: '@daily'", "missed: twice"), "schedules[0].missed"},
 		{scheduled("name: n", "job: {}", "cron: '@daily'", "at: 5"), "schedules[0].at"},
 		{scheduled("name: n", "job: {key: k}", "cron: '@daily'"), "those of each firing"},

@@ -12,6 +12,7 @@ package cron
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"strings"
 	"time"
 
@@ -41,6 +42,8 @@ func Parse(line string, zone *time.Location) (*Line, error) {
 		return nil, errors.New("a time zone has no place in it")
 	case strings.HasPrefix(strings.TrimSpace(line), "@every"):
 		return nil, errors.New("@every has no clock time to count from")
+	case strings.Contains(line, "*-") || strings.Contains(line, "?-"): // the parser ignores what follows
+		return nil, errors.New("a range begins with a number or a name")
 	}
 	p, err := parser.TryNewParser(parser.Minute | parser.Hour | parser.Dom | parser.Month | parser.Dow |
 		parser.Descriptor)
@@ -60,11 +63,29 @@ func Parse(line string, zone *time.Location) (*Line, error) {
 		weekdays: spec.Dow | spec.Dow>>7&1, allHours: spec.Hour&hours == hours, zone: zone}
 	if f := strings.Fields(line); len(f) == 5 {
 		l.anyDay = !isStar(f[2]) && !isStar(f[4])
+		for part := range strings.SplitSeq(f[4], ",") {
+			days, _, steps := strings.Cut(part, "/")
+			from, to, isRange := strings.Cut(days, "-")
+			// The parser counts Sunday twice there, as 7 and as 0.
+			if steps && isRange && weekday(&p, from) > weekday(&p, to) {
+				return nil, errors.New("write the days out in place of a step over the end of the week")
+			}
+		}
 	}
 	if l.next(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
 		return nil, errors.New("it never fires: no year has such a day")
 	}
 	return l, nil
+}
+
+// weekday returns the number of a day of the week, 7 for a Sunday that is written so.
+func weekday(p *parser.Parser, day string) int {
+	s, _ := p.Parse("* * * * " + day)
+	spec, ok := s.(*parser.SpecSchedule)
+	if !ok || strings.TrimLeft(day, "+0") == "7" {
+		return 7
+	}
+	return bits.TrailingZeros64(spec.Dow)
 }
 
 // isStar reports whether a field leaves the day to the other one: */2 does so too, as in other crons.

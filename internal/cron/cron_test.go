@@ -102,15 +102,49 @@ func TestParse(t *testing.T) {
 		"* * * 13 *", "* * * * 8", "*/0 * * * *", "*/18446744073709551615 * * * *", "a * * * *", "0 0 31 2 *",
 		"0 0 30 2 *", "0 0 31 4,6,9,11 *", "@every 5m", " @every 5m", "@reboot", "@nothing", "TZ=UTC * * * * *",
 		"CRON_TZ=UTC 0 0 * * *", "TZ=0", "0 0 L * *", "0 0 * * 5#3", "0 0 15W * *", "H * * * *", "- * * * *",
+		"*-5 * * * *", "0 0 ?-13 * 5", "0 0 * * 2,fri-mon/2", "0 0 * * 7-2/2", "0 0 * * 6-0/2",
 		"5- * * * *", "1-2-3 * * * *", "1/2/3 * * * *", "-1 * * * *", strings.Repeat("1,", 200) + "1 * * * *"} {
 		if l, err := Parse(bad, time.UTC); err == nil {
 			t.Errorf("%q is a line: %+v", bad, l)
 		}
 	}
 	for _, good := range []string{"* * * * *", "0 0 31 1 *", "0 0 29 2 1", "0 0 31 2 1", "@yearly", "@weekly",
-		"0 22-2 * * *", "0 0 * jan-mar mon,wed", "0 0 ? * 1", "  5   4 * * *  ", "0\t0 * * *"} {
+		"0 22-2 * * *", "0 0 * jan-mar mon,wed", "0 22-2/2 * * *", "0 0 * * fri-mon", "0 0 * * 0-7/2", "0 0 * * 1-7/2",
+		"0 0 * * */2", "0 0 * * sun-fri/2", "0 0 ? * 1", "  5   4 * * *  ", "0\t0 * * *"} {
 		if _, err := Parse(good, time.UTC); err != nil {
 			t.Errorf("%q: %v", good, err)
+		}
+	}
+}
+
+// A week has seven days, also in ranges that go on after its end.
+func TestWeekdays(t *testing.T) {
+	for from := range 8 {
+		for to := range 8 {
+			for step := 1; step < 7; step++ {
+				line := fmt.Sprintf("0 0 * * %d-%d", from, to)
+				end := to
+				if to < from {
+					end += 7
+				}
+				if step > 1 {
+					line += fmt.Sprintf("/%d", step)
+				}
+				l, err := Parse(line, time.UTC)
+				if err != nil {
+					if step == 1 || to >= from && step < to-from {
+						t.Errorf("%q: %v", line, err)
+					}
+					continue
+				}
+				want := uint64(0)
+				for day := from; day <= end; day += step {
+					want |= 1 << (day % 7)
+				}
+				if got := l.weekdays & (1<<7 - 1); got != want {
+					t.Errorf("%q has the days %07b, want %07b", line, got, want)
+				}
+			}
 		}
 	}
 }
