@@ -515,7 +515,7 @@ func TestARefusedVisitorIsReleased(t *testing.T) {
 	}
 }
 
-// A ticket whose visitor is inside holds nobody back. Its old cookie would let in once more if it were released.
+// A ticket whose visitor is inside holds nobody back. If it were released, its old cookie would let in twice.
 func TestATicketOfAVisitorInsideIsNotReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, _, _ := endless(t, RoomConfig{})

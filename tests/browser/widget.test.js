@@ -156,9 +156,13 @@ test('a phone that slept does not send the token that it kept', async (t) => {
     if (awake || !route.request().headers()['headgate-poll']) return route.fallback();
     held.push(route);
   });
-  await until('a poll is under way', () => held.length > 0);
-  await widget.click();
+  await until('polls of the page and of the widget are under way', () => held.length > 1);
   await page.evaluate(() => {
+    self.made = new Promise((done) => addEventListener('message', () => done()));
+  });
+  await widget.click();
+  await page.evaluate(async () => {
+    await self.made;
     const now = Date.now;
     Date.now = () => now() + 200_000;
   });
