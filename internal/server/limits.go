@@ -209,15 +209,6 @@ func (h *limited) build(met *metLimits, old *builtLimits) *builtLimits {
 	return b
 }
 
-// askForKeys reports whether a room with these limits asks for keys.
-func (l *callLimits) askForKeys(names []string) bool {
-	met := l.met.Load()
-	return met.gate != nil && slices.ContainsFunc(names, func(name string) bool {
-		x, known := met.known[name]
-		return !known || byHolder(&x)
-	})
-}
-
 func byHolder(x *ratelimit.RequestLimit) bool {
 	return slices.ContainsFunc(x.Key, func(p ratelimit.KeyPart) bool { return p.Kind == ratelimit.KeyHolder })
 }

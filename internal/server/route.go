@@ -124,9 +124,11 @@ func (s *Server) routeBy(
 		io.WriteString(w, "headgate has no room for this host and path.\n")
 		return
 	}
-	if slices.ContainsFunc(others, s.asksForKeys) && !s.asksForKeys(best) { // best would not look at them
-		p.Refuse(w, r)
-		return
+	for _, g := range others {
+		if !best.hasLimitsOf(g) { // they would not count
+			p.Refuse(w, r)
+			return
+		}
 	}
 	h := handler(best)
 	if len(others) == 0 && best.preflight != nil && wire.IsPreflight(r) { // several: each policy would apply
@@ -140,8 +142,12 @@ func (s *Server) routeBy(
 	h.ServeHTTP(w, r)
 }
 
-// asksForKeys reports whether a room looks at the keys of holders.
-func (s *Server) asksForKeys(g *gate) bool { return s.limits.askForKeys(g.now.Limits) }
+// hasLimitsOf reports whether a request that passes through g meets each limit of the other room.
+func (g *gate) hasLimitsOf(other *gate) bool {
+	return !slices.ContainsFunc(other.now.Limits, func(name string) bool {
+		return !slices.Contains(g.now.Limits, name)
+	})
+}
 
 // noToken reports whether a character is not allowed in a method (RFC 9110, section 5.6.2).
 func noToken(c rune) bool {

@@ -421,6 +421,31 @@ func TestWalls1PathsAsTheyComeAreJudgedStrictly(t *testing.T) {
 	}
 }
 
+// A path that belongs to another room, as some origins read it, is no way around its limits.
+func TestNoWayAroundLimitsByOddPaths(t *testing.T) {
+	const rooms = `
+  - {name: open, path: /public, origin: ORIGIN, suspended: true, total_active_users: 9, new_users_per_minute: 9 ALL}
+  - {name: api, path: /api, origin: ORIGIN, suspended: true, total_active_users: 9, new_users_per_minute: 9, limits: [calls]}
+limits:
+  - {name: calls, algorithm: sliding_window, amount: 2, window: 1h, key: [method]}
+`
+	for has, want := range map[string][]int{
+		"":                  {308, 308, 308},
+		", limits: [calls]": {200, 200, 429},
+	} {
+		origin := newLineOrigin(t)
+		visitors, _, _ := start(t, origin.url, strings.Replace(rooms, " ALL", has, 1))
+		for i, path := range []string{"/public/../api", "/public/..%2fapi", "/public/..;/api"} {
+			if r := raw(t, visitors, line("GET", path, "")); r.StatusCode != want[i] {
+				t.Errorf("%q: %s: %s, want %d", has, path, r.Status, want[i])
+			}
+		}
+		if lines, _ := origin.seen(); has == "" && len(lines) > 0 {
+			t.Errorf("the origin saw %q", lines)
+		}
+	}
+}
+
 // Some origins ignore the case of a method. A rule that denies POST denies post, no rule about HEAD
 // lets head in, and a limit has one key for all spellings.
 func TestMethodsInAnyCase(t *testing.T) {
