@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"mime"
 	"net/http"
 	"slices"
 	"strconv"
@@ -267,12 +266,10 @@ func (a *API) addHolders(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	kind, _, err := mime.ParseMediaType(c.r.Header.Get("Content-Type"))
-	switch {
-	case err == nil && (kind == "application/x-ndjson" || kind == "application/ndjson" ||
-		kind == "application/jsonl"):
+	switch lines, known := sendsLines(c.r); {
+	case lines:
 		return a.addMany(c, book)
-	case err != nil || kind != "application/json":
+	case !known:
 		return nil, &problem{Status: http.StatusUnsupportedMediaType, Code: "unknown_format",
 			Detail: "the type of the body is neither application/json nor application/x-ndjson",
 			Hint:   "send one holder as application/json, or many as application/x-ndjson, one per line"}

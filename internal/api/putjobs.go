@@ -38,6 +38,19 @@ type putAnswer struct {
 	IDs        []string    `json:"ids,omitempty"`
 }
 
+// sendsLines reports whether a body is NDJSON. known is false if it is no JSON object either.
+func sendsLines(r *http.Request) (lines, known bool) {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil {
+		return false, false
+	}
+	switch kind {
+	case "application/x-ndjson", "application/ndjson", "application/jsonl":
+		return true, true
+	}
+	return false, kind == "application/json"
+}
+
 // putJobs handles POST /v1/queues/{name}/jobs: one job as a JSON object, or many as NDJSON.
 func (a *API) putJobs(c *call) (any, error) {
 	c.quiet = true
@@ -45,12 +58,10 @@ func (a *API) putJobs(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	kind, _, err := mime.ParseMediaType(c.r.Header.Get("Content-Type"))
-	switch {
-	case err == nil && (kind == "application/x-ndjson" || kind == "application/ndjson" ||
-		kind == "application/jsonl"):
+	switch lines, known := sendsLines(c.r); {
+	case lines:
 		return a.putLines(c, q)
-	case err != nil || kind != "application/json":
+	case !known:
 		return nil, badJob(http.StatusUnsupportedMediaType, "unknown_format",
 			"send one job as application/json, or many as application/x-ndjson, one per line")
 	}

@@ -62,6 +62,7 @@ func (p *peer) transport() *Transport {
 	t := New(config(func(ctx context.Context) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", p.ln.Addr().String())
 	}))
+	t.pool.lastWrite = time.Minute // on a busy machine, a goroutine that has sent its body runs on late
 	p.t.Cleanup(func() {
 		p.ln.Close()
 		t.CloseIdleConnections()
@@ -102,6 +103,13 @@ func (s *script) say(text string) { io.WriteString(s, text) }
 func (s *script) rest() string {
 	b, _ := io.ReadAll(s.br)
 	return string(b)
+}
+
+// sayHello answers each request.
+func sayHello(c *script, _ int64) {
+	for c.request() != nil {
+		c.say(hello)
+	}
 }
 
 const hello = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
@@ -594,6 +602,7 @@ func TestAnEarlyAnswer(t *testing.T) {
 		<-over
 	})
 	tr := p.transport()
+	tr.pool.lastWrite = time.Millisecond // the body never ends
 	pr, pw := io.Pipe()
 	r := newRequest(t, "POST", "/", pr)
 	res, body := ask(t, tr, r)
@@ -721,7 +730,9 @@ func TestTheLongestBody(t *testing.T) {
 	go pw.Write([]byte("x"))
 	r := newRequest(t, "POST", "/", pr)
 	r.ContentLength = math.MaxInt64
-	if res, _ := ask(t, p.transport(), r); res.StatusCode != 413 {
+	tr := p.transport()
+	tr.pool.lastWrite = time.Millisecond // the body never ends
+	if res, _ := ask(t, tr, r); res.StatusCode != 413 {
 		t.Error(res.Status)
 	}
 }
@@ -807,11 +818,7 @@ func TestClosedInTheMiddle(t *testing.T) {
 
 // An old body reads nothing of the answers that come after it.
 func TestAnOldBody(t *testing.T) {
-	p := newPeer(t, func(c *script, _ int64) {
-		for c.request() != nil {
-			c.say(hello)
-		}
-	})
+	p := newPeer(t, sayHello)
 	tr := p.transport()
 	old, _ := ask(t, tr, newRequest(t, "GET", "/", nil))
 	res, err := tr.RoundTrip(newRequest(t, "GET", "/", nil))

@@ -21,6 +21,8 @@ type pool struct {
 	set     bool   // sweep will run
 	over    bool   // closeIdle was called, and no request has come since
 
+	lastWrite time.Duration // tests have another one
+
 	heads  sync.Pool // of *buffer
 	chunks sync.Pool // of *chunk
 }
@@ -38,6 +40,7 @@ type found struct {
 
 func (p *pool) init(cfg *Config) {
 	p.cfg = cfg
+	p.lastWrite = lastWrite
 	p.waiting.Init()
 	p.heads.New = func() any { return new(buffer) }
 	p.chunks.New = func() any { return new(chunk) }

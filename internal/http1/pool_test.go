@@ -15,11 +15,7 @@ import (
 
 // A dial goes on after its request has left: its failure is still seen, and its connection is kept.
 func TestADialOutlivesItsRequest(t *testing.T) {
-	p := newPeer(t, func(c *script, _ int64) {
-		for c.request() != nil {
-			c.say(hello)
-		}
-	})
+	p := newPeer(t, sayHello)
 	tr := p.transport()
 	dial := tr.cfg.Dial
 	dialing, goOn := make(chan struct{}), make(chan struct{})
@@ -49,11 +45,7 @@ func TestADialOutlivesItsRequest(t *testing.T) {
 
 // A request whose dial hangs takes the connection that another has finished with.
 func TestAWaitingRequestTakesWhatIsFree(t *testing.T) {
-	p := newPeer(t, func(c *script, _ int64) {
-		for c.request() != nil {
-			c.say(hello)
-		}
-	})
+	p := newPeer(t, sayHello)
 	tr := p.transport()
 	first, err := tr.RoundTrip(newRequest(t, "GET", "/", nil))
 	if err != nil {
@@ -86,11 +78,7 @@ func TestAWaitingRequestTakesWhatIsFree(t *testing.T) {
 // A request that waits has a dial of its own in progress: another one's cannot leave it waiting for
 // nothing.
 func TestEachRequestHasADial(t *testing.T) {
-	p := newPeer(t, func(c *script, _ int64) {
-		for c.request() != nil {
-			c.say(hello)
-		}
-	})
+	p := newPeer(t, sayHello)
 	tr := p.transport()
 	dial := tr.cfg.Dial
 	failed := errors.New("unreachable")
@@ -209,11 +197,7 @@ func TestOtherConnectionsAreRefused(t *testing.T) {
 
 // A transport that is replaced keeps nothing, as net/http's.
 func TestNothingIsKeptAfterTheEnd(t *testing.T) {
-	p := newPeer(t, func(c *script, _ int64) {
-		for c.request() != nil {
-			c.say(hello)
-		}
-	})
+	p := newPeer(t, sayHello)
 	tr := p.transport()
 	res, err := tr.RoundTrip(newRequest(t, "GET", "/", nil))
 	if err != nil {

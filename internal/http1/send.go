@@ -153,7 +153,7 @@ func (s *sending) answered() error {
 }
 
 // lastWrite is how long a server that has answered may take to accept the rest of a request. It is
-// the same as net/http's own: usually only the news of the last write is late.
+// the same as net/http's own: usually the whole body is sent, and only its goroutine has not run on.
 const lastWrite = 50 * time.Millisecond
 
 // ended reports whether the whole body was sent. If the server has answered without reading it, its
@@ -164,7 +164,7 @@ func (s *sending) ended() bool {
 		return s.err == nil
 	default:
 	}
-	t := time.NewTimer(lastWrite)
+	t := time.NewTimer(s.conn.pool.lastWrite)
 	defer t.Stop()
 	select {
 	case <-s.done:
