@@ -21,7 +21,7 @@ type Schedule struct {
 	Name string // 1 to 64 of A-Z a-z 0-9 _ and -
 
 	// Rule is how people write its times, such as "0 3 * * * Europe/Berlin". It has at most MaxRule bytes. A
-	// schedule whose Rule changes begins at that moment: it makes up for nothing before.
+	// schedule whose Rule changes begins at that moment; times before are not made up for.
 	Rule string
 
 	// Next returns the first of its times after another one, in whole milliseconds, or the zero time if there
@@ -153,11 +153,11 @@ func (x *timetables) fires(h *head, r ref) bool {
 	return true
 }
 
-// decided returns notes about a chunk that was just read: about twins, the jobs that are duplicates, and then
-// about schedules whose jobs it has.
-func (x *timetables) decided(seq uint64, twins []int) (notes []note) {
-	if len(twins) > 0 { // the first job may be forgotten before the next start
-		notes = append(notes, note{kind: noteDone, ref: refOf(seq, 0), done: twins})
+// decided returns notes about a chunk that was just read: about its jobs that are duplicates, and then about
+// schedules whose jobs it has.
+func (x *timetables) decided(seq uint64, duplicates []int) (notes []note) {
+	if len(duplicates) > 0 { // the first job may be forgotten before the next start
+		notes = append(notes, note{kind: noteDone, ref: refOf(seq, 0), done: duplicates})
 	}
 	for _, name := range x.fired {
 		notes = append(notes, x.schedules[name].note(name))
