@@ -264,7 +264,7 @@ func (c *Capacity) warmUp(ctx context.Context, uses []LimitUse) (wait time.Durat
 		if err != nil {
 			return 0, err
 		}
-		if held.IsLocal() && !v.Limit.Shadow {
+		if held.IsLocal() && v.Limit.Refuses() {
 			if d := wholeAfter(v.Limit.Rule, time.Now()); d <= longestWin {
 				wait = max(wait, d)
 			}
@@ -323,11 +323,11 @@ func (l *ledger) learn(c *ratelimit.Limit) {
 	}
 	switch c.Algorithm {
 	case limit.SlidingLog, limit.SlidingWindow:
-		l.paces = !c.Shadow
+		l.paces = c.Refuses()
 	case limit.TokenBucket, limit.LeakyBucket:
-		l.paces, l.amount = !c.Shadow, c.Amount
+		l.paces, l.amount = c.Refuses(), c.Amount
 	case limit.FixedWindow:
-		l.paces = !c.Shadow && c.Window <= longestWin && c.Align <= limit.FirstHit
+		l.paces = c.Refuses() && c.Window <= longestWin && c.Align <= limit.FirstHit
 	default:
 		l.paces = false
 	}

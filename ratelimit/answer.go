@@ -32,6 +32,23 @@ const (
 	HeadersNone HeaderStyle = "none"
 )
 
+// ExceededHeader names the soft limits that a request exceeds, with commas between. Middleware sets it for
+// the next handler and for the client, and removes what a client sends under that name.
+const ExceededHeader = "Headgate-Exceeded"
+
+// exceeded returns the value of ExceededHeader, or "".
+func exceeded(vs []Result) (names string) {
+	for i := range vs {
+		if v := &vs[i]; v.Exceeded && v.Limit.Soft {
+			if names != "" {
+				names += ", "
+			}
+			names += v.Limit.Name
+		}
+	}
+	return names
+}
+
 // SetHeaders sets the headers of style for all limits that a request was checked against. It
 // replaces headers of that style in h, and sets Retry-After if a limit rejected the request. It
 // leaves out limits in shadow mode.
@@ -73,15 +90,16 @@ func setStyle(h http.Header, style HeaderStyle, vs []Result) {
 func told(v *Result) bool { return v.Limit != nil && !v.Limit.Shadow }
 
 // tightest returns the result with the least remaining (draft 03 §3). Of several such results it
-// returns the one that rejected the call, or the one that takes longest to have more.
+// returns the one that rejected the call, or the one that takes longest to have more. It returns a
+// soft limit only if there is no other: with nothing left of it, calls pass.
 func tightest(vs []Result) *Result {
 	var t *Result
 	for i := range vs {
 		v := &vs[i]
-		if !told(v) {
+		if !told(v) || t != nil && v.Limit.Soft && !t.Limit.Soft {
 			continue
 		}
-		if t == nil || v.Remaining < t.Remaining {
+		if t == nil || t.Limit.Soft && !v.Limit.Soft || v.Remaining < t.Remaining {
 			t = v
 			continue
 		}

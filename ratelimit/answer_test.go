@@ -130,6 +130,31 @@ X-Ratelimit-Reset: 2
 	}
 }
 
+// Clients see soft limits, but a header for one limit shows one that refuses.
+func TestHeadersOfSoftLimits(t *testing.T) {
+	api, soft := verdictOf("api", 100, 50, 30*time.Second), verdictOf("soft", 9, 0, 2*time.Second)
+	soft.Limit.Soft, soft.Exceeded = true, true
+	for _, tt := range []struct {
+		style HeaderStyle
+		vs    []Result
+		want  string
+	}{
+		{HeadersIETF, []Result{soft, api}, `Ratelimit: "soft";r=0;t=2, "api";r=50;t=30
+Ratelimit-Policy: "soft";q=9;w=60, "api";q=100;w=60
+`},
+		{HeadersLegacy, []Result{soft, api, soft},
+			"X-Ratelimit-Limit: 100\nX-Ratelimit-Remaining: 50\nX-Ratelimit-Reset: 30\n"},
+		{HeadersLegacy, []Result{soft},
+			"X-Ratelimit-Limit: 9\nX-Ratelimit-Remaining: 0\nX-Ratelimit-Reset: 2\n"},
+	} {
+		h := http.Header{}
+		SetHeaders(h, tt.style, tt.vs)
+		if diff := cmp.Diff(tt.want, headerLines(h)); diff != "" {
+			t.Errorf("%s of %d: %s", tt.style, len(tt.vs), diff)
+		}
+	}
+}
+
 func TestWriteRefusal(t *testing.T) {
 	refused := refusedFor(verdictOf("api", 100, 3, 50*time.Second), 17*time.Second)
 	other := verdictOf("day", 1000, 900, time.Hour)

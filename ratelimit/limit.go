@@ -34,7 +34,10 @@ type Limit struct {
 	Unit      Unit             // default Requests
 	Overrides map[string]int64 // other amounts for some keys
 	Plans     map[string]int64 // other amounts for callers with a plan; an override of a key wins
-	Shadow    bool             // counts but rejects nothing; what it would have rejected is no debt
+	// Soft passes the calls beyond the amount, and marks them: Result.Exceeded, and ExceededHeader of
+	// Middleware. Clients see the limit in their headers.
+	Soft   bool
+	Shadow bool // as Soft, for a trial: clients and handlers see nothing of it
 
 	// Reserved are parts of the amount of the key "". Each part belongs to a key of its own
 	// (limit.ReservedKey). The key "" has what is left.
@@ -48,6 +51,9 @@ type Limit struct {
 	// ones up to 160 MB.
 	MaxKeys int
 }
+
+// Refuses reports whether the limit refuses calls: it is neither soft nor in shadow mode.
+func (c *Limit) Refuses() bool { return !c.Soft && !c.Shadow }
 
 // Scope selects which processes share a limit.
 type Scope string
@@ -113,6 +119,16 @@ func (c Limit) define() (*definition, error) {
 	if policy < 0 {
 		all = append(all, fmt.Errorf("unknown policy %q", c.OnUnreachable))
 	}
+	switch {
+	case c.Soft && c.Shadow:
+		all = append(all, errors.New("soft and in shadow mode: a limit is one or the other"))
+	case c.Soft && c.Paced:
+		all = append(all, errors.New("soft and paced: no call waits for a soft limit"))
+	case c.Soft && c.OnUnreachable == UnreachableDeny:
+		all = append(all, errors.New("soft, and denies what it cannot count: a soft limit denies nothing"))
+	case c.Soft && c.Auto.Mode != "":
+		all = append(all, errors.New("soft, with an amount that is found: that amount is what the origin can take"))
+	}
 	over, err := keyAmounts(c.Overrides)
 	own, err2 := limit.Amounts(c.Amount, over, c.Reserved)
 	plans, err3 := c.addPlans(&own)
@@ -126,7 +142,7 @@ func (c Limit) define() (*definition, error) {
 		alone.Amount = min(c.Amount, c.Auto.Min)
 	}
 	return &definition{Limit: c, plans: plans, over: over, quota: quota.Definition{
-		Name: c.Name, Unit: string(c.Unit), Rules: rules, MaxKeys: c.MaxKeys, Shadow: c.Shadow,
+		Name: c.Name, Unit: string(c.Unit), Rules: rules, MaxKeys: c.MaxKeys, Lenient: !c.Refuses(),
 		Policy: quota.Policy(policy),
 		Wall:   c.Algorithm == limit.FixedWindow && c.Align != limit.FirstHit,
 		Calls:  calls, Lends: !calls && !c.Paced,

@@ -31,7 +31,7 @@ type Check struct {
 type Result struct {
 	limit.Decision
 	Limit    *Limit // in force at that time; must not be changed
-	Shadowed bool   // Allowed only because of shadow mode
+	Exceeded bool   // Allowed only because the limit is soft or in shadow mode
 }
 
 // Errors of a Limiter.
@@ -234,7 +234,7 @@ func (l *Limiter) brought(name string) *keyed {
 
 // verdict converts a result of the limit.
 func (d *definition) verdict(v quota.Result) Result {
-	return Result{Decision: v.Decision, Limit: &d.Limit, Shadowed: v.Shadowed}
+	return Result{Decision: v.Decision, Limit: &d.Limit, Exceeded: v.Exceeded}
 }
 
 // askErr adds the check to an error.
@@ -259,7 +259,7 @@ func (l *Limiter) Allow(ctx context.Context, a Check) (v Result, err error) {
 		return v, err
 	}
 	v.Limit = &d.Limit
-	if v.Shadowed, err = k.Take(ctx, &d.quota, key, a.Cost, &v.Decision); err != nil {
+	if v.Exceeded, err = k.Take(ctx, &d.quota, key, a.Cost, &v.Decision); err != nil {
 		return v, askErr(a, err)
 	}
 	return v, nil
@@ -377,8 +377,8 @@ func (l *Limiter) Reserve(ctx context.Context, a Check, ttl time.Duration) (Resu
 
 // Settle replaces the estimate of a reservation by the real cost, a.Cost. If the cost was less, the
 // difference is given back; if it was more, the key owes the difference. For a call in progress
-// Settle is the end. An id of 0 belongs to a call that only shadow mode allowed: there is nothing
-// to settle.
+// Settle is the end. An id of 0 belongs to a call beyond a limit that is soft or in shadow mode: there is
+// nothing to settle.
 func (l *Limiter) Settle(ctx context.Context, a Check, id uint64) error {
 	if id == 0 {
 		return nil
@@ -599,7 +599,7 @@ func (l *Limiter) Keys(name, from string, count int) (all []limit.Usage, next st
 
 // Counts are what a limit has decided since the process started.
 type Counts struct {
-	Passed, Refused, Shadowed uint64
+	Passed, Refused, Exceeded uint64
 	Unreachable               uint64 // decided without the host of the key
 	Keys                      int    // held here
 }

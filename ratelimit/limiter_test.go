@@ -146,18 +146,18 @@ func TestShadowModeRefusesNobody(t *testing.T) {
 	cfg := perMinute("api", 3)
 	cfg.Shadow = true
 	l := newLimiter(t, cfg)
-	shadowed := 0
+	exceeded := 0
 	for range 10 {
 		v, err := l.Allow(t.Context(), Check{Limit: "api", Key: "k", Cost: 1})
 		if err != nil || !v.Allowed {
 			t.Fatalf("%+v %v", v, err)
 		}
-		if v.Shadowed {
-			shadowed++
+		if v.Exceeded {
+			exceeded++
 		}
 	}
-	if shadowed != 7 {
-		t.Errorf("%d would have been refused, want 7", shadowed)
+	if exceeded != 7 {
+		t.Errorf("%d would have been refused, want 7", exceeded)
 	}
 	v, err := l.Reserve(t.Context(), Check{Limit: "api", Key: "long", Cost: 2}, time.Minute)
 	if err = errors.Join(err, l.Settle(t.Context(), Check{Limit: "api", Key: "long", Cost: 1000}, v.ID)); err != nil {

@@ -59,7 +59,7 @@ type RequestLimit struct {
 // Middleware returns a handler that puts limits in front of next. A request is checked against
 // all of them. Either all limits take its cost, or none does and WriteRefusal answers the request.
 // A call that a Paced limit delays waits. What a Concurrency limit counts is given back when next
-// has returned or panicked.
+// has returned or panicked. A request beyond a soft limit passes with ExceededHeader.
 //
 // An allowed request costs one call of rules if no limit counts it in bytes and none is a
 // Concurrency limit.
@@ -102,9 +102,11 @@ type gate struct {
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{gate: g, w: w, r: r}
 	defer c.end()
+	delete(r.Header, ExceededHeader)
 	if c.readBody() && c.price() && c.reserve() && c.take() {
 		c.keep()
 		c.tell()
+		c.mark()
 		if c.wait() {
 			c.serve()
 		}
@@ -327,6 +329,14 @@ func (c *call) tell() {
 	}
 }
 
+// mark names the soft limits that the call exceeds, for the next handler and for the client.
+func (c *call) mark() {
+	if names := exceeded(c.verdicts); names != "" {
+		c.r.Header[ExceededHeader] = []string{names}
+		c.w.Header()[ExceededHeader] = []string{names}
+	}
+}
+
 func (c *call) refuse() bool {
 	c.tell()
 	setRetryAfter(c.w.Header(), c.verdicts)
@@ -389,6 +399,9 @@ func (c *call) serve() {
 	}
 	c.next.ServeHTTP(w, c.r)
 	c.done = true
+	if c.metered != nil && c.metered.status == 0 {
+		c.metered.begin(http.StatusOK) // net/http sends the header of a handler that writes nothing
+	}
 }
 
 // keep renews the leases of calls in progress. If a lease has ended, it takes a new one as soon as

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -412,6 +413,71 @@ func TestShadowModeMakesNobodyWait(t *testing.T) {
 			t.Errorf("a hundred requests waited %v for a limit in shadow mode", d)
 		}
 	})
+}
+
+// A call beyond a soft limit passes, and the handler and the client learn of which. It takes nothing of the
+// hard limits if one of them refuses it, and nobody learns of a limit in shadow mode.
+func TestSoftLimitsMark(t *testing.T) {
+	soft, tokens, trial, hard := perMinute("soft", 2), perMinute("tokens", 50), perMinute("trial", 1), perMinute("hard", 5)
+	soft.Soft, tokens.Soft, tokens.Unit, trial.Shadow = true, true, CostUnits, true
+	l := newLimiter(t, soft, tokens, trial, hard)
+	var told []string
+	h := Middleware(l, []RequestLimit{{Name: "soft"}, {Name: "trial"}, {Name: "hard"},
+		{Name: "tokens", Cost: 20, Settle: &Settle{Header: "X-Cost"}}},
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			told = append(told, r.Header.Get(ExceededHeader))
+			w.Header().Set("X-Cost", "15")
+		}))
+	var codes []int
+	var answers []string
+	for range 7 {
+		r := get()
+		r.Header[ExceededHeader] = []string{"made-up"}
+		w := served(h, r)
+		codes, answers = append(codes, w.Code), append(answers, w.Header().Get(ExceededHeader))
+	}
+	// Two calls of soft; three of tokens, 20 at first and 15 in the end, leave 5.
+	want := []string{"", "", "soft", "soft, tokens", "soft, tokens"}
+	if !slices.Equal(told, want) {
+		t.Errorf("the handler: %q, want %q", told, want)
+	}
+	if want := append(want, "", ""); !slices.Equal(answers, want) {
+		t.Errorf("the client: %q, want %q", answers, want)
+	}
+	if fmt.Sprint(codes) != "[200 200 200 200 200 429 429]" {
+		t.Error(codes)
+	}
+	for name, want := range map[string]Counts{"soft": {Passed: 2, Exceeded: 3, Keys: 1}, "trial": {Passed: 1, Exceeded: 4, Keys: 1},
+		"hard": {Passed: 5, Refused: 2, Keys: 1}} {
+		if got, err := l.Totals(name); err != nil || got != want {
+			t.Errorf("%s: %+v, %v, want %+v", name, got, err, want)
+		}
+	}
+}
+
+// What a soft limit cannot be.
+func TestSoftAndSomethingElse(t *testing.T) {
+	for _, change := range []func(*Limit){
+		func(c *Limit) { c.Shadow = true },
+		func(c *Limit) { c.OnUnreachable = UnreachableDeny },
+		func(c *Limit) {
+			c.Rule = limit.Rule{Algorithm: limit.LeakyBucket, Amount: 5, Window: time.Minute, Paced: true}
+		},
+		func(c *Limit) {
+			c.Rule = limit.Rule{Algorithm: limit.Concurrency, Amount: 5}
+			c.Auto = limit.Auto{Mode: limit.AutoOn, Min: 1, Max: 9}
+		},
+	} {
+		c := perMinute("soft", 5)
+		change(&c)
+		if _, err := New(Config{Limits: []Limit{c}}); err != nil {
+			t.Fatal("not by itself:", err)
+		}
+		c.Soft = true
+		if _, err := New(Config{Limits: []Limit{c}}); err == nil || !strings.Contains(err.Error(), "soft") {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
 }
 
 // What a handler writes where no body is allowed is not sent, and not counted.

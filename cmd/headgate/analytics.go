@@ -76,7 +76,7 @@ func shownFigures(k analytics.Kind) [][3]string {
 	switch k {
 	case analytics.Limit:
 		return [][3]string{{"allowed", "allowed", ""}, {"refused", "refused", ""},
-			{"shadowed", "shadowed", ""}}
+			{"exceeded", "exceeded", ""}}
 	case analytics.Queue:
 		return [][3]string{{"jobs", "depthMax", ""}, {"delivered", "delivered", ""},
 			{"retried", "retried", ""},

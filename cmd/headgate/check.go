@@ -219,8 +219,8 @@ func limitsOf(cfg *config.Config) (all []shownLimit) {
 		l := &cfg.Limits[i]
 		all = append(all, shownLimit{
 			Name: l.Name, Algorithm: l.Algorithm.String(), Amount: l.Amount, Unit: l.Unit,
-			Window: windowOf(&l.Rule), Align: l.Align.String(), Burst: l.Burst, Shadow: l.Shadow,
-			Source: "file", Auto: foundOf(&l.Auto),
+			Window: windowOf(&l.Rule), Align: l.Align.String(), Burst: l.Burst,
+			Soft: l.Soft, Shadow: l.Shadow, Source: "file", Auto: foundOf(&l.Auto),
 		})
 	}
 	return all

@@ -27,6 +27,7 @@ type shownLimit struct {
 	Window    string `json:"window"`
 	Align     string `json:"align"`
 	Burst     int64  `json:"burst"`
+	Soft      bool   `json:"soft,omitempty"`
 	Shadow    bool   `json:"shadow"`
 	Source    string `json:"source"`
 
@@ -70,7 +71,10 @@ func (l *shownLimit) String() string {
 	if l.Burst > 0 {
 		s += fmt.Sprintf(", bursts of %d", l.Burst)
 	}
-	if l.Shadow {
+	switch {
+	case l.Soft:
+		s += ", soft"
+	case l.Shadow:
 		s += ", in shadow mode"
 	}
 	return s + " (" + l.Algorithm + ")"
@@ -207,7 +211,7 @@ func (o *operator) explainLimitKey(ctx context.Context, w io.Writer, limit, key,
 		Remaining int64      `json:"remaining"`
 		Reset     float64    `json:"reset_seconds"`
 		Retry     *float64   `json:"retry_after_seconds"`
-		Shadowed  bool       `json:"shadowed"`
+		Exceeded  bool       `json:"exceeded"`
 		Shared    bool       `json:"shared"`
 		Alone     bool       `json:"unreachable"`
 		Rule      shownLimit `json:"rule"`
@@ -221,7 +225,9 @@ func (o *operator) explainLimitKey(ctx context.Context, w io.Writer, limit, key,
 	}
 	fmt.Fprintf(w, "%s: %v\n%q has %d of %d left", limit, &got.Rule, key, got.Remaining, got.Limit)
 	switch {
-	case got.Shadowed:
+	case got.Exceeded && got.Rule.Soft:
+		fmt.Fprintf(w, "; %s passes, and is marked: the limit is soft", call)
+	case got.Exceeded:
 		fmt.Fprintf(w, "; shadow mode lets %s pass", call)
 	case got.Allowed:
 		fmt.Fprintf(w, "; %s passes", call)

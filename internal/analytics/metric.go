@@ -44,7 +44,7 @@ func Metrics(kind Kind) []Metric {
 		return append(all, quantiles("originLatency", RoomOrigin)...)
 	case Limit:
 		return []Metric{as("allowed", LimitAllowed), as("refused", LimitRefused),
-			as("shadowed", LimitShadowed), as("unreachable", LimitUnreachable)}
+			as("exceeded", LimitExceeded), as("unreachable", LimitUnreachable)}
 	case Queue:
 		return []Metric{mean("depth", QueueDepth, QueueDepthMax), as("depthMax", QueueDepthMax),
 			as("put", QueuePut), as("delivered", QueueDelivered), as("retried", QueueRetried),

@@ -72,7 +72,7 @@ const (
 const (
 	LimitAllowed = iota
 	LimitRefused
-	LimitShadowed
+	LimitExceeded
 	LimitUnreachable
 	limitColumns
 )

@@ -233,6 +233,12 @@ func limitKeysOf(l *ratelimit.Limit) map[string]limitKey {
 			return err == nil && v > 0
 		}}
 	}
+	truth := func(b *bool) limitKey {
+		return limitKey{func() string { return strconv.FormatBool(*b) }, func(s string) bool {
+			*b = s == "true"
+			return s == "true" || s == "false"
+		}}
+	}
 	window := span(&l.Window)
 	if l.Align >= limit.Minute { // the calendar determines the window
 		window.take = func(string) bool { return false }
@@ -240,13 +246,7 @@ func limitKeysOf(l *ratelimit.Limit) map[string]limitKey {
 	return map[string]limitKey{
 		"amount": amountOf(l, count(&l.Amount)), "burst": count(&l.Burst),
 		"window": window, "lease": span(&l.Lease),
-		"shadow": {
-			func() string { return strconv.FormatBool(l.Shadow) },
-			func(s string) bool {
-				l.Shadow = s == "true"
-				return s == "true" || s == "false"
-			},
-		},
+		"soft": truth(&l.Soft), "shadow": truth(&l.Shadow),
 	}
 }
 

@@ -201,7 +201,7 @@ type limitAnswer struct {
 	RetryAfter *float64 `json:"retry_after_seconds"` // null: never
 	Wait       float64  `json:"wait_seconds,omitempty"`
 	ID         string   `json:"reservation,omitempty"` // text: too long for a number in JavaScript
-	Shadowed   bool     `json:"shadowed,omitempty"`
+	Exceeded   bool     `json:"exceeded,omitempty"`    // it passes because the limit is soft or in shadow mode
 	Shared     bool     `json:"shared,omitempty"`      // counted together with all keys beyond max_keys
 	Alone      bool     `json:"unreachable,omitempty"` // its host did not answer: on_unreachable decided
 	Name       string   `json:"name,omitempty"`        // name of the limit, if several were checked
@@ -210,10 +210,10 @@ type limitAnswer struct {
 func answerOf(v *ratelimit.Result) limitAnswer {
 	a := limitAnswer{
 		Allowed: v.Allowed, Limit: v.Amount, Remaining: v.Remaining, Reset: seconds(v.Reset),
-		Wait: seconds(v.Wait), Shadowed: v.Shadowed, Shared: v.Shared, Alone: v.Local,
+		Wait: seconds(v.Wait), Exceeded: v.Exceeded, Shared: v.Shared, Alone: v.Local,
 	}
 	switch {
-	case v.Allowed: // in shadow mode too
+	case v.Allowed: // also beyond a soft limit
 		a.RetryAfter = new(float64)
 	case v.Retry >= 0:
 		a.RetryAfter = new(seconds(v.Retry))
@@ -328,8 +328,8 @@ func (a *API) tellLimits(c *call, vs []ratelimit.Result, array bool, err error) 
 	answers := make([]limitAnswer, len(vs))
 	for i := range vs {
 		answers[i] = answerOf(&vs[i])
-		if v := &vs[i]; v.Allowed && v.ID == 0 && (c.reserves || isCall(v) && (v.Shadowed || v.Local)) {
-			answers[i].ID = "0" // passed by shadow mode or on_unreachable: settling "0" does nothing
+		if v := &vs[i]; v.Allowed && v.ID == 0 && (c.reserves || isCall(v) && (v.Exceeded || v.Local)) {
+			answers[i].ID = "0" // it exceeds the limit, or on_unreachable let it pass: settling "0" does nothing
 		}
 		if array && vs[i].Limit != nil {
 			answers[i].Name = vs[i].Limit.Name

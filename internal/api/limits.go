@@ -39,6 +39,7 @@ type limitShown struct {
 	TimeZone  string           `json:"time_zone,omitempty"`
 	Paced     bool             `json:"paced,omitempty"`
 	Lease     string           `json:"lease,omitempty"`
+	Soft      bool             `json:"soft,omitempty"`
 	Shadow    bool             `json:"shadow"`
 	Scope     string           `json:"scope"`
 	Without   string           `json:"on_unreachable"`
@@ -74,7 +75,7 @@ func (a *API) shown(l *ratelimit.Limit) limitShown {
 func shown(l *ratelimit.Limit) limitShown {
 	s := limitShown{
 		Name: l.Name, Algorithm: l.Algorithm.String(), Amount: l.Amount, Unit: string(l.Unit),
-		Parts: l.Parts, Burst: l.Burst, Paced: l.Paced, Shadow: l.Shadow, MaxKeys: l.MaxKeys,
+		Parts: l.Parts, Burst: l.Burst, Paced: l.Paced, Soft: l.Soft, Shadow: l.Shadow, MaxKeys: l.MaxKeys,
 		Overrides: l.Overrides, Plans: l.Plans, Scope: string(l.Scope), Without: string(l.OnUnreachable),
 	}
 	if x := &l.Auto; x.Mode != "" {

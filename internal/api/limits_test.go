@@ -81,7 +81,9 @@ func TestCheckLimits(t *testing.T) {
 	calls := ratelimit.Limit{Name: "calls", Rule: limit.Rule{Algorithm: limit.Concurrency, Amount: 1}}
 	shadow := perDay("shadow", 0)
 	shadow.Shadow = true
-	s := limited(t, perDay("api", 3), perDay("day", 5), calls, shadow)
+	soft := perDay("soft", 1)
+	soft.Soft = true
+	s := limited(t, perDay("api", 3), perDay("day", 5), calls, shadow, soft)
 	const check = "POST /v1/limits/check"
 	s.steps([][4]string{
 		{check, `{"limit":"api","key":"bob","cost":0}`, ok,
@@ -94,7 +96,14 @@ func TestCheckLimits(t *testing.T) {
 		{check, `{"limit":"api","key":"bob","cost":4}`, tooMany, `"retry_after_seconds":null}`},
 		{check, `{"limit":"api","key":"bob","cost":-1}`, ok, `"remaining":1`},
 		{check, `{"limit":"api"}`, ok, `"remaining":2`}, // the key "" is a key too
-		{check, `{"limit":"shadow","key":"bob"}`, ok, `"retry_after_seconds":0,"shadowed":true`},
+		{check, `{"limit":"shadow","key":"bob"}`, ok, `"retry_after_seconds":0,"exceeded":true`},
+		{check + "?all=true", `[{"limit":"soft","key":"bob","cost":2},{"limit":"day","key":"bob"}]`, ok,
+			`"retry_after_seconds":0,"exceeded":true,"name":"soft"},{"allowed":true,"limit":5,"remaining":4,`},
+		{"GET /v1/limits/soft", "", ok, `"soft":true,"shadow":false`},
+		{"PATCH /v1/limits/soft", `{"shadow":true}`, unclear, "one or the other"},
+		{"PATCH /v1/limits/soft", `{"soft":false}`, ok, `"shadow":false`},
+		{check, `{"limit":"soft","key":"bob","cost":2}`, tooMany, `"allowed":false`},
+		{"PATCH /v1/limits/soft", `{"soft":"perhaps"}`, unclear, "soft cannot be"},
 		{check, `{"limit":"none","key":"bob"}`, notFound, "no_such_limit"},
 
 		// Each call by itself: the second is denied, the third is not.

@@ -379,7 +379,10 @@ type Limit struct {
 	// Plans are amounts for callers with a plan. In the file, they stand under plans.amounts.
 	Plans map[string]int64
 
-	// Shadow counts but never denies.
+	// Soft counts and marks calls beyond the amount, and never denies.
+	Soft bool
+
+	// Shadow counts but never denies, and marks nothing.
 	Shadow bool
 
 	// Scope is the set of processes that share the limit: worker (each process has its own),

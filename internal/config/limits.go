@@ -49,6 +49,7 @@ func limitFields(l *Limit) []field {
 		one("cost_field", raw(&l.CostField, cleanKeys)),
 		group("settle", settleFields(&l.Settle)),
 		{name: "overrides", read: readOverrides(&l.Overrides)},
+		one("soft", truth(&l.Soft)),
 		one("shadow", truth(&l.Shadow)),
 		one("scope", word(&l.Scope, "worker", "datacenter", "global")),
 		one("on_unreachable", word(&l.OnUnreachable, "local", "deny", "allow")),
@@ -305,10 +306,30 @@ func (l *Limit) settle(c *Config, d *decoder, k string) {
 		l.Zone = time.UTC
 	}
 	l.checkRule(d, k)
+	l.crossSoft(d, k)
 	if l.Settle != (Settle{}) && l.Cost == 1 && l.CostField == "" && l.CostHeader == "" {
 		c.warn(d, wrong("write cost or cost_field: the most that a call may cost",
 			"is settled after the call, and each call is estimated at 1: many calls at once go far over the amount"),
 			k+"settle")
+	}
+}
+
+// crossSoft rejects keys that have no meaning for a soft limit.
+func (l *Limit) crossSoft(d *decoder, k string) {
+	if !l.Soft || !d.good(k+"soft", k+"shadow", k+"paced", k+"on_unreachable", k+"amount") {
+		return
+	}
+	switch {
+	case l.Shadow:
+		d.clash(wrong("keep one of the two: soft marks the calls beyond the amount, shadow shows them to you only",
+			"stands beside soft"), k+"shadow")
+	case l.Paced:
+		d.clash(wrong("take one of the two out", "stands beside soft: no call waits for a soft limit"), k+"paced")
+	case l.OnUnreachable == "deny":
+		d.clash(wrong("write local or allow", "stands beside soft: a soft limit denies nothing"), k+"on_unreachable")
+	case l.Auto.Mode != "":
+		d.clash(wrong("take it out: an amount that is found is what the origin can take",
+			"stands beside an amount that is found"), k+"soft")
 	}
 }
 
@@ -366,7 +387,7 @@ func checkLimits(d *decoder, c *Config) {
 
 // checkCost warns if no call can ever pass.
 func (l *Limit) checkCost(c *Config, d *decoder, k string) {
-	if d.good(k+"cost", k+"amount") && l.Check() == nil && l.Cost > l.MaxCost() && l.Amount > 0 && !l.Shadow &&
+	if d.good(k+"cost", k+"amount") && l.Check() == nil && l.Cost > l.MaxCost() && l.Amount > 0 && !l.Shadow && !l.Soft &&
 		len(l.Overrides) == 0 && len(l.Plans) == 0 {
 		c.warn(d, wrong("lower cost, or raise the amount or the burst",
 			"%d is more than can ever pass at once (%d), so every call is refused", l.Cost, l.MaxCost()), k+"cost")

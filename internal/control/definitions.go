@@ -28,6 +28,9 @@ func define(c ratelimit.Limit) Definition {
 	if len(c.Plans) > 0 {
 		b = fmt.Appendf(b, " plans %v", c.Plans)
 	}
+	if c.Soft {
+		b = append(b, " soft"...)
+	}
 	if len(c.Reserved) > 0 {
 		b = fmt.Appendf(b, " %v", c.Reserved)
 	}
@@ -67,7 +70,7 @@ func limitConfig(c *config.Limit) ratelimit.Limit {
 	}
 	return ratelimit.Limit{
 		Name: c.Name, Rule: c.Rule, Auto: auto, Unit: ratelimit.Unit(c.Unit),
-		Overrides: c.Overrides, Plans: c.Plans, Shadow: c.Shadow, MaxKeys: c.MaxKeys,
+		Overrides: c.Overrides, Plans: c.Plans, Soft: c.Soft, Shadow: c.Shadow, MaxKeys: c.MaxKeys,
 		Scope: ratelimit.Scope(c.Scope), OnUnreachable: ratelimit.Unreachable(c.OnUnreachable),
 	}
 }

@@ -118,7 +118,7 @@ func (c *call) owe(ctx context.Context, limiter ratelimit.Checker) error {
 func (l *line) refused() bool {
 	v := &l.verdict
 	switch {
-	case v.Limit != nil && v.Limit.Shadow:
+	case v.Limit != nil && !v.Limit.Refuses():
 		return false
 	case l.ask.Cost == 0:
 		return v.Remaining < max(1, l.cost)
@@ -152,7 +152,7 @@ func (c *call) giveBack(ctx context.Context, limiter ratelimit.Checker) error {
 	var asks []ratelimit.Check
 	for i := range c.lines {
 		l := &c.lines[i]
-		if l.limited() && l.ask.Cost > 0 && l.verdict.Allowed && !l.verdict.Shadowed && !l.rule.overdraft {
+		if l.limited() && l.ask.Cost > 0 && l.verdict.Allowed && !l.verdict.Exceeded && !l.rule.overdraft {
 			asks = append(asks, ratelimit.Check{Limit: l.ask.Limit, Key: l.ask.Key, Cost: -l.ask.Cost})
 			l.verdict.Remaining += l.ask.Cost
 		}

@@ -294,7 +294,7 @@ func (s *quotaStream) apply(b *bucket) error {
 		case l.Algorithm.HasBurst() || l.Algorithm == limit.Concurrency:
 			return status.Errorf(codes.FailedPrecondition, "the limit %s is a %v, whose amount cannot be lent for "+
 				"longer than a call; use fixed_window, sliding_window or sliding_log", l.Name, l.Algorithm)
-		case l.Shadow:
+		case !l.Refuses():
 			check = ratelimit.Check{}
 		}
 	}

@@ -18,11 +18,9 @@ const (
 	cfCommandHeader = "Cf-Waiting-Room-Command"
 )
 
-// Headers that only headgate sets (package holders), which have been removed from what clients send.
-const (
-	holderHeader = "Headgate-Holder"
-	planHeader   = "Headgate-Plan"
-)
+// ownHeaders are the headers that only headgate sets (packages holders and ratelimit), and that have
+// been removed from what clients send.
+var ownHeaders = [...]string{"Headgate-Holder", "Headgate-Plan", "Headgate-Exceeded"}
 
 // dropClaims removes other spellings of the headers that headgate owns. From peers that are not
 // trusted, it also removes what they claim about the client and the original request, and the
@@ -44,7 +42,7 @@ func dropClaims(h http.Header, trusted bool, vouched []string) {
 // by the peer's address; those of other peers are replaced.
 func forwarded(pr *httputil.ProxyRequest, trusted bool) {
 	in, out := pr.In.Header, pr.Out.Header
-	for _, name := range [...]string{holderHeader, planHeader} { // a client may list them in Connection
+	for _, name := range ownHeaders { // a client may list them in Connection
 		if v := in[name]; v != nil {
 			out[name] = v
 		}

@@ -69,7 +69,7 @@ func (k *Keys) Hold(
 ) (h Hold, v Result, err error) {
 	h = Hold{keys: k, key: key, lent: k.lane != nil}
 	if n == 0 || !d.Lends {
-		v.Shadowed, err = k.Take(ctx, d, key, n, &v.Decision)
+		v.Exceeded, err = k.Take(ctx, d, key, n, &v.Decision)
 		if h.id = v.ID; h.id&countedHere != 0 {
 			h.lent = false
 		}

@@ -341,7 +341,7 @@ func TestVerbsWhileTheHostIsOutOfReach(t *testing.T) {
 			}
 			for verb, ask := range map[string]func(n int64) (Result, error){
 				"take": func(n int64) (v Result, err error) {
-					v.Shadowed, err = h.keys[1].Take(h.ctx, h.def, "take", n, &v.Decision)
+					v.Exceeded, err = h.keys[1].Take(h.ctx, h.def, "take", n, &v.Decision)
 					return v, err
 				},
 				"peek": func(n int64) (Result, error) { return h.keys[1].Peek(h.ctx, h.def, "peek", n) },

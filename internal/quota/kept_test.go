@@ -198,7 +198,7 @@ func TestShadowModeBuildsNoDebtAtTheHost(t *testing.T) {
 func testShadowModeBuildsNoDebtAtTheHost(t *testing.T) {
 	g := newGroup(t)
 	g.define("api", limit.Rule{Algorithm: limit.SlidingWindow, Amount: 10, Window: time.Hour})
-	g.rules("api").Shadow = true
+	g.rules("api").Lenient = true
 	r := g.launch("a", launch{only: true})
 	g.spreadOf(r)
 	d, err := r.Limit("api").Reserve(t.Context(), "k", 2, time.Minute)

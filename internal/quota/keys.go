@@ -34,12 +34,12 @@ const countedHere = 1 << 63
 // A Result is the result of a decision.
 type Result struct {
 	limit.Decision
-	Shadowed bool // Allowed only because the limit is in shadow mode
+	Exceeded bool // Allowed only because the limit is lenient
 }
 
 // Totals counts the decisions about a limit in this process.
 type Totals struct {
-	Passed, Refused, Shadowed uint64
+	Passed, Refused, Exceeded uint64
 	Unreachable               uint64 // decided without the host of the key
 	Keys                      int    // held here
 }
@@ -69,7 +69,7 @@ type alone struct {
 type part struct {
 	mu sync.Mutex
 
-	passed, refused, shadowed uint64
+	passed, refused, exceeded uint64
 
 	def   *Definition // the definition of table; nil: no key yet
 	table limittable.Table
@@ -111,7 +111,7 @@ func (p *part) define(d *Definition, now limittable.Time) {
 	}
 	p.def = d
 	p.table.SetRules(now, d.Rules, partOf(d.MaxKeys))
-	p.table.SetForgiving(d.Shadow)
+	p.table.SetForgiving(d.Lenient)
 }
 
 // partOf returns the maximum number of a limit's keys in one part. Keys are distributed over the
@@ -122,9 +122,10 @@ func partOf(keys int) int {
 	return int(math.Ceil(mean + 6*math.Sqrt(mean) + 1))
 }
 
-// count counts a decision. In shadow mode it allows it and reports true. The caller holds mu.
-func (p *part) count(d *Definition, v *limit.Decision, counts bool) (shadowed bool) {
-	if d.Shadow {
+// count counts a decision. A lenient limit allows what it would reject, and count reports true. The caller
+// holds mu.
+func (p *part) count(d *Definition, v *limit.Decision, counts bool) (exceeded bool) {
+	if d.Lenient {
 		v.Wait = 0
 	}
 	switch {
@@ -132,10 +133,10 @@ func (p *part) count(d *Definition, v *limit.Decision, counts bool) (shadowed bo
 		if counts {
 			p.passed++
 		}
-	case d.Shadow:
+	case d.Lenient:
 		v.Allowed = true
 		if counts {
-			p.shadowed++
+			p.exceeded++
 		}
 		return true
 	case counts:
@@ -144,22 +145,22 @@ func (p *part) count(d *Definition, v *limit.Decision, counts bool) (shadowed bo
 	return false
 }
 
-// Take takes n units of a key, all or none, and stores the decision in v. Shadowed reports that it
-// is allowed only because the limit is in shadow mode.
+// Take takes n units of a key, all or none, and stores the decision in v. Exceeded reports that it
+// is allowed only because the limit is lenient.
 func (k *Keys) Take(
 	ctx context.Context, d *Definition, key string, n int64, v *limit.Decision,
-) (shadowed bool, err error) {
+) (exceeded bool, err error) {
 	if k.lane != nil {
 		t, err := k.takeShared(ctx, d, key, n)
 		*v = t.Decision
-		return t.Shadowed, err
+		return t.Exceeded, err
 	}
 	p, hash, now := k.at(d, key)
 	if err = p.table.Decide(now, hash, key, n, v); err == nil {
-		shadowed = p.count(d, v, n > 0)
+		exceeded = p.count(d, v, n > 0)
 	}
 	p.mu.Unlock()
-	return shadowed, err
+	return exceeded, err
 }
 
 // takeShared takes from a limit that several nodes share. If its host is out of reach, the rule of
@@ -197,7 +198,7 @@ func (k *Keys) takeShared(ctx context.Context, d *Definition, key string, n int6
 func (k *Keys) note(d *Definition, key string, v *Result, counts bool) {
 	p := &k.parts[maphash.String(k.seed, key)>>56]
 	p.mu.Lock()
-	v.Shadowed = p.count(d, &v.Decision, counts)
+	v.Exceeded = p.count(d, &v.Decision, counts)
 	p.mu.Unlock()
 }
 
@@ -253,7 +254,7 @@ func (k *Keys) Peek(ctx context.Context, d *Definition, key string, n int64) (v 
 	p, hash, now := k.at(d, key)
 	defer p.mu.Unlock()
 	v.Decision = p.table.Peek(now, hash, key, n)
-	v.Shadowed = p.count(d, &v.Decision, false)
+	v.Exceeded = p.count(d, &v.Decision, false)
 	return v, nil
 }
 
@@ -360,7 +361,7 @@ func (k *Keys) Totals() (t Totals) {
 	for i := range k.parts {
 		p := &k.parts[i]
 		p.mu.Lock()
-		t.Passed, t.Refused, t.Shadowed = t.Passed+p.passed, t.Refused+p.refused, t.Shadowed+p.shadowed
+		t.Passed, t.Refused, t.Exceeded = t.Passed+p.passed, t.Refused+p.refused, t.Exceeded+p.exceeded
 		t.Keys += p.table.Len()
 		p.mu.Unlock()
 	}

@@ -30,7 +30,7 @@ type Definition struct {
 	Wall    bool // windows are aligned to the wall clock
 	Lends   bool // the units can be lent: neither calls in progress nor paced units
 	Calls   bool // it counts calls in progress
-	Shadow  bool // shadow mode: nothing is denied
+	Lenient bool // a soft limit, or shadow mode: counts, and denies nothing
 	Policy  Policy
 	// Divide returns the rules for the part of one of several processes.
 	Divide func(among int) (*limittable.Rules, error)
@@ -123,7 +123,7 @@ func (s *shard) table(d *Definition, now limittable.Time) *table {
 	fresh := t.def == nil
 	t.def = d
 	t.SetRules(now, d.Rules, partOf(d.MaxKeys))
-	t.SetForgiving(d.Shadow)
+	t.SetForgiving(d.Lenient)
 	if fresh && s.missed[d.Name] { // its loans may be used for one more term
 		t.Presume(s.tableTime(d, now) + limittable.LendTerm)
 	} else if fresh && s.lost && (!d.Rules.Long() || s.unwritten) { // the others have blocks

@@ -45,7 +45,7 @@ func (s *Server) readCounts(give func(*analytics.Sample)) {
 			continue
 		}
 		give(&analytics.Sample{Series: analytics.Series{Kind: analytics.Limit, Name: c.Name},
-			Values: []int64{int64(t.Passed), int64(t.Refused), int64(t.Shadowed), int64(t.Unreachable)}})
+			Values: []int64{int64(t.Passed), int64(t.Refused), int64(t.Exceeded), int64(t.Unreachable)}})
 	}
 	ctx, stop := context.WithTimeout(context.Background(), collectWait)
 	defer stop()

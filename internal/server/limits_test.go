@@ -577,6 +577,27 @@ func runHolders(t *testing.T) (
 	}
 }
 
+// The origin learns which soft limits a call exceeds, from nobody but headgate.
+func TestSoftLimitsOfARoom(t *testing.T) {
+	url, heads := rawOrigin(t, okAnswer)
+	visitors, operators, _ := start(t, url, "  - {name: shop, origin: ORIGIN, suspended: true, total_active_users: 1, "+
+		"new_users_per_minute: 1, limits: [api]}\n"+
+		"  - {name: open, path: /open, origin: ORIGIN, suspended: true, total_active_users: 1, new_users_per_minute: 1}\n"+
+		"limits:\n  - {name: api, algorithm: sliding_log, amount: 1, window: 1h, soft: true}\n")
+	const spoof = "Headgate-Exceeded: eve\r\nheadgate_exceeded: eve\r\nConnection: Headgate-Exceeded\r\n"
+	for i, x := range []struct{ path, want string }{{"/", ""}, {"/", "api"}, {"/open", ""}, {"/", "api"}} {
+		res := raw(t, visitors, "GET "+x.path+" HTTP/1.1\r\nHost: x\r\n"+spoof+"Connection: close\r\n\r\n")
+		got, at := res.Header.Get("Headgate-Exceeded"), strings.ToLower(<-heads)
+		if res.StatusCode != 200 || got != x.want || strings.Contains(at, "eve") ||
+			strings.Contains(at, "\r\nheadgate-exceeded: api\r\n") != (x.want != "") {
+			t.Errorf("%d: %s with %q to the client, want %q, and to the origin:\n%s", i, res.Status, got, x.want, at)
+		}
+	}
+	if got := get(t, operators+"/metrics", "").body; !strings.Contains(got, `headgate_limit_exceeded_total{limit="api"} 2`) {
+		t.Errorf("not counted: %s", got)
+	}
+}
+
 func bearer(m *holders.Made) string { return "Authorization: Bearer " + m.Key + "\r\n" }
 
 // A key names the holder and the plan of a call. The origin learns both, but not the key, and from nobody

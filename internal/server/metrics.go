@@ -324,8 +324,7 @@ func (c *collector) limits(m scrape) {
 		m := m.with("limit", cfg.Name)
 		total(m, "headgate_limit_passed_total", "Calls that a limit let pass.", t.Passed)
 		total(m, "headgate_limit_refused_total", "Calls that a limit refused.", t.Refused)
-		total(m, "headgate_limit_shadowed_total", "Calls that a limit in shadow mode would have refused.",
-			t.Shadowed)
+		total(m, "headgate_limit_exceeded_total", "Calls beyond a limit that is soft or in shadow mode.", t.Exceeded)
 		total(m, "headgate_limit_unreachable_total",
 			"Calls decided while the host of their key was out of reach.", t.Unreachable)
 		gauge(m, "headgate_limit_keys", "Keys that a limit holds in this process.", t.Keys)

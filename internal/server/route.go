@@ -25,6 +25,7 @@ import (
 	"github.com/headgate/headgate/internal/proxy"
 	"github.com/headgate/headgate/internal/route"
 	"github.com/headgate/headgate/internal/wire"
+	"github.com/headgate/headgate/ratelimit"
 )
 
 // route finds the most specific room for a request. If the readings of its path belong to different
@@ -93,6 +94,7 @@ func (s *Server) routeBy(
 		wire.DropFindings(r.Header)
 	}
 	holders.DropNames(r.Header)
+	delete(r.Header, ratelimit.ExceededHeader)
 	paths.Keep(r.URL)
 	p := paths.Of(r.URL)
 	if p.Malformed() || p.Excessive() {

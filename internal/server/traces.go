@@ -125,8 +125,8 @@ func limitAnswer(asks []ratelimit.Check, vs []ratelimit.Result, err error) *trac
 		case err != nil:
 		case !v.Allowed:
 			a.Refused = append(a.Refused, asks[i].Limit)
-		case v.Shadowed:
-			a.Shadow = append(a.Shadow, asks[i].Limit)
+		case v.Exceeded:
+			a.Exceeded = append(a.Exceeded, asks[i].Limit)
 		}
 		a.Wait = max(a.Wait, v.Wait)
 	}

@@ -101,10 +101,10 @@ func kind(ctx context.Context, err error) string {
 
 // A LimitAnswer is the result of checking the limits of a call.
 type LimitAnswer struct {
-	Refused []string // limits that rejected the call
-	Shadow  []string // limits that only shadow mode let pass
-	Wait    time.Duration
-	Err     string // why the check failed, one of a few words; "": it did not
+	Refused  []string // limits that rejected the call
+	Exceeded []string // limits that the call exceeds, and passes because they are soft or in shadow mode
+	Wait     time.Duration
+	Err      string // why the check failed, one of a few words; "": it did not
 }
 
 // Records reports whether the request of ctx is recorded.
@@ -121,8 +121,8 @@ func (t *Tracer) Limits(ctx context.Context, names []string) (end func(*LimitAns
 		if len(a.Refused) > 0 {
 			span.SetAttributes(attribute.StringSlice("headgate.limits.refused_by", a.Refused))
 		}
-		if len(a.Shadow) > 0 {
-			span.SetAttributes(attribute.StringSlice("headgate.limits.shadowed", a.Shadow))
+		if len(a.Exceeded) > 0 {
+			span.SetAttributes(attribute.StringSlice("headgate.limits.exceeded", a.Exceeded))
 		}
 		if a.Wait > 0 {
 			span.SetAttributes(attribute.Float64("headgate.limits.wait_seconds", a.Wait.Seconds()))
