@@ -182,7 +182,7 @@ budgets: setup-edges # with budgets half as large again; each benchmark a little
 	$(TEST) -count=1 -timeout 10m -run Fast ./internal/analytics
 	@$(TEST) -count=1 -timeout 10m -run '^$$' -bench . -benchtime 20x $$(grep -rl 'func Benchmark' \
 		--include='*_test.go' . | grep -vE '/(embedded|demo|limiters)/' | xargs -n1 dirname | sort -u)
-	$(TEST) -count=1 -v -timeout 10m -tags bench ./tests/peers -slack 1.5 -pairs 9
+	$(TEST) -count=1 -v -timeout 10m -tags bench -skip Idle ./tests/peers -slack 1.5 -pairs 9
 	$(TEST) -count=1 -v -timeout 10m -tags edges -run 'Cost$$' ./tests/edges -envoy '$(ENVOY)' 2>&1 | $(SOME)
 	$(MAKE) limiters SLACK=1.5 LIMITERS=Decisions # the others are in bench
 

@@ -303,7 +303,6 @@ func (h *host) follow(ctx context.Context, old *replay, ready chan struct{}) err
 			h.queueNotes(notes, nil)
 		}
 		h.mu.Unlock()
-		h.q.totals.found.Add(int64(len(jobs)))
 		h.nudge()
 	}
 	size, err := h.q.jobs.ReadAll(ctx, func(e store.Entry) error { add(e); return nil })

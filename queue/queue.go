@@ -263,7 +263,7 @@ type Failure struct {
 
 // A totals counts what a queue has done in this process.
 type totals struct {
-	put, found, delivered, retried, busy, dead, fired, missed, notesFailed, nanos atomic.Int64
+	put, delivered, retried, busy, dead, fired, missed, notesFailed, nanos atomic.Int64
 
 	mu      sync.Mutex
 	seconds [pastSeconds]int

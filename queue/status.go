@@ -84,13 +84,6 @@ func (t *totals) pace(now time.Time) float64 {
 	return float64(sum) / (pastSeconds - 1)
 }
 
-// JobsMoved returns how many jobs this process has stored, delivered or found in the log since it
-// began.
-func (q *Queue) JobsMoved() int64 {
-	t := &q.totals
-	return t.put.Load() + t.delivered.Load() + t.found.Load()
-}
-
 func (t *totals) read() Totals {
 	return Totals{Put: t.put.Load(), Delivered: t.delivered.Load(), Retried: t.retried.Load(),
 		Busy: t.busy.Load(), Dead: t.dead.Load(), Fired: t.fired.Load(), Missed: t.missed.Load(),

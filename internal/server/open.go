@@ -192,7 +192,6 @@ func (s *Server) Run(ctx context.Context) error {
 	wg.Go(func() { fail(sharing.Run(work)) })
 	wg.Go(func() { fail(s.followRooms(follow)) })
 	wg.Go(func() { fail(s.keepAnalytics(work)) })
-	wg.Go(func() { s.trim(work) })
 	wg.Go(func() { s.followEvents(follow) })
 	wg.Go(func() { _ = s.crawlers.Run(work) }) // ends when work ends
 	wg.Go(func() { s.watchTargets(work) })

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -382,37 +381,4 @@ func (s *Server) removeQueue(q *openQueue) {
 	s.log.Warn("queue removed: what is in it stays on the disk, and goes on when the queue is in the "+
 		"configuration again", args...)
 	leave(s.jobs.leaving, q.file.Name, q.runs)
-}
-
-// Parameters of trim. Chosen: the engine frees its write buffers after 10 s, and fewer jobs leave
-// less behind than an idle process holds anyway.
-const (
-	trimEvery = 20 * time.Second
-	trimJobs  = 50_000
-)
-
-// trim returns memory to the system when many jobs have come or gone and the process is quiet
-// again. The engine then has about 250 MB of buffers in its pools, which Go would keep for minutes
-// because nothing is allocated any more. The content of a pool is freed by the second collection.
-func (s *Server) trim(ctx context.Context) {
-	tick := time.NewTicker(trimEvery)
-	defer tick.Stop()
-	var last, trimmed int64
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		moved := int64(0)
-		for _, q := range s.jobs.all() {
-			moved += q.JobsMoved()
-		}
-		if moved == last && moved-trimmed >= trimJobs {
-			debug.FreeOSMemory()
-			debug.FreeOSMemory()
-			trimmed = moved
-		}
-		last = moved
-	}
 }

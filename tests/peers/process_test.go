@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,12 +19,7 @@ import (
 // TestProcess measures the binary as an operator meets it: a fresh folder, the
 // time until it is ready, its size and its memory when idle.
 func TestProcess(t *testing.T) {
-	bin := filepath.Join(t.TempDir(), "headgate")
-	build := exec.Command("go", "build", "-tags", "grpcnotrace", "-ldflags=-s", "-o", bin,
-		"../../cmd/headgate") // as make build does, but for -trimpath
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	bin := buildBinary(t)
 	st, err := os.Stat(bin)
 	if err != nil {
 		t.Fatal(err)

@@ -55,7 +55,7 @@ func TestAMillionWait(t *testing.T) {
 	took := time.Since(begin)
 	wait(t, "all known", time.Minute, func() bool { return p.status().Depth == n })
 	peak := p.memory("VmHWM")
-	const after = time.Minute // the process gives back what it needs no more (server: trim)
+	const after = time.Minute // the process gives back what it needs no more (package memory)
 	<-time.After(after)
 	full := p.memory("VmRSS")
 	t.Logf("%.0f jobs/s put by HTTP; %.0f MB idle, %.0f MB at the peak, %.0f MB %v later",
