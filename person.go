@@ -19,11 +19,12 @@ import (
 type Identity struct {
 	// Of returns the site's ID of who sent a request, or "". known is false while that cannot be found out.
 	Of func(*http.Request) (id string, known bool)
-	// Until is set if IDs are invitations. Each is for one session, and nobody joins by it after the time
-	// that Until returns. A request that does not show it has neither its place nor its session.
-	Until    func(id string) time.Time
-	Required bool   // visitors without an ID get neither a place nor a slot
-	SignIn   string // where such visitors are sent; {url} is replaced by the address that they wanted
+	// Invitation is set if IDs are invitations. Each ID is for one session, and nobody joins by it after until.
+	// A request that does not show it has neither its place nor its session. If uses is above 1, so many
+	// visitors come in by the IDs for which it returns the same code.
+	Invitation func(id string) (code string, uses int, until time.Time)
+	Required   bool   // visitors without an ID get neither a place nor a slot
+	SignIn     string // where such visitors are sent; {url} is replaced by the address that they wanted
 }
 
 // knows is what a room knows of who its visitor is.
@@ -32,7 +33,7 @@ type knows struct {
 	proven, needsID, unsure bool       // by the request itself; the room requires it; nobody can tell now
 	found, shares, strict   bool       // its place or session was found; each request shows a code
 	signIn                  string     // where the visitor signs in, in state StateSignIn
-	until                   uint32     // end of the invitation, in Unix seconds
+	invitation              persons.Invitation
 }
 
 // identify notes who sent the request, as far as the site knows.
@@ -40,10 +41,10 @@ func (r *Room) identify(q *visitRequest) {
 	if c := &q.f.cfg; c.Identity.Of != nil && !c.Shadow && c.Method != MethodPassthrough {
 		id, known := c.Identity.Of(q.r)
 		q.person, q.proven = persons.IDOf(c.Name, id), id != ""
-		q.needsID, q.unsure, q.strict = c.Identity.Required, !known, c.Identity.Until != nil
+		q.needsID, q.unsure, q.strict = c.Identity.Required, !known, c.Identity.Invitation != nil
 		if q.strict && q.proven {
-			end := c.Identity.Until(id)
-			q.until, q.proven = uint32(end.Unix()), c.Wall().Before(end)
+			code, uses, end := c.Identity.Invitation(id)
+			q.invitation, q.proven = persons.InvitationOf(c.Name, code, uses, end), c.Wall().Before(end)
 		}
 	}
 }
@@ -71,7 +72,7 @@ func (r *Room) opened(q *visitRequest) (adopts bool) {
 
 // personJoin returns the request for the place of the person.
 func (q *visitRequest) personJoin() counter.PersonJoin {
-	x := counter.PersonJoin{Person: q.person, Find: true, Until: q.until}
+	x := counter.PersonJoin{Person: q.person, Find: true, Invitation: q.invitation}
 	if q.has && q.tok.Person == (persons.ID{}) && q.tok.ID > 0 {
 		x.Life, x.Number, x.Key = q.tok.Life, q.tok.ID, q.tok.Key
 	}

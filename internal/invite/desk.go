@@ -1,6 +1,8 @@
 package invite
 
 import (
+	"cmp"
+	"crypto/rand"
 	"errors"
 	"net/http"
 	"net/url"
@@ -58,14 +60,45 @@ type Desk struct {
 
 // Of returns the ID of the code in a request's cookie, or "". A code that has ended is one too.
 func (d *Desk) Of(r *http.Request) (id string, known bool) {
-	if c, result := d.shown(r); result != Wrong {
-		return c.ID(), true
+	if c, result := d.shown(r, Code{}); result != Wrong {
+		return c.id(), true
 	}
 	return "", true
 }
 
-// shown returns the first code in a request's cookies that is accepted, or else the first that has ended.
-func (d *Desk) shown(r *http.Request) (ended Code, result int) {
+// visitorLength is the length of a visitor's name, which is a text of crypto/rand.Text.
+const visitorLength = 26
+
+// A pick is a code in a cookie. If several visitors come in by the code, the cookie names the visitor too: so
+// a repeated request, at whatever node, takes no second use. Whoever changes the name is another visitor.
+type pick struct {
+	Code
+	visitor string // "" for a code of one use
+}
+
+func (p pick) id() string {
+	if p.visitor == "" {
+		return p.ID()
+	}
+	return p.ID() + "/" + p.visitor
+}
+
+// pick returns what a cookie says.
+func (d *Desk) pick(cookie string) (p pick, result int) {
+	text, visitor, _ := strings.Cut(cookie, ".")
+	p.Code, result = d.verify(text)
+	p.visitor = visitor
+	letter := func(c rune) bool { return c >= 'A' && c <= 'Z' || c >= '2' && c <= '7' }
+	named := len(visitor) == visitorLength && strings.TrimFunc(visitor, letter) == ""
+	if named != (p.Uses > 1) || !named && visitor != "" {
+		return pick{}, Wrong
+	}
+	return p, result
+}
+
+// shown returns the first code in a request's cookies that is accepted, or else the first that has ended. If
+// only is not zero, other codes do not count.
+func (d *Desk) shown(r *http.Request, only Code) (ended pick, result int) {
 	n := 0
 	result = Wrong
 	for _, name := range d.names(r) {
@@ -76,7 +109,8 @@ func (d *Desk) shown(r *http.Request) (ended Code, result int) {
 					continue
 				}
 				n++
-				switch c, got := d.verify(text); {
+				switch c, got := d.pick(text); {
+				case only != (Code{}) && c.Code != only:
 				case got == Accepted:
 					return c, got
 				case got == Expired && result == Wrong:
@@ -88,13 +122,19 @@ func (d *Desk) shown(r *http.Request) (ended Code, result int) {
 	return ended, result
 }
 
-// Until returns when the code of an ID ends.
-func (d *Desk) Until(id string) time.Time {
-	end, err := strconv.Atoi(id[strings.LastIndexByte(id, '-')+1:])
-	if err != nil {
-		return time.Time{}
+// Invitation returns the code of an ID, its uses, and when it ends.
+func (d *Desk) Invitation(id string) (code string, uses int, until time.Time) {
+	code, _, _ = strings.Cut(id, "/")
+	part := strings.Split(code, "-") // see Code.ID
+	if len(part) != 4 {
+		return "", 0, time.Time{}
 	}
-	return Code{End: end}.Until()
+	uses, err := strconv.Atoi(part[2])
+	end, err2 := strconv.Atoi(part[3])
+	if err != nil || err2 != nil {
+		return "", 0, time.Time{}
+	}
+	return code, uses, Code{End: end}.Until()
 }
 
 func (d *Desk) names(r *http.Request) []string {
@@ -143,7 +183,7 @@ func (d *Desk) Take(asks bool, next http.Handler) http.Handler {
 		}
 		sets := result == Accepted
 		if result == Expired { // another device may be inside by it
-			_, has := d.shown(r)
+			_, has := d.shown(r, Code{})
 			sets = has != Accepted
 		}
 		if sets {
@@ -168,13 +208,18 @@ func (d *Desk) Take(asks bool, next http.Handler) http.Handler {
 
 // cookie returns the cookie of a code that was verified.
 func (d *Desk) cookie(r *http.Request, c Code) *http.Cookie {
+	text := d.Key.New(c)
+	if c.Uses > 1 {
+		was, _ := d.shown(r, c) // a link that is opened again is of the same visitor
+		text += "." + cmp.Or(was.visitor, rand.Text())
+	}
 	age := min(mostAge, max(0, c.Until().Sub(d.Now()))+24*time.Hour)
 	same := d.SameSite
 	if same == http.SameSiteStrictMode { // browsers would not send it after the redirect of a link in a mail
 		same = http.SameSiteLaxMode
 	}
 	return wire.Partition(&http.Cookie{
-		Name: d.names(r)[0] + cookieSuffix, Value: d.Key.New(c), Path: d.Path, Domain: d.Domain,
+		Name: d.names(r)[0] + cookieSuffix, Value: text, Path: d.Path, Domain: d.Domain,
 		MaxAge: int(age.Seconds()), HttpOnly: true, Secure: d.Secure(r), SameSite: same,
 	})
 }

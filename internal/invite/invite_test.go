@@ -114,7 +114,7 @@ func TestOnlyTheSecretMakesCodes(t *testing.T) {
 	for _, c := range []Code{
 		{}, {Batch: 1, Serial: 1, Uses: 1, End: -1}, {Batch: 1 << 16, Serial: 1, Uses: 1},
 		{Batch: 1, Serial: 1 << 21, Uses: 1},
-		{Batch: 1, Serial: 1, Uses: 2}, {Batch: 1, Serial: 1, Uses: 1, End: 1 << 19},
+		{Batch: 1, Serial: 1}, {Batch: 1, Serial: 1, Uses: -1}, {Batch: 1, Serial: 1, Uses: 1024}, {Batch: 1, Serial: 1, Uses: 1, End: 1 << 19},
 	} {
 		if c.Check() == nil {
 			t.Errorf("%+v passes", c)
@@ -259,8 +259,60 @@ func TestTheCookieIsVerifiedEachTime(t *testing.T) {
 		}
 	}
 	id := Code{Batch: 1, Serial: 1, Uses: 1, End: end}.ID()
-	if got := d.Until(id); !got.Equal(Code{End: end}.Until()) {
-		t.Errorf("%s ends at %v", id, got)
+	if code, uses, got := d.Invitation(id); !got.Equal(Code{End: end}.Until()) || uses != 1 || code != id {
+		t.Errorf("%s is %s, for %d until %v", id, code, uses, got)
+	}
+}
+
+// The cookie of a code of several uses names the visitor, who keeps the name.
+func TestACodeOfSeveralUsesNamesTheVisitor(t *testing.T) {
+	d := testDesk()
+	const name = "__cfwaitingroom_shop.code="
+	end := EndAt(noon()) + 5
+	code, one := Code{Batch: 7, Serial: 9, Uses: 3, End: end}, Code{Batch: 7, Serial: 8, Uses: 1, End: end}
+	text, single := d.Key.New(code), d.Key.New(one)
+	open := func(text, cookie string) string {
+		r := httptest.NewRequest("GET", "/?invitation="+text, nil)
+		r.Header.Set("Cookie", cookie)
+		w := httptest.NewRecorder()
+		d.Take(false, http.NotFoundHandler()).ServeHTTP(w, r)
+		for _, c := range w.Result().Cookies() {
+			return c.Name + "=" + c.Value
+		}
+		return ""
+	}
+	of := func(cookie string) string {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("Cookie", cookie)
+		id, _ := d.Of(r)
+		return id
+	}
+	ada, bob := open(text, ""), open(text, name+single)
+	if of(ada) == of(bob) || open(strings.ToLower(text), ada) != ada {
+		t.Errorf("two visitors are %q and %q, the first again %q", of(ada), of(bob), of(open(text, ada)))
+	}
+	if id, uses, until := d.Invitation(of(ada)); id != code.ID() || uses != 3 || !until.Equal(code.Until()) {
+		t.Errorf("%q is %q, for %d until %v", of(ada), id, uses, until)
+	}
+	visitor := ada[len(ada)-visitorLength:]
+	for _, bad := range []string{
+		name + text, name + text + ".", name + text + "." + visitor[1:], ada + "A", ada[:len(ada)-1] + "a",
+		ada[:len(ada)-1] + "1", name + text + "./" + visitor[1:], name + single + "." + visitor, name + single + ".A",
+		name + "." + visitor, name + NewKey("tea", d.Key.secret).New(code) + "." + visitor,
+		name + d.Key.New(Code{Batch: 13, Serial: 9, Uses: 3, End: end}) + "." + visitor, // revoked
+	} {
+		if id := of(bad); id != "" {
+			t.Errorf("%s is %q", bad, id)
+		}
+	}
+	for _, id := range []string{"", "code 1", "code 1-2-x-4", "code 1-2-3-x/A", "1-2-3-4-5"} {
+		if code, uses, until := d.Invitation(id); code != "" || uses != 0 || !until.IsZero() {
+			t.Errorf("%q is an invitation", id)
+		}
+	}
+	other := open(d.Key.New(Code{Batch: 8, Serial: 9, Uses: 3, End: end}), ada)
+	if of(other) == "" || strings.HasSuffix(other, visitor) {
+		t.Errorf("a visitor of another code is %q", of(other))
 	}
 }
 

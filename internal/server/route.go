@@ -323,7 +323,7 @@ func (s *Server) identityOf(all *config.Config, c *config.Room, l *look) headgat
 		return headgate.Identity{}
 	}
 	if desk := s.inviteDesk(all, c, l); desk != nil {
-		return headgate.Identity{Of: desk.Of, Until: desk.Until, Required: i.Required, SignIn: i.SignIn}
+		return headgate.Identity{Of: desk.Of, Invitation: desk.Invitation, Required: i.Required, SignIn: i.SignIn}
 	}
 	return headgate.Identity{Of: s.sourceOf(all, i.Header, &i.JWT).Of, Required: i.Required, SignIn: i.SignIn}
 }
