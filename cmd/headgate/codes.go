@@ -121,7 +121,7 @@ func makeCodes(w io.Writer, key *invite.Key, c invite.Code, count int, link stri
 	last.Serial += count - 1
 	for _, c := range []invite.Code{c, last} {
 		if err := c.Check(); err != nil {
-			return usageFault(err.Error(), "each batch has its own number, and as many uses, such as --batch 1 --uses 5")
+			return usageFault(err.Error(), "each batch has its own number, such as --batch 1; --uses is 1 to 1023")
 		}
 	}
 	u, err := url.Parse(link)

@@ -324,7 +324,8 @@ func (c *Counter) better(x *PersonJoin, was persons.Hold, m persons.Mark) (uint6
 	if mine == holdsPlace {
 		c.leave(own, c.cfg.Boot())
 	}
-	return has, c.persons.Set(x.Person, x.hold(has, x.Until != 0 && (was.Used || theirs >= mayHoldSession)), m)
+	used := x.Until != 0 && (was.Used || theirs >= mayHoldSession)
+	return has, c.persons.Set(x.Person, x.hold(has, used), m)
 }
 
 // useCode notes that an invitation is used by the ticket that is about to be claimed. After a restart from a

@@ -33,20 +33,22 @@ const (
 	Wrong
 	Expired
 	Revoked
+	Limited // not looked at: its network has sent too many wrong ones
 	results
 )
 
 // Words returns the words for the results, in their order.
-func Words() []string { return []string{"accepted", "wrong", "expired", "revoked"} }
+func Words() []string { return []string{"accepted", "wrong", "expired", "revoked", "limited"} }
 
-// Counts are how many codes came in links, by their result.
+// Counts are how many codes came in links and by the form, by their result.
 type Counts [results]atomic.Int64
 
 // A Desk takes the codes of a room from links, and finds them in cookies. Many goroutines may use it.
 type Desk struct {
 	Key     *Key
 	Revoked func(Code) bool
-	Counts  *Counts // nil: nothing is counted
+	Counts  *Counts
+	Form    *Form // where visitors type their code
 
 	HTTP, HTTPS []string // names of the room's cookie: the first is set, the others are read too
 	Secure      func(*http.Request) bool
@@ -159,7 +161,7 @@ func (d *Desk) verify(text string) (Code, int) {
 
 // Take answers requests whose query has a code: it puts a code that counts into a cookie, and sends the
 // visitor to the same address without it. So no log, no history and no Referer of a later request has the
-// code. Other requests go to next, and all those of a nil Desk. A proxy that only asks sends the request on
+// code. It answers requests for the form, too. Other requests go to next, and all those of a nil Desk. A proxy that only asks sends the request on
 // to where it is answered.
 func (d *Desk) Take(asks bool, next http.Handler) http.Handler {
 	if d == nil {
@@ -167,7 +169,9 @@ func (d *Desk) Take(asks bool, next http.Handler) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		code, query, has := cut(r.URL.RawQuery)
-		if !has || wire.IsPreflight(r) {
+		name, ok := d.Form.Places.Own(r)
+		typed := ok && name == formName
+		if !has && !typed || wire.IsPreflight(r) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -177,33 +181,47 @@ func (d *Desk) Take(asks bool, next http.Handler) http.Handler {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
-		c, result := d.verify(code)
-		if d.Counts != nil {
-			d.Counts[result].Add(1)
+		if typed {
+			d.form(w, r)
+			return
 		}
-		sets := result == Accepted
-		if result == Expired { // another device may be inside by it
-			_, has := d.shown(r, Code{})
-			sets = has != Accepted
-		}
-		if sets {
-			h.Add("Set-Cookie", d.cookie(r, c).String())
-		}
-		back := "/" + strings.TrimLeft(r.URL.EscapedPath(), `/\`) // not to another host
+		result := d.take(w, r, code)
+		d.Counts[result].Add(1)
+		back := local(r.URL.EscapedPath())
 		if query != "" {
 			back += "?" + query
 		}
 		to := back
 		if result != Accepted && strings.Contains(d.SignIn, "{reason}") {
-			to = strings.NewReplacer("{url}", url.QueryEscape(back), "{reason}", Words()[result]).Replace(d.SignIn)
+			to = d.signIn(r, d.SignIn, back, Words()[result])
 		}
-		h["Location"] = []string{to}
 		if r.Method == http.MethodGet || r.Method == http.MethodHead || to != back {
-			w.WriteHeader(http.StatusSeeOther)
+			redirect(w, to)
 			return
 		}
+		h["Location"] = []string{to}
 		w.WriteHeader(http.StatusTemporaryRedirect) // with its method and its body
 	})
+}
+
+// take verifies a code and puts it into a cookie.
+func (d *Desk) take(w http.ResponseWriter, r *http.Request, code string) (result int) {
+	c, result := d.verify(code)
+	sets := result == Accepted
+	if result == Expired { // another device may be inside by it
+		_, has := d.shown(r, Code{})
+		sets = has != Accepted
+	}
+	if sets {
+		w.Header().Add("Set-Cookie", d.cookie(r, c).String())
+	}
+	return result
+}
+
+// signIn returns the address of the page where visitors are sent whose code does not count.
+func (d *Desk) signIn(r *http.Request, page, back, why string) string {
+	return strings.NewReplacer("{url}", url.QueryEscape(back), "{reason}", why,
+		"{own}", d.Form.Places.At(r.Host, r.URL.Path).Own).Replace(page)
 }
 
 // cookie returns the cookie of a code that was verified.

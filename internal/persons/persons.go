@@ -150,13 +150,20 @@ type Invitation struct {
 	Code  ID     // the zero ID if it is for one
 }
 
-// InvitationOf returns the invitation of a code in a room.
-func InvitationOf(room, code string, uses int, until time.Time) Invitation {
-	x := Invitation{Until: uint32(until.Unix()), Uses: uint16(uses)}
+// InvitationOf returns the invitation that an ID stands for in a room, and whether somebody joins by the ID: it
+// is not "", and the invitation has not ended. A nil of is for people.
+func InvitationOf(
+	room, id string, of func(id string) (code string, uses int, until time.Time), now time.Time,
+) (x Invitation, counts bool) {
+	if of == nil || id == "" {
+		return x, id != ""
+	}
+	code, uses, until := of(id)
+	x = Invitation{Until: uint32(until.Unix()), Uses: uint16(uses)}
 	if uses > 1 {
 		x.Code = IDOf(room, code)
 	}
-	return x
+	return x, now.Before(until)
 }
 
 type held struct {
