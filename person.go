@@ -19,11 +19,11 @@ import (
 type Identity struct {
 	// Of returns the site's ID of who sent a request, or "". known is false while that cannot be found out.
 	Of func(*http.Request) (id string, known bool)
-	// Invitation is set if IDs are invitations. Each ID is for one session, has to be shown by each request, and
+	// Invitation is set if IDs are invitations. Each ID is for one session, each request has to show it, and
 	// nobody joins by it after until. So many visitors come in by the IDs of one code as it has uses.
 	Invitation func(id string) (code string, uses int, until time.Time)
 	Required   bool   // visitors without an ID get neither a place nor a slot
-	SignIn     string // where those are sent; replaced are {url}, {reason} of an invitation, {own}: our folder
+	SignIn     string // where those are sent, with {url}, {reason} of an invitation and {own} replaced
 }
 
 // knows is what a room knows of who its visitor is.

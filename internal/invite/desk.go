@@ -161,8 +161,8 @@ func (d *Desk) verify(text string) (Code, int) {
 
 // Take answers requests whose query has a code: it puts a code that counts into a cookie, and sends the
 // visitor to the same address without it. So no log, no history and no Referer of a later request has the
-// code. It answers requests for the form, too. Other requests go to next, and all those of a nil Desk. A proxy that only asks sends the request on
-// to where it is answered.
+// code. It answers requests for the form, too. Other requests go to next, and all those of a nil Desk. A
+// proxy that only asks sends the request on to where it is answered.
 func (d *Desk) Take(asks bool, next http.Handler) http.Handler {
 	if d == nil {
 		return next

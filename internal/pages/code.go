@@ -8,11 +8,11 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// stateCode is the state of the page on which visitors type the code of an invitation. No visitor waits in it.
+// stateCode is the state of the page on which visitors type the code of an invitation. Nobody waits in it.
 const stateCode headgate.State = "code"
 
 // WriteCodeForm writes the page on which visitors type their code. It posts to its own address. back is where
-// those go on who have none; why is the reason for which a code does not count, or "".
+// visitors go on who have none; why is the reason for which a code does not count, or "".
 func (p *Page) WriteCodeForm(w http.ResponseWriter, r *http.Request, title, back, why string) {
 	v := headgate.View{Room: title, State: stateCode, RoomPath: back, Notice: why,
 		AcceptLanguage: r.Header.Get("Accept-Language"), AcceptEncoding: r.Header.Get("Accept-Encoding")}

@@ -102,7 +102,7 @@ const (
 
 // CodeMargin is how long an invitation that was used is remembered after its end: the clock of a node
 // may be behind by as much. MaxCodes limits the invitations of a room that are in use or remembered.
-// Chosen: a million take 60 MB of memory, and a log of 20 MB.
+// Chosen: a million take 70 MB of memory, and a log of 30 MB at most.
 const (
 	CodeMargin = time.Hour
 	MaxCodes   = 1_000_000
@@ -150,8 +150,8 @@ type Invitation struct {
 	Code  ID     // the zero ID if it is for one
 }
 
-// InvitationOf returns the invitation that an ID stands for in a room, and whether somebody joins by the ID: it
-// is not "", and the invitation has not ended. A nil of is for people.
+// InvitationOf returns the invitation that an ID stands for in a room, and whether somebody joins by the ID:
+// it is not "", and the invitation has not ended. A nil of is for people.
 func InvitationOf(
 	room, id string, of func(id string) (code string, uses int, until time.Time), now time.Time,
 ) (x Invitation, counts bool) {

@@ -760,8 +760,8 @@ func (v *invited) reads(path, accept string) (header http.Header, page string) {
 	return res.Header, string(b)
 }
 
-// TestVisitorsTypeTheirCode: a room that requires invitations and names no page to sign in has a form, and one
-// that requires none has a link to it on its waiting page.
+// TestVisitorsTypeTheirCode: a room that requires invitations and names no page to sign in has a form, and
+// one that requires none has a link to it on its waiting page.
 func TestVisitorsTypeTheirCode(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "codes.key")
 	if err := os.WriteFile(secret, []byte(strings.Repeat("5ecret", 6)), 0o600); err != nil {

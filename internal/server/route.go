@@ -367,7 +367,8 @@ func (s *Server) inviteDesk(all *config.Config, c *config.Room, l *look) *invite
 	d := &invite.Desk{
 		Key: l.codes, Now: time.Now,
 		Revoked: func(x invite.Code) bool { return s.revoked.Of(room).Has(x) },
-		Path:    path, Domain: domain, SignIn: cmp.Or(c.Identity.SignIn, invite.OwnPage), Counts: &invite.Counts{},
+		Path:    path, Domain: domain, SignIn: cmp.Or(c.Identity.SignIn, invite.OwnPage),
+		Counts: &invite.Counts{},
 		Secure: secure(all.TrustedProxies, c.CookieSecure), SameSite: sameSite(c.CookieSameSite),
 	}
 	d.Form = invite.NewForm(l.places, clientAddr(all.TrustedProxies),
