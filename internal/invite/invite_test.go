@@ -327,6 +327,33 @@ func TestACodeOfSeveralUsesNamesTheVisitor(t *testing.T) {
 	}
 }
 
+// FuzzCookie looks for a cookie that counts and that the desk has not written, but for the visitor's name.
+func FuzzCookie(f *testing.F) {
+	d := testDesk()
+	end := EndAt(noon()) + 5
+	one := d.Key.New(Code{Batch: 7, Serial: 9, Uses: 1, End: end})
+	many := d.Key.New(Code{Batch: 7, Serial: 9, Uses: 3, End: end})
+	visitor := strings.Repeat("A2", visitorLength/2)
+	for _, text := range []string{one, many, one + "." + visitor, many + "." + visitor, many + "." + visitor + "."} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, cookie string) {
+		p, result := d.pick(cookie)
+		code, _, _ := strings.Cut(cookie, ".")
+		named := len(p.visitor) == visitorLength && strings.HasSuffix(cookie, "."+p.visitor)
+		if text := d.Key.New(p.Code); result == Accepted && (text != one && text != many ||
+			named != (text == many) || !named && p.visitor != "") {
+			t.Errorf("%q is %+v", cookie, p)
+		}
+		if _, err := d.Key.Verify(code, noon()); result == Accepted && err != nil {
+			t.Errorf("%q counts: %v", cookie, err)
+		}
+		if id, uses, _ := d.Invitation(p.id()); result == Accepted && (id != p.ID() || uses != p.Uses) {
+			t.Errorf("%q is %q for %d", cookie, id, uses)
+		}
+	})
+}
+
 // send posts a form with a code from an address.
 func send(d *Desk, target, addr, body string) *http.Response {
 	r := httptest.NewRequest("POST", target, strings.NewReader(body))
