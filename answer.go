@@ -167,7 +167,7 @@ func (r *Room) view(q *visitRequest, p *counter.PlaceInfo, s State) (v View) {
 		Position: p.Position, Ahead: p.Ahead, Waiting: p.Waiting, Served: p.Served,
 		PollAfter: p.PollAfter, ServedURL: q.at.Served, LeaveURL: q.at.Leave, MoveURL: q.at.Move,
 		HereURL: q.at.ConfirmPath, RoomPath: q.at.Path, Message: l.message, UpdatedAt: q.f.cfg.Wall(),
-		QueueAll: l.queueAll, Full: s == StateFull, SignInURL: q.signIn,
+		QueueAll: l.queueAll, Full: s == StateFull, SignInURL: q.signInURL(s),
 		AcceptLanguage: q.r.Header.Get("Accept-Language"),
 		AcceptEncoding: q.r.Header.Get("Accept-Encoding"),
 	}

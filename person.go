@@ -19,11 +19,11 @@ import (
 type Identity struct {
 	// Of returns the site's ID of who sent a request, or "". known is false while that cannot be found out.
 	Of func(*http.Request) (id string, known bool)
-	// Until is set if IDs are invitations. Each is for one session, and nobody joins by it after the time
-	// that Until returns. A request that does not show it has neither its place nor its session.
-	Until    func(id string) time.Time
-	Required bool   // visitors without an ID get neither a place nor a slot
-	SignIn   string // where such visitors are sent; {url} is replaced by the address that they wanted
+	// Invitation is set if IDs are invitations. Each ID is for one session, each request has to show it, and
+	// nobody joins by it after until. So many visitors come in by the IDs of one code as it has uses.
+	Invitation func(id string) (code string, uses int, until time.Time)
+	Required   bool   // visitors without an ID get neither a place nor a slot
+	SignIn     string // where those are sent, with {url}, {reason} of an invitation and {own} replaced
 }
 
 // knows is what a room knows of who its visitor is.
@@ -31,20 +31,16 @@ type knows struct {
 	person                  persons.ID // zero: unknown
 	proven, needsID, unsure bool       // by the request itself; the room requires it; nobody can tell now
 	found, shares, strict   bool       // its place or session was found; each request shows a code
-	signIn                  string     // where the visitor signs in, in state StateSignIn
-	until                   uint32     // end of the invitation, in Unix seconds
+	invitation              persons.Invitation
 }
 
 // identify notes who sent the request, as far as the site knows.
 func (r *Room) identify(q *visitRequest) {
 	if c := &q.f.cfg; c.Identity.Of != nil && !c.Shadow && c.Method != MethodPassthrough {
 		id, known := c.Identity.Of(q.r)
-		q.person, q.proven = persons.IDOf(c.Name, id), id != ""
-		q.needsID, q.unsure, q.strict = c.Identity.Required, !known, c.Identity.Until != nil
-		if q.strict && q.proven {
-			end := c.Identity.Until(id)
-			q.until, q.proven = uint32(end.Unix()), c.Wall().Before(end)
-		}
+		q.person, q.strict = persons.IDOf(c.Name, id), c.Identity.Invitation != nil
+		q.needsID, q.unsure = c.Identity.Required, !known
+		q.invitation, q.proven = persons.InvitationOf(c.Name, id, c.Identity.Invitation, c.Wall())
 	}
 }
 
@@ -71,7 +67,7 @@ func (r *Room) opened(q *visitRequest) (adopts bool) {
 
 // personJoin returns the request for the place of the person.
 func (q *visitRequest) personJoin() counter.PersonJoin {
-	x := counter.PersonJoin{Person: q.person, Find: true, Until: q.until}
+	x := counter.PersonJoin{Person: q.person, Find: true, Invitation: q.invitation}
 	if q.has && q.tok.Person == (persons.ID{}) && q.tok.ID > 0 {
 		x.Life, x.Number, x.Key = q.tok.Life, q.tok.ID, q.tok.Key
 	}
@@ -171,9 +167,7 @@ func (r *Room) unproven(q *visitRequest) (done bool) {
 
 // signIn answers a visitor whom the site does not know, in a room that requires it.
 func (r *Room) signIn(q *visitRequest) {
-	back := "/" + strings.TrimLeft(q.r.URL.RequestURI(), `/\`) // not to another host, if the site redirects to it
-	to := strings.NewReplacer("{url}", url.QueryEscape(back), "{reason}", map[bool]string{true: "used"}[q.proven]).
-		Replace(q.f.cfg.Identity.SignIn)
+	to := q.signInURL(StateSignIn)
 	switch {
 	case !q.needsID: // its invitation was used: it comes as without one
 		q.person = persons.ID{}
@@ -186,7 +180,16 @@ func (r *Room) signIn(q *visitRequest) {
 	case to != "" && Navigates(q.r) && !wire.PrefersJSON(q.r.Header):
 		q.redirect(to)
 	default:
-		q.signIn = to
 		r.wait(q, &counter.PlaceInfo{PollAfter: q.f.cfg.PollMax}, StateSignIn)
 	}
+}
+
+// signInURL returns where a visitor in a state signs in, or shows an invitation before its turn.
+func (q *visitRequest) signInURL(s State) string {
+	if s != StateSignIn && (q.proven || !q.strict) {
+		return ""
+	}
+	back := "/" + strings.TrimLeft(q.r.URL.RequestURI(), `/\`) // not to another host
+	return strings.NewReplacer("{url}", url.QueryEscape(back), "{own}", q.at.Own,
+		"{reason}", map[bool]string{true: "used"}[q.proven]).Replace(q.f.cfg.Identity.SignIn)
 }

@@ -505,7 +505,13 @@ func testAPersonHasOnePlaceAtAnyNode(t *testing.T) {
 func invitedRoom(users int64, after time.Duration) RoomConfig {
 	cfg := memberRoom(users, true)
 	end := time.Now().Add(after)
-	cfg.Identity.Until = func(string) time.Time { return end }
+	cfg.Identity.Invitation = func(id string) (string, int, time.Time) {
+		code, _, several := strings.Cut(id, "/")
+		if several { // CODE/VISITOR, for three
+			return code, 3, end
+		}
+		return id, 1, end
+	}
 	cfg.Identity.SignIn = "/invited?why={reason}"
 	return cfg
 }
@@ -757,6 +763,185 @@ func testAnInvitationLetsInOnceAtAnyNode(t *testing.T) {
 	sent.Store(0)
 	burst(other)
 	judge("after the takeover", codes)
+	if s := other.room.Status(); s.WaitingUsers != 0 {
+		t.Errorf("%d wait", s.WaitingUsers)
+	}
+}
+
+func TestACodeLetsInAsManyAsItHasUses(t *testing.T) {
+	bubble(t, "and not one more", func(t *testing.T) {
+		g := openGate(t, invitedRoom(10, time.Hour))
+		time.Sleep(5 * time.Second)
+		inside := map[string]bool{}
+		for _, name := range []string{"a", "b", "c", "a"} { // a has another device
+			v := g.device("code/" + name)
+			if !v.comesIn(10 * time.Second) {
+				t.Fatalf("%s is not in", name)
+			}
+			inside[v.enters()] = true
+		}
+		if len(inside) != 3 {
+			t.Errorf("%d sessions of three visitors", len(inside))
+		}
+		if !g.device("code/d").isSentAway("used") || !g.device("other/d").comesIn(10*time.Second) {
+			t.Error("the fourth by the code is in, or the first of another one is not")
+		}
+		time.Sleep(2 * time.Minute)
+		for _, name := range []string{"a", "b", "c", "d"} {
+			if !g.device("code/" + name).isSentAway("used") {
+				t.Errorf("%s comes in after all uses", name)
+			}
+		}
+	})
+	bubble(t, "also while they wait, and a place that was lost or given up takes none", func(t *testing.T) {
+		cfg := invitedRoom(1, 24*time.Hour)
+		cfg.Hold = time.Minute
+		g := openGate(t, cfg)
+		time.Sleep(5 * time.Second)
+		other := g.device("other/x")
+		if !other.comesIn(10 * time.Second) {
+			t.Fatal("not in")
+		}
+		all := map[string]*visitor{}
+		for _, name := range []string{"a", "b", "c"} {
+			all[name] = g.device("code/" + name)
+			all[name].in()
+			if p := all[name].polls(); p.Position != int64(len(all)) {
+				t.Fatalf("%s waits: %+v", name, p)
+			}
+		}
+		if !g.device("code/d").isSentAway("used") {
+			t.Error("a fourth one waits")
+		}
+		all["a"].do("POST", "/.headgate/leave")
+		time.Sleep(5 * time.Second)
+		late := g.device("code/d")
+		if late.in(); late.polls().Position != 3 {
+			t.Error("a place that was given up has taken a use")
+		}
+		if again := g.device("code/a"); !again.isSentAway("used") {
+			t.Error("a fourth one waits")
+		}
+		other.revoked()
+		time.Sleep(time.Hour) // all are called, and do not come
+		for _, name := range []string{"e", "a", "b"} {
+			v := g.device("code/" + name)
+			if !v.comesIn(10 * time.Second) {
+				t.Errorf("%s is not in", name)
+			}
+			v.revoked()
+			time.Sleep(reported)
+		}
+		if !g.device("code/c").isSentAway("used") {
+			t.Error("in by a fourth use")
+		}
+	})
+	bubble(t, "and whoever waits without a code takes one of the uses", func(t *testing.T) {
+		cfg := invitedRoom(1, 24*time.Hour)
+		cfg.Identity.Required = false
+		g := openGate(t, cfg)
+		if first := g.visitor(); !first.in() {
+			t.Fatal("not in")
+		}
+		tickets := map[string]bool{}
+		for i, name := range []string{"a", "b", "c", "d"} {
+			guest := g.visitor()
+			guest.in()
+			guest.signIn("code/" + name)
+			guest.in()
+			tickets[guest.polls().Ticket] = true
+			if p := g.device("code/" + name); i < 3 {
+				p.in()
+				if x := p.polls(); !tickets[x.Ticket] {
+					t.Errorf("%s has another place on another device", name)
+				}
+			}
+		}
+		if len(tickets) != 4 || tickets[""] {
+			t.Errorf("four visitors have the places %v", tickets)
+		}
+	})
+}
+
+// All visitors of each code come at two nodes in the same moment, again and again, while sessions end and the
+// host dies. Nobody comes in by a fourth use, and nobody takes two.
+func TestUsesAreExactAtAnyNode(t *testing.T) { virtual.Test(t, testUsesAreExactAtAnyNode) }
+
+func testUsesAreExactAtAnyNode(t *testing.T) {
+	cfg := invitedRoom(1000, 24*time.Hour)
+	cfg.SessionDuration = 20 * time.Second
+	w, a, b := twoNodes(t, cfg)
+	const codes, visitors = 3, 5
+	sessions := map[string]map[string]map[string]bool{} // by code and visitor
+	burst := func(gates ...*gate) {
+		var wg sync.WaitGroup
+		in := make([]*visitor, codes*visitors*len(gates))
+		names := func(i int) (code, name string) {
+			return fmt.Sprint("code ", i%codes), fmt.Sprint(i / codes % visitors)
+		}
+		for i := range in {
+			wg.Go(func() {
+				code, name := names(i)
+				v := gates[i/codes/visitors].device(code + "/" + name)
+				for range 5 {
+					if v.isSentAway("used") {
+						return
+					} else if v.in() {
+						in[i] = v
+						return
+					}
+					time.Sleep(time.Second)
+				}
+			})
+		}
+		wg.Wait()
+		for i, v := range in {
+			if v == nil {
+				continue
+			}
+			code, name := names(i)
+			if sessions[code] == nil {
+				sessions[code] = map[string]map[string]bool{}
+			}
+			if sessions[code][name] == nil {
+				sessions[code][name] = map[string]bool{}
+			}
+			sessions[code][name][v.enters()] = true
+		}
+	}
+	judge := func(when string) {
+		t.Helper()
+		for code, all := range sessions {
+			for name, own := range all {
+				if len(own) != 1 {
+					t.Errorf("%s: %s/%s was in the sessions %v", when, code, name, own)
+				}
+			}
+			if len(all) != 3 {
+				t.Errorf("%s: %d came in by %s", when, len(all), code)
+			}
+		}
+		if len(sessions) != codes {
+			t.Errorf("%s: %d codes let somebody in", when, len(sessions))
+		}
+	}
+	burst(a, b)
+	judge("all at once")
+	w.pause(time.Minute)
+	burst(a, b)
+	judge("after the sessions")
+	host, other := "n1", b
+	for _, n := range a.room.Config().Engine.Nodes() {
+		if n.Name == "n2" && len(n.Rooms) > 0 {
+			host, other = "n2", a
+		}
+	}
+	w.stop[host]()
+	w.until("the other node hosts the room", 30*time.Second, func() bool {
+		return other.device("code 0/0").isSentAway("used")
+	})
+	burst(other)
+	judge("after the takeover")
 	if s := other.room.Status(); s.WaitingUsers != 0 {
 		t.Errorf("%d wait", s.WaitingUsers)
 	}

@@ -80,9 +80,8 @@ func (v *View) Refreshes() bool {
 	return v.Method != "reject" || v.QueueAll || v.Event.Prequeue
 }
 
-// An Event changes a room for a time. The zero Event is none. During its prequeue nobody is
-// admitted. Shuffle says that the order of the visitors who joined before the start is then drawn
-// at random.
+// An Event changes a room for a time. The zero Event is none. During its prequeue nobody is admitted. Shuffle
+// says that the order of the visitors who joined before the start is then drawn at random.
 type Event struct {
 	Name                      string
 	Active, Prequeue, Shuffle bool

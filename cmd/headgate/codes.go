@@ -28,7 +28,7 @@ func codesCommand(ctx context.Context, args []string, stdout, _ io.Writer) error
 	flags := flag.NewFlagSet("codes", flag.ContinueOnError)
 	file := flags.String("config", "", "")
 	batch, first, count := flags.Int("batch", 0, ""), flags.Int("first", 1, ""), flags.Int("count", 0, "")
-	until, link := flags.String("until", "", ""), flags.String("link", "", "")
+	until, link, uses := flags.String("until", "", ""), flags.String("link", "", ""), flags.Int("uses", 1, "")
 	words, rest := splitWords(flags, args)
 	if err := config.ParseFlags(flags, rest); err != nil {
 		return err
@@ -56,7 +56,7 @@ func codesCommand(ctx context.Context, args []string, stdout, _ io.Writer) error
 	if verb == "show" {
 		return showCode(stdout, key, words[2])
 	}
-	c := invite.Code{Batch: *batch, Serial: *first, Uses: 1}
+	c := invite.Code{Batch: *batch, Serial: *first, Uses: *uses}
 	end, err := time.Parse(time.RFC3339, *until)
 	if err != nil || end.After(invite.Latest()) {
 		return usageFault("--until: "+strconv.Quote(*until)+" is no time until "+strconv.Itoa(invite.Latest().Year()),
@@ -121,7 +121,7 @@ func makeCodes(w io.Writer, key *invite.Key, c invite.Code, count int, link stri
 	last.Serial += count - 1
 	for _, c := range []invite.Code{c, last} {
 		if err := c.Check(); err != nil {
-			return usageFault(err.Error(), "each batch has its own number, such as --batch 1")
+			return usageFault(err.Error(), "each batch has its own number, such as --batch 1; --uses is 1 to 1023")
 		}
 	}
 	u, err := url.Parse(link)
@@ -130,19 +130,20 @@ func makeCodes(w io.Writer, key *invite.Key, c invite.Code, count int, link stri
 	}
 	buffered := bufio.NewWriterSize(w, 1<<16)
 	out := csv.NewWriter(buffered)
-	record := []string{"code", "batch", "serial", "until", "link"}
+	record := []string{"code", "batch", "serial", "uses", "until", "link"}
 	if link == "" {
-		record = record[:4]
+		record = record[:5]
 	}
 	_ = out.Write(record) // Flush has its error
 	query := u.Query()
 	for end := c.Until().Format(time.RFC3339); c.Serial <= last.Serial; c.Serial++ {
 		record[0] = key.New(c)
-		record[1], record[2], record[3] = strconv.Itoa(c.Batch), strconv.Itoa(c.Serial), end
+		record[1], record[2], record[3], record[4] = strconv.Itoa(c.Batch), strconv.Itoa(c.Serial),
+			strconv.Itoa(c.Uses), end
 		if link != "" {
 			query.Set(invite.Field, record[0])
 			u.RawQuery = query.Encode()
-			record[4] = u.String()
+			record[5] = u.String()
 		}
 		_ = out.Write(record)
 	}
@@ -161,6 +162,9 @@ func showCode(w io.Writer, key *invite.Key, text string) error {
 	what := "valid until"
 	if err != nil {
 		what = "ended at"
+	}
+	if c.Uses > 1 {
+		what = strconv.Itoa(c.Uses) + " uses, " + what
 	}
 	_, err = fmt.Fprintf(w, "%s  batch %d, serial number %d, %s %s\n", c, c.Batch, c.Serial, what,
 		c.Until().Format(time.RFC3339))

@@ -140,15 +140,15 @@ func readExact(c *call, v any, hint string) error {
 
 // makeCodes handles POST /v1/rooms/{name}/codes.
 func (a *API) makeCodes(c *call) (any, error) {
-	const hint = `{"batch": 1, "first": 1, "count": 1000, "until": "2026-12-24T20:00:00Z"}`
+	const hint = `{"batch": 1, "first": 1, "count": 1000, "uses": 1, "until": "2026-12-24T20:00:00Z"}`
 	asked := struct {
-		Batch, First, Count int
-		Until               time.Time
-	}{First: 1}
+		Batch, First, Count, Uses int
+		Until                     time.Time
+	}{First: 1, Uses: 1}
 	if err := readExact(c, &asked, hint); err != nil {
 		return nil, err
 	}
-	first := invite.Code{Batch: asked.Batch, Serial: asked.First, Uses: 1, End: -1}
+	first := invite.Code{Batch: asked.Batch, Serial: asked.First, Uses: asked.Uses, End: -1}
 	if !asked.Until.After(invite.Latest()) {
 		first.End = invite.EndAt(asked.Until)
 	}
@@ -168,8 +168,9 @@ func (a *API) makeCodes(c *call) (any, error) {
 	}
 	until := first.Until()
 	c.done.After = map[string]string{"batch": strconv.Itoa(first.Batch), "first": strconv.Itoa(first.Serial),
-		"count": strconv.Itoa(asked.Count), "until": until.Format(time.RFC3339)}
-	return map[string]any{"batch": first.Batch, "first": first.Serial, "until": until, "codes": codes}, nil
+		"count": strconv.Itoa(asked.Count), "uses": strconv.Itoa(asked.Uses), "until": until.Format(time.RFC3339)}
+	return map[string]any{"batch": first.Batch, "first": first.Serial, "uses": first.Uses, "until": until,
+		"codes": codes}, nil
 }
 
 // revokedCodes handles GET /v1/rooms/{name}/codes/revoked.

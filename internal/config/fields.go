@@ -255,7 +255,7 @@ func readIdentity(i *Identity) func(*decoder, string, *yaml.Node) {
 		case !i.Knows():
 			d.fault(key, n, wrong("write identity: {jwt: {jwks: https://login.example.com/jwks.json, …}}, "+
 				"header: x-member, or codes: {secret_file: codes.key}", "names no jwt, no header and no codes"))
-		case i.Required && i.SignIn == "" && d.good(key+".required", key+".sign_in"):
+		case i.Required && i.SignIn == "" && i.CodesFile == "" && d.good(key+".required", key+".sign_in"):
 			d.fault(key, n, wrong("name the page where people sign in: sign_in: /login",
 				"is required, and nobody can sign in"))
 		}

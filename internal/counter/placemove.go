@@ -121,14 +121,30 @@ type PersonJoin struct {
 	// person's ID. Number is 0 if there is none.
 	Life, Number, Key uint64
 
-	Until uint32 // the ID is an invitation, which counts once, and ends then, in Unix seconds; 0: it is not
-	Use   bool   // the invitation is used from now on: its ticket is about to be claimed
+	persons.Invitation      // zero: the ID is none
+	Use                bool // the invitation is used from now on: its ticket is about to be claimed
+
+	code  uint64 // how the registry names the code
+	spent bool   // nobody joins by the ID: it was used, or all uses of its code are taken by others
+}
+
+// find returns what the person has.
+func (x *PersonJoin) find(r *persons.Registry) (persons.Hold, persons.Mark) {
+	has, mark := r.Find(x.Person)
+	name, taken := r.Taken(x.Code)
+	x.code, x.spent = name, has.Used || name != 0 && has.Code != name && taken >= int(x.Uses)
+	return has, mark
+}
+
+// hold returns what the person has with a ticket.
+func (x *PersonJoin) hold(number uint64, used bool) persons.Hold {
+	return persons.Hold{Number: number, Until: x.Until, Used: used, Code: x.code}
 }
 
 // JoinPerson returns the place of a person, from whatever device it joined, or else adds the person to
 // the end of the line. If the person is inside, the status is TicketUsed and s has the end of the session. A
 // visitor who has a place and then signs in keeps it, unless the person has a better one. Nobody joins by an
-// invitation that was used.
+// invitation that was used, or by a code whose uses are all taken.
 func (c *Counter) JoinPerson(ctx context.Context, x PersonJoin) (p PlaceInfo, s slot.ClaimReply, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,7 +158,7 @@ func (c *Counter) JoinPerson(ctx context.Context, x PersonJoin) (p PlaceInfo, s 
 		case !ok:
 			continue
 		}
-		has, mark := c.persons.Find(x.Person)
+		has, mark := x.find(c.persons)
 		has.Number = c.asReleased(has.Number)
 		number := has.Number
 		if c.unsettled(number) || c.unsettled(x.Number) {
@@ -159,7 +175,7 @@ func (c *Counter) JoinPerson(ctx context.Context, x PersonJoin) (p PlaceInfo, s 
 			switch {
 			case x.Find:
 				return PlaceInfo{Status: slot.TicketGone}, s, nil
-			case has.Used:
+			case x.spent:
 				return p, s, ErrUsed
 			case x.Until != 0 && has.Until == 0 && c.persons.IsFull():
 				if c.said.Due("invitations") {
@@ -177,7 +193,7 @@ func (c *Counter) JoinPerson(ctx context.Context, x PersonJoin) (p PlaceInfo, s 
 			c.atOnce = c.waiting() <= int64(c.line.Called()) // as a newcomer who needs no ticket
 			p = c.join(clk, c.line.Lane(x.Lane), x.Hold, x.Waited+clk-first)
 			number = p.Number
-			mark = c.persons.Set(x.Person, persons.Hold{Number: number, Until: x.Until}, mark)
+			mark = c.persons.Set(x.Person, x.hold(number, false), mark)
 		}
 		at := p.ArrivedAt
 		pace := c.pace.at
@@ -203,7 +219,7 @@ func (x PersonJoin) Claim(
 	ctx context.Context, host personHost, line claimer, p *PlaceInfo, key uint64, hard time.Duration,
 ) (slot.ClaimReply, error) {
 	if x.Until != 0 && x.Number == 0 {
-		use := PersonJoin{Person: x.Person, Until: x.Until, Number: p.Number, Use: true}
+		use := PersonJoin{Person: x.Person, Invitation: x.Invitation, Number: p.Number, Use: true}
 		if _, _, err := host.JoinPerson(ctx, use); err != nil {
 			return slot.ClaimReply{}, err
 		}
@@ -295,7 +311,7 @@ func (c *Counter) better(x *PersonJoin, was persons.Hold, m persons.Mark) (uint6
 	mine, _ := c.holds(own)
 	theirs, _ := c.holds(has)
 	switch {
-	case mine == holdsNothing && (theirs == holdsNothing || was.Used):
+	case mine == holdsNothing && (theirs == holdsNothing || x.spent):
 		return 0, m
 	case theirs == holdsNothing || has == own:
 		return own, m
@@ -308,8 +324,8 @@ func (c *Counter) better(x *PersonJoin, was persons.Hold, m persons.Mark) (uint6
 	if mine == holdsPlace {
 		c.leave(own, c.cfg.Boot())
 	}
-	return has, c.persons.Set(x.Person, persons.Hold{Number: has, Until: x.Until,
-		Used: x.Until != 0 && (was.Used || theirs >= mayHoldSession)}, m)
+	used := x.Until != 0 && (was.Used || theirs >= mayHoldSession)
+	return has, c.persons.Set(x.Person, x.hold(has, used), m)
 }
 
 // useCode notes that an invitation is used by the ticket that is about to be claimed. After a restart from a
@@ -319,10 +335,10 @@ func (c *Counter) useCode(x *PersonJoin, has persons.Hold, m persons.Mark) (pers
 	switch {
 	case has.Number == x.Number && has.Used:
 		return m, nil
-	case has.Number != x.Number && (has.Used || mine != holdsNothing):
+	case has.Number != x.Number && (x.spent || mine != holdsNothing):
 		return m, ErrUsed
 	}
-	return c.persons.Set(x.Person, persons.Hold{Number: x.Number, Until: x.Until, Used: true}, m), nil
+	return c.persons.Set(x.Person, x.hold(x.Number, true), m), nil
 }
 
 // earlier reports whether a place is before another one.

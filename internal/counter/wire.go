@@ -100,7 +100,10 @@ func appendRequests(b []byte, rs []request) []byte {
 		if r.person != nil {
 			b = append(b, r.person.ID[:]...)
 			b = codec.AppendUint(b, r.person.number, r.person.key,
-				uint64(r.person.until)<<2|flag(r.person.find, 1)|flag(r.person.use, 2))
+				uint64(r.person.Until)<<2|flag(r.person.find, 1)|flag(r.person.use, 2))
+			if r.person.Until != 0 {
+				b = append(codec.AppendUint(b, uint64(r.person.Uses)), r.person.Code[:]...)
+			}
 		}
 	}
 	return b
@@ -140,7 +143,11 @@ func parseRequests(b []byte) ([]request, error) {
 			copy(r.person.ID[:], d.Take(len(r.person.ID)))
 			r.person.number, r.person.key = d.Uint(), d.Uint()
 			bits := d.UpTo(math.MaxUint32<<2 | 3)
-			r.person.until, r.person.find, r.person.use = uint32(bits>>2), bits&1 != 0, bits&2 != 0
+			r.person.Until, r.person.find, r.person.use = uint32(bits>>2), bits&1 != 0, bits&2 != 0
+			if r.person.Until != 0 {
+				r.person.Uses = uint16(d.UpTo(math.MaxUint16))
+				copy(r.person.Code[:], d.Take(len(r.person.Code)))
+			}
 		}
 	}
 	return rs, d.end()
@@ -424,20 +431,20 @@ type personOf struct {
 	persons.ID
 	number, key uint64
 	find, use   bool
-	until       uint32
+	persons.Invitation
 }
 
 func (x *PersonJoin) request() request {
 	q := joinRequest{lane: x.Lane, hold: x.Hold, waited: x.Waited}.request()
 	q.op, q.life, q.person = opPerson, x.Life, &personOf{ID: x.Person, number: x.Number, key: x.Key,
-		find: x.Find, use: x.Use, until: x.Until}
+		find: x.Find, use: x.Use, Invitation: x.Invitation}
 	return q
 }
 
 func (q *request) personJoin() (x PersonJoin, left time.Duration) {
 	j, m := q.join(), q.person
 	return PersonJoin{Person: m.ID, Lane: j.lane, Hold: j.hold, Waited: j.waited, Find: m.find,
-		Use: m.use, Until: m.until, Life: q.life, Number: m.number, Key: m.key}, j.left
+		Use: m.use, Invitation: m.Invitation, Life: q.life, Number: m.number, Key: m.key}, j.left
 }
 
 // A joinRequest asks for a place at the end of the line.

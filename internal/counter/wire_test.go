@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/persons"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/status"
 )
@@ -75,7 +76,11 @@ func randomRequests(rng *rand.Rand) (rs []request) {
 		}
 		if r.op == opPerson {
 			r.person = &personOf{ID: [16]byte{byte(rng.Uint32())}, number: rng.Uint64(), key: 1,
-				find: rng.IntN(2) == 0, use: rng.IntN(2) == 0, until: rng.Uint32()}
+				find: rng.IntN(2) == 0, use: rng.IntN(2) == 0}
+			if rng.IntN(2) == 0 {
+				r.person.Invitation = persons.Invitation{Until: 1 + rng.Uint32()/2,
+					Uses: uint16(rng.Uint32()), Code: [16]byte{15: byte(rng.Uint32())}}
+			}
 		}
 		rs = append(rs, r)
 	}

@@ -80,6 +80,18 @@ func (j *Joins) Over(a netip.Addr, clk time.Duration) (over, alone bool) {
 	return n > j.Limit.Amount || wide > 2*j.Limit.Amount, alone
 }
 
+// IsOver reports whether the network of an address has sent more than the limit. It counts nothing.
+func (j *Joins) IsOver(a netip.Addr, clk time.Duration) bool {
+	own, around, ok := j.networks(a)
+	if !ok || local(a.Unmap()) {
+		return false
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.turn(clk)
+	return j.rate(own, clk) > j.Limit.Amount || j.rate(around, clk) > 2*j.Limit.Amount
+}
+
 // Rate returns how many newcomers the network of an address has sent in the last window.
 func (j *Joins) Rate(a netip.Addr, clk time.Duration) int {
 	own, _, ok := j.networks(a)

@@ -1,6 +1,8 @@
 package invite
 
 import (
+	"cmp"
+	"crypto/rand"
 	"errors"
 	"net/http"
 	"net/url"
@@ -31,20 +33,22 @@ const (
 	Wrong
 	Expired
 	Revoked
+	Limited // not looked at: its network has sent too many wrong ones
 	results
 )
 
 // Words returns the words for the results, in their order.
-func Words() []string { return []string{"accepted", "wrong", "expired", "revoked"} }
+func Words() []string { return []string{"accepted", "wrong", "expired", "revoked", "limited"} }
 
-// Counts are how many codes came in links, by their result.
+// Counts are how many codes came in links and by the form, by their result.
 type Counts [results]atomic.Int64
 
 // A Desk takes the codes of a room from links, and finds them in cookies. Many goroutines may use it.
 type Desk struct {
 	Key     *Key
 	Revoked func(Code) bool
-	Counts  *Counts // nil: nothing is counted
+	Counts  *Counts
+	Form    *Form // where visitors type their code
 
 	HTTP, HTTPS []string // names of the room's cookie: the first is set, the others are read too
 	Secure      func(*http.Request) bool
@@ -58,14 +62,45 @@ type Desk struct {
 
 // Of returns the ID of the code in a request's cookie, or "". A code that has ended is one too.
 func (d *Desk) Of(r *http.Request) (id string, known bool) {
-	if c, result := d.shown(r); result != Wrong {
-		return c.ID(), true
+	if c, result := d.shown(r, Code{}); result != Wrong {
+		return c.id(), true
 	}
 	return "", true
 }
 
-// shown returns the first code in a request's cookies that is accepted, or else the first that has ended.
-func (d *Desk) shown(r *http.Request) (ended Code, result int) {
+// visitorLength is the length of a visitor's name, which is a text of crypto/rand.Text.
+const visitorLength = 26
+
+// A pick is a code in a cookie. If several visitors come in by the code, the cookie names the visitor too: so
+// a repeated request, at whatever node, takes no second use. Whoever changes the name is another visitor.
+type pick struct {
+	Code
+	visitor string // "" for a code of one use
+}
+
+func (p pick) id() string {
+	if p.visitor == "" {
+		return p.ID()
+	}
+	return p.ID() + "/" + p.visitor
+}
+
+// pick returns what a cookie says.
+func (d *Desk) pick(cookie string) (p pick, result int) {
+	text, visitor, _ := strings.Cut(cookie, ".")
+	p.Code, result = d.verify(text)
+	p.visitor = visitor
+	letter := func(c rune) bool { return c >= 'A' && c <= 'Z' || c >= '2' && c <= '7' }
+	named := len(visitor) == visitorLength && strings.TrimFunc(visitor, letter) == ""
+	if named != (p.Uses > 1) || !named && visitor != "" {
+		return pick{}, Wrong
+	}
+	return p, result
+}
+
+// shown returns the first code in a request's cookies that is accepted, or else the first that has ended. If
+// only is not zero, other codes do not count.
+func (d *Desk) shown(r *http.Request, only Code) (ended pick, result int) {
 	n := 0
 	result = Wrong
 	for _, name := range d.names(r) {
@@ -76,7 +111,8 @@ func (d *Desk) shown(r *http.Request) (ended Code, result int) {
 					continue
 				}
 				n++
-				switch c, got := d.verify(text); {
+				switch c, got := d.pick(text); {
+				case only != (Code{}) && c.Code != only:
 				case got == Accepted:
 					return c, got
 				case got == Expired && result == Wrong:
@@ -88,13 +124,19 @@ func (d *Desk) shown(r *http.Request) (ended Code, result int) {
 	return ended, result
 }
 
-// Until returns when the code of an ID ends.
-func (d *Desk) Until(id string) time.Time {
-	end, err := strconv.Atoi(id[strings.LastIndexByte(id, '-')+1:])
-	if err != nil {
-		return time.Time{}
+// Invitation returns the code of an ID, its uses, and when it ends.
+func (d *Desk) Invitation(id string) (code string, uses int, until time.Time) {
+	code, _, _ = strings.Cut(id, "/")
+	part := strings.Split(code, "-") // see Code.ID
+	if len(part) != 4 {
+		return "", 0, time.Time{}
 	}
-	return Code{End: end}.Until()
+	uses, err := strconv.Atoi(part[2])
+	end, err2 := strconv.Atoi(part[3])
+	if err != nil || err2 != nil {
+		return "", 0, time.Time{}
+	}
+	return code, uses, Code{End: end}.Until()
 }
 
 func (d *Desk) names(r *http.Request) []string {
@@ -119,15 +161,17 @@ func (d *Desk) verify(text string) (Code, int) {
 
 // Take answers requests whose query has a code: it puts a code that counts into a cookie, and sends the
 // visitor to the same address without it. So no log, no history and no Referer of a later request has the
-// code. Other requests go to next, and all those of a nil Desk. A proxy that only asks sends the request on
-// to where it is answered.
+// code. It answers requests for the form, too. Other requests go to next, and all those of a nil Desk. A
+// proxy that only asks sends the request on to where it is answered.
 func (d *Desk) Take(asks bool, next http.Handler) http.Handler {
 	if d == nil {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		code, query, has := cut(r.URL.RawQuery)
-		if !has || wire.IsPreflight(r) {
+		name, ok := d.Form.Places.Own(r)
+		typed := ok && name == formName
+		if !has && !typed || wire.IsPreflight(r) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -137,44 +181,63 @@ func (d *Desk) Take(asks bool, next http.Handler) http.Handler {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
-		c, result := d.verify(code)
-		if d.Counts != nil {
-			d.Counts[result].Add(1)
+		if typed {
+			d.form(w, r)
+			return
 		}
-		sets := result == Accepted
-		if result == Expired { // another device may be inside by it
-			_, has := d.shown(r)
-			sets = has != Accepted
-		}
-		if sets {
-			h.Add("Set-Cookie", d.cookie(r, c).String())
-		}
-		back := "/" + strings.TrimLeft(r.URL.EscapedPath(), `/\`) // not to another host
+		result := d.take(w, r, code)
+		d.Counts[result].Add(1)
+		back := local(r.URL.EscapedPath())
 		if query != "" {
 			back += "?" + query
 		}
 		to := back
 		if result != Accepted && strings.Contains(d.SignIn, "{reason}") {
-			to = strings.NewReplacer("{url}", url.QueryEscape(back), "{reason}", Words()[result]).Replace(d.SignIn)
+			to = d.signIn(r, d.SignIn, back, Words()[result])
 		}
-		h["Location"] = []string{to}
 		if r.Method == http.MethodGet || r.Method == http.MethodHead || to != back {
-			w.WriteHeader(http.StatusSeeOther)
+			redirect(w, to)
 			return
 		}
+		h["Location"] = []string{to}
 		w.WriteHeader(http.StatusTemporaryRedirect) // with its method and its body
 	})
 }
 
+// take verifies a code and puts it into a cookie.
+func (d *Desk) take(w http.ResponseWriter, r *http.Request, code string) (result int) {
+	c, result := d.verify(code)
+	sets := result == Accepted
+	if result == Expired { // another device may be inside by it
+		_, has := d.shown(r, Code{})
+		sets = has != Accepted
+	}
+	if sets {
+		w.Header().Add("Set-Cookie", d.cookie(r, c).String())
+	}
+	return result
+}
+
+// signIn returns the address of the page where visitors are sent whose code does not count.
+func (d *Desk) signIn(r *http.Request, page, back, why string) string {
+	return strings.NewReplacer("{url}", url.QueryEscape(back), "{reason}", why,
+		"{own}", d.Form.Places.At(r.Host, r.URL.Path).Own).Replace(page)
+}
+
 // cookie returns the cookie of a code that was verified.
 func (d *Desk) cookie(r *http.Request, c Code) *http.Cookie {
+	text := d.Key.New(c)
+	if c.Uses > 1 {
+		was, _ := d.shown(r, c) // a link that is opened again is of the same visitor
+		text += "." + cmp.Or(was.visitor, rand.Text())
+	}
 	age := min(mostAge, max(0, c.Until().Sub(d.Now()))+24*time.Hour)
 	same := d.SameSite
 	if same == http.SameSiteStrictMode { // browsers would not send it after the redirect of a link in a mail
 		same = http.SameSiteLaxMode
 	}
 	return wire.Partition(&http.Cookie{
-		Name: d.names(r)[0] + cookieSuffix, Value: d.Key.New(c), Path: d.Path, Domain: d.Domain,
+		Name: d.names(r)[0] + cookieSuffix, Value: text, Path: d.Path, Domain: d.Domain,
 		MaxAge: int(age.Seconds()), HttpOnly: true, Secure: d.Secure(r), SameSite: same,
 	})
 }

@@ -39,7 +39,7 @@ import (
 const (
 	MaxBatch  = 1<<batchBits - 1
 	MaxSerial = 1<<serialBits - 1
-	MaxUses   = 1 // more need a ticket for each use
+	MaxUses   = 1<<usesBits - 1
 )
 
 const (
@@ -79,7 +79,7 @@ var (
 // A Code is the content of an invitation.
 type Code struct {
 	Batch, Serial int // from 1
-	Uses          int // from 1 to MaxUses
+	Uses          int // from 1 to MaxUses: how many visitors come in by it
 	End           int // hours since 2026 began, in UTC
 }
 

@@ -4,13 +4,18 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"math/big"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/headgate/headgate/internal/route"
 )
 
 func testKey() *Key { return NewKey("shop", []byte("0123456789abcdef0123456789abcdef")) }
@@ -114,7 +119,8 @@ func TestOnlyTheSecretMakesCodes(t *testing.T) {
 	for _, c := range []Code{
 		{}, {Batch: 1, Serial: 1, Uses: 1, End: -1}, {Batch: 1 << 16, Serial: 1, Uses: 1},
 		{Batch: 1, Serial: 1 << 21, Uses: 1},
-		{Batch: 1, Serial: 1, Uses: 2}, {Batch: 1, Serial: 1, Uses: 1, End: 1 << 19},
+		{Batch: 1, Serial: 1}, {Batch: 1, Serial: 1, Uses: -1}, {Batch: 1, Serial: 1, Uses: 1024},
+		{Batch: 1, Serial: 1, Uses: 1, End: 1 << 19},
 	} {
 		if c.Check() == nil {
 			t.Errorf("%+v passes", c)
@@ -143,7 +149,12 @@ func FuzzVerify(f *testing.F) {
 }
 
 func testDesk() *Desk {
-	return &Desk{Key: testKey(), Counts: &Counts{}, HTTP: []string{"__cfwaitingroom_shop"},
+	addr := func(r *http.Request) netip.Addr { return netip.MustParseAddrPort(r.RemoteAddr).Addr() }
+	page := func(w http.ResponseWriter, _ *http.Request, back, why string) {
+		fmt.Fprintf(w, "back to %s, %q", back, why)
+	}
+	form := NewForm(route.New([]route.Route{{Path: "/"}, {Path: "/shop"}}, false), addr, page)
+	return &Desk{Form: form, Key: testKey(), Counts: &Counts{}, HTTP: []string{"__cfwaitingroom_shop"},
 		HTTPS:  []string{"__Host-__cfwaitingroom_shop", "__cfwaitingroom_shop"},
 		Secure: func(r *http.Request) bool { return r.TLS != nil }, Path: "/",
 		SignIn: "/invited?why={reason}&next={url}",
@@ -259,9 +270,202 @@ func TestTheCookieIsVerifiedEachTime(t *testing.T) {
 		}
 	}
 	id := Code{Batch: 1, Serial: 1, Uses: 1, End: end}.ID()
-	if got := d.Until(id); !got.Equal(Code{End: end}.Until()) {
-		t.Errorf("%s ends at %v", id, got)
+	if code, uses, got := d.Invitation(id); !got.Equal(Code{End: end}.Until()) || uses != 1 || code != id {
+		t.Errorf("%s is %s, for %d until %v", id, code, uses, got)
 	}
+}
+
+// The cookie of a code of several uses names the visitor, who keeps the name.
+func TestACodeOfSeveralUsesNamesTheVisitor(t *testing.T) {
+	d := testDesk()
+	const name = "__cfwaitingroom_shop.code="
+	end := EndAt(noon()) + 5
+	code, one := Code{Batch: 7, Serial: 9, Uses: 3, End: end}, Code{Batch: 7, Serial: 8, Uses: 1, End: end}
+	text, single := d.Key.New(code), d.Key.New(one)
+	open := func(text, cookie string) string {
+		r := httptest.NewRequest("GET", "/?invitation="+text, nil)
+		r.Header.Set("Cookie", cookie)
+		w := httptest.NewRecorder()
+		d.Take(false, http.NotFoundHandler()).ServeHTTP(w, r)
+		for _, c := range w.Result().Cookies() {
+			return c.Name + "=" + c.Value
+		}
+		return ""
+	}
+	of := func(cookie string) string {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("Cookie", cookie)
+		id, _ := d.Of(r)
+		return id
+	}
+	ada, bob := open(text, ""), open(text, name+single)
+	if of(ada) == of(bob) || open(strings.ToLower(text), ada) != ada {
+		t.Errorf("two visitors are %q and %q, the first again %q", of(ada), of(bob), of(open(text, ada)))
+	}
+	if id, uses, until := d.Invitation(of(ada)); id != code.ID() || uses != 3 || !until.Equal(code.Until()) {
+		t.Errorf("%q is %q, for %d until %v", of(ada), id, uses, until)
+	}
+	visitor := ada[len(ada)-visitorLength:]
+	for _, bad := range []string{
+		name + text, name + text + ".", name + text + "." + visitor[1:], ada + "A", ada[:len(ada)-1] + "a",
+		ada[:len(ada)-1] + "1", name + text + "./" + visitor[1:], name + single + "." + visitor, name + single + ".A",
+		name + "." + visitor, name + NewKey("tea", d.Key.secret).New(code) + "." + visitor,
+		name + d.Key.New(Code{Batch: 13, Serial: 9, Uses: 3, End: end}) + "." + visitor, // revoked
+	} {
+		if id := of(bad); id != "" {
+			t.Errorf("%s is %q", bad, id)
+		}
+	}
+	for _, id := range []string{"", "code 1", "code 1-2-x-4", "code 1-2-3-x/A", "1-2-3-4-5"} {
+		if code, uses, until := d.Invitation(id); code != "" || uses != 0 || !until.IsZero() {
+			t.Errorf("%q is an invitation", id)
+		}
+	}
+	other := open(d.Key.New(Code{Batch: 8, Serial: 9, Uses: 3, End: end}), ada)
+	if of(other) == "" || strings.HasSuffix(other, visitor) {
+		t.Errorf("a visitor of another code is %q", of(other))
+	}
+}
+
+// FuzzCookie looks for a cookie that counts and that the desk has not written, but for the visitor's name.
+func FuzzCookie(f *testing.F) {
+	d := testDesk()
+	end := EndAt(noon()) + 5
+	one := d.Key.New(Code{Batch: 7, Serial: 9, Uses: 1, End: end})
+	many := d.Key.New(Code{Batch: 7, Serial: 9, Uses: 3, End: end})
+	visitor := strings.Repeat("A2", visitorLength/2)
+	for _, text := range []string{one, many, one + "." + visitor, many + "." + visitor, many + "." + visitor + "."} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, cookie string) {
+		p, result := d.pick(cookie)
+		code, _, _ := strings.Cut(cookie, ".")
+		named := len(p.visitor) == visitorLength && strings.HasSuffix(cookie, "."+p.visitor)
+		if text := d.Key.New(p.Code); result == Accepted && (text != one && text != many ||
+			named != (text == many) || !named && p.visitor != "") {
+			t.Errorf("%q is %+v", cookie, p)
+		}
+		if _, err := d.Key.Verify(code, noon()); result == Accepted && err != nil {
+			t.Errorf("%q counts: %v", cookie, err)
+		}
+		if id, uses, _ := d.Invitation(p.id()); result == Accepted && (id != p.ID() || uses != p.Uses) {
+			t.Errorf("%q is %q for %d", cookie, id, uses)
+		}
+	})
+}
+
+// send posts a form with a code from an address.
+func send(d *Desk, target, addr, body string) *http.Response {
+	r := httptest.NewRequest("POST", target, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.RemoteAddr = addr + ":1234"
+	w := httptest.NewRecorder()
+	d.Take(false, http.NotFoundHandler()).ServeHTTP(w, r)
+	return w.Result()
+}
+
+func TestACodeIsTyped(t *testing.T) {
+	d := testDesk()
+	end := EndAt(noon())
+	good := d.Key.New(Code{Batch: 7, Serial: 9, Uses: 1, End: end + 5})
+	for _, c := range []struct {
+		target, body, to, id string
+		result               int
+	}{
+		{"/.headgate/code?to=%2Fbuy%3Fa%3D1", "invitation=" + strings.ToLower(strings.ReplaceAll(good, "-", "+")),
+			"/buy?a=1", "code 7-9-1-7937", Accepted},
+		{"/.headgate/code?to=//evil.example/&why=wrong", "invitation=" + good, "/evil.example/", "code 7-9-1-7937",
+			Accepted},
+		{"/.headgate/code?to=%2F%09%2Fevil.example", "invitation=" + good, "/", "code 7-9-1-7937", Accepted},
+		{"/.headgate/code?to=%2F%5Cevil.example", "invitation=" + good, "/evil.example", "code 7-9-1-7937", Accepted},
+		{"/.headgate/code?to=https:evil", "invitation=" + good, "/https:evil", "code 7-9-1-7937", Accepted},
+		{"/shop/.headgate/code?to=%2Fx", "invitation=" + good[1:], "/shop/.headgate/code?why=wrong&to=%2Fx", "", Wrong},
+		{"/.headgate/code?invitation=" + good, "", "/.headgate/code?why=wrong&to=%2F", "", Wrong}, // not by its address
+		{"/.headgate/code", "invitation=%zz", "/.headgate/code?why=wrong&to=%2F", "", Wrong},
+		{"/.headgate/code", strings.Repeat("x", mostForm) + "&invitation=" + good,
+			"/.headgate/code?why=wrong&to=%2F", "", Wrong},
+		{"/.headgate/code", "invitation=" + d.Key.New(Code{Batch: 13, Serial: 9, Uses: 1, End: end + 5}),
+			"/.headgate/code?why=revoked&to=%2F", "", Revoked},
+		{"/.headgate/code", "invitation=" + d.Key.New(Code{Batch: 7, Serial: 9, Uses: 1, End: end}),
+			"/.headgate/code?why=expired&to=%2F", "code 7-9-1-7932", Expired},
+	} {
+		was := d.Counts[c.result].Load()
+		res := send(d, c.target, "192.0.2.7", c.body)
+		if res.StatusCode != 303 || res.Header.Get("Location") != c.to || res.Header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%s %.60s: %d to %q", c.target, c.body, res.StatusCode, res.Header.Get("Location"))
+		}
+		if d.Counts[c.result].Load() != was+1 {
+			t.Errorf("%s %.60s: not counted as %s", c.target, c.body, Words()[c.result])
+		}
+		next := httptest.NewRequest("GET", "/", nil)
+		for _, x := range res.Cookies() {
+			next.AddCookie(x)
+		}
+		if id, _ := d.Of(next); id != c.id {
+			t.Errorf("%s %.60s: the visitor is %q", c.target, c.body, id)
+		}
+	}
+	get := func(method, target string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		d.Take(false, http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest(method, target, nil))
+		return w
+	}
+	for target, want := range map[string]string{
+		"/.headgate/code": `back to /, ""`,
+		"/shop/.headgate/code?why=used&to=%2Fshop%2F": `back to /shop/, "used"`,
+		"/.headgate/code?why=limited&to=x":            `back to /x, "limited"`,
+		"/.headgate/code?why=%3Cb%3E&to=//x":          `back to /x, ""`,
+		"/.headgate/code?why=accepted":                `back to /, ""`,
+	} {
+		if w := get("GET", target); w.Code != 200 || w.Body.String() != want {
+			t.Errorf("%s: %d %s", target, w.Code, w.Body)
+		}
+	}
+	if w := get("DELETE", "/.headgate/code"); w.Code != http.StatusMethodNotAllowed {
+		t.Errorf("DELETE: %d", w.Code)
+	}
+	for _, other := range []string{"/code", "/.headgate/codes", "/.headgate/code/", "/x/..%2f.headgate/code"} {
+		if w := get("GET", other); w.Code != http.StatusNotFound {
+			t.Errorf("%s: %d", other, w.Code)
+		}
+	}
+}
+
+// A network that sends wrong codes is not looked at for a while, and others are.
+func TestTypedCodesAreLimitedByNetwork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := testDesk()
+		good := "invitation=" + d.Key.New(Code{Batch: 7, Serial: 9, Uses: 1, End: EndAt(noon()) + 5})
+		code := func(addr, body string) string { return send(d, "/.headgate/code", addr, body).Header.Get("Location") }
+		const wrong, over = "/.headgate/code?why=wrong&to=%2F", "/.headgate/code?why=limited&to=%2F"
+		for i := range MostWrong + 1 {
+			if to := code("192.0.2.7", "invitation=11111"); to != wrong {
+				t.Fatalf("after %d: %s", i, to)
+			}
+		}
+		for _, body := range []string{"invitation=11111", good} {
+			if to := code("192.0.2.7", body); to != over {
+				t.Errorf("a network with %d wrong ones is sent to %s", MostWrong+1, to)
+			}
+		}
+		if n := d.Counts[Limited].Load(); n != 2 {
+			t.Errorf("%d are counted as limited", n)
+		}
+		for i := range 3 * MostWrong { // right ones do not count
+			if to := code("198.51.100.7", good); to != "/" {
+				t.Fatalf("after %d of another network: %s", i, to)
+			}
+		}
+		for i := range 3 * MostWrong {
+			if to := code("127.0.0.1", "invitation=11111"); to != wrong { // a proxy that is not trusted
+				t.Fatalf("after %d of this machine: %s", i, to)
+			}
+		}
+		time.Sleep(2 * time.Minute)
+		if to := code("192.0.2.7", good); to != "/" {
+			t.Errorf("two minutes later: %s", to)
+		}
+	})
 }
 
 func TestWhatIsRevoked(t *testing.T) {

@@ -52,6 +52,7 @@ func viewFields(w *words) map[string]value[headgate.View] {
 		"reloads":  w.reloads,
 		"path":     func(dst []byte, v *view) []byte { return appendHTML(dst, v.RoomPath) },
 		"move":     func(dst []byte, v *view) []byte { return appendHTML(dst, v.MoveURL) },
+		"code":     w.appendCodeLink,
 		"leave":    func(dst []byte, v *view) []byte { return appendHTML(dst, v.LeaveURL) },
 		"here":     func(dst []byte, v *view) []byte { return appendHTML(dst, cmp.Or(v.HereURL, "data:,")) },
 		"ticket":   func(dst []byte, v *view) []byte { return appendHTML(dst, v.Ticket) },

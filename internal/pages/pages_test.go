@@ -139,6 +139,12 @@ func views() map[string]headgate.View {
 		}),
 		"denied":    with(func(v *headgate.View) { none(v); v.State = headgate.StateDenied }),
 		"move_over": with(func(v *headgate.View) { none(v); v.State = headgate.StateMoveOver }),
+		"code":      with(func(v *headgate.View) { none(v); v.State = stateCode }),
+		"code_wrong": with(func(v *headgate.View) {
+			none(v)
+			v.State, v.Notice, v.RoomPath = stateCode, "wrong", "/buy?a=1&b=2"
+		}),
+		"waiting-code": with(func(v *headgate.View) { v.SignInURL = "/.headgate/code?why=&to=%2Fbuy" }),
 		"called": with(func(v *headgate.View) {
 			v.State, v.Position, v.Ahead = headgate.StateCalled, 1, 0
 			v.ETALow, v.ETAHigh = 0, 0

@@ -12,7 +12,7 @@ import (
 func isShort(v *view) bool {
 	switch v.State {
 	case headgate.StateMoved, headgate.StateMoveHere, headgate.StateMoveAgain, headgate.StateMoveOver,
-		headgate.StateDenied:
+		headgate.StateDenied, stateCode:
 		return true
 	}
 	return v.MoveLink != ""
@@ -41,6 +41,8 @@ func shortFields(w *words) map[string]value[headgate.View] {
 // shortKey returns the key of the heading.
 func shortKey(v *view) string {
 	switch v.State {
+	case stateCode:
+		return "code_ask"
 	case headgate.StateDenied:
 		return "denied"
 	case headgate.StateMoved:
@@ -79,6 +81,8 @@ func (w *words) shortBody(dst []byte, v *view) []byte {
 		}
 	}
 	switch shortKey(v) {
+	case "code_ask":
+		w.codeForm(put, v)
 	case "move":
 		put(`<p><b id="link" dir="ltr">`, v.MoveLink, `</b></p><button id="copy" hidden>`,
 			w.text["move_copy"], `</button><a href="`, v.RoomPath, `">`, v.Room, `</a>`)

@@ -15,13 +15,15 @@
 // Entries of places and sessions that are over are removed from memory within seconds, of a million within
 // minutes, and from the log within RewriteAfter or as soon as they are more than half of it.
 //
-// An ID that counts once, of an invitation, is kept for longer: once its ticket was claimed, its
-// entry stays until CodeMargin after the invitation's end. There are at most MaxCodes of them.
+// An ID of an invitation counts once and is kept for longer: once its ticket was claimed, its
+// entry stays until CodeMargin after the invitation's end. There are at most MaxCodes of them. If several
+// visitors come in by one code, each has an ID of its own, and the entry of each names the code: the number
+// of these entries is the number of uses that are taken, in each process that has read the log.
 //
 // # Concurrency and cost
 //
 // Many goroutines may use a Registry at once. Run owns the only goroutine. All tickets that are
-// noted while a write is in flight share the next write. A person takes about 50 bytes of memory.
+// noted while a write is in flight share the next write. A person takes about 60 bytes of memory.
 package persons
 
 import (
@@ -33,6 +35,7 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -83,7 +86,7 @@ type Config struct {
 // for its size; what is over is gone from the disk within an hour and some seconds.
 const (
 	RewriteAfter = time.Hour
-	batchMost    = 40_000
+	batchMost    = 28_000 // of 33 bytes at most
 	parseMost    = 50_000 // older batches had no ends
 	rewriteMost  = 10_000 // batches at once
 	smallLog     = 8192
@@ -94,11 +97,12 @@ const (
 	tryAgain     = 250 * time.Millisecond
 	format       = 2
 	withoutEnds  = 1 // the format of older batches
+	withCodes    = 3 // the format of batches with codes of several uses
 )
 
 // CodeMargin is how long an invitation that was used is remembered after its end: the clock of a node
 // may be behind by as much. MaxCodes limits the invitations of a room that are in use or remembered.
-// Chosen: a million take 60 MB of memory, and a log of 20 MB.
+// Chosen: a million take 70 MB of memory, and a log of 30 MB at most.
 const (
 	CodeMargin = time.Hour
 	MaxCodes   = 1_000_000
@@ -118,8 +122,7 @@ type Registry struct {
 	used    bool // somebody has asked
 	ready   bool // the log is read
 	key     [32]byte
-	of      map[uint64]held
-	codes   int     // entries of of with an end
+	table           // what people have
 	next    []entry // not written yet
 	read    uint64  // how often the log was read
 	noted   uint64  // revision of the newest entry of next
@@ -137,6 +140,30 @@ type Hold struct {
 	Number uint64 // of the ticket; 0: its ticket is over
 	Until  uint32 // the ID is of an invitation that ends then, in Unix seconds; 0: of a person
 	Used   bool   // the invitation has let somebody in
+	Code   uint64 // what Taken has returned for the code, if several visitors come in by it
+}
+
+// An Invitation is what an ID stands for that lets somebody in once.
+type Invitation struct {
+	Until uint32 // its end, in Unix seconds; 0: the ID is of a person
+	Uses  uint16 // how many visitors come in by the code; each has an ID of its own
+	Code  ID     // the zero ID if it is for one
+}
+
+// InvitationOf returns the invitation that an ID stands for in a room, and whether somebody joins by the ID:
+// it is not "", and the invitation has not ended. A nil of is for people.
+func InvitationOf(
+	room, id string, of func(id string) (code string, uses int, until time.Time), now time.Time,
+) (x Invitation, counts bool) {
+	if of == nil || id == "" {
+		return x, id != ""
+	}
+	code, uses, until := of(id)
+	x = Invitation{Until: uint32(until.Unix()), Uses: uint16(uses)}
+	if uses > 1 {
+		x.Code = IDOf(room, code)
+	}
+	return x, now.Before(until)
 }
 
 type held struct {
@@ -165,7 +192,7 @@ func New(cfg Config) *Registry {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	r := &Registry{cfg: cfg, wake: make(chan struct{}, 1), news: make(chan struct{}), of: map[uint64]held{}}
+	r := &Registry{cfg: cfg, wake: make(chan struct{}, 1), news: make(chan struct{}), table: newTable()}
 	if cfg.Open == nil {
 		r.ready = true
 		rand.Read(r.key[:])
@@ -206,7 +233,7 @@ func (r *Registry) Set(id ID, h Hold, found Mark) Mark {
 
 func (r *Registry) set(person uint64, h Hold) (revision uint64) {
 	r.noted++
-	r.put(r.of, person, held{h, r.noted}, &r.codes)
+	r.put(person, held{h, r.noted})
 	if r.cfg.Open == nil {
 		r.written = r.noted
 		return r.noted
@@ -216,17 +243,47 @@ func (r *Registry) set(person uint64, h Hold) (revision uint64) {
 	return r.noted
 }
 
-// put changes what a person has in of, and the number of codes there.
-func (r *Registry) put(of map[uint64]held, person uint64, h held, codes *int) {
-	if of[person].Until != 0 {
-		*codes--
+// A table says what people have.
+type table struct {
+	of    map[uint64]held
+	codes int               // entries of of with an end
+	taken map[uint64]uint32 // entries of of with a code, by the code
+}
+
+func newTable() table { return table{of: map[uint64]held{}, taken: map[uint64]uint32{}} }
+
+// put changes what a person has.
+func (t *table) put(person uint64, h held) {
+	was := t.of[person]
+	if was.Until != 0 {
+		t.codes--
 	}
 	if h.Until != 0 {
-		*codes++
+		t.codes++
 	}
-	if of[person] = h; h.Hold == (Hold{}) {
-		delete(of, person)
+	if h.Code != 0 {
+		t.taken[h.Code]++
 	}
+	if was.Code != 0 {
+		if t.taken[was.Code]--; t.taken[was.Code] == 0 {
+			delete(t.taken, was.Code)
+		}
+	}
+	if t.of[person] = h; h.Hold == (Hold{}) {
+		delete(t.of, person)
+	}
+}
+
+// Taken returns the name of a code of several uses in a Hold, and how many uses are taken: by visitors who
+// have a place or a session by it, or had a session. A place that was lost is given back within a minute.
+func (r *Registry) Taken(code ID) (name uint64, n int) {
+	if code == (ID{}) {
+		return 0, 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	name = r.hash(code)
+	return name, int(r.taken[name])
 }
 
 // IsFull reports whether there are MaxCodes invitations.
@@ -357,7 +414,7 @@ func (r *Registry) load(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	of, codes, batches, total, revision := map[uint64]held{}, 0, []batch{}, 0, uint64(0)
+	people, batches, total, revision := newTable(), []batch{}, 0, uint64(0)
 	key, keyed, damaged := [32]byte{}, false, 0
 	size, err := r.log.ReadAll(ctx, func(e store.Entry) error {
 		k, life, entries, ok := parse(e.Data)
@@ -372,10 +429,10 @@ func (r *Registry) load(ctx context.Context) (err error) {
 			x.people = append(x.people, y.person)
 			if life != r.cfg.Life { // the ticket is over, and a used invitation stays used
 				if y.Number = 0; !y.Used {
-					y.Until = 0
+					y.Hold = Hold{}
 				}
 			}
-			r.put(of, y.person, held{y.Hold, revision}, &codes)
+			people.put(y.person, held{y.Hold, revision})
 		}
 		batches, total = append(batches, x), total+len(x.people)
 		return nil
@@ -393,7 +450,7 @@ func (r *Registry) load(ctx context.Context) (err error) {
 	r.last, r.batches, r.total = size.Last, batches, total
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.key, r.of, r.codes, r.next = key, of, codes, nil
+	r.key, r.table, r.next = key, people, nil
 	r.noted, r.written, r.ready = revision, revision, true
 	r.read++
 	r.tell()
@@ -503,10 +560,17 @@ func (r *Registry) rewrite(ctx context.Context) error {
 
 // encode returns a batch as it is stored.
 func (r *Registry) encode(key *[32]byte, entries []entry) []byte {
-	b := append(codec.AppendUint(nil, format, r.cfg.Life), key[:]...)
+	form := uint64(format)
+	if slices.ContainsFunc(entries, func(e entry) bool { return e.Code != 0 }) {
+		form = withCodes // only then: an older process reads all others
+	}
+	b := append(codec.AppendUint(nil, form, r.cfg.Life), key[:]...)
 	b = codec.AppendUint(b, uint64(len(entries)))
 	for _, e := range entries {
 		b = codec.AppendUint(codec.AppendFixed(b, e.person), e.Number, uint64(e.Until)<<1|flag(e.Used))
+		if form == withCodes {
+			b = codec.AppendUint(b, e.Code)
+		}
 	}
 	return b
 }
@@ -514,16 +578,19 @@ func (r *Registry) encode(key *[32]byte, entries []entry) []byte {
 func parse(b []byte) (key [32]byte, life uint64, entries []entry, ok bool) {
 	d := codec.NewReader(b)
 	form := d.Uint()
-	if form != format && form != withoutEnds {
+	if form < withoutEnds || form > withCodes {
 		d.Fail()
 	}
 	life = d.Uint()
 	copy(key[:], d.Take(len(key)))
 	for range d.Count(parseMost) {
 		e := entry{person: d.Fixed(), Hold: Hold{Number: d.Uint()}}
-		if form == format {
+		if form != withoutEnds {
 			end := d.UpTo(math.MaxUint32<<1 | 1)
 			e.Until, e.Used = uint32(end>>1), end&1 == 1
+		}
+		if form == withCodes {
+			e.Code = d.Uint()
 		}
 		entries = append(entries, e)
 	}

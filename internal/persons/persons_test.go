@@ -295,7 +295,8 @@ func TestTheLogNamesNobody(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	r := New(Config{Life: 3})
-	f.Add(r.encode(&r.key, []entry{{1, Hold{Number: 2}}, {1 << 63, Hold{}}, {3, Hold{4, 1 << 31, true}}}))
+	f.Add(r.encode(&r.key, []entry{{1, Hold{Number: 2}}, {1 << 63, Hold{}}, {3, Hold{4, 1 << 31, true, 0}}}))
+	f.Add(r.encode(&r.key, []entry{{1, Hold{Number: 2}}, {3, Hold{4, 1 << 31, true, 1 << 63}}}))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		key, life, entries, ok := parse(b)

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/cookiejar"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -647,7 +649,9 @@ func TestARevokedInvitationEndsAtOnce(t *testing.T) {
 		`{"batch": 3, "count": 10001, "until": "2080-01-01T00:00:00Z"}`: 422, `{"batch": 3, "count": 1}`: 422,
 		`{"batch": 0, "count": 1, "until": "2080-01-01T00:00:00Z"}`:                   422,
 		`{"batch": 3, "first": 2097151, "count": 2, "until": "2080-01-01T00:00:00Z"}`: 422,
-		`{"batch": 3, "count": 1, "until": "2180-01-01T00:00:00Z"}`:                   422, `{"batch": 3, "uses": 9}`: 400, `[]`: 400,
+		`{"batch": 3, "count": 1, "until": "2180-01-01T00:00:00Z"}`:                   422, `{"batch": 3, "use": 9}`: 400, `[]`: 400,
+		`{"batch": 3, "count": 1, "uses": 0, "until": "2080-01-01T00:00:00Z"}`:    422,
+		`{"batch": 3, "count": 1, "uses": 1024, "until": "2080-01-01T00:00:00Z"}`: 422,
 	} {
 		ask("shop/codes", body, want)
 	}
@@ -721,5 +725,100 @@ func TestARevokedInvitationStaysSoInANewConfiguration(t *testing.T) {
 	p.reload()
 	if status, to := p.invited().open("/?invitation=" + code); status != 303 || to != "/invited?why=revoked" {
 		t.Errorf("%d to %q", status, to)
+	}
+}
+
+// sends posts a code by the form, and returns where its answer leads.
+func (v *invited) sends(path, code string) (to string) {
+	v.t.Helper()
+	body := strings.NewReader(url.Values{invite.Field: {code}}.Encode())
+	r, err := http.NewRequestWithContext(v.t.Context(), "POST", v.p.visitors+path, body)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	return fetch(v.t, v.http.Do, r).Header.Get("Location")
+}
+
+// reads returns a page.
+func (v *invited) reads(path, accept string) (header http.Header, page string) {
+	v.t.Helper()
+	r, err := http.NewRequestWithContext(v.t.Context(), "GET", v.p.visitors+path, nil)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	r.Header.Set("Accept", accept)
+	res, err := v.http.Do(r)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	return res.Header, string(b)
+}
+
+// TestVisitorsTypeTheirCode: a room that requires invitations and names no page to sign in has a form, and
+// one that requires none has a link to it on its waiting page.
+func TestVisitorsTypeTheirCode(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "codes.key")
+	if err := os.WriteFile(secret, []byte(strings.Repeat("5ecret", 6)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := run(t, "rooms:\n  - {name: shop, title: Tea & more, origin: ORIGIN, total_active_users: 3, "+
+		"new_users_per_minute: 100, session_duration: 1h, identity: {codes: {secret_file: "+secret+"}, "+
+		"required: true}}\n  - {name: open, path: /open, origin: ORIGIN, total_active_users: 1, "+
+		"new_users_per_minute: 100, identity: {codes: {secret_file: "+secret+"}}}\n")
+	code := func(room string) string {
+		return invite.NewKey(room, []byte(strings.Repeat("5ecret", 6))).
+			New(invite.Code{Batch: 3, Serial: 1, Uses: 2, End: invite.EndAt(time.Now()) + 5})
+	}
+	const form = "/.headgate/code?why=&to=%2Fbuy%3Fa%3D1"
+	first := p.invited()
+	if status, to := first.open("/buy?a=1"); status != 303 || to != form {
+		t.Fatalf("%d to %q", status, to)
+	}
+	if _, body := first.reads("/buy?a=1", "application/json"); !strings.Contains(body, `"sign_in_url":"/.headgate/code?`) {
+		t.Errorf("an app reads %s", body)
+	}
+	header, page := first.reads(form, "text/html")
+	if !strings.Contains(page, "Tea &amp; more") || !strings.Contains(page, `<form method="post"><label for="code">`) ||
+		!strings.Contains(header.Get("Content-Security-Policy"), "form-action 'self'") ||
+		header.Get("Cache-Control") != "no-store" {
+		t.Errorf("%v %s", header, page)
+	}
+	wrong := first.sends(form, code("shop")[1:])
+	if wrong != "/.headgate/code?why=wrong&to=%2Fbuy%3Fa%3D1" || first.sends(wrong, code("open")) != wrong {
+		t.Fatalf("a wrong code leads to %s", wrong)
+	}
+	if _, page := first.reads(wrong, "text/html"); !strings.Contains(page, `role="alert">This code is not correct`) {
+		t.Error(page)
+	}
+	for i, v := range []*invited{first, p.invited(), p.invited()} {
+		if to := v.sends(form, strings.ToLower(code("shop"))); to != "/buy?a=1" {
+			t.Fatalf("visitor %d is sent to %s", i, to)
+		}
+		status, to := 0, ""
+		eventually(t, "inside, or sent away", func() bool {
+			status, to = v.open("/buy?a=1")
+			return status != 503
+		})
+		if i < 2 && status != 200 || i == 2 && to != "/.headgate/code?why=used&to=%2Fbuy%3Fa%3D1" {
+			t.Errorf("visitor %d of two: %d to %q", i, status, to)
+		}
+	}
+	eventually(t, "the other room is full", func() bool { status, _ := p.invited().open("/open"); return status == 503 })
+	guest := p.invited()
+	const link = `href="/open/.headgate/code?why=&amp;to=%2Fopen"`
+	if _, page := guest.reads("/open", "text/html"); !strings.Contains(page, link) {
+		t.Errorf("no link on %s", page)
+	}
+	if to := guest.sends("/open/.headgate/code?why=&to=%2Fopen", code("open")); to != "/open" {
+		t.Fatalf("sent to %q", to)
+	}
+	if _, page := guest.reads("/open", "text/html"); strings.Contains(page, ".headgate/code") {
+		t.Error("a visitor with a code is asked for one")
 	}
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"log/slog"
@@ -325,7 +326,8 @@ func (s *Server) identityOf(all *config.Config, c *config.Room, l *look) headgat
 		return headgate.Identity{}
 	}
 	if desk := s.inviteDesk(all, c, l); desk != nil {
-		return headgate.Identity{Of: desk.Of, Until: desk.Until, Required: i.Required, SignIn: i.SignIn}
+		return headgate.Identity{Of: desk.Of, Invitation: desk.Invitation, Required: i.Required,
+			SignIn: desk.SignIn}
 	}
 	return headgate.Identity{Of: s.sourceOf(all, i.Header, &i.JWT).Of, Required: i.Required, SignIn: i.SignIn}
 }
@@ -367,9 +369,14 @@ func (s *Server) inviteDesk(all *config.Config, c *config.Room, l *look) *invite
 	d := &invite.Desk{
 		Key: l.codes, Now: time.Now,
 		Revoked: func(x invite.Code) bool { return s.revoked.Of(room).Has(x) },
-		Path:    path, Domain: domain, SignIn: c.Identity.SignIn,
+		Path:    path, Domain: domain, SignIn: cmp.Or(c.Identity.SignIn, invite.OwnPage),
+		Counts: &invite.Counts{},
 		Secure: secure(all.TrustedProxies, c.CookieSecure), SameSite: sameSite(c.CookieSameSite),
 	}
+	d.Form = invite.NewForm(l.places, clientAddr(all.TrustedProxies),
+		func(w http.ResponseWriter, r *http.Request, back, why string) {
+			l.page.WriteCodeForm(w, r, c.Title, back, why)
+		})
 	d.HTTP, d.HTTPS = route.CookieNames(c.Name, c.CookieSuffix, domain == "" && path == "/")
 	return d
 }

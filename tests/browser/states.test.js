@@ -1,7 +1,8 @@
 // Each state of a real room, in light and dark, with axe-core and under the real policy.
 import assert from 'node:assert/strict';
-import {readdirSync, readFileSync} from 'node:fs';
+import {mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs';
 import http from 'node:http';
+import os from 'node:os';
 import path from 'node:path';
 import {after, before, test} from 'node:test';
 import AxeBuilder from '@axe-core/playwright';
@@ -44,6 +45,37 @@ test('waiting', async (t) => {
   const room = await startRoom(t, {message: 'Saturday is sold out.\nThere is room on Sunday.'});
   await fill(t, browser, room);
   await look(t, room, /^You are (next|in line)$/);
+});
+
+// A visitor types the code of an invitation, first a wrong one. The text belongs to the field and is announced.
+test('the form for a code', async (t) => {
+  const folder = mkdtempSync(path.join(os.tmpdir(), 'headgate-codes-')), secret = path.join(folder, 'codes.key');
+  t.after(() => rmSync(folder, {recursive: true, force: true}));
+  writeFileSync(secret, '5ecret'.repeat(6), {mode: 0o600});
+  const room = await startRoom(t, {identity: {codes: {secret_file: secret}, required: true}});
+  await look(t, room, /^Enter your invitation code$/);
+  const made = await room.command('codes', 'make', 'main', '--config', room.file, '--batch', '1', '--count', '2',
+    '--until', '2080-01-01T00:00:00Z');
+  const codes = made.trim().split('\n').slice(1).map((line) => line.split(',')[0]);
+  for (const javaScriptEnabled of [true, false]) {
+    const {page, faults} = await arrive(t, browser, `${room.url}/buy?x=1`, {javaScriptEnabled});
+    const field = page.getByLabel('Code');
+    await field.fill(codes[0].slice(1));
+    await page.getByRole('button', {name: 'Continue'}).click();
+    const fault = page.getByRole('alert');
+    await until('the page says what is wrong', async () => /^This code is not correct/.test(await fault.textContent()));
+    assert.equal(await field.getAttribute('aria-describedby'), await fault.getAttribute('id'));
+    assert.equal(await field.getAttribute('aria-invalid'), 'true');
+    if (javaScriptEnabled) await assertAccessible(page, 'a wrong code');
+    await field.fill(codes[javaScriptEnabled ? 0 : 1].toLowerCase().replaceAll('-', ' '));
+    await field.press('Enter');
+    await until('the visitor is inside', async () => {
+      if (await heading(page) == 'Inside') return true;
+      await page.reload();
+    });
+    assert.equal(await page.textContent('#asked'), 'GET /buy?x=1');
+    assert.deepEqual(faults, []);
+  }
 });
 
 test('full', async (t) => {
