@@ -35,6 +35,7 @@ type Limit struct {
 	Overrides map[string]int64 // other amounts for some keys
 	Plans     map[string]int64 // other amounts for callers with a plan; an override of a key wins
 	Shadow    bool             // counts but rejects nothing; what it would have rejected is no debt
+	Usage     bool             // the command records what each key uses; not of Concurrency
 
 	// Reserved are parts of the amount of the key "". Each part belongs to a key of its own
 	// (limit.ReservedKey). The key "" has what is left.
@@ -127,6 +128,7 @@ func (c Limit) define() (*definition, error) {
 	}
 	return &definition{Limit: c, plans: plans, over: over, quota: quota.Definition{
 		Name: c.Name, Unit: string(c.Unit), Rules: rules, MaxKeys: c.MaxKeys, Shadow: c.Shadow,
+		Usage: c.Usage && !calls,
 		Policy: quota.Policy(policy),
 		Wall:   c.Algorithm == limit.FixedWindow && c.Align != limit.FirstHit,
 		Calls:  calls, Lends: !calls && !c.Paced,

@@ -170,6 +170,7 @@ type Table struct {
 	lost    bool
 
 	forgives bool
+	gave     int64
 }
 
 // StartIDs makes the numbers of reservations begin after from, at most 1<<62, so that a number of
@@ -395,6 +396,7 @@ func (t *Table) take(now Time, hash uint64, key string, a ask, d *limit.Decision
 		t.asked = 0
 		t.sweep(now, lookOften)
 	}
+	t.gave = 0
 	_, e := t.slot(hash)
 	shared := false
 	// A key without an entry has nothing to give back, unless the table is full and the key is
@@ -411,7 +413,7 @@ func (t *Table) take(now Time, hash uint64, key string, a ask, d *limit.Decision
 	}
 	l := t.rules.of(e)
 	if a.n < 0 {
-		t.giveBack(e, l, now, -a.n)
+		t.gave = t.giveBack(e, l, now, -a.n)
 		a.n = 0
 	}
 	t.decide(e, l, now, a.n, d)
@@ -470,7 +472,7 @@ func retry(e *entry, l *ruled, now Time, n int64) time.Duration {
 }
 
 // giveBack gives back n of what was taken last. Settle gives back what is reserved.
-func (t *Table) giveBack(e *entry, l *ruled, now Time, n int64) {
+func (t *Table) giveBack(e *entry, l *ruled, now Time, n int64) int64 {
 	lapse(e, t.rules, now)
 	used := l.most - l.spare(e, now)
 	for _, h := range e.held() {
@@ -478,8 +480,13 @@ func (t *Table) giveBack(e *entry, l *ruled, now Time, n int64) {
 	}
 	if n = min(n, used); n > 0 && !t.rules.paced { // others wait behind this position in the pace
 		l.back(e, nil, n)
+		return n
 	}
+	return 0
 }
+
+// Gave returns how much the last Take of a negative amount has given back.
+func (t *Table) Gave() int64 { return t.gave }
 
 // hold adds a hold, ordered by end.
 func (e *entry) hold(h hold) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/limittable"
+	"github.com/headgate/headgate/internal/usage"
 	"github.com/headgate/headgate/limit"
 )
 
@@ -31,6 +32,7 @@ type Definition struct {
 	Lends   bool // the units can be lent: neither calls in progress nor paced units
 	Calls   bool // it counts calls in progress
 	Shadow  bool // shadow mode: nothing is denied
+	Usage   bool // what each key uses is recorded
 	Policy  Policy
 	// Divide returns the rules for the part of one of several processes.
 	Divide func(among int) (*limittable.Rules, error)
@@ -62,6 +64,8 @@ type shard struct {
 	missed    map[string]bool // limits with changes that were not replicated here
 	out       []*link         // must replicate changes before they are answered
 	blocks    blocks
+	tally     usage.Tally     // what was used of limits with Usage, and not written yet
+	forgot    map[string]bool // not nil: what was not written is lost; the limits for which that is recorded
 
 	from   uint64 // for copying and stands: the stream from the host
 	heard  limittable.Time
@@ -287,6 +291,7 @@ func (l *ledger) do(q *request, w *waiting) (r reply, epoch uint64) {
 			w.add(k, k.last())
 		}
 	}
+	s.count(t, q, &deed, clk)
 	if deed.Kind != 0 {
 		for _, k := range s.out {
 			upTo := k.put(appendDeed(nil, q, deedTimes{at, now}, &deed))
@@ -411,6 +416,11 @@ func (l *ledger) expire() {
 				now := s.tableTime(t.def, at)
 				t.Expire(now, limittable.Time(clk), func(key string, d *limittable.Entry) {
 					q := &request{shard: byte(i), limit: name, key: key}
+					if t.def.Usage && d.N > 0 {
+						s.spend(byte(i), func(y *usage.Tally) []byte {
+							return y.Sum(y.At(nil, usage.Hour.Of(time.Now())), name, usage.Sums{Unreported: d.N})
+						})
+					}
 					for _, k := range s.out {
 						k.put(appendDeed(nil, q, deedTimes{at, now}, d))
 					}
