@@ -25,11 +25,18 @@ func keyOfUsage(counted string) string {
 	return key
 }
 
-// spend changes the tally of a shard that this process hosts, and tells its standby. The caller holds mu.
-func (s *shard) spend(i byte, change func(t *usage.Tally) []byte) {
-	if b := change(&s.tally); len(b) > 0 {
-		for _, k := range s.out {
+// spend changes the tally of a shard that this process hosts, and tells its standby. An unused tally is not
+// copied, because older nodes do not know of any: so the first change is told as a copy. The caller holds mu.
+func (s *shard) spend(i byte, clk time.Duration, change func(t *usage.Tally) []byte) {
+	used := s.tally.IsUsed()
+	b := change(&s.tally)
+	for _, k := range s.out {
+		switch {
+		case len(b) == 0:
+		case used:
 			k.put(codec.AppendText([]byte{recordUsage, i}, b))
+		default:
+			s.copyUsage(int(i), k, clk)
 		}
 	}
 }
@@ -40,7 +47,7 @@ func (s *shard) count(t *table, q *request, d *limittable.Entry, clk time.Durati
 		return
 	}
 	limit, key := q.limit, keyOfUsage(q.key)
-	s.spend(q.shard, func(y *usage.Tally) []byte {
+	s.spend(q.shard, clk, func(y *usage.Tally) []byte {
 		b := y.At(nil, usage.Hour.Of(time.Now()))
 		if s.forgot != nil && !s.forgot[limit] {
 			s.forgot[limit] = true
@@ -69,7 +76,7 @@ func (h *Host) Cut(ctx context.Context, slot int) (x usage.Batch, ok bool) {
 		s.mu.Unlock()
 		return x, false
 	}
-	s.spend(byte(slot), func(t *usage.Tally) (b []byte) {
+	s.spend(byte(slot), h.cfg.Boot(), func(t *usage.Tally) (b []byte) {
 		b, ok = t.Cut(nil)
 		return b
 	})
@@ -105,7 +112,7 @@ func (h *Host) Wrote(slot int, x *usage.Batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.decides() {
-		s.spend(byte(slot), func(t *usage.Tally) []byte { return t.Wrote(nil, x) })
+		s.spend(byte(slot), h.cfg.Boot(), func(t *usage.Tally) []byte { return t.Wrote(nil, x) })
 	}
 }
 
@@ -115,8 +122,9 @@ func (h *Host) Lapse() {
 		s := &h.ledger.shards[i]
 		s.mu.Lock()
 		if s.role == hosts {
-			s.spend(byte(i), func(t *usage.Tally) []byte {
-				return t.Lapse(nil, h.cfg.Boot(), usage.Hour.Of(time.Now()))
+			clk := h.cfg.Boot()
+			s.spend(byte(i), clk, func(t *usage.Tally) []byte {
+				return t.Lapse(nil, clk, usage.Hour.Of(time.Now()))
 			})
 		}
 		s.mu.Unlock()
