@@ -128,7 +128,7 @@ func (c Limit) define() (*definition, error) {
 	}
 	return &definition{Limit: c, plans: plans, over: over, quota: quota.Definition{
 		Name: c.Name, Unit: string(c.Unit), Rules: rules, MaxKeys: c.MaxKeys, Shadow: c.Shadow,
-		Usage: c.Usage && !calls,
+		Usage:  c.Usage && !calls,
 		Policy: quota.Policy(policy),
 		Wall:   c.Algorithm == limit.FixedWindow && c.Align != limit.FirstHit,
 		Calls:  calls, Lends: !calls && !c.Paced,

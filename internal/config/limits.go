@@ -53,6 +53,7 @@ func limitFields(l *Limit) []field {
 		one("scope", word(&l.Scope, "worker", "datacenter", "global")),
 		one("on_unreachable", word(&l.OnUnreachable, "local", "deny", "allow")),
 		one("max_keys", whole(&l.MaxKeys, 1, maxKeys)),
+		one("usage", truth(&l.Usage)),
 		one("headers", word(&l.Headers, "ietf", "draft06", "draft03", "legacy", "none")),
 	}
 }
@@ -153,6 +154,14 @@ func (l *Limit) cross(d *decoder, k string) {
 	l.crossSettle(d, k, bytes)
 	if bytes && l.Algorithm == limit.Concurrency && d.good(k+"unit", k+"algorithm") {
 		d.clash(wrong("write unit: requests", "concurrency counts calls under way, not bytes"), k+"unit")
+	}
+	switch {
+	case l.Usage && l.Algorithm == limit.Concurrency && d.good(k+"usage", k+"algorithm"):
+		d.clash(wrong("record it of a limit of calls in a window", "concurrency counts calls under way, which use "+
+			"nothing up"), k+"usage")
+	case l.Usage && l.Scope == "worker" && d.good(k+"usage", k+"scope"):
+		d.clash(wrong("write scope: datacenter", "stands beside scope: worker, where each process counts for itself"),
+			k+"usage")
 	}
 }
 

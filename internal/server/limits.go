@@ -16,6 +16,8 @@ import (
 	"github.com/headgate/headgate/internal/envoy"
 	"github.com/headgate/headgate/internal/holders"
 	"github.com/headgate/headgate/internal/signals"
+	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/internal/usage"
 	"github.com/headgate/headgate/ratelimit"
 )
 
@@ -60,6 +62,31 @@ func (l *callLimits) metBy(cfg *config.Config) *metLimits {
 			Counts: &l.keyCounts}
 	}
 	return met
+}
+
+// newUsage returns the records of what keys have used. A worker has none: it could change what is charged.
+func (s *Server) newUsage() *usage.Keeper {
+	k := s.node
+	if k.Worker {
+		return nil
+	}
+	c := store.LogConfig{Conn: k.Config.NATS, Replicas: k.Config.Replicas, Log: s.log}
+	if k.Engine != nil {
+		c.Conn, c.OnWriteFailure = k.Engine.Conn(), k.Engine.Heal
+	}
+	return usage.NewKeeper(usage.Config{Store: k.Records, Log: s.log,
+		OpenLog: func(ctx context.Context, name string, most int64) (usage.Log, error) {
+			c := c
+			c.Name, c.MaxBytes = name, most
+			return store.OpenLog(ctx, c)
+		}})
+}
+
+// keepUsage records what keys use until ctx ends.
+func (s *Server) keepUsage(ctx context.Context) {
+	if s.usage != nil {
+		s.limits.Rules.RecordUsage(ctx, s.usage)
+	}
 }
 
 // readHolders reads the holders of keys, if there may be any. What cannot be read now is read later: until

@@ -61,6 +61,7 @@ func OpenOn(
 		holders.Config{Store: s.node.Records, Bus: s.node.Bus, Boot: m.Boot, Log: log})
 	s.holders.Open(cfg.StaleAfter())
 	s.analytics = s.newAnalytics()
+	s.usage = s.newUsage()
 	if err := s.open(ctx, cfg); err != nil {
 		s.node.Close()
 		return nil, err
@@ -187,6 +188,7 @@ func (s *Server) Run(ctx context.Context) error {
 	wg.Go(func() { fail(s.hearReports(work)) })
 	wg.Go(func() { s.measure(work) })
 	wg.Go(func() { s.limits.Seek(work) })
+	wg.Go(func() { s.keepUsage(work) })
 	wg.Go(func() { s.seekRates(work) })
 	sharing := control.NewSharing(s.node, s.changes, s.limits.Limits, s.fileRooms, s.log)
 	wg.Go(func() { fail(sharing.Run(work)) })

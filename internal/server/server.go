@@ -73,6 +73,7 @@ import (
 	"github.com/headgate/headgate/internal/rules"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/internal/traces"
+	"github.com/headgate/headgate/internal/usage"
 	"github.com/headgate/headgate/internal/webhook"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/ratelimit"
@@ -116,6 +117,7 @@ type Server struct {
 	changes  *control.RoomChanges
 	revoked  *control.RevokedCodes
 	holders  *holders.Book
+	usage    *usage.Keeper // nil on a worker
 	rooms    *control.Rooms
 	limits   *callLimits
 	jobs     *jobQueues

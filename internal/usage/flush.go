@@ -54,7 +54,7 @@ func (k *Keeper) Flush(ctx context.Context, all Slotted, base int) {
 		case <-ctx.Done():
 		case <-tick.C:
 		}
-		if pause -= flushEvery; pause > 0 {
+		if pause -= flushEvery; pause > 0 || ctx.Err() != nil {
 			continue
 		}
 		all.Lapse()
@@ -63,7 +63,7 @@ func (k *Keeper) Flush(ctx context.Context, all Slotted, base int) {
 		f.close(ctx, now)
 		if now.Sub(trimmed) > trimEvery {
 			trimmed = now
-			f.report(k.Trim(ctx, now))
+			f.report(ctx, k.Trim(ctx, now))
 		}
 	}
 	last, stop := context.WithTimeout(context.WithoutCancel(ctx), writeTry)
@@ -98,7 +98,7 @@ func (f *flusher) write(ctx context.Context, slot int) (size int) {
 	try, stop := context.WithTimeout(ctx, writeTry)
 	defer stop()
 	size, err := f.keeper.write(try, Hour, f.base+slot, &b)
-	if f.report(err); err == nil {
+	if f.report(ctx, err); err == nil {
 		f.all.Wrote(slot, &b)
 	}
 	return max(1, size)
@@ -127,7 +127,7 @@ func (f *flusher) close(ctx context.Context, now time.Time) {
 	if err == nil {
 		err = f.keeper.Close(try, Day, slots, Day.Of(Hour.begin(hour)))
 	}
-	if f.report(err); err != nil {
+	if f.report(ctx, err); err != nil {
 		return
 	}
 	for _, slot := range due {
@@ -135,9 +135,9 @@ func (f *flusher) close(ctx context.Context, now time.Time) {
 	}
 }
 
-// report logs the first error of several.
-func (f *flusher) report(err error) {
-	if err != nil && !f.failed {
+// report logs the first error of several. At the end of ctx, what fails is written again in a moment.
+func (f *flusher) report(ctx context.Context, err error) {
+	if err != nil && !f.failed && ctx.Err() == nil {
 		f.keeper.cfg.Log.Warn("usage of keys is not written now: it is tried again", "error", err)
 	}
 	f.failed = err != nil

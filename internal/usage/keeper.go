@@ -77,9 +77,32 @@ type Keeper struct {
 // NewKeeper returns a Keeper. It opens nothing.
 func NewKeeper(cfg Config) *Keeper { return &Keeper{cfg: cfg} }
 
-// log opens a log, once. The caller holds mu.
+// find returns the log, or nil if nothing was ever appended.
+func (k *Keeper) find(ctx context.Context, p Per) (Log, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.logs[p] == nil {
+		_, _, err := k.cfg.Store.Load(ctx, logKey(p))
+		if errors.Is(err, store.ErrNotFound) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read usage: %w", err)
+		}
+	}
+	return k.log(ctx, p)
+}
+
+// logKey is the key of the record that says that there is a log.
+func logKey(p Per) string { return "usage." + p.String() + "s" }
+
+// log opens a log, once, or makes it. The caller holds mu.
 func (k *Keeper) log(ctx context.Context, p Per) (Log, error) {
 	if k.logs[p] == nil {
+		_, err := k.cfg.Store.CompareAndSwap(ctx, logKey(p), 0, []byte{stateFormat})
+		if err != nil && !errors.Is(err, store.ErrConflict) {
+			return nil, fmt.Errorf("write usage: %w", err)
+		}
 		l, err := k.cfg.OpenLog(ctx, "usage_"+p.String()+"s", mostLogBytes/(1+int64(p)))
 		if err != nil {
 			return nil, err
@@ -444,14 +467,15 @@ func (k *Keeper) makeRoom(ctx context.Context, p Per) error {
 // Trim deletes what is older than it may be.
 func (k *Keeper) Trim(ctx context.Context, now time.Time) error {
 	for p := range periods {
-		k.mu.Lock()
-		l, err := k.log(ctx, p)
-		k.mu.Unlock()
+		l, err := k.find(ctx, p)
 		if err != nil {
 			return err
 		}
+		if l == nil {
+			continue
+		}
 		size, err := l.Size(ctx)
-		if err != nil || size.Count == 0 {
+		if err != nil {
 			return err
 		}
 		first, err := firstAfter(ctx, l, size, now.Add(-p.kept()))

@@ -69,11 +69,9 @@ const slack = 5 * time.Minute
 // Read calls f with each row of closed hours or days, in the order of their closing, until f returns an
 // error. It holds one entry of the log in memory. It returns the cursor behind the last row that there is.
 func (k *Keeper) Read(ctx context.Context, q *Query, f func(*Row) error) (next string, err error) {
-	k.mu.Lock()
-	l, err := k.log(ctx, q.Per)
-	k.mu.Unlock()
-	if err != nil {
-		return "", err
+	l, err := k.find(ctx, q.Per)
+	if l == nil || err != nil {
+		return q.Cursor, err
 	}
 	size, err := l.Size(ctx)
 	if err != nil {
