@@ -56,7 +56,11 @@ func (l *callLimits) metBy(cfg *config.Config) *metLimits {
 		}
 		known[c.Name] = r
 	}
-	met := &metLimits{known: known}
+	met := &metLimits{known: known, ofHolders: map[string]bool{}}
+	for i := range cfg.Limits {
+		c := &cfg.Limits[i]
+		met.ofHolders[c.Name] = c.Usage && len(c.Key) == 1 && c.Key[0].Kind == ratelimit.KeyHolder
+	}
 	if h := cfg.HoldersOf(); h != nil {
 		met.gate = &holders.Gate{Book: l.holders, Header: h.Header, Optional: !h.Required, Forward: h.Forward,
 			Counts: &l.keyCounts}
@@ -87,6 +91,28 @@ func (s *Server) keepUsage(ctx context.Context) {
 	if s.usage != nil {
 		s.limits.Rules.RecordUsage(ctx, s.usage)
 	}
+}
+
+// ownUsage answers holders of keys who ask, at .headgate/usage of a room, what they have used of its limits.
+// They do not wait in its line.
+func (s *Server) ownUsage(g *gate, next http.Handler) http.Handler {
+	if s.usage == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		met := s.limits.met.Load()
+		reads := func(limit string) bool { return met.ofHolders[limit] && slices.Contains(g.now.Limits, limit) }
+		name, ok := g.places.Own(r)
+		if !ok || name != "usage" || met.gate == nil || !slices.ContainsFunc(g.now.Limits, reads) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		gate := *met.gate
+		gate.Optional, gate.Counts = false, &s.limits.keyCounts
+		gate.Before(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s.holderUsage.ServeHolder(w, r, r.Header.Get(holders.HolderHeader), reads)
+		})).ServeHTTP(w, r)
+	})
 }
 
 // readHolders reads the holders of keys, if there may be any. What cannot be read now is read later: until

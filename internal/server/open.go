@@ -19,6 +19,7 @@ import (
 	"github.com/headgate/headgate/internal/node"
 	"github.com/headgate/headgate/internal/pages"
 	"github.com/headgate/headgate/internal/platform"
+	"github.com/headgate/headgate/internal/usage"
 )
 
 // Open builds the rooms and binds both addresses. The caller must then call Run or Close.
@@ -62,6 +63,7 @@ func OpenOn(
 	s.holders.Open(cfg.StaleAfter())
 	s.analytics = s.newAnalytics()
 	s.usage = s.newUsage()
+	s.holderUsage = usage.NewOwn(s.usage)
 	if err := s.open(ctx, cfg); err != nil {
 		s.node.Close()
 		return nil, err

@@ -118,12 +118,14 @@ type Server struct {
 	revoked  *control.RevokedCodes
 	holders  *holders.Book
 	usage    *usage.Keeper // nil on a worker
-	rooms    *control.Rooms
-	limits   *callLimits
-	jobs     *jobQueues
-	hooks    *webhooks
-	signIns  signIns    // of sites that know people
-	envoy    *envoyGate // nil without envoy; see envoy.go
+
+	holderUsage *usage.Own
+	rooms       *control.Rooms
+	limits      *callLimits
+	jobs        *jobQueues
+	hooks       *webhooks
+	signIns     signIns    // of sites that know people
+	envoy       *envoyGate // nil without envoy; see envoy.go
 
 	analytics *analytics.Recorder // nil: nothing is kept
 	traces    *traces.Tracer      // nil: nothing is recorded
@@ -417,6 +419,8 @@ type callLimits struct {
 type metLimits struct {
 	known map[string]ratelimit.RequestLimit
 	gate  *holders.Gate // nil: nobody has a key
+
+	ofHolders map[string]bool // limits whose usage holders may read: theirs is that of one key
 }
 
 // A look holds the content of a room's pages, as read from its files.

@@ -67,7 +67,8 @@ func parsePlace(p Per, s string) (x place, err error) {
 const slack = 5 * time.Minute
 
 // Read calls f with each row of closed hours or days, in the order of their closing, until f returns an
-// error. It holds one entry of the log in memory. It returns the cursor behind the last row that there is.
+// error. It holds one entry of the log in memory. It returns the cursor behind what was read, also with an
+// error, unless it has read nothing.
 func (k *Keeper) Read(ctx context.Context, q *Query, f func(*Row) error) (next string, err error) {
 	l, err := k.find(ctx, q.Per)
 	if l == nil || err != nil {
@@ -97,7 +98,7 @@ func (k *Keeper) Read(ctx context.Context, q *Query, f func(*Row) error) (next s
 			continue
 		}
 		if err != nil {
-			return "", err
+			return at.cursor(q.Per), err
 		}
 		if !q.To.IsZero() && e.At.After(q.To.Add(q.Per.length()+tooLate+slack)) {
 			break
@@ -130,9 +131,13 @@ func readEntry(q *Query, data []byte, at *place, f func(*Row) error) error {
 			if row <= skip {
 				return nil
 			}
-			at.row = row
-			r.Cursor = at.cursor(q.Per)
-			return f(r)
+			behind := place{at.seq, at.part, row}
+			r.Cursor = behind.cursor(q.Per)
+			err := f(r)
+			if err == nil { // a row that was not taken is the next one
+				*at = behind
+			}
+			return err
 		})
 		if err != nil {
 			return err

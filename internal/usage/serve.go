@@ -125,12 +125,13 @@ type answer struct {
 
 var errEnough = errors.New("enough rows")
 
-// Serve writes rows as json, csv or ndjson, as they are read. After the first bytes it aborts the connection
+// Serve writes rows as json, csv or ndjson, as they are read. JSON whose time is over is a part. After the first bytes it aborts the connection
 // on an error: an incomplete answer must not look complete.
 func (k *Keeper) Serve(ctx context.Context, w http.ResponseWriter, q *Request, format string) error {
 	a := &answer{w: w, q: q, format: format}
 	next, err := k.Read(ctx, &q.Query, func(r *Row) error { return a.row(r) })
-	more := errors.Is(err, errEnough)
+	more := errors.Is(err, errEnough) ||
+		format == "json" && next != "" && errors.Is(ctx.Err(), context.DeadlineExceeded)
 	if more {
 		err = nil
 	}

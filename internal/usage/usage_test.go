@@ -2,11 +2,16 @@ package usage
 
 import (
 	"context"
+	"encoding/csv"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"net/http/httptest"
+	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -488,6 +493,114 @@ func FuzzSegment(f *testing.F) {
 		}
 		if _, err := decodeState(a); err == nil {
 			_, _ = parseParts(b)
+		}
+	})
+}
+
+// TestHoldersTakeTurns: a holder waits between two answers, and many holders cannot read more at once.
+func TestHoldersTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := NewOwn(newRig().keeper())
+		ask := func(holder string) *httptest.ResponseRecorder {
+			w := httptest.NewRecorder()
+			o.ServeHolder(w, httptest.NewRequest("GET", "/?limit=api", nil), holder, func(string) bool { return true })
+			return w
+		}
+		if w := ask("ada"); w.Code != 200 {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+		if w := ask("ada"); w.Code != 429 || w.Header().Get("Retry-After") != "2" {
+			t.Errorf("%d %v at once, want 429", w.Code, w.Header())
+		}
+		time.Sleep(ownEach)
+		if w := ask("ada"); w.Code != 200 {
+			t.Errorf("%d after %s, want 200", w.Code, ownEach)
+		}
+		for range ownTurns {
+			o.turns <- struct{}{}
+		}
+		time.Sleep(ownEach)
+		if w := ask("ada"); w.Code != 429 {
+			t.Errorf("%d while others read, want 429", w.Code)
+		}
+	})
+}
+
+// TestAnAnswerInPages reads pages of JSON by their next, and CSV with keys that need quotes.
+func TestAnAnswerInPages(t *testing.T) {
+	r := newRig()
+	k, y := r.keeper(), &Tally{}
+	y.Begin()
+	hour := Hour.Of(time.Now()) - 1
+	y.At(nil, hour)
+	for i := range 25 {
+		y.Spend(nil, "api", fmt.Sprintf("key %02d, \"odd\"", i), int64(i+1))
+	}
+	y.Sum(nil, "api", Sums{Unreported: 4, Dropped: 2, Lost: 1})
+	write(t, k, 9, y)
+	if err := k.Close(t.Context(), Hour, []int{9}, hour+1); err != nil {
+		t.Fatal(err)
+	}
+	serve := func(format string, v url.Values) *httptest.ResponseRecorder {
+		t.Helper()
+		v.Set("limit", "api")
+		q, err := ParseRequest(v, format, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := httptest.NewRecorder()
+		if err := k.Serve(t.Context(), w, q, format); err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	seen, next := map[string]int64{}, ""
+	for page := 0; ; page++ {
+		var got struct {
+			Usage []struct {
+				Kind, Key string
+				Units     int64
+			}
+			Next string
+			More bool
+		}
+		w := serve("json", url.Values{"count": {"10"}, "cursor": {next}})
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+			t.Fatalf("%v: %s", err, w.Body)
+		}
+		for _, x := range got.Usage {
+			seen[x.Kind+x.Key] += x.Units
+		}
+		if next = got.Next; !got.More {
+			if page != 2 || len(got.Usage) != 8 {
+				t.Errorf("page %d is the last, with %d rows; want page 2 with 8", page, len(got.Usage))
+			}
+			break
+		}
+	}
+	if len(seen) != 28 || seen["unreported"] != 4 || seen["dropped"] != 2 || seen["lost"] != 1 ||
+		seen[`usedkey 24, "odd"`] != 25 {
+		t.Errorf("%v", seen)
+	}
+	all, err := csv.NewReader(serve("csv", url.Values{}).Body).ReadAll()
+	if err != nil || len(all) != 29 || all[28][2] != `key 24, "odd"` || all[28][3] != "25" {
+		t.Errorf("%v %v", all, err)
+	}
+	if w := serve("ndjson", url.Values{"key": {`key 03, "odd"`}}); strings.Count(w.Body.String(), "\n") != 1 {
+		t.Errorf("%s, want one line", w.Body)
+	}
+}
+
+func FuzzRequest(f *testing.F) {
+	f.Add("limit=api&per=day&from=-7d&to=2026-01-01T00:00:00Z&cursor=day.1.2.3&count=5&open=true")
+	f.Fuzz(func(t *testing.T, query string) {
+		v, err := url.ParseQuery(query)
+		if err != nil {
+			return
+		}
+		q, err := ParseRequest(v, "json", time.Now())
+		if err == nil && (q.count < 1 || q.count > mostRows) {
+			t.Errorf("%d rows", q.count)
 		}
 	})
 }
