@@ -228,7 +228,12 @@ func (a *API) usage(c *call) (any, error) {
 		key := ratelimit.UsageKey(*q.Key)
 		q.Key = &key
 	}
-	return nil, a.cfg.Limits.Usage.Serve(c.r.Context(), c.w, q, format)
+	err = a.cfg.Limits.Usage.Serve(c.r.Context(), c.w, q, format)
+	if errors.Is(err, usage.ErrGone) {
+		return nil, &problem{Status: http.StatusGone, Code: "cursor_too_old", Detail: err.Error(),
+			Hint: "send from in place of cursor, and note that some usage was not read"}
+	}
+	return nil, err
 }
 
 // limitProblem converts an error of limits to a problem.

@@ -88,7 +88,10 @@ func (o *Own) ServeHolder(w http.ResponseWriter, r *http.Request, holder string,
 	q.Key = &holder
 	ctx, stop := context.WithTimeout(r.Context(), ownFor)
 	defer stop()
-	if err := o.keeper.Serve(ctx, w, q, "json"); err != nil {
+	switch err := o.keeper.Serve(ctx, w, q, "json"); {
+	case errors.Is(err, ErrGone):
+		wire.WriteProblem(w, r, http.StatusGone, "This cursor is too old: rows after it were deleted. Send from.")
+	case err != nil:
 		o.keeper.cfg.Log.Warn("a holder could not read usage", "error", err)
 		wire.WriteProblem(w, r, http.StatusServiceUnavailable, "The usage cannot be read now. Try again later.")
 	}

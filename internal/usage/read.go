@@ -41,6 +41,9 @@ type Query struct {
 // ErrCursor is returned for a text that is no cursor of the query.
 var ErrCursor = errors.New("this is no cursor of usage by this period")
 
+// ErrGone is returned for a cursor behind which rows are deleted.
+var ErrGone = errors.New("rows after this cursor were deleted, because they were too old or too many: read from a time")
+
 // A place is a position in a log: an entry, a part of it, and a number of rows of the limit in that part.
 type place struct {
 	seq       uint64
@@ -90,6 +93,9 @@ func (k *Keeper) Read(ctx context.Context, q *Query, f func(*Row) error) (next s
 		}
 	}
 	if at.seq < size.First {
+		if q.Cursor != "" {
+			return "", ErrGone
+		}
 		at = place{seq: size.First}
 	}
 	for ; at.seq <= size.Last; at = (place{seq: at.seq + 1}) {

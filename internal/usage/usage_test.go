@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -446,6 +447,9 @@ func TestTheOldestIsDeletedFirst(t *testing.T) {
 			y.Spend(nil, "api", "bob", 1)
 			write(t, k, 1, y)
 			time.Sleep(time.Hour)
+		}
+		if _, err := k.Read(t.Context(), &Query{Limit: "api", Cursor: "hour.3.0.1"}, nil); !errors.Is(err, ErrGone) {
+			t.Errorf("a cursor before the oldest row: %v, want ErrGone", err)
 		}
 		all, _ := rows(t, k, Query{Limit: "api"})
 		if n := len(all); n < 90 || n > 100 || all[n-1].At.Before(time.Now().Add(-2*time.Hour)) {
