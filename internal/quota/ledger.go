@@ -417,9 +417,7 @@ func (l *ledger) expire() {
 				t.Expire(now, limittable.Time(clk), func(key string, d *limittable.Entry) {
 					q := &request{shard: byte(i), limit: name, key: key}
 					if t.def.Usage && d.N > 0 {
-						s.spend(byte(i), clk, func(y *usage.Tally) []byte {
-							return y.Sum(y.At(nil, usage.Hour.Of(time.Now())), name, usage.Sums{Unreported: d.N})
-						})
+						s.unreported(byte(i), clk, name, d.N)
 					}
 					for _, k := range s.out {
 						k.put(appendDeed(nil, q, deedTimes{at, now}, d))

@@ -67,6 +67,13 @@ func (s *shard) count(t *table, q *request, d *limittable.Entry, clk time.Durati
 	})
 }
 
+// unreported records units of a borrower that is gone. The caller holds mu.
+func (s *shard) unreported(i byte, clk time.Duration, limit string, n int64) {
+	s.spend(i, clk, func(y *usage.Tally) []byte {
+		return y.Sum(y.At(nil, usage.Hour.Of(time.Now())), limit, usage.Sums{Unreported: n})
+	})
+}
+
 // Cut implements usage.Slotted. What is cut must be known to the standby before it is written: otherwise
 // the standby would write other units under the same number.
 func (h *Host) Cut(ctx context.Context, slot int) (x usage.Batch, ok bool) {

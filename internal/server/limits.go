@@ -93,15 +93,17 @@ func (s *Server) keepUsage(ctx context.Context) {
 	}
 }
 
-// ownUsage answers holders of keys who ask, at .headgate/usage of a room, what they have used of its limits.
+// usageOfHolders answers holders of keys who ask, at .headgate/usage of a room, what they have used of its limits.
 // They do not wait in its line.
-func (s *Server) ownUsage(g *gate, next http.Handler) http.Handler {
+func (s *Server) usageOfHolders(g *gate, next http.Handler) http.Handler {
 	if s.usage == nil {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		met := s.limits.met.Load()
-		reads := func(limit string) bool { return met.ofHolders[limit] && slices.Contains(g.now.Limits, limit) }
+		reads := func(limit string) bool {
+			return met.ofHolders[limit] && slices.Contains(g.now.Limits, limit)
+		}
 		name, ok := g.places.Own(r)
 		if !ok || name != "usage" || met.gate == nil || !slices.ContainsFunc(g.now.Limits, reads) {
 			next.ServeHTTP(w, r)
@@ -110,7 +112,7 @@ func (s *Server) ownUsage(g *gate, next http.Handler) http.Handler {
 		gate := *met.gate
 		gate.Optional, gate.Counts = false, &s.limits.keyCounts
 		gate.Before(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			s.holderUsage.ServeHolder(w, r, r.Header.Get(holders.HolderHeader), reads)
+			s.ownUsage.ServeHolder(w, r, r.Header.Get(holders.HolderHeader), reads)
 		})).ServeHTTP(w, r)
 	})
 }

@@ -63,7 +63,7 @@ func OpenOn(
 	s.holders.Open(cfg.StaleAfter())
 	s.analytics = s.newAnalytics()
 	s.usage = s.newUsage()
-	s.holderUsage = usage.NewOwn(s.usage)
+	s.ownUsage = usage.NewOwn(s.usage)
 	if err := s.open(ctx, cfg); err != nil {
 		s.node.Close()
 		return nil, err

@@ -118,14 +118,13 @@ type Server struct {
 	revoked  *control.RevokedCodes
 	holders  *holders.Book
 	usage    *usage.Keeper // nil on a worker
-
-	holderUsage *usage.Own
-	rooms       *control.Rooms
-	limits      *callLimits
-	jobs        *jobQueues
-	hooks       *webhooks
-	signIns     signIns    // of sites that know people
-	envoy       *envoyGate // nil without envoy; see envoy.go
+	ownUsage *usage.Own
+	rooms    *control.Rooms
+	limits   *callLimits
+	jobs     *jobQueues
+	hooks    *webhooks
+	signIns  signIns    // of sites that know people
+	envoy    *envoyGate // nil without envoy; see envoy.go
 
 	analytics *analytics.Recorder // nil: nothing is kept
 	traces    *traces.Tracer      // nil: nothing is recorded

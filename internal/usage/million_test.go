@@ -2,7 +2,6 @@ package usage
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"net/http/httptest"
 	"net/url"
@@ -99,8 +98,8 @@ func TestAMillionKeys(t *testing.T) {
 	for _, n := range sum {
 		units += n
 	}
-	t.Log(fmt.Sprintf("%d keys: %.1f MB of memory, %.1f bytes of disk each in %d entries; an export of %.1f MB took "+
-		"%.1f MB", million, float64(memory)/1e6, disk, size.Count, float64(w.bytes)/1e6, float64(w.peak-idle)/1e6))
+	t.Logf("%d keys: %.1f MB of memory, %.1f bytes of disk each in %d entries; an export of %.1f MB took "+
+		"%.1f MB", million, float64(memory)/1e6, disk, size.Count, float64(w.bytes)/1e6, float64(w.peak-idle)/1e6)
 	if most := int64(200) * int64(million); memory > most {
 		t.Errorf("%d bytes of memory, want at most %d", memory, most)
 	}

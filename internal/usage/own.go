@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/internal/wire"
 )
 
-// Bounds of what holders read. Chosen: a page of a customer needs one answer, and reading takes no more than a
-// part of one processor and of the disk, whatever all holders ask for.
+// Bounds of what holders read. Chosen: a page of a customer needs one answer, and reading takes no more
+// than a part of the processors and of the disk, whatever all holders ask for.
 const (
 	ownEach  = 2 * time.Second // between two answers for a holder
 	ownFor   = 3 * time.Second // of reading; then the answer is a part, with the cursor for the rest
@@ -46,7 +46,9 @@ func (o *Own) mayAsk(holder string) bool {
 
 // ServeHolder answers a request of a holder, who was verified, about a limit that counts by holder. reads
 // reports whether a limit is one.
-func (o *Own) ServeHolder(w http.ResponseWriter, r *http.Request, holder string, reads func(limit string) bool) {
+func (o *Own) ServeHolder(
+	w http.ResponseWriter, r *http.Request, holder string, reads func(limit string) bool,
+) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
 		wire.WriteProblem(w, r, http.StatusMethodNotAllowed, "Use GET.")

@@ -125,8 +125,8 @@ type answer struct {
 
 var errEnough = errors.New("enough rows")
 
-// Serve writes rows as json, csv or ndjson, as they are read. JSON whose time is over is a part. After the first bytes it aborts the connection
-// on an error: an incomplete answer must not look complete.
+// Serve writes rows as json, csv or ndjson, as they are read. JSON whose time is over is a part. After the
+// first bytes it aborts the connection on an error: an incomplete answer must not look complete.
 func (k *Keeper) Serve(ctx context.Context, w http.ResponseWriter, q *Request, format string) error {
 	a := &answer{w: w, q: q, format: format}
 	next, err := k.Read(ctx, &q.Query, func(r *Row) error { return a.row(r) })
