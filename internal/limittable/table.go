@@ -170,7 +170,6 @@ type Table struct {
 	lost    bool
 
 	forgives bool
-	gave     int64
 }
 
 // StartIDs makes the numbers of reservations begin after from, at most 1<<62, so that a number of
@@ -396,7 +395,6 @@ func (t *Table) take(now Time, hash uint64, key string, a ask, d *limit.Decision
 		t.asked = 0
 		t.sweep(now, lookOften)
 	}
-	t.gave = 0
 	_, e := t.slot(hash)
 	shared := false
 	// A key without an entry has nothing to give back, unless the table is full and the key is
@@ -413,7 +411,7 @@ func (t *Table) take(now Time, hash uint64, key string, a ask, d *limit.Decision
 	}
 	l := t.rules.of(e)
 	if a.n < 0 {
-		t.gave = t.giveBack(e, l, now, -a.n)
+		t.giveBack(e, l, now, -a.n)
 		a.n = 0
 	}
 	t.decide(e, l, now, a.n, d)
@@ -472,7 +470,7 @@ func retry(e *entry, l *ruled, now Time, n int64) time.Duration {
 }
 
 // giveBack gives back n of what was taken last. Settle gives back what is reserved.
-func (t *Table) giveBack(e *entry, l *ruled, now Time, n int64) int64 {
+func (t *Table) giveBack(e *entry, l *ruled, now Time, n int64) {
 	lapse(e, t.rules, now)
 	used := l.most - l.spare(e, now)
 	for _, h := range e.held() {
@@ -480,13 +478,8 @@ func (t *Table) giveBack(e *entry, l *ruled, now Time, n int64) int64 {
 	}
 	if n = min(n, used); n > 0 && !t.rules.paced { // others wait behind this position in the pace
 		l.back(e, nil, n)
-		return n
 	}
-	return 0
 }
-
-// Gave returns how much the last Take of a negative amount has given back.
-func (t *Table) Gave() int64 { return t.gave }
 
 // hold adds a hold, ordered by end.
 func (e *entry) hold(h hold) {
@@ -638,6 +631,17 @@ func (t *Table) Usage(now Time, from, count int) (all []limit.Usage, next int) {
 
 // low returns the half of an entry's hash that determines its home.
 func low(e *entry) int { return int(uint32(e.hash)) }
+
+// Used returns what a key has used of its amount, or what all keys have that share one if it has none.
+func (t *Table) Used(now Time, hash uint64) int64 {
+	now = t.step(now)
+	_, e := t.slot(hash)
+	if e == nil {
+		e = &t.rest
+	}
+	lapse(e, t.rules, now)
+	return t.spent(e, now)
+}
 
 // spent returns what a key has used of its amount.
 func (t *Table) spent(e *entry, now Time) int64 {

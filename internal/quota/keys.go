@@ -159,11 +159,16 @@ func (k *Keys) Take(
 		return t.Shadowed, err
 	}
 	p, hash, now := k.at(d, key)
+	before := int64(0)
+	if n < 0 && d.Usage {
+		before = p.table.Used(now, hash)
+	}
 	if err = p.table.Decide(now, hash, key, n, v); err == nil {
-		if n > 0 && v.Allowed {
+		switch {
+		case n > 0 && v.Allowed:
 			k.own.spend(d, key, n)
-		} else if n < 0 {
-			k.own.spend(d, key, -p.table.Gave())
+		case n < 0 && d.Usage:
+			k.own.spend(d, key, p.table.Used(now, hash)-before)
 		}
 		shadowed = p.count(d, v, n > 0)
 	}

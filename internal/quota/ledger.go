@@ -74,7 +74,8 @@ type shard struct {
 
 type table struct {
 	limittable.Table
-	def *Definition
+	def  *Definition
+	gave int64 // by the last request that gave units back
 }
 
 // A ledger is the state of all shards in one process, as host or standby.
@@ -337,6 +338,10 @@ func (t *table) other(
 			r.Allowed, r.Retry = len(t.Holders(hash, 0)) == 0, 0
 		}
 	case kindTake:
+		before := int64(0)
+		if q.n < 0 && t.def.Usage {
+			before = t.Used(now, hash)
+		}
 		if q.id != 0 && t.def.Calls && q.n > 0 {
 			r.Decision, repeated, err = t.Repeatable(now, hash, q.key, q.n, 0, q.id)
 		} else {
@@ -352,6 +357,9 @@ func (t *table) other(
 		// A negative amount gives units back. The entry has them as a positive number.
 		case q.n < 0:
 			d = limittable.Entry{Kind: limittable.EntryGive, N: -q.n}
+			if t.def.Usage {
+				t.gave = before - t.Used(now, hash)
+			}
 		}
 	case kindReserve:
 		if q.id != 0 {

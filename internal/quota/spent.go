@@ -59,7 +59,7 @@ func (s *shard) count(t *table, q *request, d *limittable.Entry, clk time.Durati
 		case d.Kind == limittable.EntryTake, d.Kind == limittable.EntryLend:
 			b = y.Spend(b, limit, key, d.N)
 		case d.Kind == limittable.EntryGive:
-			b = y.Spend(b, limit, key, -t.Gave())
+			b = y.Spend(b, limit, key, -t.gave)
 		case d.Kind == limittable.EntrySettle:
 			b = y.Settle(b, limit, d.ID, d.N)
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/limittable"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/internal/usage"
 	"github.com/headgate/headgate/limit"
@@ -205,5 +206,61 @@ func testUsageOfAHeldLoanIsASum(t *testing.T) {
 	})
 	if err != nil || len(all) != 1 || all[0] != "unreported40" {
 		t.Errorf("%v %v, want 40 units unreported", all, err)
+	}
+}
+
+// TestUsageOfAProcessThatIsAlone takes, gives back more than was taken, and settles, without a host.
+func TestUsageOfAProcessThatIsAlone(t *testing.T) {
+	rules, err := limittable.Compile(limit.Rule{Algorithm: limit.SlidingLog, Amount: 1000, Window: time.Hour}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Definition{Name: "api", Rules: rules, MaxKeys: 100, Lends: true, Usage: true}
+	u := NewUsage(nil)
+	var k Keys
+	k.Init(nil, u)
+	want := int64(0)
+	for _, n := range []int64{5, 700, -3, 400, -2000, 9} { // 400 is refused, and only 702 can be given back
+		var v limit.Decision
+		if _, err := k.Take(t.Context(), d, "~plan:pro|bob", n, &v); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case n == -2000:
+			want = 0
+		case v.Allowed:
+			want += n
+		}
+	}
+	v, err := k.Reserve(t.Context(), d, "bob", 100, time.Minute)
+	if err == nil {
+		err = k.Settle(t.Context(), d, "bob", v.ID, 42)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, _, err := k.Hold(t.Context(), d, "bob", 8, Waiters{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Use(6)
+	h.Return(2)
+	tally := &u.own.slots[UsageSlot("api", "bob")].tally
+	if _, ok := tally.Cut(nil); !ok {
+		t.Fatal("nothing is recorded for the key without its plan")
+	}
+	keeper := usage.NewKeeper(usage.Config{Store: &store.Memory{}, Log: slog.New(slog.DiscardHandler)})
+	ctx, stop := context.WithCancel(t.Context())
+	stop() // it writes once more
+	keeper.Flush(ctx, u.own, 0)
+	got := int64(0)
+	err = keeper.ReadOpen(t.Context(), &usage.Query{Limit: "api"}, func(r *usage.Row) error {
+		if r.Key == "bob" {
+			got += r.N
+		}
+		return nil
+	})
+	if want += 42 + 6; err != nil || got != want {
+		t.Errorf("%d units are recorded, want %d (%v)", got, want, err)
 	}
 }
