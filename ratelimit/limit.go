@@ -38,6 +38,7 @@ type Limit struct {
 	// Middleware. Clients see the limit in their headers.
 	Soft   bool
 	Shadow bool // as Soft, for a trial: clients and handlers see nothing of it
+	Usage  bool // the command records what each key uses; not of Concurrency, and not of a soft limit
 
 	// Reserved are parts of the amount of the key "". Each part belongs to a key of its own
 	// (limit.ReservedKey). The key "" has what is left.
@@ -126,6 +127,8 @@ func (c Limit) define() (*definition, error) {
 		all = append(all, errors.New("soft and paced: no call waits for a soft limit"))
 	case c.Soft && c.OnUnreachable == UnreachableDeny:
 		all = append(all, errors.New("soft, and denies what it cannot count: a soft limit denies nothing"))
+	case c.Soft && c.Usage:
+		all = append(all, errors.New("soft, with its usage recorded: what is beyond a soft limit is not counted"))
 	case c.Soft && c.Auto.Mode != "":
 		all = append(all, errors.New("soft, with an amount that is found: that amount is what the origin can take"))
 	}
@@ -143,6 +146,7 @@ func (c Limit) define() (*definition, error) {
 	}
 	return &definition{Limit: c, plans: plans, over: over, quota: quota.Definition{
 		Name: c.Name, Unit: string(c.Unit), Rules: rules, MaxKeys: c.MaxKeys, Lenient: !c.Refuses(),
+		Usage:  c.Usage && !calls,
 		Policy: quota.Policy(policy),
 		Wall:   c.Algorithm == limit.FixedWindow && c.Align != limit.FirstHit,
 		Calls:  calls, Lends: !calls && !c.Paced,

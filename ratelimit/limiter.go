@@ -77,6 +77,7 @@ type Config struct {
 // A Limiter decides whether calls may pass. Many goroutines may call all methods at once. What a
 // process counts itself is lost when the process ends.
 type Limiter struct {
+	usageAccess
 	shared *quota.Shared // nil: every scope is this process
 	bring  func(name string) (Limit, bool)
 	mu     sync.Mutex // one change of the set at a time
@@ -89,12 +90,16 @@ type keyed struct {
 	cfg atomic.Pointer[definition]
 }
 
+// usageAccess gives the command the usage of keys.
+type usageAccess = quota.Usage
+
 // New returns a Limiter for cfg. The error names everything that is wrong with cfg.
 func New(cfg Config) (*Limiter, error) {
 	l := &Limiter{bring: cfg.CreateMissing}
 	if cfg.Engine != nil {
 		l.shared = cfg.Engine.SharedLimits()
 	}
+	l.usageAccess = quota.NewUsage(l.shared)
 	l.set.Store(&map[string]*keyed{})
 	var all []error
 	for _, c := range cfg.Limits {
@@ -153,7 +158,7 @@ func (l *Limiter) putLocked(d *definition) {
 	}
 	next := maps.Clone(old)
 	k := &keyed{}
-	k.Init(l.client(d))
+	k.Init(l.client(d), l.usageAccess)
 	k.cfg.Store(d)
 	next[d.Name] = k
 	l.set.Store(&next)

@@ -58,6 +58,13 @@ func findKey(key string) string {
 	return plan + countedKey(rest)
 }
 
+// UsageKey returns the key under which the usage of a key is recorded, whatever the plan of the caller is.
+// The usage of a key above 64 bytes is recorded under its hash.
+func UsageKey(key string) string {
+	_, key = limittable.CutPlan(findKey(key))
+	return key
+}
+
 // isHashed reports whether a key has the form that countedKey gives to long keys.
 func isHashed(key string) bool {
 	at := len(key) - hashText - len(hashedKey)

@@ -459,6 +459,7 @@ func TestSoftLimitsMark(t *testing.T) {
 func TestSoftAndSomethingElse(t *testing.T) {
 	for _, change := range []func(*Limit){
 		func(c *Limit) { c.Shadow = true },
+		func(c *Limit) { c.Usage = true },
 		func(c *Limit) { c.OnUnreachable = UnreachableDeny },
 		func(c *Limit) {
 			c.Rule = limit.Rule{Algorithm: limit.LeakyBucket, Amount: 5, Window: time.Minute, Paced: true}

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -164,4 +166,82 @@ func (o *operator) advice(ctx context.Context, w io.Writer, room []string, q url
 		fmt.Fprintf(w, "nothing to say about %s\n", cmp.Or(strings.Join(got.Rooms, ", "), "no room"))
 	}
 	return nil
+}
+
+// usageCommand prints what the keys of a limit have used.
+func usageCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	flags := flag.NewFlagSet("usage", flag.ContinueOnError)
+	output := flags.String("output", "table", "")
+	open := flags.Bool("open", false, "")
+	q := url.Values{}
+	for _, name := range []string{"per", "from", "to", "key", "cursor"} {
+		flags.Func(name, "", func(s string) error { q.Set(name, s); return nil })
+	}
+	o, words, err := operatorFlags(flags, "usage", args)
+	if err != nil {
+		return err
+	}
+	format, ok := map[string]string{"table": "ndjson", "json": "ndjson", "csv": "csv"}[*output]
+	if len(words) != 1 || !ok {
+		return usageFault("usage: of which limit?", "write headgate usage LIMIT [--output table|json|csv]")
+	}
+	q.Set("limit", words[0])
+	q.Set("format", format)
+	if *open {
+		q.Set("open", "true")
+	}
+	path := "/v1/usage?" + q.Encode()
+	if *output != "table" {
+		return o.stream(ctx, path, stdout)
+	}
+	t := &usageTable{w: stdout, day: q.Get("per") == "day"}
+	if err = o.stream(ctx, path, t); err == nil && t.rows == 0 {
+		fmt.Fprintln(stdout, "nothing is recorded in that time")
+	}
+	return err
+}
+
+// A usageTable prints lines of JSON as a table, as they arrive.
+type usageTable struct {
+	w    io.Writer
+	day  bool
+	rest []byte
+	rows int
+}
+
+// Write implements io.Writer.
+func (t *usageTable) Write(b []byte) (int, error) {
+	t.rest = append(t.rest, b...)
+	for {
+		line, rest, ok := bytes.Cut(t.rest, []byte{'\n'})
+		if !ok {
+			return len(b), nil
+		}
+		t.rest = rest
+		var row struct {
+			At    time.Time `json:"at"`
+			Kind  string    `json:"kind"`
+			Key   string    `json:"key"`
+			Units int64     `json:"units"`
+			Open  bool      `json:"open"`
+		}
+		if err := json.Unmarshal(line, &row); err != nil {
+			return 0, fmt.Errorf("a line of the answer is not JSON: %w", err)
+		}
+		if t.rows++; t.rows == 1 {
+			fmt.Fprintf(t.w, "%-17s %15s  %s\n", "UTC", "units", "key")
+		}
+		layout := "2006-01-02 15:04"
+		if t.day {
+			layout = time.DateOnly
+		}
+		name := strconv.Quote(row.Key)
+		if name = name[1 : len(name)-1]; row.Kind != "used" { // a key may have any letters
+			name = "(" + row.Kind + ")"
+		}
+		if row.Open {
+			name += "  (not closed)"
+		}
+		fmt.Fprintf(t.w, "%-17s %15d  %s\n", row.At.Format(layout), row.Units, name)
+	}
 }

@@ -33,6 +33,7 @@ func commands() []command {
 		{"codes", "make invitations for a room, and show what one says", codesCommand},
 		{"ticket", "show the place of a visitor, and why", ticketCommand},
 		{"limit", "show and change limits, and what their keys used", limitCommand},
+		{"usage", "show what each key of a limit used, by hour or day", usageCommand},
 		{"holder", "make holders of API keys, and manage them", holderCommand},
 		{"queue", "put jobs into queues, and manage them", queueCommand},
 		{"webhook", "show webhooks, and test one", webhookCommand},

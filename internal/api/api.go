@@ -43,6 +43,7 @@ import (
 	"github.com/headgate/headgate/internal/manage"
 	"github.com/headgate/headgate/internal/pages"
 	"github.com/headgate/headgate/internal/signals"
+	"github.com/headgate/headgate/internal/usage"
 	"github.com/headgate/headgate/limit"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/ratelimit"
@@ -303,6 +304,8 @@ type Limits struct {
 	Source func(limit string) string
 	// Found returns what was found about the amount of a limit, or nil. Nil: no amount is found.
 	Found func(limit string) *status.AutoAmount
+	// Usage has what the keys of limits have used. Nil: it cannot be read here.
+	Usage *usage.Keeper
 }
 
 // LimitKeys gives access to limits and to the usage of their keys. Its methods may be called by

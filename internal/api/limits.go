@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headgate/headgate/internal/usage"
 	"github.com/headgate/headgate/limit"
 	"github.com/headgate/headgate/ratelimit"
 	"github.com/headgate/headgate/status"
@@ -44,6 +45,7 @@ type limitShown struct {
 	Scope     string           `json:"scope"`
 	Without   string           `json:"on_unreachable"`
 	MaxKeys   int              `json:"max_keys"`
+	Usage     bool             `json:"usage,omitempty"`
 	Overrides map[string]int64 `json:"overrides,omitempty"`
 	Plans     map[string]int64 `json:"plans,omitempty"`
 	Source    string           `json:"source,omitempty"`
@@ -76,6 +78,7 @@ func shown(l *ratelimit.Limit) limitShown {
 	s := limitShown{
 		Name: l.Name, Algorithm: l.Algorithm.String(), Amount: l.Amount, Unit: string(l.Unit),
 		Parts: l.Parts, Burst: l.Burst, Paced: l.Paced, Soft: l.Soft, Shadow: l.Shadow, MaxKeys: l.MaxKeys,
+		Usage:     l.Usage,
 		Overrides: l.Overrides, Plans: l.Plans, Scope: string(l.Scope), Without: string(l.OnUnreachable),
 	}
 	if x := &l.Auto; x.Mode != "" {
@@ -202,6 +205,36 @@ func (a *API) resetLimitKey(c *call) (any, error) {
 	}
 	c.done.Before = told
 	return map[string]bool{"reset": true}, nil
+}
+
+// usage handles GET /v1/usage: what the keys of a limit have used, by hour or by day.
+func (a *API) usage(c *call) (any, error) {
+	values, err := queryOf(c.r, append(usage.Parameters(), "format")...)
+	if err != nil {
+		return nil, err
+	}
+	format, err := formatOf(values, c.r.Header)
+	if err != nil {
+		return nil, err
+	}
+	q, err := usage.ParseRequest(values, format, time.Now())
+	if e, ok := errors.AsType[*usage.ParameterError](err); ok {
+		return nil, badParameter(e.Name, e.Problem, e.Do)
+	}
+	if a.cfg.Limits.Usage == nil {
+		return nil, &problem{Status: http.StatusServiceUnavailable, Code: "no_usage_here",
+			Detail: "a worker cannot read usage", Hint: "ask a store node of the cluster"}
+	}
+	if q.Key != nil {
+		key := ratelimit.UsageKey(*q.Key)
+		q.Key = &key
+	}
+	err = a.cfg.Limits.Usage.Serve(c.r.Context(), c.w, q, format)
+	if errors.Is(err, usage.ErrGone) {
+		return nil, &problem{Status: http.StatusGone, Code: "cursor_too_old", Detail: err.Error(),
+			Hint: "send from in place of cursor, and note that some usage was not read"}
+	}
+	return nil, err
 }
 
 // limitProblem converts an error of limits to a problem.

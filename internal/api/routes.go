@@ -101,6 +101,7 @@ func (a *API) limitRoutes() []route {
 		{"PUT", one, scopeWrite, false, a.putLimit},
 		{"PATCH", one, scopeWrite, false, a.changeLimit},
 		{"DELETE", one, scopeWrite, false, a.removeLimit},
+		{"GET", "/v1/usage", scopeRead, false, a.usage},
 		{"GET", one + "/keys", scopeRead, false, a.limitKeys},
 		{"GET", one + "/keys/{key...}", scopeRead, false, a.limitKey},
 		{"DELETE", one + "/keys/{key...}", scopeWrite, false, a.resetLimitKey},

@@ -141,6 +141,7 @@ read           GET /v1/limits
 read           GET /v1/limits/{limit}
 read           GET /v1/limits/{limit}/keys
 read           GET /v1/limits/{limit}/keys/{key...}
+read           GET /v1/usage
 read           POST /v1/limits/check
 read           POST /v1/limits/reserve
 read           POST /v1/limits/settle

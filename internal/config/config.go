@@ -396,6 +396,9 @@ type Limit struct {
 	// MaxKeys bounds how many keys are held at once. Default 1,000,000.
 	MaxKeys int
 
+	// Usage records what each key uses, by hour and by day.
+	Usage bool
+
 	// Headers is the style of the limit headers in answers: ietf, draft06, draft03, legacy or none.
 	// Default ietf.
 	Headers string

@@ -54,6 +54,7 @@ func limitFields(l *Limit) []field {
 		one("scope", word(&l.Scope, "worker", "datacenter", "global")),
 		one("on_unreachable", word(&l.OnUnreachable, "local", "deny", "allow")),
 		one("max_keys", whole(&l.MaxKeys, 1, maxKeys)),
+		one("usage", truth(&l.Usage)),
 		one("headers", word(&l.Headers, "ietf", "draft06", "draft03", "legacy", "none")),
 	}
 }
@@ -154,6 +155,14 @@ func (l *Limit) cross(d *decoder, k string) {
 	l.crossSettle(d, k, bytes)
 	if bytes && l.Algorithm == limit.Concurrency && d.good(k+"unit", k+"algorithm") {
 		d.clash(wrong("write unit: requests", "concurrency counts calls under way, not bytes"), k+"unit")
+	}
+	switch {
+	case l.Usage && l.Algorithm == limit.Concurrency && d.good(k+"usage", k+"algorithm"):
+		d.clash(wrong("record it of a limit of calls in a window", "concurrency counts calls under way, which use "+
+			"nothing up"), k+"usage")
+	case l.Usage && l.Scope == "worker" && d.good(k+"usage", k+"scope"):
+		d.clash(wrong("write scope: datacenter", "stands beside scope: worker, where each process counts for itself"),
+			k+"usage")
 	}
 }
 
@@ -327,6 +336,9 @@ func (l *Limit) crossSoft(d *decoder, k string) {
 		d.clash(wrong("take one of the two out", "stands beside soft: no call waits for a soft limit"), k+"paced")
 	case l.OnUnreachable == "deny":
 		d.clash(wrong("write local or allow", "stands beside soft: a soft limit denies nothing"), k+"on_unreachable")
+	case l.Usage && d.good(k+"usage"):
+		d.clash(wrong("record it of a limit that refuses, with a large amount: it counts all calls",
+			"stands beside soft: what is beyond a soft limit is not counted"), k+"usage")
 	case l.Auto.Mode != "":
 		d.clash(wrong("take it out: an amount that is found is what the origin can take",
 			"stands beside an amount that is found"), k+"soft")

@@ -34,6 +34,9 @@ func define(c ratelimit.Limit) Definition {
 	if len(c.Reserved) > 0 {
 		b = fmt.Appendf(b, " %v", c.Reserved)
 	}
+	if c.Usage {
+		b = append(b, " usage"...)
+	}
 	if c.Auto.Mode != "" {
 		b = fmt.Appendf(b, " %v", c.Auto)
 	}
@@ -71,6 +74,7 @@ func limitConfig(c *config.Limit) ratelimit.Limit {
 	return ratelimit.Limit{
 		Name: c.Name, Rule: c.Rule, Auto: auto, Unit: ratelimit.Unit(c.Unit),
 		Overrides: c.Overrides, Plans: c.Plans, Soft: c.Soft, Shadow: c.Shadow, MaxKeys: c.MaxKeys,
+		Usage: c.Usage,
 		Scope: ratelimit.Scope(c.Scope), OnUnreachable: ratelimit.Unreachable(c.OnUnreachable),
 	}
 }

@@ -632,6 +632,17 @@ func (t *Table) Usage(now Time, from, count int) (all []limit.Usage, next int) {
 // low returns the half of an entry's hash that determines its home.
 func low(e *entry) int { return int(uint32(e.hash)) }
 
+// Used returns what a key has used of its amount, or what all keys have that share one if it has none.
+func (t *Table) Used(now Time, hash uint64) int64 {
+	now = t.step(now)
+	_, e := t.slot(hash)
+	if e == nil {
+		e = &t.rest
+	}
+	lapse(e, t.rules, now)
+	return t.spent(e, now)
+}
+
 // spent returns what a key has used of its amount.
 func (t *Table) spent(e *entry, now Time) int64 {
 	l := t.rules.of(e)

@@ -156,7 +156,7 @@ func testWhatIsHeldIsNotGivenBackAtTheEnd(t *testing.T) {
 	g.spreadOf(a)
 	g.await("the worker knows", w.Ready)
 	var keys Keys
-	keys.Init(w.Limit("api"))
+	keys.Init(w.Limit("api"), Usage{})
 	_, v, err := keys.Hold(t.Context(), g.rules("api"), "k", 4, Waiters{Weight: 1})
 	if err != nil || !v.Allowed {
 		t.Fatalf("%+v %v", v, err)

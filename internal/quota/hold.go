@@ -156,6 +156,7 @@ func (h *Hold) end(n int64, used bool) {
 		p.mu.Lock()
 		if used {
 			p.table.Use(k.now(p.def), hash, h.key, n)
+			k.own.spend(p.def, h.key, n)
 		} else {
 			p.table.Return(hash, n)
 		}

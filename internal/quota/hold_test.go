@@ -56,7 +56,7 @@ func inHeldWorld(t *testing.T, r limit.Rule, apart time.Duration, test func(*hel
 		for i, d := range h.desks {
 			d.way = severed{d.way.(distant), h, i}
 			k := &Keys{}
-			k.Init(d.Limit("db"))
+			k.Init(d.Limit("db"), Usage{})
 			h.keys = append(h.keys, k)
 		}
 		test(h)

@@ -49,6 +49,7 @@ type Totals struct {
 type Keys struct {
 	parts [Shards]part // first: aligned to cache lines
 	lane  *LimitClient // nil: counted here
+	own   *ownUsage    // nil: not recorded here
 	seed  maphash.Seed
 	began time.Time
 	epoch limittable.Time // time of the start
@@ -76,7 +77,10 @@ type part struct {
 }
 
 // Init prepares the keys of a limit. lane sends requests for the keys that are not counted here.
-func (k *Keys) Init(lane *LimitClient) {
+func (k *Keys) Init(lane *LimitClient, u Usage) {
+	if lane == nil {
+		k.own = u.own
+	}
 	k.lane, k.seed, k.began = lane, maphash.MakeSeed(), time.Now()
 	k.epoch = limittable.Time(k.began.UnixNano())
 }
@@ -156,7 +160,17 @@ func (k *Keys) Take(
 		return t.Exceeded, err
 	}
 	p, hash, now := k.at(d, key)
+	before := int64(0)
+	if n < 0 && d.Usage {
+		before = p.table.Used(now, hash)
+	}
 	if err = p.table.Decide(now, hash, key, n, v); err == nil {
+		switch {
+		case n > 0 && v.Allowed:
+			k.own.spend(d, key, n)
+		case n < 0 && d.Usage:
+			k.own.spend(d, key, p.table.Used(now, hash)-before)
+		}
 		exceeded = p.count(d, v, n > 0)
 	}
 	p.mu.Unlock()
@@ -268,7 +282,9 @@ func (k *Keys) Reserve(
 		return p.table.Reserve(now, hash, key, n, ttl)
 	}
 	if k.lane == nil {
-		v.Decision, err = here(d)
+		if v.Decision, err = here(d); err == nil && v.Allowed {
+			k.own.hold(d, key, v.ID, n, ttl)
+		}
 	} else if v.Decision, err = k.lane.Reserve(ctx, key, n, ttl); errors.Is(err, ErrUnreachable) {
 		v.Decision, err = k.decideAlone(d, here)
 	}
@@ -289,7 +305,11 @@ func (k *Keys) Settle(ctx context.Context, d *Definition, key string, id uint64,
 	}
 	p, hash, now := k.at(d, key)
 	defer p.mu.Unlock()
-	return p.table.Settle(now, hash, id&^countedHere, n)
+	err := p.table.Settle(now, hash, id&^countedHere, n)
+	if err == nil {
+		k.own.settle(d, key, id, n)
+	}
+	return err
 }
 
 // Undo returns a reservation as if it had never been made, and returns the state after that.

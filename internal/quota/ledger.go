@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/limittable"
+	"github.com/headgate/headgate/internal/usage"
 	"github.com/headgate/headgate/limit"
 )
 
@@ -31,6 +32,7 @@ type Definition struct {
 	Lends   bool // the units can be lent: neither calls in progress nor paced units
 	Calls   bool // it counts calls in progress
 	Lenient bool // a soft limit, or shadow mode: counts, and denies nothing
+	Usage   bool // what each key uses is recorded
 	Policy  Policy
 	// Divide returns the rules for the part of one of several processes.
 	Divide func(among int) (*limittable.Rules, error)
@@ -62,6 +64,8 @@ type shard struct {
 	missed    map[string]bool // limits with changes that were not replicated here
 	out       []*link         // must replicate changes before they are answered
 	blocks    blocks
+	tally     usage.Tally     // what was used of limits with Usage, and not written yet
+	forgot    map[string]bool // not nil: what was not written is lost; the limits for which that is recorded
 
 	from   uint64 // for copying and stands: the stream from the host
 	heard  limittable.Time
@@ -70,7 +74,8 @@ type shard struct {
 
 type table struct {
 	limittable.Table
-	def *Definition
+	def  *Definition
+	gave int64 // by the last request that gave units back
 }
 
 // A ledger is the state of all shards in one process, as host or standby.
@@ -287,6 +292,7 @@ func (l *ledger) do(q *request, w *waiting) (r reply, epoch uint64) {
 			w.add(k, k.last())
 		}
 	}
+	s.count(t, q, &deed, clk)
 	if deed.Kind != 0 {
 		for _, k := range s.out {
 			upTo := k.put(appendDeed(nil, q, deedTimes{at, now}, &deed))
@@ -332,6 +338,10 @@ func (t *table) other(
 			r.Allowed, r.Retry = len(t.Holders(hash, 0)) == 0, 0
 		}
 	case kindTake:
+		before := int64(0)
+		if q.n < 0 && t.def.Usage {
+			before = t.Used(now, hash)
+		}
 		if q.id != 0 && t.def.Calls && q.n > 0 {
 			r.Decision, repeated, err = t.Repeatable(now, hash, q.key, q.n, 0, q.id)
 		} else {
@@ -347,6 +357,9 @@ func (t *table) other(
 		// A negative amount gives units back. The entry has them as a positive number.
 		case q.n < 0:
 			d = limittable.Entry{Kind: limittable.EntryGive, N: -q.n}
+			if t.def.Usage {
+				t.gave = before - t.Used(now, hash)
+			}
 		}
 	case kindReserve:
 		if q.id != 0 {
@@ -411,6 +424,9 @@ func (l *ledger) expire() {
 				now := s.tableTime(t.def, at)
 				t.Expire(now, limittable.Time(clk), func(key string, d *limittable.Entry) {
 					q := &request{shard: byte(i), limit: name, key: key}
+					if t.def.Usage && d.N > 0 {
+						s.unreported(byte(i), clk, name, d.N)
+					}
 					for _, k := range s.out {
 						k.put(appendDeed(nil, q, deedTimes{at, now}, d))
 					}

@@ -185,7 +185,7 @@ func testExactlyAsManyEverywhere(t *testing.T) {
 		}
 	}
 	var keys Keys // all are listed page by page, whichever process hosts them
-	keys.Init(w.Limit("api"))
+	keys.Init(w.Limit("api"), Usage{})
 	seen, shard, from, pages := map[string]int64{}, 0, 0, 0
 	for shard < Shards {
 		var all []limit.Usage

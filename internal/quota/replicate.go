@@ -8,6 +8,7 @@ import (
 
 	"github.com/headgate/headgate/internal/codec"
 	"github.com/headgate/headgate/internal/limittable"
+	"github.com/headgate/headgate/internal/usage"
 )
 
 // Parameters of a link. Chosen: a standby that is slower is useless.
@@ -178,7 +179,8 @@ const (
 	recordKey
 	recordEnd
 	recordDeed
-	recordGone // end of the entries of a shard: it has another standby now
+	recordGone  // end of the entries of a shard: it has another standby now
+	recordUsage // changes of a tally
 )
 
 // A deedTimes is the time of the shard and the time of the table.
@@ -227,6 +229,7 @@ func (l *ledger) copyTo(i int, k *link) (upTo uint64) {
 			k.put(codec.AppendText(codec.AppendText([]byte{recordKey, byte(i)}, name), b))
 		}
 	}
+	s.copyUsage(i, k, l.boot())
 	s.out = append(s.out, k)
 	return k.put([]byte{recordEnd, byte(i)})
 }
@@ -339,7 +342,7 @@ func (l *ledger) record(id uint64, d *reader) bool {
 		if d.Bad() || s.role == hosts || s.role == paused || s.role == takes {
 			return false
 		}
-		s.role, s.from, s.tables = copying, id, nil
+		s.role, s.from, s.tables, s.tally = copying, id, nil, usage.Tally{}
 		s.heard, s.heardA = at, l.boot()
 		s.lost, s.unwritten, s.lostAt, s.missed = lost >= 0, unwritten != 0, limittable.Time(max(0, lost)),
 			nil
@@ -355,8 +358,10 @@ func (l *ledger) record(id uint64, d *reader) bool {
 		s.role = stands
 		return true
 	case recordGone:
-		s.role, s.tables = away, nil
+		s.role, s.tables, s.tally = away, nil, usage.Tally{}
 		return true
+	case recordUsage:
+		return s.tally.Apply(d.Bytes(mostRecord), l.boot())
 	case recordHead, recordKey:
 		name := d.Text(mostName)
 		def, b := l.rules(name), d.Bytes(mostRecord)
@@ -445,7 +450,7 @@ func (l *ledger) drop(i int) {
 	silent := x == nil || l.boot()-x.used > streamSilent
 	l.mu.Unlock()
 	if silent {
-		s.role, s.tables = away, nil
+		s.role, s.tables, s.tally = away, nil, usage.Tally{}
 	}
 }
 
@@ -476,7 +481,8 @@ func (l *ledger) host(i int, by basis) {
 	s.epoch++
 	s.blocks.wake()
 	s.out, s.blocks = nil, blocks{}
-	if s.role == takes {
+	copied := s.role == takes
+	if copied {
 		s.ahead = time.Duration(s.heardNow(clk)) - clk
 		for _, t := range s.tables {
 			t.RenewBorrowers(limittable.Time(clk))
@@ -490,6 +496,7 @@ func (l *ledger) host(i int, by basis) {
 			s.unwritten = true
 		}
 	}
+	s.beginUsage(copied)
 	s.role = hosts
 }
 
@@ -508,7 +515,7 @@ func (l *ledger) leave(i int) {
 	s := &l.shards[i]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.role, s.tables, s.out = away, nil, nil
+	s.role, s.tables, s.out, s.tally = away, nil, nil, usage.Tally{}
 	s.blocks.wake()
 }
 

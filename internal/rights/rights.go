@@ -105,6 +105,9 @@ func Reads(key string) bool {
 		strings.HasPrefix(key, "limit-found.") || strings.HasPrefix(key, "holders.")
 }
 
+// Logs reports whether a worker may read and write a log: not the usage of keys, for which somebody may pay.
+func Logs(name string) bool { return name != "usage_hours" && name != "usage_days" }
+
 // Writes reports whether a worker may write the record of a key: what the management API
 // changes, with the revoked invitations, what webhooks have sent, the rates of queues, which it
 // may deliver, and leases of the queue package.

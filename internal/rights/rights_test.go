@@ -54,3 +54,16 @@ func TestWorkerSubjects(t *testing.T) {
 		t.Error("an inbox is not told from others")
 	}
 }
+
+func TestWorkerLogs(t *testing.T) {
+	for name, want := range map[string]bool{
+		"usage_hours": false, "usage_days": false, "usage_jobs": true, "orders_notes": true,
+	} {
+		if Logs(name) != want {
+			t.Errorf("%s: %v, want %v", name, !want, want)
+		}
+	}
+	if Reads("usage.hour.1") || Writes("usage.hour.1") {
+		t.Error("a worker reaches what is charged")
+	}
+}

@@ -32,6 +32,7 @@ func (s *Server) adminAPI() *api.API {
 		Limits: api.Limits{
 			Rules: s.limits.Rules, Keys: s.limits.Rules, Style: s.limits.style, Source: s.limits.Source,
 			Found:  s.limits.Found,
+			Usage:  s.usage,
 			Change: s.limits.Change, Make: s.limits.Make, Remove: s.limits.Remove,
 		},
 		Queues:  s.jobs.all,

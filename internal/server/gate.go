@@ -164,7 +164,7 @@ func (s *Server) assemble(g *gate, all *config.Config) {
 		own := g.cors.Before(g.look.before(desk.Before(codes.Take(asks, by(g, inside)))))
 		return s.traces.Request(g.file.Name, own)
 	}
-	g.handler, g.preflight = chain(forwards, false, g.proxy), nil
+	g.handler, g.preflight = s.usageOfHolders(g, chain(forwards, false, g.proxy)), nil
 	if s.cfg.Asked() {
 		proxy := forwardauth.Admitted(nil)
 		g.relay, g.check = chain(relays, false, proxy), chain(checks, true, proxy)

@@ -16,6 +16,8 @@ import (
 	"github.com/headgate/headgate/internal/envoy"
 	"github.com/headgate/headgate/internal/holders"
 	"github.com/headgate/headgate/internal/signals"
+	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/internal/usage"
 	"github.com/headgate/headgate/ratelimit"
 )
 
@@ -54,12 +56,65 @@ func (l *callLimits) metBy(cfg *config.Config) *metLimits {
 		}
 		known[c.Name] = r
 	}
-	met := &metLimits{known: known}
+	met := &metLimits{known: known, ofHolders: map[string]bool{}}
+	for i := range cfg.Limits {
+		c := &cfg.Limits[i]
+		met.ofHolders[c.Name] = c.Usage && len(c.Key) == 1 && c.Key[0].Kind == ratelimit.KeyHolder
+	}
 	if h := cfg.HoldersOf(); h != nil {
 		met.gate = &holders.Gate{Book: l.holders, Header: h.Header, Optional: !h.Required, Forward: h.Forward,
 			Counts: &l.keyCounts}
 	}
 	return met
+}
+
+// newUsage returns the records of what keys have used. A worker has none: it could change what is charged.
+func (s *Server) newUsage() *usage.Keeper {
+	k := s.node
+	if k.Worker {
+		return nil
+	}
+	c := store.LogConfig{Conn: k.Config.NATS, Replicas: k.Config.Replicas, Log: s.log}
+	if k.Engine != nil {
+		c.Conn, c.OnWriteFailure = k.Engine.Conn(), k.Engine.Heal
+	}
+	return usage.NewKeeper(usage.Config{Store: k.Records, Log: s.log,
+		OpenLog: func(ctx context.Context, name string, most int64) (usage.Log, error) {
+			c := c
+			c.Name, c.MaxBytes = name, most
+			return store.OpenLog(ctx, c)
+		}})
+}
+
+// keepUsage records what keys use until ctx ends.
+func (s *Server) keepUsage(ctx context.Context) {
+	if s.usage != nil {
+		s.limits.Rules.RecordUsage(ctx, s.usage)
+	}
+}
+
+// usageOfHolders answers holders of keys who ask, at .headgate/usage of a room, what they have used of its limits.
+// They do not wait in its line.
+func (s *Server) usageOfHolders(g *gate, next http.Handler) http.Handler {
+	if s.usage == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		met := s.limits.met.Load()
+		reads := func(limit string) bool {
+			return met.ofHolders[limit] && slices.Contains(g.now.Limits, limit)
+		}
+		name, ok := g.places.Own(r)
+		if !ok || name != "usage" || met.gate == nil || !slices.ContainsFunc(g.now.Limits, reads) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		gate := *met.gate
+		gate.Optional, gate.Counts = false, &s.limits.keyCounts
+		gate.Before(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s.ownUsage.ServeHolder(w, r, r.Header.Get(holders.HolderHeader), reads)
+		})).ServeHTTP(w, r)
+	})
 }
 
 // readHolders reads the holders of keys, if there may be any. What cannot be read now is read later: until

@@ -548,7 +548,7 @@ func TestPlansChangeWhileTheyAreUsed(t *testing.T) {
 const holding = `  - {name: api, path: /api, origin: "ORIGIN", suspended: true, total_active_users: 1, new_users_per_minute: 1, limits: [api]}
   - {name: site, origin: "ORIGIN", suspended: true, total_active_users: 1, new_users_per_minute: 1}
 limits:
-  - {name: api, algorithm: sliding_log, amount: 2, window: 1h, key: [holder], headers: legacy}
+  - {name: api, algorithm: sliding_log, amount: 2, window: 1h, key: [holder], headers: legacy, usage: true}
 plans:
   holders: {HOLDERS}
   amounts: {pro: {api: 5}}
@@ -819,6 +819,59 @@ func TestNoWayAroundKeysByOddPaths(t *testing.T) {
 	for _, path := range []string{"/api/x", "/api/../public/../api"} { // of the room that asks for the key
 		if res, _ := ask(path, bearer(&made[0])); res.StatusCode != 200 {
 			t.Errorf("%s with a key: %s", path, res.Status)
+		}
+	}
+}
+
+// A holder reads what it has used itself, with its key, and nothing of others.
+func TestAHolderReadsItsOwnUsage(t *testing.T) {
+	p, _, ask := runHolders(t)
+	made, err := p.s.holders.Add(t.Context(), []holders.Holder{{Name: "ada", Plan: "pro"}, {Name: "bob"}}, []string{"pro"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ada, bob := made[0], made[1]
+	for _, m := range []*holders.Made{&ada, &ada, &ada, &bob} {
+		if res, _ := ask("/api", bearer(m)); res.StatusCode != 200 {
+			t.Fatal(res.Status)
+		}
+	}
+	eventually(t, "four calls are recorded", func() bool {
+		_, all := p.say("GET", "/v1/usage?limit=api&open=true", "")
+		return strings.Contains(all, `"key":"`+ada.ID.String()+`","units":3,`) &&
+			strings.Contains(all, `"key":"`+bob.ID.String()+`","units":1,`)
+	})
+	own := func(query, more string) reply {
+		t.Helper()
+		return raw(t, p.visitors, "GET /api/.headgate/usage"+query+" HTTP/1.1\r\nHost: shop.example\r\n"+more+
+			"Connection: close\r\n\r\n")
+	}
+	for what, x := range map[string]struct {
+		query, more string
+		status      int
+	}{
+		"no key":          {"?limit=api&open=true", "", 401},
+		"a spoofed name":  {"?limit=api&open=true", "Headgate-Holder: " + ada.ID.String() + "\r\n", 401},
+		"a wrong key":     {"?limit=api&open=true", "Authorization: Bearer " + ada.Key[:50] + "\r\n", 401},
+		"another's key":   {"?limit=api&open=true&key=" + ada.ID.String(), bearer(&bob), 400},
+		"an unknown name": {"?limit=other", bearer(&bob), 404},
+		"no limit":        {"", bearer(&bob), 400},
+		"a form":          {"?limit=api&format=csv", bearer(&bob), 400},
+	} {
+		res := own(x.query, x.more)
+		if res.StatusCode != x.status || strings.Contains(res.body, ada.ID.String()) {
+			t.Errorf("%s: %s %s, want %d", what, res.Status, res.body, x.status)
+		}
+	}
+	for _, x := range []struct {
+		m     *holders.Made
+		units int
+	}{{&ada, 3}, {&bob, 1}} {
+		res := own("?limit=api&open=true", bearer(x.m))
+		want := fmt.Sprintf(`"key":"%s","units":%d,"open":true}],"next":"","more":false}`, x.m.ID, x.units)
+		keys := strings.Count(res.body, `"key"`)
+		if res.StatusCode != 200 || !strings.Contains(res.body, want) || keys != 1 {
+			t.Errorf("%s %s, want only …%s", res.Status, res.body, want)
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/headgate/headgate/internal/node"
 	"github.com/headgate/headgate/internal/pages"
 	"github.com/headgate/headgate/internal/platform"
+	"github.com/headgate/headgate/internal/usage"
 )
 
 // Open builds the rooms and binds both addresses. The caller must then call Run or Close.
@@ -61,6 +62,8 @@ func OpenOn(
 		holders.Config{Store: s.node.Records, Bus: s.node.Bus, Boot: m.Boot, Log: log})
 	s.holders.Open(cfg.StaleAfter())
 	s.analytics = s.newAnalytics()
+	s.usage = s.newUsage()
+	s.ownUsage = usage.NewOwn(s.usage)
 	if err := s.open(ctx, cfg); err != nil {
 		s.node.Close()
 		return nil, err
@@ -187,6 +190,7 @@ func (s *Server) Run(ctx context.Context) error {
 	wg.Go(func() { fail(s.hearReports(work)) })
 	wg.Go(func() { s.measure(work) })
 	wg.Go(func() { s.limits.Seek(work) })
+	wg.Go(func() { s.keepUsage(work) })
 	wg.Go(func() { s.seekRates(work) })
 	sharing := control.NewSharing(s.node, s.changes, s.limits.Limits, s.fileRooms, s.log)
 	wg.Go(func() { fail(sharing.Run(work)) })

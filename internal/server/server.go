@@ -73,6 +73,7 @@ import (
 	"github.com/headgate/headgate/internal/rules"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/internal/traces"
+	"github.com/headgate/headgate/internal/usage"
 	"github.com/headgate/headgate/internal/webhook"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/ratelimit"
@@ -116,6 +117,8 @@ type Server struct {
 	changes  *control.RoomChanges
 	revoked  *control.RevokedCodes
 	holders  *holders.Book
+	usage    *usage.Keeper // nil on a worker
+	ownUsage *usage.Own
 	rooms    *control.Rooms
 	limits   *callLimits
 	jobs     *jobQueues
@@ -415,6 +418,8 @@ type callLimits struct {
 type metLimits struct {
 	known map[string]ratelimit.RequestLimit
 	gate  *holders.Gate // nil: nobody has a key
+
+	ofHolders map[string]bool // limits whose usage holders may read: theirs is that of one key
 }
 
 // A look holds the content of a room's pages, as read from its files.

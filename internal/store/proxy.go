@@ -110,7 +110,7 @@ func (d *Proxy) record(ctx context.Context, q *question, value []byte) (x result
 
 // find returns a log that a store node has made. It does not make logs, because a worker must not.
 func (d *Proxy) find(ctx context.Context, name string) (*Log, error) {
-	if name == "" || strings.Trim(name, logLetters) != "" {
+	if name == "" || strings.Trim(name, logLetters) != "" || !rights.Logs(name) {
 		return nil, ErrDenied
 	}
 	d.mu.Lock()
