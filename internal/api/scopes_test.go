@@ -185,6 +185,7 @@ pass room      POST /v1/rooms/{name}/passes/abandon
 pass room      POST /v1/rooms/{name}/origin
 read queue     GET /v1/queues/{name}
 read queue     GET /v1/queues/{name}/dead
+read queue     GET /v1/queues/{name}/tenants/{tenant...}
 read queue     GET /v1/queues/{name}/schedules
 read queue     GET /v1/queues/{name}/jobs/{job...}
 put queue      POST /v1/queues/{name}/jobs
