@@ -48,7 +48,8 @@ func (f *DeadFilter) check() error {
 // has reports whether a dead job is meant, whatever its ID.
 func (f *DeadFilter) has(d *deadJob) bool {
 	return (f.Tenant == nil || *f.Tenant == d.tenant) && (f.Status == 0 || f.Status == int(d.code)) &&
-		(f.Since.IsZero() || d.at >= f.Since.UnixMilli()) && (f.Before.IsZero() || d.at < f.Before.UnixMilli())
+		(f.Since.IsZero() || d.at >= f.Since.UnixMilli()) &&
+		(f.Before.IsZero() || d.at < f.Before.UnixMilli())
 }
 
 // deadOf returns the dead jobs of a filter, in the order of their put.
@@ -86,8 +87,8 @@ var ErrPlace = errors.New("not a place at which a list of dead jobs continues")
 // Chosen.
 const deadShown = 1000
 
-// Dead returns up to count dead jobs of a filter, at most 1000, most recent death first. To get the first page,
-// pass "" as after; to get the following page, pass the value of next that the call before
+// Dead returns up to count dead jobs of a filter, at most 1000, most recent death first. To get the first
+// page, pass "" as after; to get the following page, pass the value of next that the call before
 // returned. next is "" if no more jobs follow. Jobs that die between two calls come before the
 // current page, so no job is returned twice.
 //
@@ -152,7 +153,8 @@ func (x *index) lastDead(of *DeadFilter, after *death, count int) (list []death)
 	}
 	for r, d := range all {
 		e := death{r, d}
-		if !of.has(&d) || after != nil && laterFirst(e, *after) <= 0 || full && laterFirst(e, list[count-1]) > 0 {
+		if !of.has(&d) || after != nil && laterFirst(e, *after) <= 0 ||
+			full && laterFirst(e, list[count-1]) > 0 {
 			continue
 		}
 		if list = append(list, e); len(list) == 2*count {

@@ -126,7 +126,8 @@ func TestPagesOfTheDeadAreAllOfThemInOrder(t *testing.T) {
 				continue // 25 million looks
 			}
 			all, got := &DeadFilter{}, []death(nil)
-			for page := x.lastDead(all, nil, count); len(page) > 0; page = x.lastDead(all, &got[len(got)-1], count) {
+			page := x.lastDead(all, nil, count)
+			for ; len(page) > 0; page = x.lastDead(all, &got[len(got)-1], count) {
 				if len(page) > count {
 					t.Fatalf("%d on a page of %d", len(page), count)
 				}
@@ -176,6 +177,12 @@ func testAPartOfTheDeadIsRedriven(t *testing.T) {
 	}
 	if err := b.q.Pause(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+	var sum []note
+	b.index(func(x *index) { sum = x.restate(0) })
+	sum, err := parseNotes(encodeNotes(sum))
+	if !slices.ContainsFunc(sum, func(n note) bool { return n.kind == noteDead && n.code == 410 }) || err != nil {
+		t.Errorf("a sum of the notes: %+v %v", sum, err)
 	}
 	b.restart()
 	a, none := "a", ""
@@ -227,10 +234,12 @@ func testAPartOfTheDeadIsRedriven(t *testing.T) {
 			}
 		})
 	}
-	if n, err := b.q.PurgeDead(t.Context(), DeadFilter{Tenant: &a}); n != 2 || err != nil || b.status().Dead != 3 {
+	n, err := b.q.PurgeDead(t.Context(), DeadFilter{Tenant: &a})
+	if n != 2 || err != nil || b.status().Dead != 3 {
 		t.Errorf("purged %d %v", n, err)
 	}
-	if _, err := b.q.Redrive(t.Context(), DeadFilter{Status: -1}); !errors.Is(err, ErrJob) || b.status().Dead != 3 {
+	_, err = b.q.Redrive(t.Context(), DeadFilter{Status: -1})
+	if !errors.Is(err, ErrJob) || b.status().Dead != 3 {
 		t.Error(err)
 	}
 }

@@ -70,7 +70,7 @@ type note struct {
 	at      int64 // milliseconds: earliest next try, time of death, time of the claim, or timetable.upTo
 	until   int64 // milliseconds: end of the lease
 	since   int64 // milliseconds: the age counts from then, 0: from when it was put; or timetable.last
-	// Reason of a failure, or name of the host, of the worker, of the tenant or of the schedule with its rule.
+	// Reason of a failure, or name of the host, worker, tenant, or schedule with its rule.
 	text   string
 	secret secret // of a claim
 	paused bool

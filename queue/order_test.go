@@ -373,7 +373,8 @@ func testAnOrderKey(t *testing.T) {
 	b.target.gotAll(t, "p")
 	b.put(Job{OrderKey: "o", Tenant: "t", Body: []byte("t")})
 	b.target.gotAll(t, "t")
-	if n, err := b.q.Redrive(t.Context(), DeadFilter{}); n != 1 || err != nil { // it goes before the one that waits
+	// It goes before the one that waits.
+	if n, err := b.q.Redrive(t.Context(), DeadFilter{}); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	b.target.gotAll(t, "dies", "dies", "dies")

@@ -54,8 +54,8 @@ func (h *host) outcome(f *flight, o *Outcome, set *Config) note {
 	if o.Err == nil {
 		t.delivered.Add(1)
 		t.done(time.Now())
-		h.index.finish(f.ref)
 		h.failing = nil
+		h.index.finish(f.ref)
 		return h.happens(note{kind: noteDone, ref: f.ref, done: []int{f.ref.index()},
 			tried: int32(attempt), code: statusOf(o)}, eventDelivered)
 	}

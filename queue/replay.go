@@ -163,7 +163,8 @@ func (x *index) restate(purged uint64) (all []note) {
 		all = append(all, note{kind: noteTry, ref: r, attempt: t.attempt, since: t.since, at: x.due[r]})
 	}
 	for r, d := range x.dead {
-		all = append(all, note{kind: noteDead, ref: r, attempt: d.attempt, at: d.at, text: d.why, code: d.code})
+		all = append(all, note{kind: noteDead, ref: r, attempt: d.attempt, at: d.at, text: d.why,
+			code: d.code})
 	}
 	for tenant := range x.stopped {
 		all = append(all, note{kind: noteTenant, text: tenant, paused: true})

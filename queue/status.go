@@ -199,8 +199,8 @@ type TenantStatus struct {
 	Weight int    `json:"weight"`
 	InLine int    `json:"in_line"` // jobs that may go now; canceled ones count until it would be their turn
 	Dead   int    `json:"dead"`
-	// Jobs are those under way, those in line in the order in which they go, and those that wait for a time, the
-	// soonest first. Jobs that wait for others of their order keys are not among them.
+	// Jobs are those under way, those in line in the order in which they go, and those that wait for a time,
+	// the soonest first. Jobs that wait for others of their order keys are not among them.
 	Jobs []JobStatus `json:"jobs"`
 }
 
@@ -211,7 +211,8 @@ const (
 	lookedAtSent  = 1000 // jobs under way, each read from the log for its tenant
 )
 
-// Tenant returns the state of a tenant, with up to count jobs, at most 1000. A tenant without jobs is no error.
+// Tenant returns the state of a tenant, with up to count jobs, at most 1000. A tenant without jobs is no
+// error.
 func (q *Queue) Tenant(ctx context.Context, tenant string, count int) (TenantStatus, error) {
 	if err := checkTenant(tenant); err != nil {
 		return TenantStatus{}, err
@@ -250,7 +251,8 @@ func (h *host) tenant(ctx context.Context, name string, count int) (*TenantStatu
 	sent = slices.DeleteFunc(sent, func(r ref) bool { return jobs[r] == nil || jobs[r].head.tenant != name })
 	count = max(0, min(count, tenantJobs))
 	var s *TenantStatus
-	if unwritten := h.see(ctx, func() { s = h.lookAtTenant(name, sent, count) }); unwritten != nil || !h.holds() {
+	unwritten := h.see(ctx, func() { s = h.lookAtTenant(name, sent, count) })
+	if unwritten != nil || !h.holds() {
 		return nil, ErrNoHost
 	}
 	for i := range s.Jobs {
@@ -315,7 +317,9 @@ func (x *index) waitingOf(name string, count int) (all []ref) {
 			later = append(later, j)
 		}
 	}
-	slices.SortFunc(later, func(a, b laterJob) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.ref, b.ref)) })
+	slices.SortFunc(later, func(a, b laterJob) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.ref, b.ref))
+	})
 	for _, j := range later[:min(len(later), count-len(all))] {
 		all = append(all, j.ref)
 	}

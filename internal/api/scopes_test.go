@@ -52,7 +52,7 @@ func targetsOf(class, path string, s *scene) []target {
 		some    = readers + "read:shop write:shop read:orders write:orders read:zone/a write:zone/a write:zone/b"
 	)
 	with := func(pairs ...string) target {
-		return target{strings.NewReplacer(append(pairs, "{job...}", "1-0")...).Replace(path), ""}
+		return target{strings.NewReplacer(append(pairs, "{job...}", "1-0", "{tenant...}", "t")...).Replace(path), ""}
 	}
 	whole := func(may string) []target {
 		return []target{{with("{id}", "0", "{limit}", "api", "{key...}", "x", "{webhook}", "shop", "{holder}", "aaaaaaaaaaaa",
