@@ -24,17 +24,17 @@ const (
 	opPurgeDead    = "drop_some"
 	opRedrive      = "redrive_some"
 
-	opTwins     = "twins"
-	opJob       = "job"
-	opCancel    = "cancel"
-	opChange    = "change"
-	opClaim     = "claim"
-	opAck       = "ack"
-	opNack      = "nack"
-	opExtend    = "extend"
-	opSchedules = "schedules"
-	opDead      = "dead_some" // "dead" was all in another order, "dead_last" all
-	opTenant    = "tenant"
+	opDuplicates = "twins"
+	opJob        = "job"
+	opCancel     = "cancel"
+	opChange     = "change"
+	opClaim      = "claim"
+	opAck        = "ack"
+	opNack       = "nack"
+	opExtend     = "extend"
+	opSchedules  = "schedules"
+	opDead       = "dead_some" // "dead" was all in another order, "dead_last" all
+	opTenant     = "tenant"
 )
 
 // A command is an operation that a node requests from the host.
@@ -76,7 +76,7 @@ type result struct {
 
 	Tenant *TenantStatus `json:"tenant,omitempty"`
 
-	Twins map[int]string `json:"twins,omitempty"` // for Put: the ID of the first job for each duplicate
+	Duplicates map[int]string `json:"twins,omitempty"` // for Put: the ID of the first job for each duplicate
 }
 
 // Status returns the state of the queue. It requests it from the node that hosts the queue, and
@@ -282,8 +282,8 @@ func (h *host) do(ctx context.Context, c *command) (r result, err error) {
 		r.Settled, err = h.settleAll(ctx, c)
 	case opSchedules:
 		r.Schedules, err = h.schedules(ctx)
-	case opTwins:
-		r.Twins, err = h.twins(ctx, c.Put)
+	case opDuplicates:
+		r.Duplicates, err = h.duplicates(ctx, c.Put)
 	default:
 		err = fmt.Errorf("a node of another version asks for %q", c.Op)
 	}

@@ -299,10 +299,10 @@ func (h *host) follow(ctx context.Context, old *replay, ready chan struct{}) err
 			old = nil
 		}
 		h.mu.Lock()
-		twins := h.index.add(e.Seq, e.At, jobs, old)
+		duplicates := h.index.add(e.Seq, e.At, jobs, old)
 		h.readLocked(e.Seq)
 		h.q.totals.fired.Add(int64(len(h.index.fired)))
-		if notes := h.index.decided(e.Seq, twins); len(notes) > 0 {
+		if notes := h.index.decided(e.Seq, duplicates); len(notes) > 0 {
 			h.queueNotes(notes, nil)
 		}
 		h.mu.Unlock()

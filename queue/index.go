@@ -446,7 +446,7 @@ func (x *index) seen(key string, at time.Time) (ref, bool) {
 
 // add reads a chunk of the log into the index. old holds the notes of earlier hosts, or is nil. add
 // returns the jobs that are duplicates; they are finished.
-func (x *index) add(seq uint64, at time.Time, jobs [][]byte, old *replay) (twins []int) {
+func (x *index) add(seq uint64, at time.Time, jobs [][]byte, old *replay) (duplicates []int) {
 	if x.chunks[seq] != nil {
 		return nil
 	}
@@ -473,7 +473,7 @@ func (x *index) add(seq uint64, at time.Time, jobs [][]byte, old *replay) (twins
 		if tooMany {
 			x.duplicates++
 			x.finish(r)
-			twins = append(twins, i)
+			duplicates = append(duplicates, i)
 			continue
 		}
 		if old != nil && !old.apply(x, r, &h) {
@@ -494,7 +494,7 @@ func (x *index) add(seq uint64, at time.Time, jobs [][]byte, old *replay) (twins
 		}
 	}
 	c.spans = slices.Clone(c.spans) // exactly as many bytes as needed
-	return twins
+	return duplicates
 }
 
 // rank returns the priority of a job that was put with another one, or not.
