@@ -181,7 +181,8 @@ func testAPartOfTheDeadIsRedriven(t *testing.T) {
 	var sum []note
 	b.index(func(x *index) { sum = x.restate(0) })
 	sum, err := parseNotes(encodeNotes(sum))
-	if !slices.ContainsFunc(sum, func(n note) bool { return n.kind == noteDead && n.code == 410 }) || err != nil {
+	gone := func(n note) bool { return n.kind == noteDead && n.code == 410 }
+	if !slices.ContainsFunc(sum, gone) || err != nil {
 		t.Errorf("a sum of the notes: %+v %v", sum, err)
 	}
 	b.restart()

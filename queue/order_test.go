@@ -701,7 +701,8 @@ func testJobsBehindOthersWantNothing(t *testing.T) {
 	}
 }
 
-// When most of many order keys have ended, their room is given back, and those that are left keep their order.
+// When most of many order keys have ended, their room is given back, and those that are left keep their
+// order.
 func TestTheRoomOfOrderKeysIsGivenBack(t *testing.T) {
 	t.Parallel()
 	const keys, long, left = 20_000, 100, 7 // two jobs each; the long ones have five
