@@ -169,7 +169,7 @@ func testAPartOfTheDeadIsRedriven(t *testing.T) {
 	died := map[string]time.Time{}
 	var ids []string
 	for i, j := range []Job{{Tenant: "a"}, {Tenant: "b"}, {Tenant: "a", Key: "gone"}, {}, {Tenant: "b"}} {
-		j.Body = []byte(fmt.Sprint(i))
+		j.Body = fmt.Append(nil, i)
 		ids = append(ids, b.put(j)[0].ID)
 		until(t, "dead", func() bool { return b.status().Dead == i+1 })
 		died[ids[i]] = b.job(JobName{ID: ids[i]}).Ended

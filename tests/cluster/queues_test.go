@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -219,15 +220,15 @@ func testQueuesTenantKill(t *testing.T) {
 	}
 	var keys []string
 	put := func() {
-		lines := ""
+		var lines strings.Builder
 		q.mu.Lock()
 		for range 20 {
 			key := fmt.Sprintf("%sheld-%d", followedKey, len(keys))
 			keys, q.followed[key] = append(keys, key), &followed{}
-			lines += fmt.Sprintf("{\"key\":%q,\"tenant\":\"held\",\"priority\":9,\"text\":\"x\"}\n", key)
+			fmt.Fprintf(&lines, "{\"key\":%q,\"tenant\":\"held\",\"priority\":9,\"text\":\"x\"}\n", key)
 		}
 		q.mu.Unlock()
-		until("put", func(n *node) error { return q.putLines(t.Context(), n, lines) })
+		until("put", func(n *node) error { return q.putLines(t.Context(), n, lines.String()) })
 	}
 	sent := func() (n int) {
 		q.mu.Lock()
