@@ -869,7 +869,8 @@ func TestANewHostCountsFailures(t *testing.T) {
 	h.index.history = newHistory(100, time.Hour)
 	for i, e := range []event{
 		{kind: eventRetry, attempt: 1}, {kind: eventDelivered, attempt: 2},
-		{kind: eventRetry, attempt: 1, at: 5}, {kind: eventBusy, attempt: 1}, {kind: eventDead, attempt: 1, why: whyOld}, {kind: eventCanceled},
+		{kind: eventRetry, attempt: 1, at: 5}, {kind: eventBusy, attempt: 1},
+		{kind: eventDead, attempt: 1, why: whyOld}, {kind: eventCanceled},
 		{kind: eventDead, attempt: 2, why: whyDear + "7"}, {kind: eventDead, why: "no"}, {kind: eventRedriven},
 		{kind: eventDead, attempt: 3, why: "404", code: 404},
 	} {
