@@ -42,10 +42,10 @@ func FuzzNotes(f *testing.F) {
 	f.Add(encodeNotes([]note{
 		{kind: noteBegin, text: "n1"}, {kind: noteDone, ref: refOf(7, 3), done: []int{3}},
 		{kind: noteTry, ref: refOf(8, 1), attempt: 2, at: 5, since: 6},
-		{kind: noteDead, ref: refOf(8, 2), attempt: 20, at: 5, text: "why"},
+		{kind: noteDead, ref: refOf(8, 2), attempt: 20, at: 5, text: "why", code: 404},
 		{kind: noteControl, paused: true, asked: askedRate{true, 50, 100}},
 		{kind: notePurge, ref: refOf(6, 0)}, {kind: noteBeat}, {kind: noteEnd},
-		{kind: noteRank, ref: refOf(8, 3), rank: 9},
+		{kind: noteRank, ref: refOf(8, 3), rank: 9}, {kind: noteTenant, text: "acme", paused: true},
 		{kind: noteDone, ref: refOf(8, 3), done: []int{3}, event: eventDelivered, tried: 2, when: 7,
 			code: 200},
 		{kind: noteTry, ref: refOf(8, 3), attempt: 2, event: eventRetry, tried: 2, when: 7, code: 503,

@@ -5,42 +5,47 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/headgate/headgate/internal/store"
 )
 
 // Operations that only the host can perform. Nodes send them to each other.
 const (
-	opStatus    = "status"
-	opPause     = "pause"
-	opResume    = "resume"
-	opRate      = "rate"
-	opPurge     = "purge"
-	opPurgeDead = "purge_dead"
-	opDropDead  = "drop_dead" // some jobs: an older node would drop all of them
-	opRedrive   = "redrive"
-	opTwins     = "twins"
-	opJob       = "job"
-	opCancel    = "cancel"
-	opChange    = "change"
-	opClaim     = "claim"
-	opAck       = "ack"
-	opNack      = "nack"
-	opExtend    = "extend"
-	opSchedules = "schedules"
-	opDead      = "dead_last" // "dead" was the same in another order
+	opStatus = "status"
+	opPause  = "pause"
+	opResume = "resume"
+	opRate   = "rate"
+	opPurge  = "purge"
+	// Nodes before this one would pause the queue, and drop or redrive all dead jobs.
+	opPauseTenant  = "pause_tenant"
+	opResumeTenant = "resume_tenant"
+	opPurgeDead    = "drop_some"
+	opRedrive      = "redrive_some"
+
+	opDuplicates = "twins"
+	opJob        = "job"
+	opCancel     = "cancel"
+	opChange     = "change"
+	opClaim      = "claim"
+	opAck        = "ack"
+	opNack       = "nack"
+	opExtend     = "extend"
+	opSchedules  = "schedules"
+	opDead       = "dead_some" // "dead" was all in another order, "dead_last" all
+	opTenant     = "tenant"
 )
 
 // A command is an operation that a node requests from the host.
 type command struct {
-	Op    string   `json:"op"`
-	Rate  float64  `json:"rate,omitempty"`
-	IDs   []string `json:"ids,omitempty"`
-	After string   `json:"after,omitempty"`
-	Count int      `json:"count,omitempty"`
+	Op    string  `json:"op"`
+	Rate  float64 `json:"rate,omitempty"`
+	After string  `json:"after,omitempty"`
+	Count int     `json:"count,omitempty"`
+
+	Tenant string     `json:"tenant,omitempty"`
+	Dead   DeadFilter `json:"dead,omitzero"`
 
 	Put []keyedJob `json:"put,omitempty"`
 
@@ -69,7 +74,9 @@ type result struct {
 
 	Schedules []ScheduleStatus `json:"schedules,omitempty"`
 
-	Twins map[int]string `json:"twins,omitempty"` // for Put: the ID of the first job for each duplicate
+	Tenant *TenantStatus `json:"tenant,omitempty"`
+
+	Duplicates map[int]string `json:"twins,omitempty"` // for Put: the ID of the first job for each duplicate
 }
 
 // Status returns the state of the queue. It requests it from the node that hosts the queue, and
@@ -95,6 +102,34 @@ func (q *Queue) Resume(ctx context.Context) error {
 	return err
 }
 
+// PauseTenant stops deliveries of the jobs of one tenant until ResumeTenant is called, even across a restart;
+// "" are the jobs without a tenant. The jobs keep their places, and those of other tenants go on. Deliveries
+// in flight end normally. The error is ErrTenants if too many tenants are paused.
+func (q *Queue) PauseTenant(ctx context.Context, tenant string) error {
+	return q.steerTenant(ctx, opPauseTenant, tenant)
+}
+
+// ResumeTenant starts deliveries again after PauseTenant.
+func (q *Queue) ResumeTenant(ctx context.Context, tenant string) error {
+	return q.steerTenant(ctx, opResumeTenant, tenant)
+}
+
+func (q *Queue) steerTenant(ctx context.Context, op, tenant string) error {
+	if err := checkTenant(tenant); err != nil {
+		return err
+	}
+	_, err := q.do(ctx, command{Op: op, Tenant: tenant})
+	return err
+}
+
+// checkTenant returns an error for the name of a tenant that no message can carry.
+func checkTenant(name string) error {
+	if len(name) > MaxTenant || !utf8.ValidString(name) {
+		return fmt.Errorf("%w: a tenant is text of up to %d bytes", ErrJob, MaxTenant)
+	}
+	return nil
+}
+
 // SetRate limits the queue to rate jobs per second in addition to its limits. A rate of 0 removes
 // this bound. The rate survives a restart. It ends when the configuration changes to another rate.
 func (q *Queue) SetRate(ctx context.Context, rate float64) error {
@@ -112,21 +147,22 @@ func (q *Queue) Purge(ctx context.Context) (int, error) {
 	return r.Count, err
 }
 
-// PurgeDead deletes the dead jobs with the given IDs and returns how many it deleted. Without IDs
-// it deletes all dead jobs.
-func (q *Queue) PurgeDead(ctx context.Context, ids ...string) (int, error) {
-	c := command{Op: opPurgeDead}
-	if len(ids) > 0 {
-		c = command{Op: opDropDead, IDs: ids}
-	}
-	r, err := q.do(ctx, c)
-	return r.Count, err
+// PurgeDead deletes the dead jobs of a filter and returns how many it deleted.
+func (q *Queue) PurgeDead(ctx context.Context, which DeadFilter) (int, error) {
+	return q.steerDead(ctx, opPurgeDead, which)
 }
 
-// Redrive puts the dead jobs with the given IDs back into the queue and returns how many it put
-// back. Their attempts are counted from the start again. Without IDs it puts back all dead jobs.
-func (q *Queue) Redrive(ctx context.Context, ids ...string) (int, error) {
-	r, err := q.do(ctx, command{Op: opRedrive, IDs: ids})
+// Redrive puts the dead jobs of a filter back into the queue and returns how many it put back. Their
+// attempts are counted from the start again.
+func (q *Queue) Redrive(ctx context.Context, which DeadFilter) (int, error) {
+	return q.steerDead(ctx, opRedrive, which)
+}
+
+func (q *Queue) steerDead(ctx context.Context, op string, which DeadFilter) (int, error) {
+	if err := which.check(); err != nil {
+		return 0, err
+	}
+	r, err := q.do(ctx, command{Op: op, Dead: which})
 	return r.Count, err
 }
 
@@ -224,14 +260,16 @@ func (h *host) do(ctx context.Context, c *command) (r result, err error) {
 		})
 	case opPurge:
 		r.Count, err = h.purge(ctx)
+	case opPauseTenant, opResumeTenant:
+		err = h.stopTenant(ctx, c.Tenant, c.Op == opPauseTenant)
+	case opTenant:
+		r.Tenant, err = h.tenant(ctx, c.Tenant, c.Count)
 	case opPurgeDead:
-		r.Count, err = h.purgeDead(ctx, h.deadRefs(nil))
-	case opDropDead:
-		r.Count, err = h.purgeDead(ctx, h.deadRefs(c.IDs))
+		r.Count, err = h.purgeDead(ctx, &c.Dead)
 	case opRedrive:
-		r.Count, err = h.redrive(ctx, c.IDs)
+		r.Count, err = h.redrive(ctx, &c.Dead)
 	case opDead:
-		r, err = h.listDead(ctx, c.After, c.Count)
+		r, err = h.listDead(ctx, &c.Dead, c.After, c.Count)
 	case opJob:
 		r.Job, err = h.job(ctx, &c.Job)
 	case opCancel:
@@ -244,8 +282,8 @@ func (h *host) do(ctx context.Context, c *command) (r result, err error) {
 		r.Settled, err = h.settleAll(ctx, c)
 	case opSchedules:
 		r.Schedules, err = h.schedules(ctx)
-	case opTwins:
-		r.Twins, err = h.twins(ctx, c.Put)
+	case opDuplicates:
+		r.Duplicates, err = h.duplicates(ctx, c.Put)
 	default:
 		err = fmt.Errorf("a node of another version asks for %q", c.Op)
 	}
@@ -256,7 +294,7 @@ func (h *host) do(ctx context.Context, c *command) (r result, err error) {
 func codedErrors() map[string]error {
 	return map[string]error{"no_job": ErrNoJob, "under_way": ErrUnderWay, "ended": ErrEnded,
 		"unsure": ErrUnsure, "no_host": ErrNoHost, "job": ErrJob,
-		"push": ErrPush, "busy": ErrBusy, "claim": ErrClaim}
+		"tenants": ErrTenants, "push": ErrPush, "busy": ErrBusy, "claim": ErrClaim}
 }
 
 // A farError is an error of the host, at another node.
@@ -274,6 +312,21 @@ func (h *host) control(ctx context.Context, change func()) error {
 		change()
 		return []note{{kind: noteControl, paused: h.paused, asked: h.asked}}
 	})
+}
+
+// stopTenant pauses one tenant or lets it go on, and stores that.
+func (h *host) stopTenant(ctx context.Context, tenant string, paused bool) (err error) {
+	if err := checkTenant(tenant); err != nil {
+		return err
+	}
+	wrote := h.sayNow(ctx, func() []note {
+		if !h.index.stop(tenant, paused) {
+			err = fmt.Errorf("%w: %d are the most; resume others, or pause the queue", ErrTenants, MaxPausedTenants)
+			return nil
+		}
+		return []note{{kind: noteTenant, text: tenant, paused: paused}}
+	})
+	return errors.Join(err, wrote)
 }
 
 // purge drops all waiting jobs. The note names the last chunk of now, so that what is put later
@@ -302,30 +355,9 @@ func (h *host) purge(ctx context.Context) (count int, err error) {
 	return count, err
 }
 
-// deadRefs returns the dead jobs with the given IDs. Without IDs it returns all dead jobs.
-func (h *host) deadRefs(ids []string) (which []ref) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(ids) == 0 {
-		return slices.Sorted(maps.Keys(h.index.dead))
-	}
-	seen := map[ref]bool{} // a message has room for 50,000 IDs
-	for _, id := range ids {
-		r, ok := parseRef(id)
-		if _, dead := h.index.dead[r]; ok && dead && !seen[r] {
-			seen[r] = true
-			which = append(which, r)
-		}
-	}
-	return which
-}
-
-func (h *host) purgeDead(ctx context.Context, which []ref) (count int, err error) {
+func (h *host) purgeDead(ctx context.Context, f *DeadFilter) (count int, err error) {
 	err = h.sayNow(ctx, func() (notes []note) {
-		for _, r := range which {
-			if _, dead := h.index.dead[r]; !dead { // it has been dropped meanwhile
-				continue
-			}
+		for _, r := range h.index.deadOf(f) {
 			notes = append(notes, note{kind: noteDone, ref: r, done: []int{r.index()}})
 			h.index.finish(r)
 		}
@@ -337,13 +369,15 @@ func (h *host) purgeDead(ctx context.Context, which []ref) (count int, err error
 
 // redrive gives dead jobs new attempts. A note makes that durable: without it the jobs would be
 // dead again at the next host.
-func (h *host) redrive(ctx context.Context, ids []string) (int, error) {
-	which := h.deadRefs(ids)
+func (h *host) redrive(ctx context.Context, which *DeadFilter) (int, error) {
+	h.mu.Lock()
+	refs := h.index.deadOf(which)
+	h.mu.Unlock()
 	d := &dispatcher{host: h}
 	now := time.Now().UnixMilli()
 	count := 0
 	var err error
-	for _, r := range which {
+	for _, r := range refs {
 		var f *flight
 		if f, err = d.load(ctx, r); err != nil {
 			break

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,7 +20,64 @@ type DeadJob struct {
 	Tenant   string    `json:"tenant"`
 	Attempts int       `json:"attempts"`
 	DiedAt   time.Time `json:"died_at"`
+	Status   int       `json:"status,omitempty"` // HTTP status of the last answer
 	Reason   string    `json:"why"`
+}
+
+// A DeadFilter says which dead jobs are meant. A zero field means all.
+type DeadFilter struct {
+	IDs    []string  `json:"ids,omitempty"`
+	Tenant *string   `json:"tenant,omitempty"` // "": jobs without a tenant
+	Status int       `json:"status,omitempty"` // HTTP status of the last answer
+	Since  time.Time `json:"since,omitzero"`   // died then or later
+	Before time.Time `json:"before,omitzero"`  // died before
+	Most   int       `json:"most,omitempty"`   // at most so many, those that died first
+}
+
+// check returns an error if no job can be meant.
+func (f *DeadFilter) check() error {
+	switch {
+	case f.Status < 0 || f.Status > 999 || f.Most < 0:
+		return fmt.Errorf("%w: a status is 1 to 999, and a number of jobs not below 0", ErrJob)
+	case f.Tenant != nil:
+		return checkTenant(*f.Tenant)
+	}
+	return nil
+}
+
+// has reports whether a dead job is meant, whatever its ID.
+func (f *DeadFilter) has(d *deadJob) bool {
+	return (f.Tenant == nil || *f.Tenant == d.tenant) && (f.Status == 0 || f.Status == int(d.code)) &&
+		(f.Since.IsZero() || d.at >= f.Since.UnixMilli()) &&
+		(f.Before.IsZero() || d.at < f.Before.UnixMilli())
+}
+
+// deadOf returns the dead jobs of a filter, in the order of their put.
+func (x *index) deadOf(f *DeadFilter) (which []ref) {
+	add := func(r ref) {
+		if d, dead := x.dead[r]; dead && f.has(&d) {
+			which = append(which, r)
+		}
+	}
+	for _, id := range f.IDs {
+		if r, ok := parseRef(id); ok {
+			add(r)
+		}
+	}
+	if len(f.IDs) == 0 {
+		for r := range x.dead {
+			add(r)
+		}
+	}
+	if f.Most > 0 && len(which) > f.Most {
+		slices.SortFunc(which, func(a, b ref) int {
+			return cmp.Or(cmp.Compare(x.dead[a].at, x.dead[b].at), cmp.Compare(a, b))
+		})
+		which = slices.Compact(which)
+		which = which[:min(f.Most, len(which))]
+	}
+	slices.Sort(which)
+	return slices.Compact(which)
 }
 
 // ErrPlace is returned by [Queue.Dead] for an invalid place in the list of dead jobs.
@@ -28,19 +87,24 @@ var ErrPlace = errors.New("not a place at which a list of dead jobs continues")
 // Chosen.
 const deadShown = 1000
 
-// Dead returns up to count dead jobs, at most 1000, most recent death first. To get the first page,
-// pass "" as after; to get the following page, pass the value of next that the call before
+// Dead returns up to count dead jobs of a filter, at most 1000, most recent death first. To get the first
+// page, pass "" as after; to get the following page, pass the value of next that the call before
 // returned. next is "" if no more jobs follow. Jobs that die between two calls come before the
 // current page, so no job is returned twice.
 //
 // Dead reads only the jobs that it returns. It also compares the times of all dead jobs, whose
 // number is bounded: that takes one or two milliseconds. The error wraps ErrPlace if after is
 // invalid.
-func (q *Queue) Dead(ctx context.Context, after string, count int) (jobs []DeadJob, next string, err error) {
+func (q *Queue) Dead(
+	ctx context.Context, which DeadFilter, after string, count int,
+) (jobs []DeadJob, next string, err error) {
 	if _, err := parseDeath(after); err != nil {
 		return nil, "", err
 	}
-	r, err := q.do(ctx, command{Op: opDead, After: after, Count: count})
+	if err := which.check(); err != nil {
+		return nil, "", err
+	}
+	r, err := q.do(ctx, command{Op: opDead, Dead: which, After: after, Count: count})
 	return r.Dead, r.Next, err
 }
 
@@ -75,17 +139,22 @@ func parseDeath(place string) (*death, error) {
 	return &e, nil
 }
 
-// lastDead returns up to count dead jobs that follow a place, most recent death first. count is at
-// least 1.
-func (x *index) lastDead(after *death, count int) (list []death) {
+// lastDead returns up to count dead jobs of a filter that follow a place, most recent death first. count is
+// at least 1.
+func (x *index) lastDead(of *DeadFilter, after *death, count int) (list []death) {
 	cut := func() {
 		slices.SortFunc(list, laterFirst)
 		list = list[:min(count, len(list))]
 	}
 	full := false // then a death before the oldest of the first count is not among them
-	for r, d := range x.dead {
+	all := maps.All(x.dead)
+	if len(of.IDs) > 0 || of.Most > 0 {
+		all = x.some(of)
+	}
+	for r, d := range all {
 		e := death{r, d}
-		if after != nil && laterFirst(e, *after) <= 0 || full && laterFirst(e, list[count-1]) > 0 {
+		if !of.has(&d) || after != nil && laterFirst(e, *after) <= 0 ||
+			full && laterFirst(e, list[count-1]) > 0 {
 			continue
 		}
 		if list = append(list, e); len(list) == 2*count {
@@ -97,16 +166,29 @@ func (x *index) lastDead(after *death, count int) (list []death) {
 	return list
 }
 
+// some returns the dead jobs of a filter.
+func (x *index) some(of *DeadFilter) iter.Seq2[ref, deadJob] {
+	return func(yield func(ref, deadJob) bool) {
+		for _, r := range x.deadOf(of) {
+			if !yield(r, x.dead[r]) {
+				return
+			}
+		}
+	}
+}
+
 // listDead returns a page of dead jobs, the latest death first, with what the log of jobs has of
 // them.
-func (h *host) listDead(ctx context.Context, after string, count int) (r result, err error) {
+func (h *host) listDead(
+	ctx context.Context, of *DeadFilter, after string, count int,
+) (r result, err error) {
 	place, err := parseDeath(after)
 	if err != nil {
 		return r, err
 	}
 	count = max(0, min(count, deadShown))
 	h.mu.Lock()
-	list := h.index.lastDead(place, count+1) // one more, to see whether others follow
+	list := h.index.lastDead(of, place, count+1) // one more, to see whether others follow
 	h.mu.Unlock()
 	switch {
 	case count == 0:
@@ -129,7 +211,7 @@ func (h *host) listDead(ctx context.Context, after string, count int) (r result,
 	for _, e := range list {
 		if f := read[e.ref]; f != nil {
 			r.Dead = append(r.Dead, DeadJob{ID: e.ref.String(), Key: f.job.Key, Tenant: f.job.Tenant,
-				Attempts: e.attempt, DiedAt: time.UnixMilli(e.at).UTC(), Reason: e.why})
+				Attempts: e.attempt, DiedAt: time.UnixMilli(e.at).UTC(), Status: int(e.code), Reason: e.why})
 		}
 	}
 	return r, nil

@@ -49,7 +49,7 @@ func testWhoDiedLastIsListedFirst(t *testing.T) {
 	}
 	list := func(after string, count int) (keys string, next string) {
 		t.Helper()
-		dead, next, err := b.q.Dead(t.Context(), after, count)
+		dead, next, err := b.q.Dead(t.Context(), DeadFilter{}, after, count)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +76,7 @@ func testWhoDiedLastIsListedFirst(t *testing.T) {
 		t.Errorf("none are %q %q", none, next)
 	}
 	for _, place := range []string{"x", "7-0", "7-0@", "@1", "7@1", "7-0@1@1"} {
-		if _, _, err := b.q.Dead(t.Context(), place, 1); !errors.Is(err, ErrPlace) {
+		if _, _, err := b.q.Dead(t.Context(), DeadFilter{}, place, 1); !errors.Is(err, ErrPlace) {
 			t.Errorf("behind %q: %v", place, err)
 		}
 	}
@@ -86,7 +86,7 @@ func testWhoDiedLastIsListedFirst(t *testing.T) {
 	if again, next := list(place, 5); again != "ac" || next != "" {
 		t.Errorf("after a restart %q and %q stand behind that place", again, next)
 	}
-	if n, err := b.q.PurgeDead(t.Context()); n != 5 || err != nil {
+	if n, err := b.q.PurgeDead(t.Context(), DeadFilter{}); n != 5 || err != nil {
 		t.Fatal(n, err)
 	}
 	if all, next := list("", 5); all != "" || next != "" {
@@ -125,8 +125,9 @@ func TestPagesOfTheDeadAreAllOfThemInOrder(t *testing.T) {
 			if n == 5000 && count == 1 {
 				continue // 25 million looks
 			}
-			var got []death
-			for page := x.lastDead(nil, count); len(page) > 0; page = x.lastDead(&got[len(got)-1], count) {
+			all, got := &DeadFilter{}, []death(nil)
+			page := x.lastDead(all, nil, count)
+			for ; len(page) > 0; page = x.lastDead(all, &got[len(got)-1], count) {
 				if len(page) > count {
 					t.Fatalf("%d on a page of %d", len(page), count)
 				}
@@ -144,8 +145,110 @@ func BenchmarkLastDead(b *testing.B) {
 	x := died(maxDead)
 	b.ReportAllocs()
 	for b.Loop() {
-		if len(x.lastDead(nil, 200)) != 200 {
+		if len(x.lastDead(&DeadFilter{}, nil, 200)) != 200 {
 			b.Fatal("too few")
 		}
 	}
+}
+
+// A filter means the same jobs for the list, Redrive and PurgeDead, also after a restart.
+func TestAPartOfTheDeadIsRedriven(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, testAPartOfTheDeadIsRedriven)
+}
+
+func testAPartOfTheDeadIsRedriven(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.Concurrency = 1 })
+	b.target.answers(func(j *Job) Outcome {
+		code := 400
+		if j.Key == "gone" {
+			code = 410
+		}
+		return Outcome{Err: errors.New("no"), Status: code}
+	})
+	died := map[string]time.Time{}
+	var ids []string
+	for i, j := range []Job{{Tenant: "a"}, {Tenant: "b"}, {Tenant: "a", Key: "gone"}, {}, {Tenant: "b"}} {
+		j.Body = fmt.Append(nil, i)
+		ids = append(ids, b.put(j)[0].ID)
+		until(t, "dead", func() bool { return b.status().Dead == i+1 })
+		died[ids[i]] = b.job(JobName{ID: ids[i]}).Ended
+		time.Sleep(time.Second)
+	}
+	if err := b.q.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var sum []note
+	b.index(func(x *index) { sum = x.restate(0) })
+	sum, err := parseNotes(encodeNotes(sum))
+	gone := func(n note) bool { return n.kind == noteDead && n.code == 410 }
+	if !slices.ContainsFunc(sum, gone) || err != nil {
+		t.Errorf("a sum of the notes: %+v %v", sum, err)
+	}
+	b.restart()
+	a, none := "a", ""
+	for i, c := range []struct {
+		of   DeadFilter
+		want []int
+	}{
+		{DeadFilter{}, []int{0, 1, 2, 3, 4}},
+		{DeadFilter{Tenant: &a}, []int{0, 2}},
+		{DeadFilter{Tenant: &none}, []int{3}},
+		{DeadFilter{Status: 410}, []int{2}},
+		{DeadFilter{Status: 410, Tenant: &none}, nil},
+		{DeadFilter{Since: died[ids[1]], Before: died[ids[4]]}, []int{1, 2, 3}},
+		{DeadFilter{Most: 2}, []int{0, 1}},
+		{DeadFilter{Tenant: &a, Most: 1}, []int{0}},
+		{DeadFilter{IDs: []string{ids[4], ids[4], ids[1], "x"}}, []int{1, 4}},
+		{DeadFilter{IDs: []string{ids[4], ids[0]}, Tenant: &a}, []int{0}},
+	} {
+		var want, got []string
+		for _, k := range c.want {
+			want = append(want, ids[k])
+		}
+		list, _, err := b.q.Dead(t.Context(), c.of, "", 10)
+		for _, j := range slices.Backward(list) {
+			got = append(got, j.ID)
+		}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%d: listed %v %v, want %v", i, got, err, want)
+		}
+		if n, err := b.q.Redrive(t.Context(), c.of); n != len(want) || err != nil {
+			t.Errorf("%d: redriven %d %v, want %d", i, n, err, len(want))
+		}
+		for _, id := range ids {
+			if is := b.job(JobName{ID: id}).State; (is == StateWaiting) != slices.Contains(want, id) {
+				t.Errorf("%d: %s is %s, want %v", i, id, is, want)
+			}
+		}
+		if err := b.q.Resume(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "dead again", func() bool { return b.status().Dead == len(ids) })
+		if err := b.q.Pause(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		b.index(func(x *index) { // as before
+			for r, d := range x.dead {
+				d.at = died[r.String()].UnixMilli()
+				x.dead[r] = d
+			}
+		})
+	}
+	n, err := b.q.PurgeDead(t.Context(), DeadFilter{Tenant: &a})
+	if n != 2 || err != nil || b.status().Dead != 3 {
+		t.Errorf("purged %d %v", n, err)
+	}
+	_, err = b.q.Redrive(t.Context(), DeadFilter{Status: -1})
+	if !errors.Is(err, ErrJob) || b.status().Dead != 3 {
+		t.Error(err)
+	}
+}
+
+// index changes the index of the host.
+func (b *bench) index(change func(*index)) {
+	h := b.q.lead.Load()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	change(h.index)
 }

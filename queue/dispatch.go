@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -240,6 +241,9 @@ func (d *dispatcher) look(ctx context.Context) (f *flight, until time.Time, why 
 	paused, rate, dead := d.paused, d.rate(d.set), len(d.index.dead)
 	more, wanted, idle := d.wanted(min(d.index.left-d.index.behind, len(d.free)))
 	r, tenant, ok := d.index.peek()
+	if !ok {
+		why = d.index.whyStopped()
+	}
 	d.mu.Unlock()
 	// Canceled, or it is another job's turn now, or no worker waits any more.
 	if d.held != nil && (paused || !ok || d.held.ref != r || !wanted) {
@@ -260,14 +264,14 @@ func (d *dispatcher) look(ctx context.Context) (f *flight, until time.Time, why 
 		if late := now.Add(lookAtClock); next.After(late) {
 			next = late
 		}
-		return nil, next, ""
+		return nil, next, why
 	}
 	f, err := d.load(ctx, r)
 	if err != nil {
 		return nil, soon, err.Error()
 	}
 	if f == nil || d.tooOld(f, now) {
-		d.drop(tenant, r, f, "too old")
+		d.drop(tenant, r, f, whyOld)
 		return nil, now, ""
 	}
 	if rate > 0 && now.Before(d.nextAt) {
@@ -341,7 +345,7 @@ func (d *dispatcher) capacity(
 	case no == nil:
 		return until, ""
 	case no.never != "":
-		d.drop(t, f.ref, f, fmt.Sprintf("costs %d, more than limit %s ever lets pass", no.cost, no.never))
+		d.drop(t, f.ref, f, fmt.Sprintf(whyDear+"%d, more than limit %s ever lets pass", no.cost, no.never))
 		return now, ""
 	case no.tenant:
 		d.mu.Lock()
@@ -412,6 +416,15 @@ func (d *dispatcher) tooOld(f *flight, now time.Time) bool {
 	return now.Sub(since) > most
 }
 
+// Why jobs die without being sent.
+const (
+	whyOld  = "too old"
+	whyDear = "costs "
+)
+
+// isUnsent reports whether a job that died was not sent before: its target has not refused it.
+func isUnsent(why string) bool { return why == whyOld || strings.HasPrefix(why, whyDear) }
+
 // drop marks a job as dead without sending it. A job that is no longer there is only removed.
 func (d *dispatcher) drop(t *tenant, r ref, f *flight, why string) {
 	d.mu.Lock()
@@ -430,7 +443,7 @@ func (d *dispatcher) drop(t *tenant, r ref, f *flight, why string) {
 	attempt := d.index.tries[r].attempt
 	d.mu.Unlock()
 	n := note{attempt: attempt, tried: int32(attempt), text: why}
-	d.say(d.noting, func() note { return d.bury(r, n) })
+	d.say(d.noting, func() note { return d.bury(r, f.head.tenant, n) })
 }
 
 // load reads a job. It returns nil if the job is not in the log any more.

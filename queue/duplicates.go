@@ -42,8 +42,8 @@ func (q *Queue) settle(ctx context.Context, jobs []Job, receipts []Receipt, put 
 		if len(asked) == 0 {
 			return true
 		}
-		r, err := q.do(ctx, command{Op: opTwins, Put: asked})
-		for i, first := range r.Twins {
+		r, err := q.do(ctx, command{Op: opDuplicates, Put: asked})
+		for i, first := range r.Duplicates {
 			if i >= 0 && i < len(of) && first != "" {
 				receipts[of[i]] = Receipt{first, true}
 			}
@@ -84,15 +84,15 @@ func (h *host) settle(ctx context.Context, jobs []Job, receipts []Receipt, put [
 		if !ok || jobs[i].Key == "" {
 			continue
 		}
-		if first, twin := h.index.twin(r, jobs[i].Key, now); twin {
+		if first, duplicate := h.index.duplicate(r, jobs[i].Key, now); duplicate {
 			receipts[i] = Receipt{first.String(), true}
 		}
 	}
 }
 
-// twins returns, for another node, which of its jobs are duplicates, and the ID of the first job of
+// duplicates returns, for another node, which of its jobs are duplicates, and the ID of the first job of
 // each.
-func (h *host) twins(ctx context.Context, put []keyedJob) (map[int]string, error) {
+func (h *host) duplicates(ctx context.Context, put []keyedJob) (map[int]string, error) {
 	newest := uint64(0)
 	for _, j := range put {
 		newest = max(newest, j.Ref.chunk())
@@ -103,17 +103,17 @@ func (h *host) twins(ctx context.Context, put []keyedJob) (map[int]string, error
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
-	twins := map[int]string{}
+	duplicates := map[int]string{}
 	for i, j := range put {
-		if first, twin := h.index.twin(j.Ref, string(j.Key), now); twin {
-			twins[i] = first.String()
+		if first, duplicate := h.index.duplicate(j.Ref, string(j.Key), now); duplicate {
+			duplicates[i] = first.String()
 		}
 	}
-	return twins, nil
+	return duplicates, nil
 }
 
-// twin reports whether a job is a duplicate, and which job was the first of its key.
-func (x *index) twin(r ref, key string, now time.Time) (first ref, twin bool) {
+// duplicate reports whether a job is a duplicate, and which job was the first of its key.
+func (x *index) duplicate(r ref, key string, now time.Time) (first ref, duplicate bool) {
 	if c := x.chunks[r.chunk()]; c != nil {
 		now = time.Unix(0, c.at) // when the key was looked up
 	}

@@ -57,6 +57,7 @@ type JobStatus struct {
 	// seconds, and all other tenants take their shares; -1: unknown, because nothing was delivered and no
 	// rate is set, or the queue is paused.
 	Expected *float64 `json:"expected_seconds,omitempty"`
+	Paused   bool     `json:"paused,omitempty"` // its queue or its tenant is
 
 	Since    time.Time `json:"since,omitzero"`    // under way since
 	Worker   string    `json:"worker,omitempty"`  // that has claimed it
@@ -299,6 +300,7 @@ func (h *host) wait(s *JobStatus, r ref, now time.Time) {
 	}
 	if of, at := x.waitsBehind(r); of != nil {
 		s.Behind, s.Tenant, s.Priority = of.first.String(), of.tenant.name, int(x.rank(r, at.priority))
+		s.Paused = h.paused || of.tenant.paused
 		return
 	}
 	if !s.At.IsZero() {
@@ -316,7 +318,8 @@ func (h *host) wait(s *JobStatus, r ref, now time.Time) {
 		pace = h.rate(h.q.set.Load())
 	}
 	expected := -1.0
-	if pace > 0 && !h.paused {
+	s.Paused = h.paused || t.paused
+	if pace > 0 && !s.Paused {
 		expected = math.Round(float64(x.aheadOfAll(t, own)+1)/pace*1000) / 1000
 	}
 	s.Expected = &expected

@@ -173,7 +173,8 @@ func testACanceledJobIsNotSent(t *testing.T) {
 			t.Errorf("after a restart job %d: %+v, want %s", i, s, want)
 		}
 	}
-	if _, err := b.q.PurgeDead(t.Context(), r[0].ID); err != nil || b.job(name(0)).State != StatePurged {
+	_, err := b.q.PurgeDead(t.Context(), DeadFilter{IDs: []string{r[0].ID}})
+	if err != nil || b.job(name(0)).State != StatePurged {
 		t.Errorf("a purged one: %+v %v", b.job(name(0)), err)
 	}
 }

@@ -60,6 +60,7 @@ type host struct {
 	reasons map[string]string // of dead jobs
 	waitErr string            // why nothing is delivered now, "" if all is well
 	failure *Failure          // of the last failed delivery; replaced, never changed
+	failing *Failing          // failures since the last success; replaced, never changed
 
 	fireErr string // why the jobs of schedules cannot be put
 	fired   uint64 // the newest chunk with such a job; only fire uses it
@@ -117,7 +118,9 @@ func (q *Queue) host(ctx context.Context) error {
 	h.last, h.entries = size.Last, int(size.Count)
 	h.index.history, h.index.keys.most = old.history, set.MaxWaiting
 	h.index.timetables = old.timetables
+	h.index.stopped = old.stopped
 	h.paused, h.asked, h.purged = old.paused, old.asked, old.purged
+	h.wasFailing()
 	if err := h.write(ctx, []note{{kind: noteBegin, text: q.cfg.Node}}); err != nil {
 		return err
 	}
@@ -296,10 +299,10 @@ func (h *host) follow(ctx context.Context, old *replay, ready chan struct{}) err
 			old = nil
 		}
 		h.mu.Lock()
-		twins := h.index.add(e.Seq, e.At, jobs, old)
+		duplicates := h.index.add(e.Seq, e.At, jobs, old)
 		h.readLocked(e.Seq)
 		h.q.totals.fired.Add(int64(len(h.index.fired)))
-		if notes := h.index.decided(e.Seq, twins); len(notes) > 0 {
+		if notes := h.index.decided(e.Seq, duplicates); len(notes) > 0 {
 			h.queueNotes(notes, nil)
 		}
 		h.mu.Unlock()

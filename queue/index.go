@@ -15,10 +15,11 @@ type index struct {
 	order   []uint64 // the numbers of the chunks, ascending; some may be gone
 	tenants map[string]*tenant
 	weights map[string]int
-	active  tenantHeap // tenants with a job that may leave now
-	now     float64    // virtual time of the last tenant
-	later   laterHeap  // may hold entries that due no longer has
-	blocked []*tenant  // tenants that must wait until a time
+	active  tenantHeap          // tenants with a job that may leave now
+	now     float64             // virtual time of the last tenant
+	later   laterHeap           // may hold entries that due no longer has
+	blocked []*tenant           // tenants that must wait until a time
+	stopped map[string]struct{} // paused tenants, also those without jobs
 	tries   map[ref]try
 	dead    map[ref]deadJob
 	claims  map[ref]*claim // jobs in flight that workers have
@@ -80,6 +81,8 @@ type deadJob struct {
 	attempt int
 	at      int64
 	why     string
+	tenant  string
+	code    uint16 // of the last answer, 0: none
 }
 
 // A run is a series of consecutive jobs in a chunk.
@@ -133,6 +136,7 @@ type tenant struct {
 	lanes  [MaxPriority + 1]lane
 	place  int // position in active, -1: not there
 	until  time.Time
+	paused bool
 	series int // with this tenant
 }
 
@@ -194,7 +198,8 @@ func newIndex(weights map[string]int, window time.Duration) *index {
 		chunks: map[uint64]*chunk{}, tenants: map[string]*tenant{}, weights: weights,
 		tries: map[ref]try{}, dead: map[ref]deadJob{}, flying: map[ref]int64{}, places: newPlaces(),
 		orders: newOrders(), timetables: newTimetables(), claims: map[ref]*claim{}, history: newHistory(0, 0),
-		keys: keyWindow{window: window}, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
+		stopped: map[string]struct{}{},
+		keys:    keyWindow{window: window}, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
 	}
 }
 
@@ -227,6 +232,7 @@ func (x *index) tenantOf(name string) *tenant {
 	t := x.tenants[name]
 	if t == nil {
 		t = &tenant{name: name, id: x.newID(), weight: float64(max(1, x.weights[name])), place: -1}
+		_, t.paused = x.stopped[name]
 		x.tenants[name], x.ids[t.id] = t, t
 	}
 	return t
@@ -314,8 +320,45 @@ func (x *index) peek() (r ref, of *tenant, ok bool) {
 	return 0, nil, false
 }
 
-// enter adds a tenant to those with jobs.
+// stop pauses a tenant, or lets it go on. Its jobs stay in their lines. It reports false if too many are
+// paused.
+func (x *index) stop(name string, paused bool) bool {
+	delete(x.stopped, name)
+	if paused && len(x.stopped) >= MaxPausedTenants {
+		return false
+	}
+	if paused {
+		x.stopped[name] = struct{}{}
+	}
+	t := x.tenants[name]
+	if t == nil {
+		return true
+	}
+	t.paused = paused
+	switch l, _ := t.lane(); {
+	case paused && t.place >= 0:
+		heap.Remove(&x.active, t.place)
+		x.weight -= t.weight
+	case !paused && l != nil && t.place < 0 && t.until.IsZero():
+		x.enter(t)
+	}
+	x.forgetTenant(t)
+	return true
+}
+
+// whyStopped says that no job may go because the tenants of those in the lines are paused, or "".
+func (x *index) whyStopped() string {
+	if len(x.stopped) > 0 && len(x.active)+len(x.blocked) == 0 && x.lined > x.stale {
+		return "the tenants of all jobs that could go are paused"
+	}
+	return ""
+}
+
+// enter adds a tenant to those with jobs that may go.
 func (x *index) enter(t *tenant) {
+	if t.paused {
+		return
+	}
 	t.used = max(t.used, x.now)
 	heap.Push(&x.active, t)
 	x.weight += t.weight
@@ -403,7 +446,7 @@ func (x *index) seen(key string, at time.Time) (ref, bool) {
 
 // add reads a chunk of the log into the index. old holds the notes of earlier hosts, or is nil. add
 // returns the jobs that are duplicates; they are finished.
-func (x *index) add(seq uint64, at time.Time, jobs [][]byte, old *replay) (twins []int) {
+func (x *index) add(seq uint64, at time.Time, jobs [][]byte, old *replay) (duplicates []int) {
 	if x.chunks[seq] != nil {
 		return nil
 	}
@@ -430,7 +473,7 @@ func (x *index) add(seq uint64, at time.Time, jobs [][]byte, old *replay) (twins
 		if tooMany {
 			x.duplicates++
 			x.finish(r)
-			twins = append(twins, i)
+			duplicates = append(duplicates, i)
 			continue
 		}
 		if old != nil && !old.apply(x, r, &h) {
@@ -451,7 +494,7 @@ func (x *index) add(seq uint64, at time.Time, jobs [][]byte, old *replay) (twins
 		}
 	}
 	c.spans = slices.Clone(c.spans) // exactly as many bytes as needed
-	return twins
+	return duplicates
 }
 
 // rank returns the priority of a job that was put with another one, or not.

@@ -31,7 +31,7 @@ func testAJobThatFailsIsTriedAgainAndThenDead(t *testing.T) {
 	}
 	r := b.put(Job{Key: "bad", Tenant: "t", Body: []byte("bad")}, Job{Key: "good", Body: []byte("good")})
 	until(t, "dead", func() bool { return b.status().Dead == 1 })
-	dead, _, err := b.q.Dead(t.Context(), "", 10)
+	dead, _, err := b.q.Dead(t.Context(), DeadFilter{}, "", 10)
 	if err != nil || len(dead) != 1 || dead[0].ID != r[0].ID || dead[0].Attempts != 3 ||
 		dead[0].Reason != "no 3" || dead[0].Key != "bad" {
 		t.Fatalf("dead are %+v %v", dead, err)
@@ -43,7 +43,7 @@ func testAJobThatFailsIsTriedAgainAndThenDead(t *testing.T) {
 		t.Fatalf("after a restart %d are dead and %d wait", s.Dead, s.Depth)
 	}
 	b.target.answer = nil
-	if n, err := b.q.Redrive(t.Context(), "5-5", dead[0].ID); n != 1 || err != nil {
+	if n, err := b.q.Redrive(t.Context(), DeadFilter{IDs: []string{"5-5", dead[0].ID}}); n != 1 || err != nil {
 		t.Fatalf("redrive: %d %v", n, err)
 	}
 	until(t, "none dead", func() bool { s := b.status(); return s.Dead == 0 && s.Depth == 0 })
@@ -89,7 +89,7 @@ func testWhatIsWrongForGoodDiesAtOnce(t *testing.T) {
 	if n := b.target.count(); n != 3 {
 		t.Errorf("%d deliveries of 3 jobs", n)
 	}
-	if n, err := b.q.PurgeDead(t.Context()); n != 3 || err != nil {
+	if n, err := b.q.PurgeDead(t.Context(), DeadFilter{}); n != 3 || err != nil {
 		t.Errorf("purged %d %v", n, err)
 	}
 	until(t, "forgotten", func() bool { return b.status().Bytes == 0 })
@@ -194,7 +194,7 @@ func testOldJobsDie(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "one dead", func() bool { s := b.status(); return s.Dead == 1 && s.Depth == 0 })
-	if n, err := b.q.Redrive(t.Context()); n != 1 || err != nil { // counts from now on
+	if n, err := b.q.Redrive(t.Context(), DeadFilter{}); n != 1 || err != nil { // counts from now on
 		t.Fatal(n, err)
 	}
 	until(t, "delivered", func() bool { return b.target.count() == 2 })
@@ -580,7 +580,7 @@ func testJobsThatDieAgainWhileTheyAreRedrivenStayDead(t *testing.T) {
 	b.put(first...)
 	until(t, "dead", func() bool { return b.status().Dead == n })
 	b.put(many(n)...) // so that the dispatcher is busy
-	if k, err := b.q.Redrive(t.Context()); k < n || err != nil {
+	if k, err := b.q.Redrive(t.Context(), DeadFilter{}); k < n || err != nil {
 		t.Fatalf("redriven: %d %v", k, err)
 	}
 	until(t, "dead again", func() bool { return b.status().Dead == 2*n })
@@ -657,8 +657,229 @@ func testAJobThatNeverPassesSaysWhatItCostsOfThatLimit(t *testing.T) {
 	})
 	b.put(Job{Body: []byte("twenty bytes of text"), Cost: 3})
 	until(t, "dead", func() bool { return b.status().Dead == 1 })
-	dead, _, err := b.q.Dead(t.Context(), "", 1)
+	dead, _, err := b.q.Dead(t.Context(), DeadFilter{}, "", 1)
 	if want := "costs 20, more than limit net ever lets pass"; err != nil || dead[0].Reason != want {
 		t.Errorf("%+v %v, want %q", dead, err, want)
+	}
+}
+
+// The jobs of a paused tenant wait and keep their places, those of others go on, and that outlives a kill and
+// a sum of the notes.
+func TestOneTenantIsPaused(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, testOneTenantIsPaused)
+}
+
+func testOneTenantIsPaused(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.Concurrency = 1 }).hosts()
+	if err := b.q.PauseTenant(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	soon := time.Now().Add(time.Minute)
+	first := b.put(Job{Tenant: "a", Body: []byte("a1"), Key: "k"}, Job{Tenant: "a", Body: []byte("a2"), OrderKey: "o"},
+		Job{Tenant: "a", Body: []byte("a3"), OrderKey: "o"}, Job{Tenant: "a", Body: []byte("a0"), Priority: 9},
+		Job{Tenant: "a", Body: []byte("a4"), At: soon}, Job{Tenant: "b", Body: []byte("b1")}, Job{Body: []byte("1")})
+	until(t, "the others", func() bool { return b.target.count() == 2 })
+	var sum []note
+	b.index(func(x *index) { sum = x.restate(0) })
+	sum, err := parseNotes(encodeNotes(sum))
+	old := newReplay()
+	for i := range sum {
+		old.note(&sum[i])
+	}
+	if _, ok := old.stopped["a"]; !ok || len(old.stopped) != 1 || err != nil {
+		t.Errorf("a sum of the notes has %v %v", old.stopped, err)
+	}
+	b.restart()
+	b.put(Job{Tenant: "b", Body: []byte("b2")}, Job{Tenant: "a", Body: []byte("a5")})
+	time.Sleep(2 * time.Minute) // a4 has its time, too
+	if got := b.target.sent(); len(got) != 3 || got[2] != "b2" {
+		t.Fatalf("sent are %v", got)
+	}
+	s := b.status()
+	if !slices.Equal(s.PausedTenants, []string{"a"}) || s.Paused || !strings.Contains(s.Reason, "are paused") {
+		t.Errorf("%+v", s)
+	}
+	if s := b.job(JobName{ID: first[0].ID}); !s.Paused || *s.Expected != -1 || s.Position != 2 {
+		t.Errorf("%+v", s)
+	}
+	is, err := b.q.Tenant(t.Context(), "a", 3)
+	if err != nil || !is.Paused || is.InLine != 5 || len(is.Jobs) != 3 || is.Jobs[0].ID != first[3].ID ||
+		is.Jobs[1].Key != "k" || is.Jobs[2].ID != first[1].ID {
+		t.Errorf("%+v %v", is, err)
+	}
+	if _, err := b.q.Cancel(t.Context(), JobName{ID: first[0].ID}); err != nil {
+		t.Error(err)
+	}
+	for range 2 { // to resume it twice does no harm
+		if err := b.q.ResumeTenant(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "all", func() bool { return b.status().Depth == 0 })
+	if got := b.target.sent()[3:]; !slices.Equal(got, []string{"a0", "a2", "a5", "a4", "a3"}) &&
+		!slices.Equal(got, []string{"a0", "a2", "a4", "a5", "a3"}) {
+		t.Errorf("then %v", got)
+	}
+	b.restart()
+	if s := b.status(); len(s.PausedTenants) != 0 {
+		t.Errorf("paused again: %v", s.PausedTenants)
+	}
+}
+
+// The job that is next, which may hold capacity, does not go when its tenant is paused.
+func TestATenantIsPausedWhileItsJobIsNext(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, testATenantIsPausedWhileItsJobIsNext)
+}
+
+func testATenantIsPausedWhileItsJobIsNext(t *testing.T) {
+	b := newBench(t, func(c *Config) {
+		c.Capacity = limiter(t, ratelimit.Limit{Name: "db",
+			Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: 2, Window: time.Minute}})
+		c.Uses = []LimitUse{{Limit: "db"}}
+	}).hosts()
+	b.put(Job{Tenant: "a", Body: []byte("a1")}, Job{Tenant: "a", Body: []byte("a2")},
+		Job{Tenant: "b", Body: []byte("b1")})
+	until(t, "one", func() bool { return b.target.count() == 1 }) // the next one has its place in the pace
+	for _, tenant := range []string{"a", "b"} {
+		if err := b.q.PauseTenant(t.Context(), tenant); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(5 * time.Minute)
+	if got := b.target.sent(); len(got) != 1 {
+		t.Fatalf("sent are %v", got)
+	}
+	if err := b.q.ResumeTenant(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the other's", func() bool { return b.target.count() == 2 })
+	if got := b.target.sent(); got[1] != "b1" {
+		t.Fatalf("sent are %v", got)
+	}
+	if n, err := b.q.Purge(t.Context()); n != 1 || err != nil {
+		t.Error(n, err)
+	}
+	b.put(Job{Tenant: "a", Body: []byte("a3")}) // paused through the purge
+	time.Sleep(5 * time.Minute)
+	if got := b.target.sent(); len(got) != 2 {
+		t.Fatalf("sent are %v", got)
+	}
+	if err := b.q.ResumeTenant(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "all", func() bool { return b.target.count() == 3 })
+}
+
+func TestPausedTenantsAreBounded(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, testPausedTenantsAreBounded)
+}
+
+func testPausedTenantsAreBounded(t *testing.T) {
+	b := newBench(t, nil).hosts()
+	for i := range MaxPausedTenants {
+		if err := b.q.PauseTenant(t.Context(), fmt.Sprint(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.q.PauseTenant(t.Context(), "7"); err != nil { // it is paused already
+		t.Error(err)
+	}
+	if err := b.q.PauseTenant(t.Context(), "x"); !errors.Is(err, ErrTenants) {
+		t.Error(err)
+	}
+	for _, name := range []string{strings.Repeat("x", MaxTenant+1), "\xff"} {
+		if err := b.q.PauseTenant(t.Context(), name); !errors.Is(err, ErrJob) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	if n := len(b.status().PausedTenants); n != MaxPausedTenants {
+		t.Errorf("%d are paused", n)
+	}
+}
+
+// A queue is failing when ten tries in a row have failed, also if a restart is between them, until one
+// succeeds or nothing is left that could.
+func TestAQueueThatFailsSaysSo(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, testAQueueThatFailsSaysSo)
+}
+
+func testAQueueThatFailsSaysSo(t *testing.T) {
+	b := newBench(t, oneAtATime).hosts()
+	code := 503
+	b.target.answers(func(*Job) Outcome {
+		return Outcome{Err: fmt.Errorf("the target answers %d", code), Retry: code == 503, Status: code}
+	})
+	began := time.Now().Truncate(time.Millisecond)
+	b.put(many(6)...)
+	until(t, "six", func() bool { return b.target.count() == 6 })
+	b.restart()
+	b.put(many(3)...)
+	until(t, "nine", func() bool { return b.target.count() == 9 })
+	if err := b.q.PauseTenant(t.Context(), "old"); err != nil {
+		t.Fatal(err)
+	}
+	b.put(Job{Body: []byte("old"), MaxAge: time.Millisecond, Tenant: "old"})
+	time.Sleep(time.Second)
+	if err := b.q.ResumeTenant(t.Context(), "old"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "too old", func() bool { return b.status().Dead == 1 })
+	if f := b.status().Failing; f != nil {
+		t.Errorf("after nine: %+v", f)
+	}
+	b.target.mu.Lock()
+	code = 400
+	b.target.mu.Unlock()
+	b.put(many(1)...)
+	until(t, "ten", func() bool { return b.status().Dead == 2 })
+	for range 2 {
+		f := b.status().Failing
+		if f == nil || f.Tries != 10 || f.Status != 400 || f.Reason != "the target answers 400" ||
+			f.Since.Before(began) || f.Since.After(began.Add(time.Minute)) {
+			t.Fatalf("%+v", f)
+		}
+		b.restart()
+	}
+	if _, err := b.q.PurgeDead(t.Context(), DeadFilter{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.q.Purge(t.Context()); err != nil || b.status().Failing != nil {
+		t.Errorf("nothing is left, and it fails: %+v %v", b.status().Failing, err)
+	}
+	b.target.answers(nil)
+	b.put(many(1)...)
+	until(t, "one goes", func() bool { return b.status().Totals.Delivered == 1 })
+	b.target.answers(func(*Job) Outcome { return Outcome{Err: errors.New("no")} })
+	b.put(many(2)...)
+	until(t, "two die", func() bool { return b.status().Dead == 2 })
+	if f := b.status().Failing; f != nil {
+		t.Errorf("two after a success: %+v", f)
+	}
+}
+
+// A new host counts what the target refused, not what died without being sent, and begins anew with a
+// success.
+func TestANewHostCountsFailures(t *testing.T) {
+	t.Parallel()
+	h := &host{index: newIndex(nil, time.Hour)}
+	h.index.history = newHistory(100, time.Hour)
+	for i, e := range []event{
+		{kind: eventRetry, attempt: 1}, {kind: eventDelivered, attempt: 2},
+		{kind: eventRetry, attempt: 1, at: 5}, {kind: eventBusy, attempt: 1},
+		{kind: eventDead, attempt: 1, why: whyOld}, {kind: eventCanceled},
+		{kind: eventDead, attempt: 2, why: whyDear + "7"}, {kind: eventDead, why: "no"}, {kind: eventRedriven},
+		{kind: eventDead, attempt: 3, why: "404", code: 404},
+	} {
+		e.ref = refOf(1, i)
+		h.index.history.add(e)
+	}
+	h.wasFailing()
+	want := Failing{Since: time.UnixMilli(5).UTC(), Tries: 3, Status: 404, Reason: "404"}
+	if h.failing == nil || *h.failing != want {
+		t.Errorf("%+v, want %+v", h.failing, want)
 	}
 }

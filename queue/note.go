@@ -51,6 +51,8 @@ const (
 
 	// A schedule: name and rule, the time up to which all is decided, the time of its last job, and this job.
 	noteSchedule = 's'
+
+	noteTenant = 'n' // a tenant is paused, or not any more
 )
 
 // A note records what happened to jobs. Notes are written in batches, in order. Reading a note
@@ -58,21 +60,22 @@ const (
 type note struct {
 	kind  byte
 	event byte   // kind of the event that goes with it, 0: none; it has the text of the note
-	code  uint16 // of the event
+	code  uint16 // of the event; also of noteDead, without one
 	tried int32  // attempt of the event
 	when  int64  // milliseconds: time of the event
 	// Of noteTry, noteClaim and noteDead; for noteDone, notePurge and notePurged the first of the chunk.
-	ref     ref    // also of noteSchedule
-	done    []int  // for noteDone, ascending
-	attempt int    // attempts made so far; of notePurge, in memory only: index.purges
-	at      int64  // milliseconds: earliest next try, time of death, time of the claim, or timetable.upTo
-	until   int64  // milliseconds: end of the lease
-	since   int64  // milliseconds: the age counts from then, 0: from when it was put; or timetable.last
-	text    string // reason of a failure, or name of the host, of the worker or of the schedule with its rule
-	secret  secret // of a claim
-	paused  bool
-	asked   askedRate
-	rank    uint8 // for noteRank
+	ref     ref   // also of noteSchedule
+	done    []int // for noteDone, ascending
+	attempt int   // attempts made so far; of notePurge, in memory only: index.purges
+	at      int64 // milliseconds: earliest next try, time of death, time of the claim, or timetable.upTo
+	until   int64 // milliseconds: end of the lease
+	since   int64 // milliseconds: the age counts from then, 0: from when it was put; or timetable.last
+	// Reason of a failure, or name of the host, worker, tenant, or schedule with its rule.
+	text   string
+	secret secret // of a claim
+	paused bool
+	asked  askedRate
+	rank   uint8 // for noteRank
 }
 
 // happened returns the event that goes with a note.
@@ -123,7 +126,11 @@ func appendNote(b []byte, n *note) []byte {
 			last = i
 		}
 	case noteTry, noteDead, noteClaim:
-		b = codec.AppendUint(b, uint64(n.ref), uint64(n.attempt), uint64(n.at), uint64(n.since))
+		since := uint64(n.since)
+		if n.kind == noteDead {
+			since = uint64(n.code) // in a field that was always 0, and is ignored by nodes before this one
+		}
+		b = codec.AppendUint(b, uint64(n.ref), uint64(n.attempt), uint64(n.at), since)
 		if n.kind == noteClaim {
 			b = append(codec.AppendUint(b, uint64(n.until)), n.secret[:]...)
 		}
@@ -145,6 +152,11 @@ func appendNote(b []byte, n *note) []byte {
 		b = codec.AppendUint(codec.AppendText(b, n.text), uint64(n.at), uint64(n.since), uint64(n.ref))
 	case noteRank:
 		b = append(codec.AppendUint(b, uint64(n.ref)), n.rank)
+	case noteTenant:
+		b = append(codec.AppendText(b, n.text), byte(0))
+		if n.paused {
+			b[len(b)-1] = flagPaused
+		}
 	}
 	return b
 }
@@ -220,6 +232,9 @@ func parseNotes(b []byte) (all []note, err error) {
 		case noteSchedule:
 			n.text = r.Text(MaxRule + MaxKey)
 			n.at, n.since, n.ref = readTime(&r), readTime(&r), readRef(&r)
+		case noteTenant:
+			n.text = r.Text(MaxTenant)
+			n.paused = r.Byte()&flagPaused != 0
 		case noteEvent:
 			readEvent(&r, &n)
 		// These have no content.
@@ -250,6 +265,9 @@ func readTry(r *codec.Reader, n *note) {
 	n.attempt = int(r.UpTo(maxAttempt))
 	n.at = readTime(r)
 	n.since = readTime(r)
+	if n.kind == noteDead {
+		n.code, n.since = uint16(min(n.since, 999)), 0
+	}
 	if n.kind == noteClaim {
 		n.until = readTime(r)
 		copy(n.secret[:], r.Take(len(n.secret)))

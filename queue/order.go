@@ -3,6 +3,7 @@ package queue
 import (
 	"cmp"
 	"hash/maphash"
+	"maps"
 	"slices"
 )
 
@@ -50,6 +51,7 @@ type orders struct {
 	backlogs map[uint32]*series
 	lastLog  uint32
 	behind   int // jobs
+	most     int // series since the maps were made: a map never shrinks
 
 	purges   int              // in this process
 	purged   int              // those that are on disk
@@ -71,8 +73,29 @@ func (x *index) seriesOf(tenant string, order []byte) *series {
 		s = &series{key: key, tenant: x.tenantOf(tenant)}
 		s.tenant.series++
 		x.series[key] = s
+		x.most = max(x.most, len(x.series))
 	}
 	return s
+}
+
+// mostEmpty is how many series the maps may have room for without need. Chosen: some 100 KB.
+const mostEmpty = 4096
+
+// shrink makes the maps anew when most of their room is empty: an hour with a million keys would else take
+// memory until the next start.
+func (o *orders) shrink() {
+	if o.most <= mostEmpty || len(o.series) > o.most/8 {
+		return
+	}
+	o.series, o.firsts, o.backlogs = anew(o.series), anew(o.firsts), anew(o.backlogs)
+	o.most = len(o.series)
+}
+
+// anew returns a copy of a map that has room for its entries only.
+func anew[K comparable, V any](m map[K]V) map[K]V {
+	n := make(map[K]V, len(m))
+	maps.Copy(n, m)
+	return n
 }
 
 // join adds a waiting job to its series. It returns its place if it is behind others.
@@ -271,6 +294,7 @@ func (x *index) promote(s *series) {
 		delete(x.series, s.key)
 		s.tenant.series--
 		x.forgetTenant(s.tenant)
+		x.shrink()
 	}
 }
 

@@ -373,7 +373,8 @@ func testAnOrderKey(t *testing.T) {
 	b.target.gotAll(t, "p")
 	b.put(Job{OrderKey: "o", Tenant: "t", Body: []byte("t")})
 	b.target.gotAll(t, "t")
-	if n, err := b.q.Redrive(t.Context()); n != 1 || err != nil { // it goes before the one that waits
+	// It goes before the one that waits.
+	if n, err := b.q.Redrive(t.Context(), DeadFilter{}); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	b.target.gotAll(t, "dies", "dies", "dies")
@@ -697,5 +698,55 @@ func testJobsBehindOthersWantNothing(t *testing.T) {
 	until(t, "all delivered", func() bool { return b.target.count() == 50 })
 	if n := most.Load(); n > 1 {
 		t.Errorf("%d more units were wanted, and one job could go", n)
+	}
+}
+
+// When most of many order keys have ended, their room is given back, and those that are left keep their
+// order.
+func TestTheRoomOfOrderKeysIsGivenBack(t *testing.T) {
+	t.Parallel()
+	const keys, long, left = 20_000, 100, 7 // two jobs each; the long ones have five
+	x := newIndex(nil, 0)
+	var jobs [][]byte
+	of := func(i int) (key, turn int) {
+		if i < 2*keys {
+			return i % keys, i / keys
+		}
+		return (i - 2*keys) % long, 2 + (i-2*keys)/long
+	}
+	for i := range 2*keys + 3*long {
+		key, _ := of(i)
+		jobs = append(jobs, appendJob(nil, &Job{Cost: 1, OrderKey: fmt.Sprint("o", key)}))
+	}
+	for i, some := range slices.Collect(slices.Chunk(jobs, chunkJobs)) {
+		x.add(uint64(i+1), time.UnixMilli(1), some, nil)
+	}
+	next := map[int]int{} // by key: how many have gone
+	rooms := 0
+	for most := x.most; len(x.series) > left; {
+		r, tenant, ok := x.peek()
+		if !ok {
+			t.Fatal("none is next")
+		}
+		key, turn := of(int(r.chunk()-1)*chunkJobs + r.index())
+		if next[key] != turn {
+			t.Fatalf("job %d of key %d goes after %d", turn, key, next[key])
+		}
+		next[key]++
+		x.take(tenant, 1, 0)
+		x.finish(r)
+		x.release(r)
+		if x.most < most {
+			rooms++
+			most = x.most
+			last := 2*keys + 2*long // the last job of key 0
+			if s, _ := x.waitsBehind(refOf(uint64(last/chunkJobs+1), last%chunkJobs)); s == nil {
+				t.Error("a job that is behind others is not found any more")
+			}
+		}
+	}
+	if rooms != 1 || x.most > keys/8 || len(x.firsts) != left || len(x.backlogs) > left {
+		t.Errorf("given back %d times, room for %d, %d are first, %d have others behind", rooms, x.most,
+			len(x.firsts), len(x.backlogs))
 	}
 }

@@ -54,17 +54,20 @@ func (h *host) outcome(f *flight, o *Outcome, set *Config) note {
 	if o.Err == nil {
 		t.delivered.Add(1)
 		t.done(time.Now())
+		h.failing = nil
 		h.index.finish(f.ref)
 		return h.happens(note{kind: noteDone, ref: f.ref, done: []int{f.ref.index()},
 			tried: int32(attempt), code: statusOf(o)}, eventDelivered)
 	}
-	h.failure = &Failure{ID: f.ref.String(), At: time.Now().UTC(), Reason: shorten(o.Err.Error())}
+	now, why := time.Now(), shorten(o.Err.Error())
+	h.failure = &Failure{ID: f.ref.String(), At: now.UTC(), Reason: why}
+	h.failed(&event{at: now.UnixMilli(), why: why, code: statusOf(o)})
 	switch {
 	case o.Busy:
 		t.busy.Add(1)
 		return h.retry(f, attempt-1, max(o.RetryAfter, backoff(set, 1)), o) // no attempt is used up
 	case !o.Retry || attempt >= set.MaxAttempts:
-		return h.bury(f.ref, note{attempt: attempt, tried: int32(attempt), code: statusOf(o),
+		return h.bury(f.ref, f.head.tenant, note{attempt: attempt, tried: int32(attempt), code: statusOf(o),
 			text: o.Err.Error()})
 	}
 	t.retried.Add(1)
@@ -87,12 +90,12 @@ func (h *host) retry(f *flight, attempt int, after time.Duration, o *Outcome) no
 }
 
 // bury records that a job is dead. n has the attempts and the reason. The caller holds mu.
-func (h *host) bury(r ref, n note) note {
+func (h *host) bury(r ref, tenant string, n note) note {
 	n.kind, n.ref, n.at = noteDead, r, time.Now().UnixMilli()
 	n.text = h.intern(shorten(n.text))
 	delete(h.index.flying, r)
 	delete(h.index.tries, r)
-	h.index.dead[r] = deadJob{n.attempt, n.at, n.text}
+	h.index.dead[r] = deadJob{n.attempt, n.at, n.text, tenant, n.code}
 	h.q.totals.dead.Add(1)
 	return h.happens(n, eventDead)
 }

@@ -189,7 +189,7 @@ func testAWorkerGivesJobsBack(t *testing.T) {
 	if len(again) != 1 || again[0].ID != r[2].ID || again[0].Attempt != 1 {
 		t.Fatalf("untried, and claimed again: %+v", again)
 	}
-	if n, err := b.q.Redrive(t.Context(), r[1].ID); n != 1 || err != nil {
+	if n, err := b.q.Redrive(t.Context(), DeadFilter{IDs: []string{r[1].ID}}); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	redriven := b.claim(Want{Wait: time.Second, Lease: MaxLease})

@@ -46,13 +46,13 @@ func (q *Queue) Put(ctx context.Context, jobs []Job) ([]Receipt, error) {
 		return nil, errors.Join(all...)
 	}
 	receipts := make([]Receipt, len(jobs))
-	fresh, twins := q.known(jobs, receipts, now)
+	fresh, duplicates := q.known(jobs, receipts, now)
 	if err := q.hasRoom(len(fresh)); err != nil {
 		return receipts, err
 	}
 	err := q.write(ctx, jobs, fresh, receipts)
 	q.settle(ctx, jobs, receipts, fresh)
-	for i, first := range twins {
+	for i, first := range duplicates {
 		if id := receipts[first].ID; id != "" {
 			receipts[i] = Receipt{id, true}
 		}
@@ -122,10 +122,10 @@ func (q *Queue) send(ctx context.Context, pieces []sent, receipts []Receipt) err
 // jobs.
 func (q *Queue) known(
 	jobs []Job, receipts []Receipt, now time.Time,
-) (fresh []int, twins map[int]int) {
+) (fresh []int, duplicates map[int]int) {
 	h, window := q.lead.Load(), q.set.Load().KeyWindow
 	first := map[string]int{}
-	twins = map[int]int{}
+	duplicates = map[int]int{}
 	if h != nil {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -137,7 +137,7 @@ func (q *Queue) known(
 			continue
 		}
 		if j, twice := first[key]; twice {
-			twins[i] = j
+			duplicates[i] = j
 			continue
 		}
 		first[key] = i
@@ -149,7 +149,7 @@ func (q *Queue) known(
 		}
 		fresh = append(fresh, i)
 	}
-	return fresh, twins
+	return fresh, duplicates
 }
 
 // hasRoom returns an error if n more jobs do not fit. Only the host knows how many jobs wait; other

@@ -144,6 +144,8 @@ var (
 	ErrLease = errors.New("the lease of this claim is over")
 	// ErrReceipt is returned for text that is not the receipt of a claim.
 	ErrReceipt = errors.New("this is not the receipt of a claim")
+	// ErrTenants is returned when more tenants than MaxPausedTenants would be paused.
+	ErrTenants = errors.New("too many tenants are paused")
 	// ErrUnsure is returned when it is not certain that a change was written. It may take effect.
 	ErrUnsure = errors.New("it is not certain that the change was written")
 )

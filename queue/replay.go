@@ -12,14 +12,15 @@ type replay struct {
 	asked  askedRate
 	begun  bool // there was an earlier host
 
-	ranks map[ref]uint8 // changed priorities
+	ranks   map[ref]uint8       // changed priorities
+	stopped map[string]struct{} // paused tenants
 	timetables
 	history history
 }
 
 func newReplay() *replay {
 	return &replay{done: map[uint64]map[int]bool{}, tries: map[ref]note{}, dead: map[ref]note{},
-		claims: map[ref]note{}, ranks: map[ref]uint8{},
+		claims: map[ref]note{}, ranks: map[ref]uint8{}, stopped: map[string]struct{}{},
 		timetables: newTimetables(), history: newHistory(0, 0)}
 }
 
@@ -57,6 +58,11 @@ func (p *replay) note(n *note) {
 		}
 	case noteSchedule:
 		p.restore(n)
+	case noteTenant:
+		delete(p.stopped, n.text)
+		if n.paused {
+			p.stopped[n.text] = struct{}{}
+		}
 	case noteEvent:
 		if e := n.happened(); p.history.most > 0 && !p.history.has(&e) {
 			p.history.add(e)
@@ -112,7 +118,7 @@ func (p *replay) apply(x *index, r ref, h *head) bool {
 		x.priorities[r], h.priority = rank, rank
 	}
 	if n, ok := p.dead[r]; ok {
-		x.dead[r] = deadJob{n.attempt, n.at, n.text}
+		x.dead[r] = deadJob{n.attempt, n.at, n.text, h.tenant, n.code}
 		return false
 	}
 	if n, ok := p.claims[r]; ok {
@@ -157,7 +163,11 @@ func (x *index) restate(purged uint64) (all []note) {
 		all = append(all, note{kind: noteTry, ref: r, attempt: t.attempt, since: t.since, at: x.due[r]})
 	}
 	for r, d := range x.dead {
-		all = append(all, note{kind: noteDead, ref: r, attempt: d.attempt, at: d.at, text: d.why})
+		all = append(all, note{kind: noteDead, ref: r, attempt: d.attempt, at: d.at, text: d.why,
+			code: d.code})
+	}
+	for tenant := range x.stopped {
+		all = append(all, note{kind: noteTenant, text: tenant, paused: true})
 	}
 	for r, rank := range x.priorities {
 		all = append(all, note{kind: noteRank, ref: r, rank: rank})

@@ -175,8 +175,8 @@ func (c *clerk) read(seq uint64, old *replay) {
 	if old != nil && seq > old.newest {
 		old = nil
 	}
-	twins := c.x.add(seq, time.UnixMilli(int64(seq)), c.jobs[seq], old)
-	if notes := c.x.decided(seq, twins); len(notes) > 0 {
+	duplicates := c.x.add(seq, time.UnixMilli(int64(seq)), c.jobs[seq], old)
+	if notes := c.x.decided(seq, duplicates); len(notes) > 0 {
 		c.said = append(c.said, notes)
 	}
 }

@@ -32,6 +32,17 @@ type queueFlags struct {
 	wait     time.Duration
 	at       string
 	priority int
+
+	// Of dead jobs and of a tenant.
+	tenant        *string
+	status, most  int
+	since, before string
+
+	// Of claims.
+	max          int
+	lease, delay time.Duration
+	worker, why  string
+	untried      bool
 }
 
 // queueCommand puts jobs into queues and shows the state of queues.
@@ -47,6 +58,17 @@ func queueCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	flags.DurationVar(&f.wait, "wait", 0, "")
 	flags.StringVar(&f.at, "at", "", "")
 	flags.IntVar(&f.priority, "priority", -1, "")
+	flags.Func("tenant", "", func(name string) error { f.tenant = &name; return nil })
+	flags.IntVar(&f.status, "status", 0, "")
+	flags.IntVar(&f.most, "most", 0, "")
+	flags.StringVar(&f.since, "since", "", "")
+	flags.StringVar(&f.before, "before", "", "")
+	flags.IntVar(&f.max, "max", 1, "")
+	flags.DurationVar(&f.lease, "lease", 0, "")
+	flags.DurationVar(&f.delay, "delay", 0, "")
+	flags.StringVar(&f.worker, "worker", "", "")
+	flags.StringVar(&f.why, "why", "", "")
+	flags.BoolVar(&f.untried, "untried", false, "")
 	o, words, err := operatorFlags(flags, "queue", args)
 	if err != nil {
 		return err
@@ -59,12 +81,12 @@ func queueCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	case verb == "status" && n < 2 && f.watch:
 		return watch1s(ctx, stdout, func(ctx context.Context) (string, error) {
 			all, err := o.queues(ctx, words)
-			return queueTable(all), err
+			return queueTable(all, red(stdout)), err
 		})
 	case verb == "status" && n < 2:
 		var all []queue.Status
 		if all, err = o.queues(ctx, words); err == nil {
-			fmt.Fprint(stdout, queueTable(all))
+			fmt.Fprint(stdout, queueTable(all, red(stdout)))
 		}
 	case verb == "put" && n == 2 && f.from > 0:
 		o.scope = "put"
@@ -75,30 +97,28 @@ func queueCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		err = o.saveFile(ctx, words[0], words[1], f.dead, stdout)
 	case (verb == "pause" || verb == "resume") && n == 1:
 		var s queue.Status
-		if err = o.do(ctx, http.MethodPost, queuePath(words[0])+"/"+verb, nil, &s); err == nil {
-			fmt.Fprint(stdout, queueTable([]queue.Status{s}))
+		path := queuePath(words[0]) + "/" + verb
+		if f.tenant != nil {
+			path += "?" + url.Values{"tenant": {*f.tenant}}.Encode()
+		}
+		if err = o.do(ctx, http.MethodPost, path, nil, &s); err == nil {
+			fmt.Fprint(stdout, queueTable([]queue.Status{s}, red(stdout)))
 		}
 	case verb == "rate" && n == 2:
 		var s queue.Status
 		pairs := map[string]string{"rate": words[1]}
 		if err = o.do(ctx, http.MethodPatch, queuePath(words[0]), pairs, &s); err == nil {
-			fmt.Fprint(stdout, queueTable([]queue.Status{s}))
+			fmt.Fprint(stdout, queueTable([]queue.Status{s}, red(stdout)))
 		}
 	case verb == "schedules" && n == 1:
 		err = o.listSchedules(ctx, stdout, words[0])
-	case verb == "dead" && n == 1 && f.count > 0:
-		err = o.listDead(ctx, stdout, words[0], f.count)
-	case verb == "redrive" && n >= 1:
-		q := url.Values{"id": words[1:]}
-		err = o.counted(ctx, stdout, http.MethodPost, queuePath(words[0])+"/redrive?"+q.Encode())
-	case verb == "purge" && n == 1 && !f.dead:
-		err = o.counted(ctx, stdout, http.MethodDelete, queuePath(words[0])+"/jobs")
-	case verb == "purge" && n >= 1 && f.dead:
-		q := url.Values{"id": words[1:]}
-		err = o.counted(ctx, stdout, http.MethodDelete, queuePath(words[0])+"/dead?"+q.Encode())
 	default:
-		if known, err := o.oneJob(ctx, stdout, verb, words, &f); known {
-			return err
+		for _, part := range []func(context.Context, io.Writer, string, []string, *queueFlags) (bool, error){
+			o.oneJob, o.deadJobs, o.claims,
+		} {
+			if known, err := part(ctx, stdout, verb, words, &f); known {
+				return err
+			}
 		}
 		return usageFault("queue: what is to be done?",
 			"write headgate queue status, queue put QUEUE FILE, queue pause QUEUE, or see headgate help queue")
@@ -134,14 +154,15 @@ func (o *operator) counted(ctx context.Context, w io.Writer, method, path string
 	return nil
 }
 
-// listDead lists up to count dead jobs, most recent first.
-func (o *operator) listDead(ctx context.Context, w io.Writer, name string, count int) error {
+// listDead lists up to count dead jobs of a filter, most recent first.
+func (o *operator) listDead(ctx context.Context, w io.Writer, name string, count int, page url.Values) error {
 	for after := ""; ; {
 		var got struct {
 			Jobs []queue.DeadJob `json:"jobs"`
 			Next string          `json:"next"`
 		}
-		page := url.Values{"count": {strconv.Itoa(min(count, 1000))}, "after": {after}}
+		page.Set("count", strconv.Itoa(min(count, 1000)))
+		page.Set("after", after)
 		path := queuePath(name) + "/dead?" + page.Encode()
 		if err := o.do(ctx, http.MethodGet, path, nil, &got); err != nil {
 			return err
@@ -183,15 +204,28 @@ func (o *operator) listSchedules(ctx context.Context, w io.Writer, name string) 
 	return nil
 }
 
+// red returns a function that makes text red on a terminal, unless NO_COLOR is set (no-color.org).
+func red(w io.Writer) func(string) string {
+	if _, tty := height(w); !tty || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return func(s string) string { return s }
+	}
+	return func(s string) string { return "\x1b[31m" + s + "\x1b[0m" }
+}
+
 // queueTable formats queues in 80 columns, with the reason if one does not move.
-func queueTable(all []queue.Status) string {
+func queueTable(all []queue.Status, red func(string) string) string {
 	var b strings.Builder
-	row := func(v ...any) { fmt.Fprintf(&b, "%-16s %-7s %8s %7s %6s %8s %9s %8s\n", v...) }
+	const format = "%-16s %-7s %8s %7s %6s %8s %9s %8s"
+	row := func(v ...any) { fmt.Fprintf(&b, format+"\n", v...) }
 	row("queue", "state", "jobs", "flying", "dead", "a second", "oldest", "empty in")
+	var failing []string
 	for i := range all {
 		s := &all[i]
-		state, empty, oldest := "runs", "-", "-"
+		state, empty, oldest, row := "runs", "-", "-", row
 		switch {
+		case s.Failing != nil:
+			state, failing = "failing", append(failing, cut(s.Name, 16))
+			row = func(v ...any) { b.WriteString(red(fmt.Sprintf(format, v...)) + "\n") }
 		case s.Paused:
 			state = "paused"
 		case strings.HasPrefix(s.Reason, queue.ErrNoHost.Error()): // so nothing is known about it
@@ -209,6 +243,9 @@ func queueTable(all []queue.Status) string {
 			fmt.Fprintf(&b, "%s: %s\n", cut(all[i].Name, 16), line)
 		}
 	}
+	if n := len(failing); n > 0 {
+		b.WriteString(red(fmt.Sprintf("%d of %d need attention: %s", n, len(all), strings.Join(failing, ", "))) + "\n")
+	}
 	if len(all) == 0 {
 		b.WriteString("no queues: see docs/queues.md\n")
 	}
@@ -219,6 +256,14 @@ func queueTable(all []queue.Status) string {
 func queueNotes(s *queue.Status, now time.Time) (lines []string) {
 	if s.Reason != "" {
 		lines = append(lines, s.Reason)
+	}
+	if f := s.Failing; f != nil {
+		lines = append(lines, fmt.Sprintf("all tries fail for %s, %s in a row; the last one: %s",
+			about(max(0, now.Sub(f.Since).Seconds())), count(int64(f.Tries)), f.Reason))
+	}
+	if n := len(s.PausedTenants); n > 0 {
+		names := fmt.Sprintf("%.40q", s.PausedTenants[:min(n, 5)])
+		lines = append(lines, fmt.Sprintf("tenants that are paused: %d, such as %s", n, names))
 	}
 	if s.Rate > 0 {
 		lines = append(lines, "held to "+strconv.FormatFloat(s.Rate, 'g', -1, 64)+" jobs a second")
@@ -234,7 +279,7 @@ func queueNotes(s *queue.Status, now time.Time) (lines []string) {
 		lines = append(lines, fmt.Sprintf("%s of the jobs wait for others of their order keys",
 			count(int64(s.Behind))))
 	}
-	if f := s.LastFailure; f != nil && (s.Later > 0 || s.Dead > 0) {
+	if f := s.LastFailure; f != nil && s.Failing == nil && (s.Later > 0 || s.Dead > 0) {
 		ago := about(max(0, now.Sub(f.At).Seconds()))
 		lines = append(lines, "the last failure, "+ago+" ago: "+f.Reason)
 	}

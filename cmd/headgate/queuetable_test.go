@@ -22,19 +22,26 @@ func TestTheTableOfQueuesSaysWhatHoldsJobs(t *testing.T) {
 		{Name: "fails", Depth: 1200, Later: 1200, Behind: 7, NextIn: 90, Rate: 0.5, OldestAge: 7200, EmptyIn: -1,
 			AtOnce: 64, LastFailure: failed},
 		{Name: "went", AtOnce: 64, LastFailure: failed}, // all is done: no matter
-	})
+		{Name: "down", Depth: 3, AtOnce: 64, EmptyIn: -1, LastFailure: failed, PausedTenants: []string{"a", "b\n"},
+			Failing: &queue.Failing{Since: time.Now().Add(-time.Hour), Tries: 12, Status: 500,
+				Reason: "the target answered 500"}},
+	}, func(s string) string { return "<" + s + ">" })
 	want := `queue            state       jobs  flying   dead a second    oldest empty in
 lost             no host        -       -      -        -         -        -
 slow             runs          70      64      0      7.0       5 s     10 s
 ends             runs          64      64      0     64.0       1 s      1 s
 fails            runs        1200       0      0      0.0       2 h  unknown
 went             runs           0       0      0      0.0         -        -
+<down             failing        3       0      0      0.0       0 s  unknown>
 lost: no node hosts the queue now: it is asked for
 slow: its concurrency is used up: 64 under way at once
 fails: held to 0.5 jobs a second
 fails: 1200 of the jobs go later, the next in 90 s
 fails: 7 of the jobs wait for others of their order keys
 fails: the last failure, 30 min ago: the target answered 500
+down: all tries fail for 60 min, 12 in a row; the last one: the target answered 500
+down: tenants that are paused: 2, such as ["a" "b\n"]
+<1 of 6 need attention: down>
 `
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

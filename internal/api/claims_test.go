@@ -116,7 +116,7 @@ func TestAWorkerClaimsByHTTP(t *testing.T) {
 	if again := s.claim(token, ``).Jobs; len(again) != 1 || again[0].Key != "d" || again[0].Attempt != 1 {
 		t.Errorf("claimed again: %+v", again)
 	}
-	dead, _, err := q.Dead(t.Context(), "", 10)
+	dead, _, err := q.Dead(t.Context(), queue.DeadFilter{}, "", 10)
 	if err != nil || len(dead) != 1 || dead[0].Reason != "no table" {
 		t.Errorf("dead: %+v %v", dead, err)
 	}

@@ -228,6 +228,9 @@ func queueProblem(err error) *problem {
 	case errors.Is(err, queue.ErrBusy):
 		return &problem{Status: http.StatusServiceUnavailable, Code: "busy", Detail: err.Error(),
 			Hint: "retry in some seconds"}
+	case errors.Is(err, queue.ErrTenants):
+		return &problem{Status: http.StatusConflict, Code: "too_many_paused", Detail: err.Error(),
+			Hint: "paused_tenants of GET /v1/queues/{name} lists them"}
 	case errors.Is(err, queue.ErrPlace):
 		return badJob(http.StatusBadRequest, "invalid_query", err.Error()+": set after to the next of the previous answer")
 	case errors.Is(err, queue.ErrWrite):

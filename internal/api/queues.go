@@ -2,6 +2,7 @@ package api
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/headgate/headgate/queue"
 )
@@ -100,18 +102,36 @@ func (a *API) changeQueue(c *call, q *queue.Queue) (any, error) {
 	return q.Status(c.r.Context())
 }
 
-func (a *API) pauseQueue(c *call, q *queue.Queue) (any, error) {
-	if err := q.Pause(c.r.Context()); err != nil {
-		return nil, err
+// steerQueue returns a handler that pauses or resumes a queue, or with ?tenant= one of its tenants.
+func (a *API) steerQueue(
+	whole func(*queue.Queue, context.Context) error, one func(*queue.Queue, context.Context, string) error,
+) func(*call, *queue.Queue) (any, error) {
+	return func(c *call, q *queue.Queue) (any, error) {
+		var err error
+		if query := c.r.URL.Query(); query.Has("tenant") { // without a name, the jobs without a tenant
+			c.done.After = map[string]string{"tenant": query.Get("tenant")}
+			err = one(q, c.r.Context(), query.Get("tenant"))
+		} else {
+			err = whole(q, c.r.Context())
+		}
+		if err != nil {
+			return nil, err
+		}
+		return q.Status(c.r.Context())
 	}
-	return q.Status(c.r.Context())
 }
 
-func (a *API) resumeQueue(c *call, q *queue.Queue) (any, error) {
-	if err := q.Resume(c.r.Context()); err != nil {
+// tenantOf handles GET /v1/queues/{name}/tenants/{tenant}?count=100.
+func (a *API) tenantOf(c *call, q *queue.Queue) (any, error) {
+	count, err := countOf(c.r.URL.Query())
+	if err != nil {
 		return nil, err
 	}
-	return q.Status(c.r.Context())
+	s, err := q.Tenant(c.r.Context(), c.r.PathValue("tenant"), count)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // schedules handles GET /v1/queues/{name}/schedules.
@@ -132,6 +152,9 @@ func (c *call) count(what string, n int, err error) (any, error) {
 		return nil, err
 	}
 	c.done.After = map[string]string{what: strconv.Itoa(n)}
+	for name, values := range c.r.URL.Query() { // which ones
+		c.done.After[name] = clip(strings.Join(values, " "))
+	}
 	return map[string]int{what: n}, nil
 }
 
@@ -141,45 +164,84 @@ func (a *API) purgeQueue(c *call, q *queue.Queue) (any, error) {
 }
 
 func (a *API) purgeDead(c *call, q *queue.Queue) (any, error) {
-	ids, err := idsOf(c)
+	which, err := deadOf(c)
 	if err != nil {
 		return nil, err
 	}
-	n, err := q.PurgeDead(c.r.Context(), ids...)
+	n, err := q.PurgeDead(c.r.Context(), which)
 	return c.count("purged", n, err)
 }
 
-// idsOf returns the ids of the jobs in the query: ?id=…&id=…
-func idsOf(c *call) ([]string, error) {
-	query, err := url.ParseQuery(c.r.URL.RawQuery)
-	if err != nil || len(query["id"]) > maxKeysShown {
-		return nil, badJob(http.StatusBadRequest, "invalid_query", "the query is invalid, or has too many ids")
+// deadOf returns which dead jobs the query names: ?id=…&id=…&tenant=…&status=…&since=…&before=…&most=…;
+// without a parameter it names all. A parameter without a value, such as of a variable that is not set, would
+// name all, too.
+func deadOf(c *call) (f queue.DeadFilter, err error) {
+	query := c.r.URL.Query()
+	f.IDs = query["id"]
+	bad := func(what string) error { return badJob(http.StatusBadRequest, "invalid_query", what) }
+	for name, values := range query {
+		switch {
+		case name == "id" && (len(values) > maxKeysShown || slices.Contains(values, "")):
+			return f, bad("an id is empty, or there are too many")
+		case name != "id" && len(values) > 1:
+			return f, bad(fmt.Sprintf("%s can be given once", name))
+		}
 	}
-	return query["id"], nil
+	if query.Has("tenant") {
+		tenant := query.Get("tenant") // "": jobs without a tenant
+		f.Tenant = &tenant
+	}
+	for name, to := range map[string]*int{"status": &f.Status, "most": &f.Most} {
+		if query.Has(name) {
+			if *to, err = strconv.Atoi(query.Get(name)); err != nil || *to < 1 {
+				return f, bad(name + " must be a whole number above 0")
+			}
+		}
+	}
+	for name, to := range map[string]*time.Time{"since": &f.Since, "before": &f.Before} {
+		if query.Has(name) {
+			if *to, err = time.Parse(time.RFC3339, query.Get(name)); err != nil || to.Unix() < 0 {
+				return f, bad(name + " must be a time such as 2026-12-24T18:00:00Z")
+			}
+		}
+	}
+	return f, nil
 }
 
-// redrive handles POST /v1/queues/{name}/redrive?id=…&id=…; without an id it applies to all dead
-// jobs.
+// redrive handles POST /v1/queues/{name}/redrive?id=…&id=….
 func (a *API) redrive(c *call, q *queue.Queue) (any, error) {
-	ids, err := idsOf(c)
+	which, err := deadOf(c)
 	if err != nil {
 		return nil, err
 	}
-	n, err := q.Redrive(c.r.Context(), ids...)
+	n, err := q.Redrive(c.r.Context(), which)
 	return c.count("redriven", n, err)
 }
 
-func (a *API) deadJobs(c *call, q *queue.Queue) (any, error) {
-	query, err := url.ParseQuery(c.r.URL.RawQuery)
-	count := keysShown
-	if s := query.Get("count"); err == nil && s != "" {
+// countOf returns how many jobs a list may have.
+func countOf(query url.Values) (count int, err error) {
+	count = keysShown
+	if s := query.Get("count"); s != "" {
 		count, err = strconv.Atoi(s)
 	}
 	if err != nil || count < 1 || count > maxKeysShown {
-		return nil, badJob(http.StatusBadRequest, "invalid_query",
+		return 0, badJob(http.StatusBadRequest, "invalid_query",
 			"count must be a whole number from 1 to "+strconv.Itoa(maxKeysShown))
 	}
-	jobs, next, err := q.Dead(c.r.Context(), query.Get("after"), count)
+	return count, nil
+}
+
+func (a *API) deadJobs(c *call, q *queue.Queue) (any, error) {
+	query := c.r.URL.Query()
+	count, err := countOf(query)
+	if err != nil {
+		return nil, err
+	}
+	which, err := deadOf(c)
+	if err != nil {
+		return nil, err
+	}
+	jobs, next, err := q.Dead(c.r.Context(), which, query.Get("after"), count)
 	if err != nil {
 		return nil, err
 	}

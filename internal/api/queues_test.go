@@ -191,7 +191,7 @@ func TestQueueOperations(t *testing.T) {
 	for st, _ := q.Status(t.Context()); st.Dead < 2; st, _ = q.Status(t.Context()) {
 		<-tick.C
 	}
-	dead, next, err := q.Dead(t.Context(), "", 1)
+	dead, next, err := q.Dead(t.Context(), queue.DeadFilter{}, "", 1)
 	if err != nil || len(dead) != 1 || next == "" {
 		t.Fatal(dead, next, err)
 	}
@@ -209,6 +209,24 @@ func TestQueueOperations(t *testing.T) {
 		{"DELETE" + at + "/dead?ids=1-0", "", bad, "invalid_query"},
 		{"DELETE" + at + "/dead?id=1-9&id=x", "", ok, `{"purged":0}`},
 		{"POST" + at + "/pause?for=1h", "", bad, "invalid_query"},
+		{"GET" + at + "/dead?tenant=acme", "", ok, `{"jobs":[],"next":""}`},
+		{"GET" + at + "/dead?status=999&tenant=", "", ok, `{"jobs":[],"next":""}`},
+		{"GET" + at + "/dead?since=2026-01-01T00:00:00Z&count=1", "", ok, `"why":"not wanted"}]`},
+		{"GET" + at + "/dead?most=1", "", bad, "does not exist here"},
+		{"POST" + at + "/redrive?tenant=acme", "", ok, `{"redriven":0}`},
+		{"POST" + at + "/redrive?before=2026-01-01T00:00:00Z", "", ok, `{"redriven":0}`},
+		{"POST" + at + "/redrive?id=", "", bad, "an id is empty"},
+		{"POST" + at + "/redrive?status=", "", bad, "status must be"},
+		{"POST" + at + "/redrive?most=0", "", bad, "most must be"},
+		{"POST" + at + "/redrive?since=", "", bad, "since must be"},
+		{"POST" + at + "/redrive?tenant=a&tenant=b", "", bad, "tenant can be given once"},
+		{"DELETE" + at + "/dead?tenant=acme&most=1", "", ok, `{"purged":0}`},
+		{"POST" + at + "/pause?tenant=a%2Fb", "", ok, `"paused_tenants":["a/b"]`},
+		{"GET" + at + "/tenants/a/b?count=1", "", ok, `{"tenant":"a/b","paused":true,"weight":1,"in_line":0`},
+		{"GET" + at + "/tenants/", "", ok, `{"tenant":"","paused":false,"weight":1,"in_line":0,"dead":2,"jobs":[]}`},
+		{"GET" + at + "/tenants/a?count=0", "", bad, "count must be"},
+		{"POST" + at + "/resume?tenant=a%2Fb", "", ok, `"paused":true`},
+		{"POST" + at + "/pause?tenant=" + strings.Repeat("x", 200), "", unclear, "up to 128 bytes"},
 		{"DELETE" + at + "/dead?id=" + first + "&id=" + first, "", ok, `{"purged":1}`},
 		{"POST" + at + "/redrive", "", ok, `{"redriven":1}`},
 		{"DELETE" + at + "/jobs?dead=true", "", bad, `\"dead\" does not exist here`},

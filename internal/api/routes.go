@@ -154,6 +154,7 @@ func (a *API) queueRoutes() []route {
 		one = "/v1/queues/{name}"
 		job = one + "/jobs/{job...}"
 	)
+	which := slices.Clip([]string{"id", "tenant", "status", "since", "before"}) // dead jobs
 	return []route{
 		{"GET", "/v1/queues", scopeRead, true, a.queues},
 		{"GET", one, scopeRead, false, a.ofQueue(a.queue)},
@@ -168,12 +169,15 @@ func (a *API) queueRoutes() []route {
 		{"POST", one + "/ack", scopeClaim, false, named(a.ofQueue(a.ackJobs))},
 		{"POST", one + "/nack", scopeClaim, false, named(a.ofQueue(a.nackJobs))},
 		{"POST", one + "/extend", scopeClaim, false, named(a.ofQueue(a.extendJobs))},
-		{"POST", one + "/pause", scopeWrite, false, named(a.ofQueue(a.pauseQueue))},
-		{"POST", one + "/resume", scopeWrite, false, named(a.ofQueue(a.resumeQueue))},
+		{"POST", one + "/pause", scopeWrite, false,
+			named(a.ofQueue(a.steerQueue((*queue.Queue).Pause, (*queue.Queue).PauseTenant)), "tenant")},
+		{"POST", one + "/resume", scopeWrite, false,
+			named(a.ofQueue(a.steerQueue((*queue.Queue).Resume, (*queue.Queue).ResumeTenant)), "tenant")},
+		{"GET", one + "/tenants/{tenant...}", scopeRead, false, named(a.ofQueue(a.tenantOf), "count")},
 		{"GET", one + "/schedules", scopeRead, false, named(a.ofQueue(a.schedules))},
-		{"GET", one + "/dead", scopeRead, false, named(a.ofQueue(a.deadJobs), "count", "after")},
-		{"DELETE", one + "/dead", scopeWrite, false, named(a.ofQueue(a.purgeDead), "id")},
-		{"POST", one + "/redrive", scopeWrite, false, named(a.ofQueue(a.redrive), "id")},
+		{"GET", one + "/dead", scopeRead, false, named(a.ofQueue(a.deadJobs), append(which, "count", "after")...)},
+		{"DELETE", one + "/dead", scopeWrite, false, named(a.ofQueue(a.purgeDead), append(which, "most")...)},
+		{"POST", one + "/redrive", scopeWrite, false, named(a.ofQueue(a.redrive), append(which, "most")...)},
 	}
 }
 

@@ -52,7 +52,7 @@ func targetsOf(class, path string, s *scene) []target {
 		some    = readers + "read:shop write:shop read:orders write:orders read:zone/a write:zone/a write:zone/b"
 	)
 	with := func(pairs ...string) target {
-		return target{strings.NewReplacer(append(pairs, "{job...}", "1-0")...).Replace(path), ""}
+		return target{strings.NewReplacer(append(pairs, "{job...}", "1-0", "{tenant...}", "t")...).Replace(path), ""}
 	}
 	whole := func(may string) []target {
 		return []target{{with("{id}", "0", "{limit}", "api", "{key...}", "x", "{webhook}", "shop", "{holder}", "aaaaaaaaaaaa",
@@ -186,6 +186,7 @@ pass room      POST /v1/rooms/{name}/passes/abandon
 pass room      POST /v1/rooms/{name}/origin
 read queue     GET /v1/queues/{name}
 read queue     GET /v1/queues/{name}/dead
+read queue     GET /v1/queues/{name}/tenants/{tenant...}
 read queue     GET /v1/queues/{name}/schedules
 read queue     GET /v1/queues/{name}/jobs/{job...}
 put queue      POST /v1/queues/{name}/jobs

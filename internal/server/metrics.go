@@ -293,6 +293,8 @@ func (c *collector) queues(m scrape) {
 		gauge(m, "headgate_queue_empty_in_seconds", "Until the queue is empty at this pace, -1 never.",
 			st.EmptyIn)
 		m.truth("headgate_queue_paused", "1 if nothing is to go out.", st.Paused)
+		m.truth("headgate_queue_failing", "1 if all tries fail, ten or more in a row.", st.Failing != nil)
+		gauge(m, "headgate_queue_paused_tenants", "Tenants whose jobs wait.", len(st.PausedTenants))
 		gauge(m, "headgate_queue_bytes", "Bytes kept on the disk.", st.Bytes)
 		gauge(m, "headgate_queue_keys", "Idempotency keys known.", st.Keys)
 		total(m, "headgate_queue_put_total", "Jobs put.", t.Put)

@@ -445,6 +445,77 @@ describe('the dashboard', {concurrency: 4}, () => {
     assert.deepEqual(faults, []);
   });
 
+  test('a queue that fails is red, its jobs are found, and a tenant is paused', async (t) => {
+    const room = await startRoom(t, {}, {queues: [{name: 'pulled', pull: {lease: '30s'}, max_attempts: 1}]});
+    const token = await room.token('write');
+    const ask = async (method, path, body) => {
+      const answer = await fetch(`${room.admin}/v1/queues/${path}`, {method, body: body && JSON.stringify(body), headers: {Authorization: `Bearer ${token}`, 'Content-Type': 'application/json'}});
+      assert.ok(answer.ok, `${method} ${path}: ${answer.status}`);
+      return answer.json();
+    };
+    // Twelve jobs of two tenants die: their worker gives them back.
+    for (let i = 0; i < 12; i++) await ask('POST', 'pulled/jobs', {key: `k${i}`, tenant: i % 2 ? 'acme' : 'beta', text: 'x'});
+    for (let n = 0; n < 12;) {
+      const {jobs} = await ask('POST', 'pulled/claim', {max: 12, wait: '30s'});
+      n += jobs.length;
+      if (jobs.length) await ask('POST', 'pulled/nack', {receipts: jobs.map((j) => j.receipt), why: 'no table'});
+    }
+    const board = await open(t, browser, room);
+    const {page, faults, go} = board;
+    await signIn(board, token);
+    await go('');
+    const tile = page.locator('.tile', {hasText: 'Need attention'});
+    await until('the queue needs attention', async () => /^1 pulled/.test(await tile.innerText()));
+    await tile.getByRole('link', {name: 'pulled'}).click();
+    const badge = page.locator('.badge', {hasText: 'failing'});
+    await badge.waitFor();
+    assert.match(await badge.getAttribute('class'), /bad/);
+    await page.getByText(/^12 tries failed in a row since .*: no table$/).waitFor();
+
+    // A part is redriven: the dead jobs of one tenant.
+    const dead = page.getByRole('group', {name: 'Dead jobs'}).locator('tbody tr');
+    await until('twelve are shown', async () => await dead.count() === 12);
+    const form = page.locator('form', {hasText: 'Find jobs'});
+    const find = async (values) => {
+      for (const label of ['ID or key', 'Tenant', 'HTTP status']) await form.getByLabel(label).fill(values[label] ?? '');
+      await form.getByRole('button', {name: 'Find'}).click();
+    };
+    await find({'HTTP status': '503'});
+    await page.getByText('None.', {exact: true}).waitFor();
+    await find({Tenant: 'acme'});
+    await until('six are shown', async () => await dead.count() === 6);
+    await page.getByText(/^0 in line, 6 dead\./).waitFor();
+    await assertLooks(page, 'a tenant of a queue');
+    await page.setViewportSize(desktop);
+    await page.getByRole('button', {name: 'Pause tenant acme'}).click();
+    assert.match(await confirm(page, 'Pause tenant acme'), /those of other tenants go on/);
+    await page.getByRole('button', {name: 'Resume tenant acme'}).waitFor();
+    assert.deepEqual((await ask('GET', 'pulled')).paused_tenants, ['acme']);
+    await page.getByRole('button', {name: 'Retry all dead jobs of pulled with tenant=acme'}).click();
+    assert.match(await confirm(page, 'Retry all'), /6 jobs are delivered again/);
+    await page.getByText(/^6 in line, 0 dead\./).waitFor();
+    assert.equal((await ask('GET', 'pulled')).dead, 6);
+    assert.equal((await ask('POST', 'pulled/claim', {max: 12})).jobs.length, 0);
+
+    // One job is found by its key, and canceled; one that is not there says so.
+    await find({'ID or key': 'k1'});
+    const one = page.getByRole('group', {name: 'The job'}).locator('tbody tr');
+    await until('it waits', async () => /waiting, paused\tnumber 1 of its tenant\t0\tk1\tacme/.test(await one.innerText()));
+    await one.getByRole('button', {name: /^Cancel job/}).click();
+    assert.match(await confirm(page, 'Cancel it'), /never sent/);
+    await until('it is canceled', async () => /canceled/.test(await one.innerText()));
+    await find({'ID or key': 'none'});
+    await page.getByText(/^The queue does not know this job/).waitFor();
+
+    // Resumed, and undone.
+    await page.getByRole('button', {name: 'Resume tenant acme'}).click();
+    await confirm(page, 'Resume tenant acme');
+    await until('it goes on', async () => (await ask('GET', 'pulled')).paused_tenants.length === 0);
+    await page.locator('#said').getByRole('button', {name: 'Undo'}).click();
+    await until('it is paused again', async () => (await ask('GET', 'pulled')).paused_tenants.length === 1);
+    assert.deepEqual(faults.filter((f) => !/404/.test(f)), []);
+  });
+
   test('dead jobs of a queue are seen, let go again and forgotten', async (t) => {
     let broken = true;
     const done = [];

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -192,6 +193,66 @@ func testQueuesFollowKill(t *testing.T) {
 	followed := q.follow()
 	q.each(func(int) { q.strike(q.hostOf()) })
 	q.done(wanted{pause: pauseLeader, repeats: againAfter(len(q.faults)), besides: followed()})
+}
+
+// TestQueuesTenantKill: a tenant is paused at one node, and its jobs are put at all, while the node that
+// delivers is killed, again and again. None of them goes until it is resumed at another node, and then all.
+func TestQueuesTenantKill(t *testing.T) { play(t, testQueuesTenantKill) }
+
+func testQueuesTenantKill(t *testing.T) {
+	q := newFeed(t, 1)
+	until := func(what string, do func(n *node) error) {
+		t.Helper()
+		var err error
+		for i := range 200 {
+			if err = do(q.nodes[i%len(q.nodes)]); err == nil {
+				return
+			}
+			q.rest(300 * time.Millisecond)
+		}
+		t.Fatalf("%s: %v", what, err)
+	}
+	steer := func(verb string) {
+		until(verb, func(n *node) error {
+			_, err := q.answer(n, http.MethodPost, "/v1/queues/orders/"+verb+"?tenant=held", q.tokens[n.name], "")
+			return err
+		})
+	}
+	var keys []string
+	put := func() {
+		var lines strings.Builder
+		q.mu.Lock()
+		for range 20 {
+			key := fmt.Sprintf("%sheld-%d", followedKey, len(keys))
+			keys, q.followed[key] = append(keys, key), &followed{}
+			fmt.Fprintf(&lines, "{\"key\":%q,\"tenant\":\"held\",\"priority\":9,\"text\":\"x\"}\n", key)
+		}
+		q.mu.Unlock()
+		until("put", func(n *node) error { return q.putLines(t.Context(), n, lines.String()) })
+	}
+	sent := func() (n int) {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		for _, key := range keys {
+			n += min(1, len(q.followed[key].arrivals))
+		}
+		return n
+	}
+	steer("pause")
+	put()
+	q.each(func(int) { q.strike(q.hostOf()); put() })
+	early := sent()
+	steer("resume")
+	for range 600 {
+		if sent() == len(keys) {
+			break
+		}
+		q.rest(100 * time.Millisecond)
+	}
+	q.done(wanted{pause: pauseLeader, repeats: againAfter(len(q.faults)), besides: []judge.Figure{
+		most("sent of a paused tenant", early, 0, "of %d", len(keys)),
+		most("of it not sent when it was resumed", len(keys)-sent(), 0, "of %d", len(keys)),
+	}})
 }
 
 // TestQueuesFollowCut: the same, while the node that delivers is cut off from all others, but not from

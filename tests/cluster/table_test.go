@@ -68,6 +68,7 @@ func deeds() map[string]string {
 		"TestQueuesCut":            "the node that delivers cut off for 10 s: connections closed, later silent",
 		"TestQueuesRollingRestart": "each node stopped in order and started again",
 		"TestQueuesFollowKill":     "the node that delivers killed while jobs are followed, changed and canceled",
+		"TestQueuesTenantKill":     "the node that delivers killed while a tenant is paused",
 		"TestQueuesFollowCut":      "the same node cut off for 10 s meanwhile",
 		"TestQueuesPullKill":       "the host and then each node killed while workers at all nodes claim and acknowledge jobs",
 		"TestQueuesPullCut":        "the host cut off for 10 s meanwhile, twice",

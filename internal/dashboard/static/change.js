@@ -1,13 +1,10 @@
-// Changes of a room: preview of the effects, apply, undo.
-import {act, count, duration, plural, seconds, span, upper} from './dom.js';
+import {act, count, duration, plural, seconds, span, upper, uri} from './dom.js';
 import {live, read, write} from './net.js';
 
-const path = (name) => `/v1/rooms/${encodeURIComponent(name)}`;
+const path = (name) => `/v1/rooms/${uri(name)}`;
 
-// drain returns the time in which a line of n is admitted.
 const drain = (n, perMinute) => span(60 * n / perMinute);
 
-// effects describes what a change will do to a room.
 export function effects(room, pairs) {
   const lines = [];
   const {active, waiting, limit, per_minute: pace} = room;
@@ -57,11 +54,9 @@ export const change = (name, title, pairs, done) => act(title, effects(live.room
   return () => putBack(name, Object.fromEntries(Object.keys(pairs).map((k) => [k, before[k]]))).then(done);
 }, {danger: pairs.closed || pairs.queue_all || pairs.suspended});
 
-// putBack restores old values; undo reverts a change of the API by its version.
 const putBack = (name, pairs) => write('PATCH', path(name), pairs);
 export const undo = (version) => write('POST', `/v1/history/${version}/undo`);
 
-// inverse returns a function that undoes a line of the audit log, or undefined.
 export function inverse({result, what, before, after}) {
   if (result !== 'ok') return;
   const room = what.match(/^PATCH \/v1\/rooms\/([^/]+)$/);
@@ -69,7 +64,6 @@ export function inverse({result, what, before, after}) {
   if (after?.version && what.includes('/client/v4/')) return () => undo(after.version);
 }
 
-// sentence puts a line of the audit log into words; commands stay unchanged.
 const verbs = {POST: 'created', PUT: 'set', PATCH: 'changed', DELETE: 'deleted', pause: 'paused', resume: 'resumed', redrive: 'retried', undo: 'undone', test: 'tested',
   reload: 'reloaded', rotate: 'rotated', anywhere: 'made the home', off: 'declared off', preview: 'previewed'};
 const parts = {events: 'event of', rules: 'rule of', keys: 'key of', jobs: 'jobs of', dead: 'dead jobs of', redrive: 'dead jobs of'};

@@ -8,14 +8,12 @@ const svg = (name, props) => {
   return e;
 };
 
-// nice returns a round number that is not smaller.
 function nice(n) {
   if (n <= 0) return 1;
   const size = 10 ** Math.floor(Math.log10(n));
   return [1, 2, 2.5, 5, 10].map((x) => x * size).find((x) => x >= n * 0.9999);
 }
 
-// path draws values over times, with gaps where data is missing.
 function path(xs, ys, x, y, close, gap) {
   let d = '', from = null, last = null;
   const end = () => {

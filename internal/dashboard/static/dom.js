@@ -1,4 +1,5 @@
 // Elements, words and figures.
+export const uri = encodeURIComponent;
 
 // h creates an element: h('p.note', {id: 'x'}, 'text', child).
 export function h(tag, ...kids) {
@@ -27,7 +28,6 @@ export const count = (n) => whole.format(n);
 export const brief = (n) => n < 10000 ? count(n) : short.format(n);
 export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
 
-// span formats seconds briefly.
 export function span(s) {
   if (s < 0) return '—';
   if (s === 0) return '0 s';
@@ -46,7 +46,6 @@ export function seconds(text) {
   return parts.reduce((sum, p) => sum + p[1] * units[p[2]], 0);
 }
 
-// duration formats seconds as 5m or 1h30m.
 export function duration(s) {
   const text = [[3600, 'h'], [60, 'm'], [1, 's']].map(([size, unit]) => {
     const n = Math.floor(s / size);
@@ -61,7 +60,6 @@ export const moment = (t) => new Date(t).toLocaleString('en-GB', {dateStyle: 'me
 
 export const exact = (t) => new Date(t).toLocaleString('en-GB', {dateStyle: 'medium', timeStyle: 'medium'});
 
-// button runs a function on click and shows its errors.
 export const button = (text, run, props) => h('button', {type: 'button', onclick: () => (async () => run())().catch(failed), ...props}, text);
 
 // upper capitalizes a sentence, unless it begins with a name: session_duration.
@@ -121,7 +119,6 @@ export async function act(title, lines, run, {verb = title, danger, word, final}
 
 let fields = 0;
 
-// field returns an input with label, hint and a place for its error.
 export function field(name, label, props = {}, hint = '') {
   const id = `f${++fields}`;
   const {kind = 'input', options, ...rest} = props;
@@ -132,7 +129,6 @@ export function field(name, label, props = {}, hint = '') {
     h('p.hint', {id: `${id}h`}, hint), h('p.wrong', {id: `${id}e`}));
 }
 
-// limitFields returns the fields of the two limits of a room.
 export const limitFields = (props, ...hints) => [['total_active_users', 'Users at once'], ['new_users_per_minute', 'New users per minute']]
   .map(([key, label], i) => field(key, label, {inputmode: 'numeric', ...props}, hints[i]));
 
@@ -164,10 +160,8 @@ export function clearWrong(form) {
   for (const e of form.querySelectorAll('[aria-invalid]')) e.removeAttribute('aria-invalid');
 }
 
-// fieldOf maps keys of the API to form fields with other names.
 const fieldOf = {session_seconds: 'session_duration', name: 'host', custom_html: 'custom_page_html', headgate: 'action'};
 
-// explain shows a problem at its form fields, and the rest below.
 export function explain(form, problem) {
   const left = problem.faults?.length ? [] : [problem.says ?? problem];
   for (const f of problem.faults ?? []) {
@@ -226,8 +220,10 @@ function refocus(was) {
     main).focus({preventScroll: true});
 }
 
-// link returns a link to a room, limit or queue.
-export const link = (kind, name) => h('a', {href: `#/${kind}/${encodeURIComponent(name)}`}, name);
+// signIn asks for a token that may write.
+export const signIn = (...before) => h('p.note', before, h('a', {href: '#/signin'}, 'Sign in'), ' with a token that may write.');
+
+export const link = (kind, name) => h('a', {href: `#/${kind}/${uri(name)}`}, name);
 
 // bar returns a decorative bar; the figures are next to it.
 export function bar(part, all) {

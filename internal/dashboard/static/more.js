@@ -1,5 +1,5 @@
 // Limits, queues, the cluster and the audit log.
-import {h, act, bar, brief, button, count, duration, exact, faulty, field, formOf, keepFocus, link, moment, plural, seconds, span, table, upper} from './dom.js';
+import {h, act, bar, brief, button, count, duration, exact, faulty, field, formOf, keepFocus, link, moment, plural, seconds, span, table, upper, uri} from './dom.js';
 import {maybe, read, session, write} from './net.js';
 import {auditTable} from './room.js';
 import {past} from './parts.js';
@@ -22,7 +22,6 @@ function again(title, load, {every = 3000, up, rest} = {}) {
   return {title, node, close: () => { over = true; clearTimeout(timer); }};
 }
 
-// metric reads one metric of the Prometheus text: value by label.
 function metric(text, name, label) {
   const all = new Map();
   for (const line of text.split('\n')) {
@@ -66,7 +65,7 @@ export function limit(name) {
       return () => set(was);
     });
   }, h('h2', 'Change this limit'), field('amount', 'Amount', {inputmode: 'numeric'}), h('button', 'Change the amount'));
-  const at = `/v1/limits/${encodeURIComponent(name)}`;
+  const at = `/v1/limits/${uri(name)}`;
   let now;
   form.hidden = true; // until it is filled once; typed values stay
   return again(name, async () => {
@@ -80,55 +79,74 @@ export function limit(name) {
         [k.key, [`${count(k.used)} of ${count(k.limit)}`, bar(k.used, k.limit)], count(k.remaining), span(k.reset_seconds),
           k.remaining <= 0 ? 'at the limit' : k.used >= k.limit * 0.9 ? 'near' : ''])) : h('p.note', 'No key has used this limit.'),
       next && h('p.dim', 'Only the first 1,000 keys were examined; there are more.')];
-  }, {up: 'limits', rest: [session.may('write') && form, past(name, 'limit').node]});
+  }, {up: 'limits', rest: [session.may() && form, past(name, 'limit').node]});
 }
 
-const queueAt = (name, more = '') => `/v1/queues/${encodeURIComponent(name)}${more}`;
+const queueAt = (name, more = '') => `/v1/queues/${uri(name)}${more}`;
+const paceOf = (q) => q.rate ? `, at most ${q.rate} per second` : '';
 
-// queueTable shows queues with pause and resume buttons.
-function queueTable(all, load) {
-  const turn = (q, verb, back) => act(`${verb} ${q.name}`, verb === 'Pause' ? [`${plural(q.depth, 'job waits and stays', 'jobs wait and stay')}. ${plural(q.in_flight, 'delivery')} in progress will end. New jobs can still be put.`] :
-    [`${plural(q.depth, 'job is', 'jobs are')} delivered again${paceOf(q)}.`], async () => {
-    const to = (v) => write('POST', queueAt(q.name, `/${v.toLowerCase()}`)).then(load);
+// turn returns a button that pauses or resumes a queue, or one of its tenants.
+const turn = (q, verb, load, line, tenant = '') => {
+  const verbs = ['Pause', 'Resume'], title = `${verb} ${tenant && 'tenant '}${tenant || q.name}`;
+  const to = (v) => write('POST', queueAt(q.name, `/${v.toLowerCase()}${tenant && `?tenant=${uri(tenant)}`}`)).then(load);
+  return session.may(q.name) && button(tenant ? title : verb, () => act(title, [line], async () => {
     await to(verb);
-    return () => to(back);
-  }, {danger: verb === 'Pause'});
+    return () => to(verbs.find((v) => v !== verb));
+  }, {danger: verb === 'Pause'}), {'data-key': `${tenant} ${q.name}`, 'aria-label': title});
+};
+
+function queueTable(all, load) {
   return table('Queues', ['Queue', 'State', 'Jobs', 'In progress', 'Per second', 'Empty in', 'Oldest', 'Dead', 'Actions'], all.map((q) => {
-    const verbs = q.paused ? ['Resume', 'Pause'] : ['Pause', 'Resume'];
-    return [link('queues', q.name), [h(`span.badge.${q.paused || q.why ? 'warn' : 'good'}`, q.paused ? 'paused' : q.why ? 'stopped' : 'running'), h('div.dim', q.why)],
+    const {failing: f} = q, [tone, state] = f ? ['bad', 'failing'] : q.paused ? ['warn', 'paused'] : q.why ? ['warn', 'stopped'] : ['good', 'running'];
+    return [link('queues', q.name), [h(`span.badge.${tone}`, state), f && h('div', `${plural(f.tries, 'try', 'tries')} failed in a row since ${exact(f.since)}: ${f.why}`), h('div.dim', q.why)],
       [brief(q.depth), q.later > 0 && h('span.dim', `, ${brief(q.later)} later`)], count(q.in_flight), [q.per_second.toFixed(1), q.rate > 0 && h('span.dim', ` of ${q.rate}`)],
       q.depth ? (q.empty_in_seconds < 0 ? 'never' : span(q.empty_in_seconds)) : '—', q.oldest_seconds ? span(q.oldest_seconds) : '—', q.dead ? h('b', brief(q.dead)) : '0',
-      session.may('write', q.name) && button(verbs[0], () => turn(q, ...verbs), {'data-key': q.name, 'aria-label': `${verbs[0]} ${q.name}`})];
+      q.paused ? turn(q, 'Resume', load, `${plural(q.depth, 'job is', 'jobs are')} delivered again${paceOf(q)}.`) :
+        turn(q, 'Pause', load, `${plural(q.depth, 'job waits and stays', 'jobs wait and stay')}. ${plural(q.in_flight, 'delivery')} in progress will end. New jobs can still be put.`)];
   }));
 }
-
-const paceOf = (q) => q.rate ? `, at most ${q.rate} per second` : '';
 
 export const queues = () => again('Queues', async (load) => {
   const {queues: all} = await read('/v1/queues');
   return all.length ? queueTable(all, load) : h('p.note', 'There are no queues that you may see. Add them under queues in the configuration file.');
 });
 
-// queue shows one queue and its dead jobs, to retry or delete one or all.
+const jobTable = (title, jobs, buttons) => table(title, ['Job', 'State', 'When', 'Attempts', 'Key', 'Tenant', 'Actions'], jobs.map((j) => {
+  const at = j.died_at ?? j.at ?? j.since ?? j.ended_at;
+  return [j.id, j.why ?? `${j.state.replace('_', ' ')}${j.behind ? ` behind ${j.behind}` : j.paused ? ', paused' : ''}`,
+    j.position ? `number ${count(j.position)} of its tenant` : at ? exact(at) : '—', count(j.attempts), j.key || '—', j.tenant || '—', buttons(j)];
+}));
+
 export function queue(name) {
-  const may = session.may('write', name);
+  let find = '', part = {}, now; // what is looked for
+  const form = formOf('.card', (value) => {
+    find = value('job');
+    part = Object.fromEntries(['tenant', 'status'].map((key) => [key, value(key)]).filter((p) => p[1]));
+    return now();
+  }, h('h2', 'Find jobs'), h('div.pair', field('job', 'ID or key'), field('tenant', 'Tenant'), field('status', 'HTTP status', {}, 'of dead jobs')), h('button', 'Find'));
   return again(name, async (load) => {
-    const [q, {jobs, next}] = await Promise.all([read(queueAt(name)), read(queueAt(name, '/dead?count=200'))]);
-    const {last_failure: failure} = q;
-    const steer = (key, which, ids, n) => may && h('div.row', [
-      ['Retry', 'POST', '/redrive', `${n === 1 ? 'The job is' : `${count(n)} jobs are`} delivered again, as if never sent before${paceOf(q)}.`],
-      ['Delete', 'DELETE', '/dead', `${n === 1 ? 'The job is' : `${count(n)} jobs are`} deleted from the disk.`],
-    ].map(([verb, method, path, line]) => button(`${verb}${ids ? '' : ' all'}`, () => act(`${verb} ${which}`, [line], async () => {
-      await write(method, queueAt(name, path + (ids ?? '')));
-      await load();
-    }, {verb: `${verb} ${ids ? 'it' : 'all'}`, final: true, danger: verb === 'Delete', word: !ids && verb === 'Delete' ? name : ''}), {'data-key': `${key} ${verb}`, 'aria-label': `${verb} ${which}`})));
+    now = load;
+    const {tenant} = part, query = new URLSearchParams(part).toString();
+    const [q, {jobs, next}, found, own] = await Promise.all([read(queueAt(name)), read(queueAt(name, `/dead?count=200&${query}`)),
+      find && read(queueAt(name, `/jobs/${uri(find)}`)).catch((problem) => problem), tenant && read(queueAt(name, `/tenants/${uri(tenant)}?count=50`))]);
+    const {last_failure: failure} = q, n = query ? jobs.length : q.dead, all = `all dead jobs of ${name}${query && ` with ${query.replace('&', ' and ')}`}`;
+    // steer returns buttons that do something with a job, or with all of the list.
+    const steer = (j, ...verbs) => session.may(name) && h('div.row', verbs.map(([verb, method, path, line]) => {
+      const title = `${verb} ${j ? `job ${j.id}` : all}`, which = j || n === 1 ? 'The job is' : `${count(n)}${query && next ? ' or more' : ''} jobs are`;
+      return button(`${verb}${j ? '' : ' all'}`, () => act(title, [`${which} ${line}.`], () => write(method, queueAt(name, path)).then(load),
+        {verb: `${verb} ${j ? 'it' : 'all'}`, final: true, danger: method === 'DELETE', word: !j && method === 'DELETE' ? name : ''}), {'data-key': `${j?.id ?? 'all'} ${verb}`, 'aria-label': title});
+    }));
+    const buttons = (j, which = j ? `id=${j.id}` : query) => j?.state ? j.state === 'waiting' && steer(j, ['Cancel', 'DELETE', `/jobs/${j.id}`, 'never sent']) :
+      steer(j, ['Retry', 'POST', `/redrive?${which}`, `delivered again, as if never sent before${paceOf(q)}`], ['Delete', 'DELETE', `/dead?${which}`, 'deleted from the disk']);
+    const line = 'Its jobs keep their places; those of other tenants go on.';
     return [queueTable([q], load), failure && h('p', h('b', 'Last failure: '), `job ${failure.id}, ${exact(failure.at)}: ${failure.why}`),
+      h('div.row', q.paused_tenants.map((t) => turn(q, 'Resume', load, line, t) || `${t} is paused`)),
+      found && (found.id ? jobTable('The job', [found], buttons) : h('p.note', found.says)),
+      own && [h('h2', `Tenant ${tenant}`), h('p', `${count(own.in_line)} in line, ${count(own.dead)} dead. `, !own.paused && turn(q, 'Pause', load, line, tenant)), own.jobs[0] && jobTable('Jobs', own.jobs, buttons)],
       h('h2', 'Dead jobs'), h('p.dim', 'These jobs failed too often, were rejected permanently, became too old, or cost more than a limit can ever allow.'),
-      q.dead ? [may && h('p', h('a', {href: `api${queueAt(name, '/jobs?dead=true')}`, download: `${name}.ndjson`}, `Save ${q.dead === 1 ? 'it' : `all ${count(q.dead)}`} as a file`), ' to put again later.'), steer('all', `all dead jobs of ${name}`, null, q.dead),
-        table('Dead jobs', ['Job', 'Why', 'Died', 'Attempts', 'Key', 'Tenant', 'Actions'], jobs.map((j) =>
-          [j.id, j.why, exact(j.died_at), count(j.attempts), j.key || '—', j.tenant || '—', steer(j.id, `job ${j.id}`, `?id=${j.id}`, 1)])),
-        next && h('p.dim', `The ${jobs.length} most recent.`)] : h('p.note', 'None.')];
-  }, {every: 5000, up: 'queues', rest: past(name, 'queue').node});
+      n ? [session.may(name) && h('p', h('a', {href: `api${queueAt(name, '/jobs?dead=true')}`, download: `${name}.ndjson`}, `Save ${q.dead === 1 ? 'it' : `all ${count(q.dead)}`} as a file`), ' to put again later.'), buttons(),
+        jobTable('Dead jobs', jobs, buttons), next && h('p.dim', `The ${jobs.length} most recent.`)] : h('p.note', 'None.')];
+  }, {every: 5000, up: 'queues', rest: [form, past(name, 'queue').node]});
 }
 
 // old shows the age of a data center's snapshot; one arrives every 1.5 s.
@@ -160,7 +178,7 @@ export function cluster() {
           [s.name, s.name === d.own ? h('span.badge.good', 'here') : old(s.age_seconds), [count(s.held), bar(s.held, r.total_active_users)], count(s.unused), count(s.active), count(s.waiting), count(s.new_last_minute), count(s.workers),
             s.round_trip_seconds ? span(s.round_trip_seconds) : '—'])));
     }
-    parts.push(h('h2', 'Counters'), h('p.dim', `A room's counter lends the slots ${rooms.some((r) => r.datacenters) ? 'that this data center holds' : 'of its limit'} to workers; free slots are with no worker.`),
+    parts.push(h('h2', 'Counters'), h('p.dim', 'They lend slots to workers; free slots are with no worker.'),
       table('Counters', ['Room', 'Hosted by', 'Inside', 'Lent', 'Free', 'Age of its record', 'Write time', 'Writes', 'State'], rooms.map((r) => {
         const {lent, record} = r, figure = (f) => lent ? count(f(lent)) : '—';
         return [r.name, all ? all.nodes.find((n) => n.rooms?.includes(r.name))?.name ?? 'no node' : 'here', figure((l) => l.inside + l.called), figure((l) => l.workers.reduce((n, w) => n + w.held, 0)), figure((l) => l.free),
@@ -179,7 +197,7 @@ export function cluster() {
       }
     }
     const most = (x) => x.rooms.sort((a, b) => b[0] - a[0]).slice(0, 5).map(([n, name]) => `${name} ${count(n)}`).join(', ') + (x.rooms.length > 5 ? ` and ${x.rooms.length - 5} more` : '') || '—';
-    parts.push(h('h2', 'Slots by worker'), h('p.dim', 'A worker admits newcomers on the slots that it holds, without a message: unused slots, and those used in the last second.'),
+    parts.push(h('h2', 'Slots by worker'), h('p.dim', 'Unused slots, and those used in the last second.'),
       table('Slots by worker', ['Worker', 'State', 'Holds', 'New users', 'Rooms'], [...workers.values()].sort((a, b) => a.name.localeCompare(b.name, 'en', {numeric: true})).map((x) =>
         [x.name, h(`span.badge.${x.gone ? 'warn' : 'good'}`, x.gone ? 'silent: presumed used' : 'active'), count(x.held), count(x.fresh), most(x)])));
     if (about) {

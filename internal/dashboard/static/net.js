@@ -1,6 +1,6 @@
 // The API, the session, and the stream of rooms.
 
-import {upper} from './dom.js';
+import {upper, uri} from './dom.js';
 
 const api = 'api';
 
@@ -49,10 +49,8 @@ export async function ask(method, path, body, signal) {
 export const read = (path, signal) => ask('GET', api + path, undefined, signal);
 export const write = (method, path, body) => ask(method, api + path, body);
 
-// maybe returns null if the token may not read.
 export const maybe = (path) => read(path).catch(() => null);
 
-// session is the user of the page.
 export const session = {
   now: {signed_in: false, reads: false},
   told: () => {},
@@ -63,10 +61,10 @@ export const session = {
     } catch {} // the stream reports the failure
     return this.now;
   },
-  may(verb, room) {
+  may(room) { // write
     return (this.now.scopes ?? []).some((s) => {
       const [scope, only] = s.split(':');
-      return (scope === 'write' || scope === verb) && (!only || only === room || only.startsWith('zone/'));
+      return scope === 'write' && (!only || only === room || only.startsWith('zone/'));
     });
   },
 };
@@ -93,7 +91,7 @@ export const live = {
   start() {
     this.stop();
     if (document.hidden || !session.now.reads) return;
-    const source = this.source = new EventSource(this.room ? `live?room=${encodeURIComponent(this.room)}` : 'live');
+    const source = this.source = new EventSource(this.room ? `live?room=${uri(this.room)}` : 'live');
     this.late();
     source.onmessage = (event) => {
       this.late();

@@ -1,5 +1,4 @@
-// Views of a room: waiting page, past, what if.
-import {h, act, button, clearWrong, count, duration, explain, failed, faulty, field, formOf, limitFields, plural, seconds, span, table, wrongAt} from './dom.js';
+import {h, act, button, clearWrong, count, duration, explain, failed, faulty, field, formOf, limitFields, plural, seconds, span, table, wrongAt, uri} from './dom.js';
 import {Problem, ask, live, maybe, read, session, write} from './net.js';
 import {chart} from './charts.js';
 import {undo} from './change.js';
@@ -9,7 +8,7 @@ export async function made(name) {
   const all = await read('/client/v4/accounts/all/waiting_rooms?per_page=1000');
   const found = all.result.find((r) => r.name === name);
   if (!found) throw new Problem(404, {code: 'gone'}); // the view shows it
-  return {...found, file: found.headgate.source === 'file', path: `/client/v4/zones/${encodeURIComponent(found.headgate.zone)}/waiting_rooms/${found.id}`};
+  return {...found, file: found.headgate.source === 'file', path: `/client/v4/zones/${uri(found.headgate.zone)}/waiting_rooms/${found.id}`};
 }
 
 export const ofFile = (key) => h('p.note', `This room is defined in the configuration file. Change its ${key} there, then reload.`);
@@ -25,7 +24,7 @@ export function page(name) {
   const query = () => new URLSearchParams(Object.entries(Object.fromEntries(new FormData(look))).filter(([, v]) => v)).toString();
   async function show() {
     clearWrong(look);
-    const address = `${preview || `api/v1/rooms/${encodeURIComponent(name)}/preview`}?${query()}`;
+    const address = `${preview || `api/v1/rooms/${uri(name)}/preview`}?${query()}`;
     const turn = ++turns; // answers can arrive out of order
     try { // invalid parameters give a problem
       await ask('GET', address);
@@ -60,7 +59,7 @@ export function page(name) {
     room = await made(name);
     if (room.file) return own.replaceChildren(ofFile('page'));
     form.elements.custom_page_html.value = room.custom_page_html;
-    own.replaceChildren(session.may('write', name) ? form : '');
+    own.replaceChildren(session.may(name) ? form : '');
     show();
   }
   show();
@@ -83,7 +82,6 @@ const pasts = {
     ['put'], (n) => `${n('put')} jobs put, ${n('delivered')} delivered, ${n('died')} died.`],
 };
 
-// past shows the history of a room, a limit or a queue, and advice.
 export function past(name, kind = 'room') {
   const ranges = [['-2h', 'Two hours'], ['-24h', 'A day'], ['-7d', 'A week'], ['-30d', '30 days'], ['-365d', 'A year']];
   const form = h('form', field('from', 'Time range', {kind: 'select', options: ranges, value: '-24h'}));
@@ -91,7 +89,7 @@ export function past(name, kind = 'room') {
   const node = h('section', h('h2', 'Past'), form, place, advice);
   const [shows, sums, words] = pasts[kind];
   const metrics = [...shows.flatMap((s) => s.slice(2).map((m) => m[0])), ...sums];
-  const query = (more) => `${kind}=${encodeURIComponent(name)}&from=${form.elements.from.value}${more}`;
+  const query = (more) => `${kind}=${uri(name)}&from=${form.elements.from.value}${more}`;
   let turns = 0;
   async function load() {
     const ask = query(`&metrics=${metrics.join(',')}`), turn = ++turns;

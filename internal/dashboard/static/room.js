@@ -1,5 +1,4 @@
-// One room: live figures and controls.
-import {h, put, brief, button, clearWrong, count, different, duration, exact, faulty, field, formOf, limitFields, moment, seconds, span, table, takeBack} from './dom.js';
+import {h, put, brief, button, clearWrong, count, different, duration, exact, faulty, field, formOf, limitFields, moment, seconds, span, table, takeBack, signIn, uri} from './dom.js';
 import {ask, live, maybe, session} from './net.js';
 import {chart} from './charts.js';
 import {change, inverse, sentence} from './change.js';
@@ -9,7 +8,7 @@ import {events, remove, rules} from './rules.js';
 
 export function room(name, part = '') {
   const state = badge(), where = h('p.dim');
-  const base = `#/rooms/${encodeURIComponent(name)}`;
+  const base = `#/rooms/${uri(name)}`;
   const tabs = [['', 'Live'], ['events', 'Events'], ['rules', 'Rules'], ['page', 'Waiting page'], ['past', 'Past'], ['whatif', 'What if']];
   const inner = {events, rules, page, past, whatif: whatIf}[part]?.(name) ?? liveRoom(name);
   const gone = h('p.note', {hidden: true}, 'This room does not exist, or your token may not read it. ', h('a', {href: '#/'}, 'All rooms'));
@@ -33,7 +32,6 @@ export function room(name, part = '') {
   };
 }
 
-// why explains why visitors wait, if the state does not.
 function why(r) {
   if (!r.waiting || shown(r)[0] !== 'queueing') return '';
   if (r.active >= r.limit) return ' all slots are in use';
@@ -69,7 +67,7 @@ function liveRoom(name) {
     if (asked) return;
     asked = 'yes';
     try {
-      const got = await ask('GET', `history?room=${encodeURIComponent(name)}`);
+      const got = await ask('GET', `history?room=${uri(name)}`);
       got.took = got.took.map((t, i) => got.answers[i] ? t : null);
       past = got;
     } catch {
@@ -78,7 +76,7 @@ function liveRoom(name) {
   }
   async function refresh() {
     const [about, log, history] = await Promise.all([maybe('/v1/status'), maybe('/v1/audit?count=400'),
-      maybe(`/v1/history?room=${encodeURIComponent(name)}&count=1`)]);
+      maybe(`/v1/history?room=${uri(name)}&count=1`)]);
     const of = about?.rooms.find((r) => r.name === name)?.live_changes;
     const made = history?.changes?.length;
     changed.replaceChildren(of ? h('p.note', h('b', 'Changed until the next reload: '),
@@ -117,11 +115,10 @@ function liveRoom(name) {
   return view;
 }
 
-// auditTable shows lines of the audit log with undo buttons.
 export function auditTable(entries, done) {
   const text = (pairs) => Object.entries(pairs ?? {}).filter(([k]) => !['version', 'limit', 'id'].includes(k)).map(([k, v]) => `${k} ${v === '' ? '(none)' : v}`).join(', ');
   const all = table('Audit log', ['When', 'Who', 'What', 'Change', 'Result', 'Undo'], entries.map((e) => {
-    const back = session.may('write', e.room) && inverse(e);
+    const back = session.may(e.room) && inverse(e);
     return [exact(e.at), e.name || e.who || '—', h('span', {title: e.what}, sentence(e)), [text(e.before) || '', e.before || e.after ? ' → ' : '', text(e.after) || text(e.asked)],
       e.result === 'ok' ? 'done' : e.result.replaceAll('_', ' '),
       back && button('Undo', () => takeBack(back).then(done), {'aria-label': `Undo ${sentence(e)} of ${exact(e.at)}`})];
@@ -130,9 +127,8 @@ export function auditTable(entries, done) {
   return all;
 }
 
-// steering shows the controls of a room.
 function steering(name, done) {
-  const may = session.may('write', name);
+  const may = session.may(name);
   const off = may ? {} : {disabled: true};
   const form = formOf('', limits, h('h3', 'Limits'),
     limitFields(off), field('session_duration', 'Session duration', off), h('button', off, 'Change limits'));
@@ -162,7 +158,7 @@ function steering(name, done) {
     return faulty(form, ...Object.keys(pairs)) || change(name, 'Change limits', pairs, after);
   }
   const node = h('section.steer.card', {'aria-label': 'Change this room'}, h('h2', 'Change this room'),
-    may ? '' : h('p.note', 'Read-only. ', h('a', {href: '#/signin'}, 'Sign in'), ' with a token that may write.'),
+    may ? '' : signIn('Read-only. '),
     form, h('div.stack', h('h3', 'Switches'), switches), words,
     h('div', button('Delete the room', () => remove(name), {class: 'danger', ...off})));
   return {

@@ -1,9 +1,7 @@
-// The list of rooms, and the form for a new one.
-import {h, put, brief, count, faulty, field, formOf, limitFields, link, say, seconds, span, sure, table, wrongAt} from './dom.js';
-import {live, read, session, write} from './net.js';
+import {h, put, brief, count, faulty, field, formOf, limitFields, link, say, seconds, span, sure, table, wrongAt, signIn, uri} from './dom.js';
+import {live, maybe, read, session, write} from './net.js';
 import {undo} from './change.js';
 
-// state returns label, tone and rank of a room; problems first.
 export function state(r) {
   if (r.damaged) return ['damaged', 'bad', 0];
   if (!r.origin_up) return ['origin down', 'bad', 1];
@@ -25,14 +23,13 @@ export function setBadge(e, r) {
   e.className = `badge ${tone}`;
 }
 
-// line is a row of the table; it updates only changes.
+const heads = ['Inside', 'Waiting', 'Longest wait', 'New per minute', 'Origin'];
 function line(name) {
   const e = {badge: badge(), active: h('b'), limit: h('span.dim'), waiting: h('b'), wait: h('span'),
     minute: h('b'), pace: h('span.dim'), origin: h('span'), where: h('span.dim'), fill: h('i')};
   const meter = h('span.bar', {'aria-hidden': 'true'}, e.fill);
   const row = h('tr', h('th', {scope: 'row'}, link('rooms', name), e.where),
-    h('td', e.badge), [['Inside', e.active, e.limit, meter], ['Waiting', e.waiting], ['Wait', e.wait], ['New per minute', e.minute, e.pace], ['Origin', e.origin]]
-    .map(([label, ...kids]) => h('td.n', {'data-label': label}, kids)));
+    h('td', e.badge), [[e.active, e.limit, meter], e.waiting, e.wait, [e.minute, e.pace], e.origin].map((kids, i) => h('td.n', {'data-label': heads[i]}, kids)));
   return {
     row,
     show(r) {
@@ -51,7 +48,6 @@ function line(name) {
   };
 }
 
-// tilesOf returns tiles, each with a figure and its rest.
 export const tilesOf = (...labels) => labels.map((label) => {
   const value = h('b', '–'), rest = h('span.dim');
   return {value, rest, tile: h('div.tile', h('div', value, rest), h('span', label))};
@@ -60,10 +56,17 @@ export const tilesOf = (...labels) => labels.map((label) => {
 export function rooms() {
   const lines = new Map();
   const sums = tilesOf('Inside', 'Waiting', 'New in the last minute', 'Need attention');
+  let failing = []; // queues
+  const look = async () => {
+    if (!document.hidden) failing = ((await maybe('/v1/queues'))?.queues ?? []).filter((q) => q.failing);
+    sums[3].rest.replaceChildren(...failing.slice(0, 3).flatMap((q) => [' ', link('queues', q.name)]));
+  };
+  look();
+  const timer = setInterval(look, 5000);
   const search = h('input', {type: 'search', id: 'find', placeholder: 'Find a room', 'aria-label': 'Find a room'});
   const body = h('tbody');
   const none = h('p.note', {hidden: true}, 'There are no rooms yet. ', h('a', {href: '#/new'}, 'Create one'), ' with five fields.');
-  const list = table('All rooms', ['Room', 'State', 'Inside', 'Waiting', 'Longest wait', 'New per minute', 'Origin'], []);
+  const list = table('All rooms', ['Room', 'State', ...heads], []);
   list.querySelector('tbody').replaceWith(body);
   list.classList.add('rooms');
   const node = h('div', h('div.head', h('h1', 'Rooms'), search, h('a.button.main', {href: '#/new'}, 'New room')),
@@ -87,19 +90,18 @@ export function rooms() {
     }
     const rows = [...all.values()];
     const sum = (f) => rows.reduce((n, r) => n + f(r), 0);
-    [sum((r) => r.active), sum((r) => r.waiting), sum((r) => r.minute), sum((r) => state(r)[2] < 5 ? 1 : 0)]
+    [sum((r) => r.active), sum((r) => r.waiting), sum((r) => r.minute), failing.length + sum((r) => state(r)[2] < 5 ? 1 : 0)]
       .forEach((n, i) => put(sums[i].value, brief(n)));
     none.hidden = rows.length > 0;
     list.hidden = rows.length === 0;
     search.hidden = rows.length < 8;
   }
   search.addEventListener('input', () => update(live.rooms));
-  return {title: 'Rooms', node, live: update};
+  return {title: 'Rooms', node, live: update, close: () => clearInterval(timer)};
 }
 
 const made = new Set(); // created here, perhaps not in the stream yet
 
-// nameOf derives an unused name from host and path.
 function nameOf(place, n = 1) {
   const name = (place.toLowerCase().replace(/[^a-z0-9]+/g, '-').replace(/^-+|-+$/g, '').slice(0, 60) || 'room') + (n > 1 ? `-${n}` : '');
   return live.rooms.has(name) || made.has(name) ? nameOf(place, n + 1) : name;
@@ -115,8 +117,8 @@ export function create() {
     h('details', h('summary', 'Use a different origin'),
       field('origin', 'Origin', {placeholder: 'http://127.0.0.1:3000'}, 'The site behind the room; empty: the origin of its zone')),
     h('div.row', h('button.main', 'Create the room'), h('a.button', {href: '#/'}, 'Cancel')));
-  if (!session.may('write')) {
-    form.prepend(h('p.note', 'To create a room, ', h('a', {href: '#/signin'}, 'sign in'), ' with a token that may write.'));
+  if (!session.may()) {
+    form.prepend(signIn());
   }
   async function submit(value) {
     if (!value('host')) wrongAt(form, 'host', 'is missing. Write, for example, shop.example.com');
@@ -136,9 +138,9 @@ export function create() {
     const {zones} = await read('/v1/zones');
     const zone = zones.filter((z) => body.host === z.name || body.host.endsWith(`.${z.name}`))
       .sort((a, b) => b.name.length - a.name.length)[0] ?? {id: 'default'};
-    const {result} = await write('POST', `/client/v4/zones/${encodeURIComponent(zone.id)}/waiting_rooms`, body);
+    const {result} = await write('POST', `/client/v4/zones/${uri(zone.id)}/waiting_rooms`, body);
     made.add(result.name);
-    location.hash = `#/rooms/${encodeURIComponent(result.name)}`;
+    location.hash = `#/rooms/${uri(result.name)}`;
     say(`Done: ${result.name} is created.${result.headgate.in_force ? '' : ` Not in force: ${result.headgate.problem}`}`,
       () => undo(result.headgate.version).then(() => location.hash = '#/'));
   }

@@ -1,12 +1,11 @@
 // Rules and events of a room, and deleting the room.
-import {h, act, button, clearWrong, count, different, explain, failed, faulty, field, formOf, keepFocus, limitFields, moment, plural, span, table, upper, wrongAt} from './dom.js';
+import {h, act, button, clearWrong, count, different, explain, failed, faulty, field, formOf, keepFocus, limitFields, moment, plural, span, table, upper, wrongAt, uri} from './dom.js';
 import {live, read, session, write} from './net.js';
 import {made, ofFile} from './parts.js';
 import {undo} from './change.js';
 
 const nameOf = (x) => x.name || x.description || x.expression;
 
-// listed shows a list of a room and the form for an item.
 // of defines the kind: form fields, their values, how to save and show an item.
 function listed(name, of) {
   const list = h('div'), place = h('div');
@@ -23,7 +22,6 @@ function listed(name, of) {
     if (version === was) throw 'nothing is different from the current settings.';
     return () => undo(version).then(refresh);
   }, {verb: title.split(' ')[0], danger: method === 'DELETE'});
-  // edit fills the form with an item, or clears it.
   function edit(x) {
     clearWrong(form);
     form.reset();
@@ -34,7 +32,6 @@ function listed(name, of) {
     of.filled?.(form);
     if (x) form.elements[of.first].focus();
   }
-  // steer returns the buttons of an item.
   const steer = (x, ...more) => {
     const one = (key, text, run, disabled) => button(text, run, {'data-key': `${x.id} ${key}`, 'aria-label': `${text}: ${nameOf(x)}`, disabled});
     const [verb, pairs, line] = of.turn(x);
@@ -46,7 +43,7 @@ function listed(name, of) {
     room = await made(name);
     const {result, version = room.headgate.version} = await read(`${room.path}/${of.path}?per_page=100`);
     room.version = version;
-    if (!room.file && !place.firstChild && session.may('write', name)) {
+    if (!room.file && !place.firstChild && session.may(name)) {
       place.append(form);
       edit();
     }
@@ -64,7 +61,6 @@ const effect = (r) => ({
   lane: `Matching newcomers that must wait join lane ${r.headgate?.lane}, with up to ${r.headgate?.share} % of the calls. Those already waiting stay in their line.`,
 })[r.action];
 
-// point marks the position of the fault in the expression.
 function point(form) {
   const input = form.elements.expression, wrong = document.getElementById(`${input.id}e`);
   const at = wrong.textContent.match(/^line (\d+), column (\d+): /);
@@ -142,7 +138,6 @@ export const events = (name) => listed(name, {
         e.suspended && [' ', h('span.badge', 'suspended')]], steer(e)])),
 });
 
-// remove deletes a room after the user typed its name.
 export async function remove(name) {
   const room = await made(name), now = live.rooms.get(name);
   if (room.file) throw 'this room is defined in the configuration file. Remove it there, and reload.';
@@ -150,8 +145,8 @@ export async function remove(name) {
     now && `${plural(now.active, 'visitor is', 'visitors are')} inside, ${count(now.waiting)} wait. Requests for ${now.host}${now.path} then reach the site that is there without a room, or nothing.`,
     'Its events, rules and page are deleted too. If you create it again with the same name, its line continues.'], async () => {
     await write('DELETE', room.path);
-    const {changes: [{version}]} = await read(`/v1/history?room=${encodeURIComponent(name)}&count=1`);
+    const {changes: [{version}]} = await read(`/v1/history?room=${uri(name)}&count=1`);
     location.hash = '#/';
-    return () => undo(version).then(() => location.hash = `#/rooms/${encodeURIComponent(name)}`);
+    return () => undo(version).then(() => location.hash = `#/rooms/${uri(name)}`);
   }, {verb: 'Delete the room', danger: true, word: name});
 }
