@@ -65,7 +65,7 @@ export const button = (text, run, props) => h('button', {type: 'button', onclick
 // upper capitalizes a sentence, unless it begins with a name: session_duration.
 export const upper = (text) => /^(?!headgate )[a-z]+([ ,]|$)/.test(text) ? text[0].toUpperCase() + text.slice(1) : text;
 
-// say shows a message, with an undo button if back is set. It does not move the focus.
+// say shows a message, with an undo button if back is set. Focus stays.
 export function say(text, back) {
   const gone = () => {
     if (line.contains(document.activeElement)) document.getElementById('main').focus({preventScroll: true});

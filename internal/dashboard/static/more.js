@@ -44,7 +44,7 @@ export function limits() {
     const keys = metric(metrics, 'headgate_limit_keys', 'limit');
     const rate = (name) => before && now > at ? (refused.get(name) - before.get(name)) * 1000 / (now - at) : 0;
     const shown = all.length ? table('Limits', ['Limit', 'Rule', 'Algorithm', 'Allowed', 'Refused', 'Refused per second', 'Keys'], all.map((l) =>
-      [link('limits', l.name), rule(l), `${l.algorithm.replaceAll('_', ' ')}${l.shadow ? ', shadow' : ''}`,
+      [link('limits', l.name), rule(l), `${l.algorithm.replaceAll('_', ' ')}${l.soft ? ', soft' : l.shadow ? ', shadow' : ''}`,
         brief(passed.get(l.name) ?? 0), brief(refused.get(l.name) ?? 0), (rate(l.name) || 0).toFixed(1),
         [`${brief(keys.get(l.name) ?? 0)} of ${brief(l.max_keys)}`, bar(keys.get(l.name) ?? 0, l.max_keys)]])) :
       h('p.note', 'There are no limits. Add them under limits in the configuration file, or with headgate limit create.');
