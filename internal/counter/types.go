@@ -66,6 +66,7 @@ type Settings struct {
 	Lanes       []slot.Lane      // beside the ordinary line, at most slot.MaxLanes
 	Auto        status.AutoLimit // finds the N of Active, and perhaps that of New
 	Endless     bool             // nobody is called whose challenge is not solved; it is not sent
+	AtClaim     bool             // the challenge is asked when a turn comes, not for a place; it is not sent
 }
 
 // LineConfig describes the waiting line.
