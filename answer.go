@@ -184,7 +184,8 @@ func (r *Room) view(q *visitRequest, p *counter.PlaceInfo, s State) (v View) {
 		}
 	}
 	c := (*challenge.Config)(&q.f.cfg.Challenge)
-	v.Challenge = c.JSON(q.f.cfg.Name, &q.tok, q.hasTicket() && !q.over && c.Due(&q.tok, p.Asks, r.untilDraw(q.f)))
+	due := q.hasTicket() && !q.over && c.Due(&q.tok, p.Asks, r.untilDraw(q.f))
+	v.Challenge = c.JSON(q.f.cfg.Name, &q.tok, due)
 	if q.hasTicket() && !q.over {
 		v.Number, v.JoinedPosition = q.tok.ID, int64(q.tok.Joined)
 		v.Ticket = ticket.ShortID(q.tok.Life, q.tok.ID)

@@ -742,7 +742,8 @@ func TestAChallengeIsAskedAtTheTurn(t *testing.T) {
 	})
 }
 
-// Where nobody solves anything, slots are empty for a minute and a half, once. Then all come in, at full speed.
+// Where nobody solves anything, slots are empty for a minute and a half, once. Then all come in, at full
+// speed.
 func TestNobodySolvesAtTheTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, _, all := claiming(t, nil, 30)
@@ -751,7 +752,9 @@ func TestNobodySolvesAtTheTurn(t *testing.T) {
 		in := 0
 		for n := 0; in < 30; n++ {
 			time.Sleep(time.Second)
-			all = slices.DeleteFunc(all, func(v *visitor) bool { return v.asks("").State == StateCalled && v.in() })
+			all = slices.DeleteFunc(all, func(v *visitor) bool {
+				return v.asks("").State == StateCalled && v.in()
+			})
 			in = 30 - len(all)
 			if n > 90+5 && in < min(30, (n-90-5)/10) {
 				t.Fatalf("%d are in after %d s", in, n)
@@ -778,7 +781,9 @@ func TestAShortLineNeedsNoToken(t *testing.T) {
 			if time.Sleep(time.Second); n > 10 {
 				t.Fatalf("%d wait for a token while slots are free", len(all))
 			}
-			all = slices.DeleteFunc(all, func(v *visitor) bool { return v.asks("").State == StateCalled && v.in() })
+			all = slices.DeleteFunc(all, func(v *visitor) bool {
+				return v.asks("").State == StateCalled && v.in()
+			})
 		}
 		if p.asked > 0 {
 			t.Errorf("%d tokens were asked about", p.asked)

@@ -199,7 +199,8 @@ func (c *desk) place(number uint64, clk time.Duration, unproven bool) PlaceInfo 
 		}
 	}
 	delete(c.asked, number)
-	if unproven && !c.cfg.AtClaim && (first || c.line.IsUnconfirmed(number)) && (c.cfg.Endless || c.others(clk)) {
+	if unproven && !c.cfg.AtClaim && (first || c.line.IsUnconfirmed(number)) &&
+		(c.cfg.Endless || c.others(clk)) {
 		return c.unproven(number, clk)
 	}
 	if first {

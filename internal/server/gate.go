@@ -261,7 +261,7 @@ func (s *Server) roomConfig(
 		Page: l.page,
 		Challenge: headgate.Challenge{Kind: c.Challenge.Asked(), On: c.Challenge.Moment(),
 			PublicKey: c.Challenge.PublicKey,
-			Secret: l.secret, VerifyURL: c.Challenge.VerifyURL, Hostnames: c.Challenge.Hostnames,
+			Secret:    l.secret, VerifyURL: c.Challenge.VerifyURL, Hostnames: c.Challenge.Hostnames,
 			FailOpen: c.Challenge.FailOpen, ByRules: c.ChallengesByRules(), Endless: c.Challenge.Endless()},
 		PassSharing: headgate.PassSharing(c.PassSharing), BindHeader: c.BindHeader(),
 		Identity:   s.identityOf(all, c, l),
