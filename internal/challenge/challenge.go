@@ -265,13 +265,14 @@ const (
 	busy                      // not checked: too many at the same time, or of this network
 	repeated                  // not checked: too many of this ticket, after a wrong one, or of another ticket
 	unavailable               // the third party does not answer, or not as it should
+	unloaded                  // the browser could not load the script of the third party
 	results
 )
 
 // String returns the name of a result in metrics.
 func (r result) String() string {
 	return [results]string{"solved", "malformed", "expired", "foreign", "wrong", "busy", "repeated",
-		"unavailable"}[r]
+		"unavailable", "no_script"}[r]
 }
 
 // A Gate issues the challenges of a room on one node, checks the solutions, and counts both. The zero
@@ -362,9 +363,12 @@ func (g *Gate) Solves(
 	} else {
 		got = g.check(r.Context(), x, solution, wall().Unix(), allowed)
 	}
+	if got == wrong && c.Remote() && strings.HasPrefix(solution, noScript) {
+		got = unloaded
+	}
 	g.counts[got].Add(1)
 	away := got == unavailable
-	if got == wrong && c.Endless && !strings.HasPrefix(solution, noScript) {
+	if got == wrong && c.Endless {
 		g.endless.Add(1)
 		t.Refuse(true)
 	}

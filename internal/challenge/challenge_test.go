@@ -218,7 +218,7 @@ func TestWrongSolutionsCostNoDerivation(t *testing.T) {
 		t.Error("not bounded by the caller")
 	}
 	want := map[string]int64{"malformed": 1, "foreign": 1, "expired": 1, "wrong": 1, "busy": 1, "repeated": 0,
-		"unavailable": 0}
+		"unavailable": 0, "no_script": 0}
 	if got := g.Report(Kind); !maps.Equal(got.Refused, want) || got.Solved != 0 {
 		t.Errorf("%+v", got)
 	}

@@ -198,11 +198,12 @@ func (c *desk) place(number uint64, clk time.Duration, unproven bool) PlaceInfo 
 			return c.unready(number, clk)
 		}
 	}
-	delete(c.asked, number)
 	if unproven && !c.cfg.AtClaim && (first || c.line.IsUnconfirmed(number)) &&
 		(c.cfg.Endless || c.others(clk)) {
 		return c.unproven(number, clk)
 	}
+	delete(c.asked, number)
+	delete(c.unsolved, number)
 	if first {
 		alone := c.line.Len() == 0
 		c.line.Confirm(number, c.pool.CounterTime(clk))

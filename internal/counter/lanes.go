@@ -276,6 +276,8 @@ func (c *desk) release(number uint64, clk time.Duration) (written bool, err erro
 		return false, ErrNotHeldBack
 	case c.pool.EndOf(slot.SessionID(number)) > c.pool.CounterTime(clk): // inside
 		return false, ErrNotHeldBack
+	case !c.places(number) && !c.isUnsolved(number) && c.line.Status(number) != slot.TicketProvisional:
+		return false, ErrNotHeldBack // perhaps it has let its visitor in
 	case len(c.released) >= slot.MaxReleased:
 		if c.forgetReleased(clk, true); len(c.released) >= slot.MaxReleased {
 			return false, ErrFull
