@@ -36,8 +36,7 @@ const (
 // ticketLife is how long the browser keeps a ticket's cookie. The room holds the place itself.
 const ticketLife = 24 * time.Hour
 
-// openingPoll spreads the polls of the visitors who wait for an opening: 5,000 polls a second.
-// Chosen.
+// openingPoll spreads the polls of the visitors who wait for an opening: 5,000 polls a second. Chosen.
 const openingPoll = 200 * time.Microsecond
 
 // Navigates reports whether the request opens a page, so that a page may be the answer.
@@ -184,7 +183,9 @@ func (r *Room) view(q *visitRequest, p *counter.PlaceInfo, s State) (v View) {
 			v.PollAfter = max(0, left) + rand.N(time.Second+time.Duration(v.Waiting)*openingPoll)
 		}
 	}
-	v.Challenge = (*challenge.Config)(&q.f.cfg.Challenge).JSON(q.f.cfg.Name, &q.tok, q.hasTicket() && !q.over)
+	c := (*challenge.Config)(&q.f.cfg.Challenge)
+	due := q.hasTicket() && !q.over && c.Due(&q.tok, p.Asks, r.untilDraw(q.f))
+	v.Challenge = c.JSON(q.f.cfg.Name, &q.tok, due)
 	if q.hasTicket() && !q.over {
 		v.Number, v.JoinedPosition = q.tok.ID, int64(q.tok.Joined)
 		v.Ticket = ticket.ShortID(q.tok.Life, q.tok.ID)

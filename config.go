@@ -108,37 +108,30 @@ func (c RoomConfig) withDefaults() (RoomConfig, error) {
 	}
 	c.wire()
 	var errs []error
-	if c.CookieSuffix == "" && len(c.Routes) > 0 {
-		errs = append(errs, fmt.Errorf("%w: further routes need a cookie suffix", ErrConfig))
+	reject := func(wrong bool, format string, args ...any) {
+		if wrong {
+			errs = append(errs, fmt.Errorf("%w: %w", ErrConfig, fmt.Errorf(format, args...)))
+		}
 	}
+	reject(c.CookieSuffix == "" && len(c.Routes) > 0, "further routes need a cookie suffix")
 	rules, err := (*cors.Rules)(c.CORS).Fill()
 	c.CORS = (*CORS)(rules)
 	lim, lanes, asked := c.limits(), slot.CheckLanes(c.lanes()), (*challenge.Config)(&c.Challenge).Check()
 	for _, err := range []error{lim[0].Check(), lim[1].Check(), err, asked, lanes} {
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%w: %w", ErrConfig, err))
-		}
+		reject(err != nil, "%w", err)
 	}
-	if c.Name == "" || len(c.Name) > 64 {
-		errs = append(errs, fmt.Errorf("%w: a name of 1 to 64 characters is needed", ErrConfig))
-	}
+	reject(c.Name == "" || len(c.Name) > 64, "a name of 1 to 64 characters is needed")
 	codes := []int{200, 202, 429, 503}
-	if c.Path[0] != '/' || c.SessionDuration < 0 || !slices.Contains(codes, c.StatusCode) {
-		errs = append(errs, fmt.Errorf("%w: path %q does not begin with /, session %v is below 0, or "+
-			"status %d is none of %v", ErrConfig, c.Path, c.SessionDuration, c.StatusCode, codes))
-	}
-	if !slices.Contains([]Method{MethodFIFO, MethodRandom, MethodPassthrough, MethodReject}, c.Method) {
-		errs = append(errs, fmt.Errorf("%w: method %q: there are fifo, random, passthrough and reject", ErrConfig,
-			c.Method))
-	}
-	if c.Identity.Of != nil && c.Engine != nil && c.Engine.datacenters != nil {
-		errs = append(errs, fmt.Errorf("%w: a room of several data centers cannot know people", ErrConfig))
-	}
+	reject(c.Path[0] != '/' || c.SessionDuration < 0 || !slices.Contains(codes, c.StatusCode),
+		"path %q does not begin with /, session %v is below 0, or status %d is none of %v",
+		c.Path, c.SessionDuration, c.StatusCode, codes)
+	reject(!slices.Contains([]Method{MethodFIFO, MethodRandom, MethodPassthrough, MethodReject}, c.Method),
+		"method %q: there are fifo, random, passthrough and reject", c.Method)
+	reject(c.Identity.Of != nil && c.Engine != nil && c.Engine.datacenters != nil,
+		"a room of several data centers cannot know people")
 	errs = append(errs, (*sessions.Sharing)(&c.PassSharing).SetDefaults(ErrConfig))
-	if c.HardEnd != 0 && c.HardEnd < c.SessionDuration {
-		errs = append(errs, fmt.Errorf("%w: hard end %v is before the session duration %v",
-			ErrConfig, c.HardEnd, c.SessionDuration))
-	}
+	reject(c.HardEnd != 0 && c.HardEnd < c.SessionDuration,
+		"hard end %v is before the session duration %v", c.HardEnd, c.SessionDuration)
 	return c, errors.Join(errs...)
 }
 
@@ -186,6 +179,7 @@ func (c *RoomConfig) settings() counter.Settings {
 		},
 		Lanes: c.lanes(), Auto: c.Auto, DrawWeight: c.JoinLimit.DrawWeight,
 		Endless: c.Challenge.Endless && c.Method != MethodPassthrough,
+		AtClaim: c.Challenge.On == challenge.Claim && c.Method != MethodPassthrough,
 	}
 }
 
@@ -200,9 +194,10 @@ func (c *RoomConfig) lanes() (lanes []slot.Lane) {
 	return lanes
 }
 
-// A Challenge is what the browsers of newcomers have to do before their places count.
+// A Challenge is what the browsers of newcomers have to do before their places count, or are called.
 type Challenge struct {
 	Kind              string            // "work", "turnstile", "hcaptcha" or "recaptcha"; "" is none
+	On                string            // "claim" or "draw": when it is asked; "" is the join
 	PublicKey, Secret string            // of a third party: for its widget, and for its endpoint
 	VerifyURL         string            // default: that of the third party
 	Hostnames         []string          // of the pages with the widget; default: the host of the request

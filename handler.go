@@ -624,7 +624,6 @@ func (r *Room) join(q *visitRequest, why State) {
 		r.servePerson(q, &p, s)
 		return
 	}
-	r.weigh(q, &p)
 	if q.again == 0 && q.has && q.tok.ID > 0 { // ID 0: see remember, shadowPass
 		q.again = q.tok.Kind
 	}
@@ -638,10 +637,11 @@ func (r *Room) join(q *visitRequest, why State) {
 	}
 	q.tok.Shown, q.has = q.tok.Joined, true
 	may := endless || slot.LaneIndex(p.Number) == 0 // a lane may not fit in yet
-	if may && c.Asks(tries > 0 || q.does.Act == decide.Challenge) {
+	if may && c.Asks(tries > 0 || q.does.Act == decide.Challenge, r.untilDraw(q.f)) {
 		q.tok.Work = r.gate.Draw(q.f.cfg.Wall(), p.Waiting, q.f.cfg.NewUsersPerMinute,
 			q.f.joins.Rate(q.f.cfg.ClientAddr(q.r), r.boot()), q.f.joins.Limit.Amount, tries)
 	}
+	r.weigh(q, &p)
 	r.setCookie(q)
 	// A visitor who comes from our own page without a cookie accepts no cookies and can never advance.
 	if !q.sent && q.r.Header.Get("Sec-Fetch-Site") == "same-origin" && Navigates(q.r) {

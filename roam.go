@@ -159,8 +159,7 @@ func (r *Room) roam(q *visitRequest, came slot.Time) {
 	r.standing(q, &p)
 }
 
-// onlyKnown finds only a roaming visitor who already waits here; comesNow is later than all known
-// times.
+// onlyKnown finds only a roaming visitor who already waits here; comesNow is later than all known times.
 const onlyKnown, comesNow slot.Time = -1, 1<<63 - 1
 
 // stillRoams lets a visitor who already roams go on waiting here, even when the other data center is back and

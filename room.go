@@ -70,8 +70,7 @@ type Room struct {
 	telling sessions.Background
 }
 
-// A face is a snapshot of the configuration for requests. A request keeps the face that it began
-// with.
+// A face is a snapshot of the configuration for requests. A request keeps the face that it began with.
 type face struct {
 	cfg         RoomConfig
 	lanes       []slot.Lane

@@ -104,8 +104,7 @@ func (r *Room) serveExcluded(q *visitRequest, preflight bool) {
 	r.passBy(q)
 }
 
-// passBy lets a request through that the configuration excludes from counting. It belongs to no
-// session.
+// passBy lets a request through that the configuration excludes from counting. It belongs to no session.
 func (r *Room) passBy(q *visitRequest) {
 	x, from := &q.f.cfg.Exclude, q.f.cfg.ClientAddr(q.r)
 	if !r.flights.Enter(from, cmp.Or(x.MaxInFlight, exclude.MaxInFlight),
@@ -185,8 +184,7 @@ func (q *visitRequest) decideOn(path string, l *live) (d decide.Decision) {
 	return d
 }
 
-// overLimit counts a newcomer, once for each request, and reports whether its network has sent too
-// many.
+// overLimit counts a newcomer, once for each request, and reports whether its network has sent too many.
 func (r *Room) overLimit(q *visitRequest) bool {
 	if q.asked {
 		return q.above
@@ -207,11 +205,12 @@ func (r *Room) poll(q *visitRequest) (p counter.PlaceInfo, err error) {
 	t, c := &q.tok, (*challenge.Config)(&q.f.cfg.Challenge)
 	x, was := counter.TicketPoll{Life: t.Life, Number: t.ID, Key: t.Key}, *t
 	comes := q.way != checks && q.r.Header.Get(challenge.Header) != ""
-	if x.Unproven = t.Work > 0 && c.Kind != ""; x.Unproven && !t.Refused {
+	open := t.Work > 0 && c.Kind != "" // the challenge is not solved
+	if x.Unproven = open && c.On != challenge.Draw; open && !t.Refused {
 		proven := !c.Remote()
 		if !proven && comes {
 			p, err = q.counter.PollAs(q.r.Context(), x)
-			proven = err == nil && p.Status == slot.TicketProvisional
+			proven = err == nil && (p.Status == slot.TicketProvisional || c.On != "" && p.Position > 0)
 		}
 		if proven {
 			proven, q.busy = r.gate.Solves(q.r, c, q.f.cfg.Name, t, q.f.cfg.Wall, func() bool {
@@ -219,12 +218,11 @@ func (r *Room) poll(q *visitRequest) (p counter.PlaceInfo, err error) {
 				return !over
 			})
 		}
-		x.Unproven = !proven
+		open, x.Unproven = !proven, !proven && c.On != challenge.Draw
 	}
 	fresh := t.Refresh(q.f.cfg.Wall(), max(q.f.cfg.Hold, q.f.cfg.HoldPhone)) && (c.Endless || t.Refused)
 	x.Refused, x.First = t.Refused, cmp.Or(t.FirstIn(t.Life), t.First)
 	p, err = q.counter.PollAs(q.r.Context(), x)
-	r.weigh(q, &p)
 	held := p.Position > 0 && p.Status != slot.TicketProvisional
 	switch out := p.Number >= counter.RoamerBit; { // out: an operator has released it
 	case err != nil, t.Work == 0 && (!t.Refused || q.person == persons.ID{}):
@@ -232,14 +230,21 @@ func (r *Room) poll(q *visitRequest) (p counter.PlaceInfo, err error) {
 		t.Refuse(true)
 	case t.Refused && !out && (comes || q.person != (persons.ID{})): // with another ticket it counts
 		p.Status = slot.TicketGone
-	case !t.Refused && (held || p.Status == slot.TicketUsed):
+	case !t.Refused && (held && !(open && c.On != "") || p.Status == slot.TicketUsed):
 		t.Work, t.First = 0, 0
 	}
+	r.weigh(q, &p)
 	held = held || t.Refused && p.Status != slot.TicketUsed // else the cookie might replace the pass
 	if held && (fresh && p.Status == slot.TicketWaiting || *t != was) && q.does.Own != "here.gif" {
 		r.setCookie(q)
 	}
 	return p, err
+}
+
+// untilDraw returns how long it is until places are drawn.
+func (r *Room) untilDraw(f *face) time.Duration {
+	return challenge.UntilDraw(r.live.Load().prequeue, f.cfg.Event.Shuffle, f.cfg.Method == MethodRandom,
+		f.cfg.Event.StartsAt.Sub(f.cfg.Wall()))
 }
 
 // weigh tells the host of a draw from which network a visitor comes. If that fails, the next poll does.
@@ -248,7 +253,11 @@ func (r *Room) weigh(q *visitRequest, p *counter.PlaceInfo) {
 	if !p.AsksNetwork || q.person != (persons.ID{}) {
 		return
 	}
-	if n := q.f.joins.Network(q.f.cfg.ClientAddr(q.r), p.Life); n > 0 {
+	c, n := (*challenge.Config)(&q.f.cfg.Challenge), q.f.joins.Network(q.f.cfg.ClientAddr(q.r), p.Life)
+	if c.Lacks(&q.tok) {
+		n = slot.NoProof
+	}
+	if n > 0 || c.On == challenge.Draw {
 		_ = q.counter.SetNetwork(q.r.Context(), p.Life, p.Number, n)
 	}
 }

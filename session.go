@@ -248,12 +248,11 @@ func (r *Room) serveShared(q *visitRequest, id slot.SessionID, end slot.Time) {
 	r.serveNewcomer(q)
 }
 
-// shadowPass lets through a visitor who would have to wait without shadow mode, and counts the
-// visitor once.
+// shadowPass lets through a visitor who would have to wait without shadow mode, and counts the visitor once.
 func (r *Room) shadowPass(q *visitRequest) {
 	r.counts.shadowed.Add(1)
 	c := (*challenge.Config)(&q.f.cfg.Challenge)
-	r.gate.Count(q.lane == 0 && c.Asks(q.does.Act == decide.Challenge))
+	r.gate.Count(q.lane == 0 && c.Asks(q.does.Act == decide.Challenge, r.untilDraw(q.f)))
 	q.tok = ticket.Token{Kind: ticket.Pass, Accepted: q.f.cfg.Wall().Unix()}
 	r.setCookie(q)
 	r.pass(q)

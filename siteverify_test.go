@@ -536,6 +536,10 @@ func TestATicketOfAVisitorInsideIsNotReleased(t *testing.T) {
 				t.Errorf("after %v: %v", after, err)
 			}
 		}
+		time.Sleep(time.Hour) // nobody knows who it was any more
+		if err := g.room.ReleaseTicket(t.Context(), id); !errors.Is(err, counter.ErrNotHeldBack) {
+			t.Errorf("after its session: %v", err)
+		}
 	})
 }
 
@@ -597,7 +601,7 @@ func TestARefusedVisitorAtAnyNode(t *testing.T) {
 		p := &thirdParty{spent: map[string]bool{}}
 		c := p.challenge()
 		c.Endless = true
-		_, a, b := twoNodes(t, RoomConfig{Name: "shop", TotalActiveUsers: 2, NewUsersPerMinute: 600, QueueAll: true, Challenge: c})
+		w, a, b := twoNodes(t, RoomConfig{Name: "shop", TotalActiveUsers: 2, NewUsersPerMinute: 600, QueueAll: true, Challenge: c})
 		first, bad, thief := a.visitor(), a.visitor(), b.visitor()
 		if first.joins(); first.asks("good1").Position != 1 {
 			t.Fatal("the first is not the first")
@@ -612,8 +616,14 @@ func TestARefusedVisitorAtAnyNode(t *testing.T) {
 		if thief.asks("good1").Challenge == nil {
 			t.Error("a token that was used at the other node counts")
 		}
-		if n := b.room.Status().WaitingUsers; n != 1 {
-			t.Errorf("%d wait", n)
+		last := b.visitor() // its place says what the host knows, and not what this node has heard
+		last.joins()
+		w.until("the host answers", 10*time.Second, func() bool {
+			m = last.asks("good3")
+			return m.Position > 0
+		})
+		if m.Position != 2 {
+			t.Errorf("a refused visitor has a place before it: %+v", m)
 		}
 	})
 }
@@ -650,4 +660,316 @@ func TestARefusedTicketRoamsNowhere(t *testing.T) {
 			t.Errorf("%d wait at sjc", n)
 		}
 	})
+}
+
+// A claiming room asks for tokens when turns come: it opens with a call each ten seconds, and twelve turns
+// come in two minutes.
+func claiming(t *testing.T, change func(*RoomConfig), n int) (g *gate, p *thirdParty, all []*visitor) {
+	t.Helper()
+	p = &thirdParty{spent: map[string]bool{}}
+	c := p.challenge()
+	c.On = "claim"
+	cfg := RoomConfig{TotalActiveUsers: 1000, NewUsersPerMinute: 6, QueueAll: true, Challenge: c,
+		SessionDuration: time.Hour}
+	if change != nil {
+		change(&cfg)
+	}
+	g = openGate(t, cfg)
+	for i := range n {
+		v := g.visitor()
+		v.addr = fmt.Sprintf("192.0.2.%d:1", i+1)
+		v.joins()
+		all = append(all, v)
+		if m := v.asks(""); m.Position != int64(i+1) || (m.Challenge != nil) != (i < 12) {
+			t.Fatalf("visitor %d has %+v", i, m)
+		}
+	}
+	return g, p, all
+}
+
+// With on: claim a ticket has its place at once, and the challenge when its turn comes. Whoever has not
+// solved it then is passed by, and is next when it has. Whoever never does waits in the lane, and comes in.
+// No slot waits meanwhile, and those who solve come in in the order of their arrival.
+func TestAChallengeIsAskedAtTheTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, p, all := claiming(t, nil, 30)
+		defer g.stop()
+		never := map[int]bool{3: true, 5: true, 20: true}
+		in, notices, sent := []int{}, map[int]string{}, map[int]bool{}
+		second := func() {
+			time.Sleep(time.Second)
+			for i, v := range all {
+				if slices.Contains(in, i) {
+					continue
+				}
+				m := v.asks("")
+				if m.Challenge != nil && !never[i] && (i != 1 || len(in) >= 4) {
+					m, sent[i] = v.asks(fmt.Sprint("good", i)), true
+					if m.Challenge != nil {
+						t.Fatalf("visitor %d: a right token does not count: %+v", i, m)
+					}
+				}
+				if m.Notice != "" {
+					notices[i] = m.Notice
+				}
+				if m.State == StateCalled && v.in() {
+					if in = append(in, i); !sent[i] && !never[i] && len(in) < 29 {
+						t.Errorf("visitor %d came in without a token", i)
+					}
+				}
+			}
+		}
+		for range 20 {
+			second()
+		}
+		if len(in) > 0 || p.asked != 11-2 {
+			t.Fatalf("%v are in, %d tokens were asked about", in, p.asked)
+		}
+		if w, err := g.room.FindTicket(t.Context(), all[3].asks("").Ticket); err != nil ||
+			!strings.Contains(w.Reason, "has not solved its challenge") {
+			t.Errorf("%+v %v", w, err)
+		}
+		if w, err := g.room.FindTicket(t.Context(), all[2].asks("").Ticket); err != nil ||
+			strings.Contains(w.Reason, "has not solved") {
+			t.Errorf("%+v %v", w, err)
+		}
+		g.room.SetQueueAll(false)
+		for n := 1; len(in) < 30 && n < 400; n++ {
+			second()
+			if n%10 == 5 && len(in) < min(30, n/10) {
+				t.Fatalf("only %d are in after %d s: a slot has waited", len(in), n)
+			}
+		}
+		if want := []int{0, 2, 4, 6, 1, 7, 8, 9}; len(in) != 30 || !slices.Equal(in[:8], want) {
+			t.Fatalf("%v came in, want all, and %v first", in, want)
+		}
+		order := slices.DeleteFunc(slices.Clone(in), func(i int) bool { return never[i] || i == 1 })
+		if !slices.IsSorted(order) {
+			t.Errorf("overtaken: %v", order)
+		}
+		if len(notices) != 3 || notices[3] != "unsolved" || notices[5] != "unsolved" || notices[20] != "unsolved" {
+			t.Errorf("%v", notices)
+		}
+		if p.asked != 27 || len(sent) != 27 {
+			t.Errorf("%d tokens were asked about, %d sent", p.asked, len(sent))
+		}
+	})
+}
+
+// Where nobody solves anything, slots are empty for a minute and a half, once. Then all come in, at full
+// speed.
+func TestNobodySolvesAtTheTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _, all := claiming(t, nil, 30)
+		defer g.stop()
+		g.room.SetQueueAll(false)
+		in := 0
+		for n := 0; in < 30 && n < 500; n++ {
+			time.Sleep(time.Second)
+			all = slices.DeleteFunc(all, func(v *visitor) bool {
+				return v.asks("").State == StateCalled && v.in()
+			})
+			in = 30 - len(all)
+			if n > 90+5 && in < min(30, (n-90-5)/10) {
+				t.Fatalf("%d are in after %d s", in, n)
+			}
+			if n < 90 && in > 0 {
+				t.Fatalf("somebody came in after %d s without a token", n)
+			}
+		}
+	})
+}
+
+// A line of no more than can be called at once needs no token: no slot waits for one.
+func TestAShortLineNeedsNoToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, p, all := claiming(t, func(c *RoomConfig) { c.NewUsersPerMinute = 600 }, 0)
+		defer g.stop()
+		for range 20 {
+			all = append(all, g.visitor())
+			all[len(all)-1].joins()
+			all[len(all)-1].asks("")
+		}
+		g.room.SetQueueAll(false)
+		for n := 0; len(all) > 0; n++ {
+			if time.Sleep(time.Second); n > 10 {
+				t.Fatalf("%d wait for a token while slots are free", len(all))
+			}
+			all = slices.DeleteFunc(all, func(v *visitor) bool {
+				return v.asks("").State == StateCalled && v.in()
+			})
+		}
+		if p.asked > 0 {
+			t.Errorf("%d tokens were asked about", p.asked)
+		}
+	})
+}
+
+// With infinite_queue a wrong token at the turn costs the place, also for older copies of the cookie, and no
+// token at all keeps it out until it comes with one.
+func TestWhoFailsAtTheTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, p, all := claiming(t, func(c *RoomConfig) { c.Challenge.Endless = true }, 20)
+		defer g.stop()
+		bad, none, copied := all[0], all[1], *all[0]
+		if m := bad.asks("bad"); m.Challenge != nil || m.State != StateQueueAll {
+			t.Fatalf("%+v", m)
+		}
+		if n := g.room.Status().WaitingUsers; n != 19 {
+			t.Fatalf("%d hold a place after a wrong token of one of 20", n)
+		}
+		if m := copied.asks("good0"); m.State != StateQueueAll || p.asked != 1 {
+			t.Fatalf("an older cookie is worth another token: %+v, %d questions", m, p.asked)
+		}
+		g.room.SetQueueAll(false)
+		rest, came := slices.Clone(all[2:]), 0
+		for n := range 300 {
+			time.Sleep(time.Second)
+			for _, v := range []*visitor{bad, none, &copied} {
+				if m := v.asks(""); m.State == StateCalled || v.in() {
+					t.Fatalf("comes in without a token after %d s: %+v", n, m)
+				}
+			}
+			rest = slices.DeleteFunc(rest, func(v *visitor) bool {
+				m := v.asks("")
+				if m.Challenge != nil {
+					m = v.asks("good" + v.addr)
+				}
+				return m.State == StateCalled && v.in()
+			})
+			came = 18 - len(rest)
+		}
+		if came != 18 {
+			t.Fatalf("%d of 18 came in", came)
+		}
+		if m := none.asks("good-late"); m.Notice != "new_challenge" || m.State == StateCalled {
+			t.Fatalf("%+v", m)
+		}
+		for n := 0; ; n++ {
+			if m := none.asks("good-last"); m.State == StateCalled && none.in() {
+				break
+			}
+			if time.Sleep(time.Second); n > 60 {
+				t.Fatal("a right token lets nobody in")
+			}
+		}
+	})
+}
+
+// With on: draw the challenge is asked two minutes before the draw. All who have not solved it have together
+// the chances of one network.
+func TestAChallengeBeforeTheDraw(t *testing.T) {
+	if testing.Short() {
+		return // the race detector slows its 360 visitors: make all plays it
+	}
+	synctest.Test(t, func(t *testing.T) {
+		p := &thirdParty{spent: map[string]bool{}}
+		c := p.challenge()
+		c.On = "draw"
+		g := openGate(t, RoomConfig{TotalActiveUsers: 10_000, NewUsersPerMinute: 6, Challenge: c,
+			Hold: time.Hour, JoinLimit: JoinLimit{Amount: 60, DrawWeight: 10}})
+		defer g.stop()
+		if m := g.visitor(); !m.in() {
+			t.Fatal("a challenge before the event")
+		}
+		start := time.Now().Add(5 * time.Minute)
+		phase := func(started bool) {
+			if err := g.again(func(c *RoomConfig) {
+				c.Draw = DrawPlan{Event: "sale", StartsAt: start, Begun: true, Started: started}
+				c.Event = Event{Name: "sale", Active: true, Prequeue: !started, Shuffle: true,
+					StartsAt: start, EndsAt: start.Add(time.Hour)}
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		phase(false)
+		solves := map[*visitor]bool{}
+		var all []*visitor
+		for i := range 360 {
+			v := g.visitor()
+			v.addr = fmt.Sprintf("203.%d.%d.1:1", i/200, i%200) // of as many networks
+			solves[v], all = i%6 == 0, append(all, v)
+			if m := v.joins(); m != nil {
+				t.Fatalf("minutes before the draw: %+v", m)
+			}
+		}
+		every := func(token string) (asked int) {
+			for _, v := range all {
+				text := ""
+				if solves[v] && token != "" {
+					text = token + v.addr
+				}
+				if m := v.asks(text); m.Challenge != nil {
+					asked++
+				}
+			}
+			return asked
+		}
+		if n := every(""); n != 0 {
+			t.Fatalf("%d are asked minutes before", n)
+		}
+		time.Sleep(4 * time.Minute)
+		if n := every(""); n != 360 {
+			t.Fatalf("%d are asked a minute before", n)
+		}
+		if n := every("good"); n != 300 || p.asked != 60 {
+			t.Fatalf("%d have it, %d questions", n, p.asked)
+		}
+		phase(true)
+		time.Sleep(5 * time.Second)
+		if n := every(""); n != 0 {
+			t.Errorf("%d are asked after the draw", n)
+		}
+		early := 0 // expected: 9 of 60; all alike: 50
+		for _, v := range all {
+			if m := v.asks(""); !solves[v] && m.Position <= 60 {
+				early++
+			}
+		}
+		if early > 30 {
+			t.Errorf("%d of the first 60 have not solved it", early)
+		}
+	})
+}
+
+// Over two nodes a token counts for the ticket that sent it first. Whichever node it is sent to, the ticket
+// comes in once, and the next node knows that it is solved.
+func TestATokenAtTheTurnOverTwoNodes(t *testing.T) { virtual.Test(t, testATokenAtTheTurnOverTwoNodes) }
+
+func testATokenAtTheTurnOverTwoNodes(t *testing.T) {
+	p := &thirdParty{spent: map[string]bool{}}
+	c := p.challenge()
+	c.On = "claim"
+	w, a, b := twoNodes(t, RoomConfig{Name: "shop", TotalActiveUsers: 1, NewUsersPerMinute: 600, Challenge: c,
+		SessionDuration: time.Hour, PollMin: time.Second, PollMax: 2 * time.Second})
+	first := a.visitor()
+	w.until("one is inside", 15*time.Second, first.in)
+	pass, _ := first.named()
+	owner, thief := a.visitor(), b.visitor()
+	for i, v := range []*visitor{owner, thief} {
+		v.joins()
+		w.until("it is asked", 15*time.Second, func() bool {
+			m := v.asks("")
+			return m.Position == int64(i+1) && m.Challenge != nil
+		})
+	}
+	copied := *owner
+	for _, g := range []*gate{b, a} {
+		if owner.g = g; owner.asks("good").Challenge != nil {
+			t.Fatal("a right token does not count")
+		}
+		if thief.g = g; thief.asks("good").Challenge == nil {
+			t.Fatal("the token of another ticket counts")
+		}
+	}
+	if copied.g = a; copied.asks("good").Challenge == nil { // another node asked the third party
+		t.Error("a spent token counts at another node")
+	}
+	if ended, err := a.room.EndSession(t.Context(), pass); !ended || err != nil {
+		t.Fatal(ended, err)
+	}
+	w.until("it is called", 30*time.Second, func() bool { return owner.asks("").State == StateCalled })
+	if thief.asks("").State == StateCalled || !owner.in() {
+		t.Error("whoever has solved it does not come in, or somebody else does")
+	}
 }

@@ -91,6 +91,7 @@ const (
 	rushWindow = 10 // seconds, as long as a ticket is provisional
 
 	expiry    = 60          // seconds. Chosen: much longer than a ticket waits for its solution
+	lateAfter = 7 * 86400   // the same where it is asked later than at the join. Chosen: no line lasts longer
 	mostBytes = 2048        // of a solution; clients send about 600
 	checkWait = time.Second // for a processor. Chosen: more than the crowd of a second needs
 
@@ -110,7 +111,9 @@ const (
 )
 
 // Had reports whether a ticket has a challenge that is not solved.
-func (c *Config) Had(t *ticket.Token) bool { return c.Kind != "" && (t.Work > 0 || t.Refused) }
+func (c *Config) Had(t *ticket.Token) bool {
+	return c.Kind != "" && c.On != Draw && (t.Work > 0 || t.Refused)
+}
 
 // Again returns how a visitor joins whose ticket is over, and whose challenge was not solved in time: with
 // how many tries in the next one, and why. busy means that a solution came and could not be checked. A
@@ -121,6 +124,8 @@ func (c *Config) Again(t *ticket.Token, busy bool) (tries uint64, why ticket.Kin
 	switch tries = t.Work >> costBits & mostTries; {
 	case t.Refused:
 		return mostTries, ticket.NotYetSolved
+	case c.On == Claim: // it had until its turn
+		tries = mostTries + 1
 	case busy || c.Remote():
 		tries++
 	default:
@@ -150,6 +155,14 @@ func NewChecks(newcomers exclude.JoinLimit) *exclude.Joins {
 type bound struct {
 	room string
 	*ticket.Token
+	expires int64 // Unix seconds
+}
+
+func (c *Config) bind(room string, t *ticket.Token) *bound {
+	if c.On == "" {
+		return &bound{room, t, t.Arrived + expiry}
+	}
+	return &bound{room, t, t.Arrived + lateAfter}
 }
 
 // JSON returns the challenge of a ticket, or null if it has none or is not valid: as ALTCHA's clients
@@ -163,7 +176,7 @@ func (c *Config) JSON(room string, t *ticket.Token, valid bool) string {
 	case c.Remote():
 		return c.widgetJSON(room)
 	}
-	return string((&bound{room, t}).appendJSON(nil))
+	return string(c.bind(room, t).appendJSON(nil))
 }
 
 // cost returns the iterations of one derivation for a newcomer. The cost doubles while the line grows
@@ -190,7 +203,7 @@ func Cost(work uint64) int { return int(work&(1<<costBits-1)) * costUnit }
 func (t *bound) parameters() (text, nonce, salt []byte) {
 	h := t.hash("parameters")
 	nonce, salt = h[:16:16], h[16:] // derive appends to the nonce
-	return canonical(Cost(t.Work), t.Arrived+expiry, nonce, salt), nonce, salt
+	return canonical(Cost(t.Work), t.expires, nonce, salt), nonce, salt
 }
 
 // canonical returns parameters as ALTCHA signs them: without spaces, the keys in order.
@@ -252,13 +265,14 @@ const (
 	busy                      // not checked: too many at the same time, or of this network
 	repeated                  // not checked: too many of this ticket, after a wrong one, or of another ticket
 	unavailable               // the third party does not answer, or not as it should
+	unloaded                  // the browser could not load the script of the third party
 	results
 )
 
 // String returns the name of a result in metrics.
 func (r result) String() string {
 	return [results]string{"solved", "malformed", "expired", "foreign", "wrong", "busy", "repeated",
-		"unavailable"}[r]
+		"unavailable", "no_script"}[r]
 }
 
 // A Gate issues the challenges of a room on one node, checks the solutions, and counts both. The zero
@@ -344,14 +358,17 @@ func (g *Gate) Solves(
 		return false, false
 	}
 	var got result
-	if x := (&bound{room, t}); c.Remote() {
+	if x := c.bind(room, t); c.Remote() {
 		got = g.checkToken(r, c, x, solution, wall, allowed)
 	} else {
 		got = g.check(r.Context(), x, solution, wall().Unix(), allowed)
 	}
+	if got == wrong && c.Remote() && strings.HasPrefix(solution, noScript) {
+		got = unloaded
+	}
 	g.counts[got].Add(1)
 	away := got == unavailable
-	if got == wrong && c.Endless && !strings.HasPrefix(solution, noScript) {
+	if got == wrong && c.Endless {
 		g.endless.Add(1)
 		t.Refuse(true)
 	}
@@ -366,7 +383,7 @@ func (g *Gate) check(
 	if !ok {
 		return malformed
 	}
-	if now > t.Arrived+expiry {
+	if now > t.expires {
 		return expired
 	}
 	parameters, nonce, salt := t.parameters()

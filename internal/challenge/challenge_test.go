@@ -82,7 +82,8 @@ func bytesOf(t testing.TB, s string) []byte {
 }
 
 func sample() bound {
-	return bound{"shop", &ticket.Token{Life: 7, ID: 42, Work: draw(leastCost, 0), Arrived: 1_800_000_000}}
+	return *new(Config).bind("shop",
+		&ticket.Token{Life: 7, ID: 42, Work: draw(leastCost, 0), Arrived: 1_800_000_000})
 }
 
 // What the public clients of ALTCHA make of a challenge: canonical JSON, signature and solution.
@@ -149,7 +150,7 @@ func TestASolutionIsForOneTicket(t *testing.T) {
 		"arrival": func(x *bound) { x.Arrived++ },
 	} {
 		token := *own.Token
-		x := bound{own.room, &token}
+		x := bound{own.room, &token, own.expires}
 		if change(&x); x.check(good.String(), own.Arrived) != foreign {
 			t.Errorf("a solution is accepted for another %s", name)
 		}
@@ -217,7 +218,7 @@ func TestWrongSolutionsCostNoDerivation(t *testing.T) {
 		t.Error("not bounded by the caller")
 	}
 	want := map[string]int64{"malformed": 1, "foreign": 1, "expired": 1, "wrong": 1, "busy": 1, "repeated": 0,
-		"unavailable": 0}
+		"unavailable": 0, "no_script": 0}
 	if got := g.Report(Kind); !maps.Equal(got.Refused, want) || got.Solved != 0 {
 		t.Errorf("%+v", got)
 	}
@@ -393,7 +394,8 @@ func TestABurstIsARush(t *testing.T) {
 
 // No input makes the check panic, or accept what is no solution.
 func FuzzCheck(f *testing.F) {
-	own := bound{"shop", &ticket.Token{Life: 1, ID: 2, Work: 3<<8 | leastCost/costUnit, Arrived: 100}}
+	own := *new(Config).bind("shop",
+		&ticket.Token{Life: 1, ID: 2, Work: 3<<8 | leastCost/costUnit, Arrived: 100})
 	good := solve(f, own.appendJSON(nil))
 	accepted, other := good.String(), *good
 	other.Solution.Counter++

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/paths"
+	"github.com/headgate/headgate/internal/ticket"
 )
 
 // Kinds of challenges that a third party makes: its widget on the waiting page hands out a token, and
@@ -34,6 +36,7 @@ func Kinds() []string { return []string{None, Kind, Turnstile, HCaptcha, ReCAPTC
 // Config is what a room asks of the browsers of newcomers. The zero value is nothing.
 type Config struct {
 	Kind string // "work", "turnstile", "hcaptcha" or "recaptcha"; "" is none
+	On   string // Claim or Draw; "" is the join
 
 	// Of a third party:
 	PublicKey string   // public, for its widget
@@ -47,9 +50,51 @@ type Config struct {
 	Transport http.RoundTripper // to the endpoint of a third party; nil is http.DefaultTransport
 }
 
+// When a challenge is asked. With Claim a ticket has its place at once, and is called once it is solved.
+// With Draw those who have not solved it have few chances.
+const (
+	Join  = "join" // in configurations
+	Claim = "claim"
+	Draw  = "draw"
+)
+
+// drawAhead is how long before a draw the challenge is asked, so that nobody computes for longer. Chosen: as
+// for a turn that comes.
+const drawAhead = 2 * time.Minute
+
+// NoDraw is the time until a draw that does not come.
+const NoDraw = time.Duration(math.MaxInt64)
+
+// UntilDraw returns how long it is until places are drawn: 0 if each call is a draw, or NoDraw.
+func UntilDraw(prequeue, shuffle, random bool, toStart time.Duration) time.Duration {
+	switch {
+	case prequeue && (shuffle || random):
+		return max(0, toStart)
+	case random:
+		return 0
+	}
+	return NoDraw
+}
+
 // Asks reports whether a newcomer has a challenge. named means that a rule names it, or that it had a
 // challenge before and has not solved it: it must not get rid of it with a request that no rule names.
-func (c *Config) Asks(named bool) bool { return c.Kind != "" && (named || !c.ByRules) }
+func (c *Config) Asks(named bool, toDraw time.Duration) bool {
+	return c.Kind != "" && (named || !c.ByRules) && (c.On != Draw || toDraw != NoDraw)
+}
+
+// Due reports whether the challenge of a ticket is asked now. turn means that its turn comes soon.
+func (c *Config) Due(t *ticket.Token, turn bool, toDraw time.Duration) bool {
+	switch c.On {
+	case Claim:
+		return turn || t.Refused
+	case Draw:
+		return toDraw <= drawAhead
+	}
+	return true
+}
+
+// Lacks reports whether a ticket takes part in draws without the solution that it needs for its chances.
+func (c *Config) Lacks(t *ticket.Token) bool { return c.Kind != "" && c.On == Draw && t.Work > 0 }
 
 // Remote reports whether a third party makes the challenge.
 func (c *Config) Remote() bool { return c.endpoint() != "" }
@@ -108,6 +153,10 @@ func IsPublicKey(s string) bool { return publicKeyForm.MatchString(s) }
 // Check rejects a configuration that no room can have.
 func (c *Config) Check() error {
 	switch {
+	case c.On != "" && c.On != Claim && c.On != Draw:
+		return fmt.Errorf("challenge on %q: there are claim and draw, and \"\" for the join", c.On)
+	case c.On == Draw && c.Endless:
+		return errors.New("nobody is kept out before a draw: leave Endless or Draw out")
 	case !c.Remote() && c.Kind != "" && c.Kind != Kind:
 		return fmt.Errorf("challenge %q: there are %s", c.Kind, strings.Join(Kinds()[1:], ", "))
 	case c.Endless && !c.Remote():

@@ -89,7 +89,7 @@ func (g *Gate) sends(c *Config, t bound, token string) result {
 func other(t bound) bound {
 	x := *t.Token
 	x.ID = rand.Uint64()
-	return bound{t.room, &x}
+	return bound{t.room, &x, t.expires}
 }
 
 // A token is good for the ticket that sends it first, once, and again for the same ticket, because an

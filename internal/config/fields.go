@@ -163,6 +163,10 @@ func readChallenge(c *Challenge) func(*decoder, string, *yaml.Node) {
 		third := (&challenge.Config{Kind: c.Kind}).Remote()
 		switch keys := c.PublicKey != "" || c.SecretFile != ""; {
 		case !d.good(key, key+".kind", key+".sitekey", key+".secret_file"):
+		case c.Asked() == "" && c.On != challenge.Join:
+			d.fault(key+".on", n, wrong("write kind: work, or another kind", "there is no challenge to ask"))
+		case c.On == challenge.Draw && c.Endless():
+			d.fault(key+".action", n, wrong("write action: log, or on: join", "nobody is kept out before a draw"))
 		case third && (c.PublicKey == "" || c.SecretFile == ""):
 			d.fault(key, n, wrong("write sitekey: and secret_file: as the third party gave them to you",
 				"has a third party, and not both of its keys"))
@@ -179,6 +183,7 @@ func readChallenge(c *Challenge) func(*decoder, string, *yaml.Node) {
 func challengeFields(c *Challenge) []field {
 	return append([]field{
 		one("kind", word(&c.Kind, challenge.Kinds()...)),
+		one("on", word(&c.On, challenge.Join, challenge.Claim, challenge.Draw)),
 		one("action", word(&c.Action, challenge.Log, challenge.InfiniteQueue)),
 	}, widgetFields(c)...)
 }

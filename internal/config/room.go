@@ -306,6 +306,9 @@ type Challenge struct {
 	// page shows: "turnstile", "hcaptcha" or "recaptcha".
 	Kind string
 
+	// On is when it is asked: "join", the default, "claim": when the visitor's turn comes, or "draw".
+	On string
+
 	// PublicKey and SecretFile are the keys of the third party. Required with one.
 	PublicKey, SecretFile string
 
@@ -336,6 +339,14 @@ type Widget struct {
 // TurnstileModes returns the modes of widgets, as Cloudflare's API for waiting rooms calls them.
 func TurnstileModes() []string {
 	return []string{"invisible", "visible_non_interactive", "visible_managed"}
+}
+
+// Moment returns when it is asked, "" for the join.
+func (c *Challenge) Moment() string {
+	if c.On == challenge.Join {
+		return ""
+	}
+	return c.On
 }
 
 // Asked returns the kind of challenge, "" for none.
@@ -478,7 +489,7 @@ func defaultRoom() Room {
 		Exclude:            defaultExclude(),
 		JoinLimit: JoinLimit{Amount: 60, Window: time.Minute, PrefixV4: 32, PrefixV6: 64,
 			Action: "lane", DrawWeight: DrawWeight},
-		Challenge:      Challenge{Kind: challenge.None, Action: challenge.Log},
+		Challenge:      Challenge{Kind: challenge.None, On: challenge.Join, Action: challenge.Log},
 		PassSharing:    PassSharing{Networks: 3, Action: "mark"},
 		CookieSecure:   CookieSecureAuto,
 		CookieSameSite: "lax",

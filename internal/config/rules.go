@@ -147,6 +147,11 @@ func checkRoomRules(d *decoder, r *Room, key string, env rules.Env) {
 		d.clash(wrong("add challenge: {kind: work} to the room, or another kind",
 			"a rule has action: challenge, and the room has no challenge"), key)
 	}
+	if r.Challenge.On == challenge.Draw && r.JoinLimit.DrawWeight == 0 {
+		d.clash(wrong("set join_limit.draw_weight to 1 or more, or write on: join",
+			"a challenge before the draw needs a weight for those who do not solve it"),
+			strings.TrimSuffix(key, "rules")+"challenge.on")
+	}
 	if own := set.Lanes(); len(own) > 0 && r.Challenge.Asked() != "" {
 		taken := challenge.Lane().Name
 		if slices.ContainsFunc(own, func(x slot.Lane) bool { return x.Name == taken }) {

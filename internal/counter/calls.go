@@ -49,6 +49,9 @@ func (c *desk) upNext(clk time.Duration) (number uint64, ok bool) {
 		number, ok = c.line.CallOf(now, c.spare(clk))
 	}
 	for i, before := range skipped {
+		if c.cfg.AtClaim { // most of those are there, and have nothing to solve yet
+			break
+		}
 		c.laned[i].skips.add(clk, float64(c.line.SkippedCount(i)-before))
 	}
 	return number, ok

@@ -173,6 +173,7 @@ func (c *desk) leave(number uint64, clk time.Duration) {
 		number &^= RoamerBit
 		c.leaveReleased(number)
 	}
+	delete(c.asked, number)
 	if c.line.Leave(number) == slot.TicketCalled {
 		c.called.take(number)
 		c.pool.Uncall()
@@ -188,9 +189,21 @@ func (c *desk) place(number uint64, clk time.Duration, unproven bool) PlaceInfo 
 		c.rolledBack(number, clk)
 	}
 	first := c.line.Status(number) == slot.TicketProvisional
-	if unproven && (first || c.line.IsUnconfirmed(number)) && (c.cfg.Endless || c.others(clk)) {
+	if unproven && c.cfg.AtClaim {
+		if first {
+			c.line.Confirm(number, c.pool.CounterTime(clk))
+			c.again() // Run sleeps longer while nobody waits
+		}
+		if !c.allFit(clk) {
+			return c.unready(number, clk)
+		}
+	}
+	if unproven && !c.cfg.AtClaim && (first || c.line.IsUnconfirmed(number)) &&
+		(c.cfg.Endless || c.others(clk)) {
 		return c.unproven(number, clk)
 	}
+	delete(c.asked, number)
+	delete(c.unsolved, number)
 	if first {
 		alone := c.line.Len() == 0
 		c.line.Confirm(number, c.pool.CounterTime(clk))
@@ -253,15 +266,21 @@ func (c *desk) others(clk time.Duration) bool {
 	if int64(c.line.Len()) >= c.cfg.Active.N {
 		return true
 	}
+	free := c.freeSoon(clk)
+	n := int64(c.line.Len() - c.line.Called())
+	return n > 0 && n >= free && !(c.nobody && free > 0)
+}
+
+// freeSoon returns how many visitors can be called before a solution may take too long.
+func (c *desk) freeSoon(clk time.Duration) int64 {
+	if !c.mayCall(clk) {
+		return 0
+	}
 	free := c.pool.FreeNow(clk)
 	if step := c.pace.step; step > 0 { // a solution that comes in time delays no later call
 		free = min(free, 1+int64(slot.ProvisionalFor/step))
 	}
-	if !c.mayCall(clk) {
-		free = 0
-	}
-	n := int64(c.line.Len() - c.line.Called())
-	return n > 0 && n >= free && !(c.nobody && free > 0)
+	return free
 }
 
 // newPlace returns the place of a ticket without its status. The position is 0 if the ticket holds

@@ -113,7 +113,9 @@ type desk struct {
 	roamers   roamers
 	elsewhere Others // the other data centers, as last received
 
-	unsolved map[uint64]struct{} // tickets that have polled without their solution, for operators
+	asked    map[uint64]time.Duration // by ticket: since when its visitor is asked to solve the challenge
+	askedAt  time.Duration            // when asked was last cleared of those who left
+	unsolved map[uint64]struct{}      // tickets that have polled without their solution, for operators
 }
 
 // upward is the state of a desk's borrowing. Anywhere and a counter without other data centers
@@ -201,6 +203,7 @@ type PlaceInfo struct {
 	UsedUp bool
 
 	AsksNetwork bool // SetNetwork may follow
+	Asks        bool // the turn comes soon: the challenge has to be solved for it
 
 	Key uint64 // of a person's place: of the device that it has moved to, 0 for none
 }
@@ -331,6 +334,9 @@ func (t *TicketTrace) explain(nobody string, drawn bool) (status, why string) {
 		if nobody != "" {
 			nobody = "; nobody is called: " + nobody
 		}
+		if t.Unsolved {
+			silent += ", and has not solved its challenge: others go first, or weigh more in the draw"
+		}
 		return "waiting", before + silent + nobody
 	case slot.TicketProvisional:
 		if t.Unsolved {
@@ -339,6 +345,9 @@ func (t *TicketTrace) explain(nobody string, drawn bool) (status, why string) {
 		return "provisional", "the cookie of its visitor has not come back yet, or not with the solution of " +
 			"its challenge: it holds no place before"
 	case slot.TicketLate:
+		if t.Unsolved {
+			return "late", "its turn came, and its challenge is not solved: others go first until it is; " + silent
+		}
 		return "late", "its turn came while its visitor was silent; it is called first when it asks again; " +
 			silent
 	case slot.TicketCalled:

@@ -3,6 +3,7 @@ package counter
 import (
 	"cmp"
 	"context"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -275,6 +276,8 @@ func (c *desk) release(number uint64, clk time.Duration) (written bool, err erro
 		return false, ErrNotHeldBack
 	case c.pool.EndOf(slot.SessionID(number)) > c.pool.CounterTime(clk): // inside
 		return false, ErrNotHeldBack
+	case !c.places(number) && !c.isUnsolved(number) && c.line.Status(number) != slot.TicketProvisional:
+		return false, ErrNotHeldBack // perhaps it has let its visitor in
 	case len(c.released) >= slot.MaxReleased:
 		if c.forgetReleased(clk, true); len(c.released) >= slot.MaxReleased {
 			return false, ErrFull
@@ -333,7 +336,8 @@ func (c *desk) refused(x ticketRequest, clk time.Duration) PlaceInfo {
 	c.polls.add(clk, 1)
 	c.noteUnsolved(x.number)
 	first := c.line.Status(x.number) == slot.TicketProvisional
-	if first || c.line.IsUnconfirmed(x.number) { // an older copy of its cookie could still confirm it
+	// An older copy of its cookie could still confirm it, or solve the challenge when its turn comes.
+	if first || c.line.IsUnconfirmed(x.number) || c.cfg.AtClaim && c.places(x.number) {
 		c.leave(x.number, clk)
 	}
 	p.Status, p.Now, p.Held = slot.TicketWaiting, c.nowLife(), c.held
@@ -355,6 +359,84 @@ func (c *desk) refused(x ticketRequest, clk time.Duration) PlaceInfo {
 		p.PollAfter = min(p.PollAfter, c.firstInterval())
 	}
 	return p
+}
+
+// A challenge may be asked at the claim: a ticket has its place at once, and is not called before its
+// challenge is solved. Its visitor is asked when the turn comes within turnAhead, and those behind it go
+// first until then. After solveWithin the place is over, and its visitor joins the lane of those who have
+// not solved theirs. Both times are chosen. solveWithin is also for how long a slot may stay empty because
+// nobody in the line has solved anything; it is below turnAhead, so that visitors behind many who solve
+// nothing are asked sooner than those come in.
+const (
+	turnAhead   = 2 * time.Minute
+	solveWithin = 90 * time.Second
+	askedPoll   = 5 * time.Second // between the polls of those who are asked
+	mostAsked   = 100_000         // at a time: 5 MB. Others are asked when one of them is through
+	askedSweep  = time.Second
+)
+
+// unready answers the poll of a ticket that is not called before its challenge is solved.
+func (c *desk) unready(number uint64, clk time.Duration) PlaceInfo {
+	p := c.newPlace(number, clk)
+	if p.Position == 0 {
+		p.Status = c.line.Status(number)
+		c.usedUp(&p, clk)
+		return p
+	}
+	if p.Status = c.line.Heard(number, c.pool.CounterTime(clk)); p.Status == slot.TicketCalled {
+		c.tell(&p, clk)
+		return p
+	}
+	p.Asks = c.asks(&p, clk)
+	switch since, asked := c.asked[number]; {
+	case p.Status != slot.TicketWaiting && p.Status != slot.TicketLate, !p.Asks:
+	case !asked, c.held: // nobody has a turn meanwhile
+		c.asked[number] = clk
+	case clk-since >= solveWithin:
+		c.leave(number, clk)
+		return PlaceInfo{Number: number, Life: c.lineLife(), Status: slot.TicketGone}
+	}
+	if p.Asks {
+		p.PollAfter = min(p.PollAfter, max(askedPoll, c.cfg.Line.PollMin))
+	}
+	return p
+}
+
+// asks reports whether the visitor of a place is asked now to solve its challenge. Whoever was asked stays
+// asked, although the expected time may rise.
+func (c *desk) asks(p *PlaceInfo, clk time.Duration) bool {
+	if _, asked := c.asked[p.Number]; asked {
+		return true
+	}
+	if c.asked == nil {
+		c.asked = map[uint64]time.Duration{}
+	}
+	if len(c.asked) >= mostAsked && clk-c.askedAt >= askedSweep { // of those who have left in silence
+		c.askedAt = clk
+		maps.DeleteFunc(c.asked, func(number uint64, since time.Duration) bool {
+			return clk-since > 2*solveWithin || !c.places(number)
+		})
+	}
+	soon := c.cfg.New.N * int64(turnAhead) / int64(c.cfg.New.Per)
+	near := p.Position <= soon
+	if p.ETA.Known && !c.held {
+		near = p.ETA.Low <= turnAhead
+	}
+	return (near || c.cfg.RandomOrder) && len(c.asked) < mostAsked
+}
+
+// allFit reports whether all who wait can be called at once, so that nobody has to prove anything.
+func (c *desk) allFit(clk time.Duration) bool {
+	n := int64(c.line.Len() - c.line.Called())
+	return !c.cfg.Endless && n > 0 && n <= c.freeSoon(clk)
+}
+
+// isUnsolved reports whether the visitor of a ticket has asked without the solution of its challenge.
+func (c *desk) isUnsolved(number uint64) bool {
+	_, unsolved := c.unsolved[number]
+	_, asked := c.asked[number]
+	line := c.line.Line(slot.LaneIndex(number))
+	return unsolved || asked || line != nil && line.Network(number) == slot.NoProof
 }
 
 // leaveReleased gives up the place of a released ticket.

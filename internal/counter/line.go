@@ -199,7 +199,7 @@ func (c *Counter) Trace(
 		}
 	}
 	t.Left = max(0, c.pool.EndOf(slot.SessionID(number)).Sub(now))
-	_, t.Unsolved = c.unsolved[number]
+	t.Unsolved = c.isUnsolved(number)
 	if i := slot.LaneIndex(number); i > 0 {
 		t.Lane = cmp.Or(c.line.Lanes()[i].Name, "?")
 	}

@@ -81,7 +81,10 @@ func (c *desk) follow(clk time.Duration) {
 // asksNetwork reports whether the network of a ticket's visitor is needed for a draw.
 func (c *desk) asksNetwork(number uint64) bool {
 	line := c.line.Line(slot.LaneIndex(number))
-	return c.cfg.DrawWeight > 0 && line != nil && line.Network(number) == 0 &&
+	if line == nil || line.Network(number) != 0 && line.Network(number) != slot.NoProof {
+		return false
+	}
+	return c.cfg.DrawWeight > 0 &&
 		(c.cfg.RandomOrder || c.plan.Phase == Prequeuing && c.plan.Event != "" && line == c.line.Ordinary())
 }
 

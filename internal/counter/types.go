@@ -25,7 +25,8 @@ var (
 	ErrSlow = errors.New("the record is not written in time")
 	// ErrNotCalled reports that the ticket is not called yet.
 	ErrNotCalled = errors.New("the ticket is not called")
-	// ErrNotHeldBack reports that the ticket waits in no lane from which it can be released.
+	// ErrNotHeldBack reports that the ticket waits in no lane from which it can be released, is that of a
+	// visitor who is or was inside, or holds no place while nobody asks for it.
 	ErrNotHeldBack = errors.New("the ticket does not wait for the solution of a challenge")
 	// ErrUsed reports that the invitation has let somebody in before.
 	ErrUsed = errors.New("the invitation was used")
@@ -66,6 +67,7 @@ type Settings struct {
 	Lanes       []slot.Lane      // beside the ordinary line, at most slot.MaxLanes
 	Auto        status.AutoLimit // finds the N of Active, and perhaps that of New
 	Endless     bool             // nobody is called whose challenge is not solved; it is not sent
+	AtClaim     bool             // the challenge is asked when a turn comes, not for a place; it is not sent
 }
 
 // LineConfig describes the waiting line.

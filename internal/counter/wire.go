@@ -235,6 +235,7 @@ const (
 	bitAsks
 	bitUnsolved // of a trace
 	bitReleased // of a trace
+	bitTurn     // of a place: see PlaceInfo.Asks
 )
 
 // appendPlace appends a place. Values that places have in common are written relative to the last
@@ -243,7 +244,8 @@ func appendPlace(b []byte, p, last *PlaceInfo) []byte {
 	b = codec.AppendUint(b, uint64(p.Status),
 		flag(p.Held, bitHeld)|flag(p.Called, bitCalled)|flag(p.ETA != ETA{}, bitETA)|
 			flag(p.ArrivedAt != 0, bitCame)|flag(p.Now != 0, bitNow)|flag(p.Moved, bitMoved)|
-			flag(p.UsedUp, bitUsedUp)|flag(p.Key != 0, bitKey)|flag(p.AsksNetwork, bitAsks))
+			flag(p.UsedUp, bitUsedUp)|flag(p.Key != 0, bitKey)|flag(p.AsksNetwork, bitAsks)|
+			flag(p.Asks, bitTurn))
 	b = codec.AppendInt(b, int64(p.Number-last.Number), int64(p.Life-last.Life),
 		p.Position, p.Ahead, p.Waiting-last.Waiting, int64(p.Served-last.Served),
 		int64(p.PollAfter))
@@ -263,7 +265,7 @@ func (d *reader) place(p, last *PlaceInfo) {
 	p.Status = d.status()
 	bits := d.Uint()
 	p.Held, p.Called, p.Moved = bits&bitHeld != 0, bits&bitCalled != 0, bits&bitMoved != 0
-	p.UsedUp, p.AsksNetwork = bits&bitUsedUp != 0, bits&bitAsks != 0
+	p.UsedUp, p.AsksNetwork, p.Asks = bits&bitUsedUp != 0, bits&bitAsks != 0, bits&bitTurn != 0
 	p.Number, p.Life = last.Number+uint64(d.Int()), last.Life+uint64(d.Int())
 	p.Position, p.Ahead, p.Waiting = d.Int(), d.Int(), last.Waiting+d.Int()
 	p.Served, p.PollAfter = last.Served+uint64(d.Int()), time.Duration(d.Int())

@@ -109,7 +109,7 @@ func randomReplies(rng *rand.Rand) (rs []reply) {
 
 func randomSettings(rng *rand.Rand) (s Settings) {
 	scatter(rng, reflect.ValueOf(&s))
-	s.DrawWeight, s.Endless = 0, false // each process has them in its own configuration, too
+	s.DrawWeight, s.Endless, s.AtClaim = 0, false, false // each process has its own, too
 	for _, l := range []*slot.Limit{&s.Active, &s.New} {
 		l.N, l.Per = rng.Int64N(1<<40), 1+time.Duration(rng.Int64N(int64(time.Hour)))
 	}
@@ -193,7 +193,9 @@ func TestWireRefusesAnotherFormat(t *testing.T) {
 // A change of these bytes requires a new wireFormat.
 func TestWireOfFormat1HasTheseBytes(t *testing.T) {
 	eta := ETA{Known: true, Exact: true, Expect: 1, Low: 2, High: 3}
-	place := PlaceInfo{slot.TicketCalled, 4, 5, 0, 6, 7, 8, 9, 10, eta, true, true, 0, false, false, false, 0}
+	place := PlaceInfo{
+		slot.TicketCalled, 4, 5, 0, 6, 7, 8, 9, 10, eta, true, true, 0, false, false, false, false, 0,
+	}
 	next := place
 	next.Number, next.Position, next.ETA, next.Held = 6, 7, ETA{}, false
 	for i, tt := range []struct {

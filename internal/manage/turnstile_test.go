@@ -49,6 +49,7 @@ func TestModesOfTurnstile(t *testing.T) {
 		{widgets + more, `"a":0`, invisible, ""},
 		{widgets + more, work, own, ""},
 	} {
+		x.want.On = "join"
 		s := newShelf(t, x.file+oneRoom)
 		body := strings.Replace(shop, "{", "{"+strings.TrimPrefix(x.body, `"a":0`)+",", 1)
 		_, err := s.try(&Op{What: Rooms, Verb: Create, Body: []byte(strings.Replace(body, "{,", "{", 1))})

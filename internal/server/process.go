@@ -44,7 +44,8 @@ func (s *Server) ReleaseTicket(ctx context.Context, room, ticket string) (status
 	switch err := g.room.ReleaseTicket(ctx, ticket); {
 	case errors.Is(err, counter.ErrNotHeldBack):
 		return status.Ticket{}, &api.RejectedError{Reason: err.Error(), Err: err,
-			Do: "headgate ticket shows where it waits; only the lane of unsolved challenges lets tickets go"}
+			Do: "headgate ticket shows where it waits; only the lane of unsolved challenges lets tickets go, " +
+				"and, with infinite_queue, a ticket whose page still asks and which has let nobody in"}
 	case errors.Is(err, counter.ErrFull):
 		return status.Ticket{}, &api.RejectedError{Reason: "too many tickets are released", Err: err,
 			Do: "wait until the visitors of earlier ones are in"}

@@ -137,11 +137,15 @@ func (l *Lines) SetDrawWeight(chances int) {
 	}
 }
 
-// SetNetwork notes the network of a ticket's visitor: any number but 0. The first one counts, and that of
-// a ticket that has no place any more does not.
+// NoProof is the network of all tickets that need the solution of a challenge to have their chances in a
+// draw, and do not have it. Networks of visitors are odd numbers.
+const NoProof uint32 = 1<<32 - 2
+
+// SetNetwork notes the network of a ticket's visitor, 0 if it has no bound. The first one counts, except
+// that any other replaces NoProof. That of a ticket that has no place any more does not count.
 func (l *Lines) SetNetwork(number uint64, network uint32) {
 	x := l.of(number)
-	if c, i := x.findAny(x.rank(number)); c != nil && c.network(i) == 0 {
+	if c, i := x.findAny(x.rank(number)); c != nil && (c.network(i) == 0 || c.network(i) == NoProof) {
 		x.setNetwork(x.rank(number), network)
 	}
 }

@@ -102,7 +102,7 @@ func (l *Line) Join(now Time, interval, hold time.Duration) uint64 {
 // join issues the next number and adds it to the live or the provisional set.
 func (l *Line) join(set int, now Time, window, hold lineSpan) uint64 {
 	if !l.begun {
-		l.origin, l.begun = now, true
+		l.origin, l.begun = now.Add(-absent*lineTick), true
 	}
 	number, tick := l.next, uint32(l.tick(now))
 	l.next++
@@ -188,6 +188,31 @@ func (l *Line) Polled(number uint64, now Time, interval time.Duration) TicketSta
 		return TicketWaiting
 	}
 	return TicketLate
+}
+
+// absent is how many ticks ago a ticket has polled that must not be called: its window of one tick is over.
+const absent = 2
+
+// Heard records that the visitor of a ticket is there, and that the ticket must not be called: its place is
+// kept, and those behind it are called first. Polled makes it callable again. It returns the status of the
+// ticket; one that is called stays so.
+func (l *Line) Heard(number uint64, now Time) TicketStatus {
+	status := l.Polled(number, now, 0)
+	if number = l.rank(number); status != TicketWaiting && status != TicketLate {
+		return status
+	}
+	c, i := l.find(number)
+	p := &c.places[i]
+	if p.window = 1; p.seen < absent { // the line was restored a moment ago: as before the first poll
+		p.window = 0
+	}
+	p.seen -= min(p.seen, absent)
+	if l.unkeep(number) {
+		l.late++
+	}
+	l.unmark(backSet, number)
+	l.unmark(againSet, number)
+	return l.status(number)
 }
 
 // PollInterval returns about the interval that a ticket got at its last poll: how long its next

@@ -667,3 +667,45 @@ func (l *Line) Kept() int { return len(l.kept) }
 // skippedBytes is how many bytes of a record the skipped tickets may take (protocol §3, §8). It
 // holds at least 10,000 runs, or each number of half a million.
 const skippedBytes = 64 << 10
+
+// A ticket that was heard keeps its place and is passed by. Polled makes it the next one.
+func TestHeardIsNotCalled(t *testing.T) {
+	l := NewLine(1)
+	now := Time(0)
+	for range 4 {
+		n := l.JoinProvisional(now, time.Minute)
+		l.Confirm(n, now)
+		l.Polled(n, now, time.Second)
+	}
+	for range 100 { // hold is longer than each pause, and shorter than all of them
+		now = now.Add(2 * time.Second)
+		l.Heard(1, now)
+		l.Heard(2, now)
+		l.Polled(3, now, 2*time.Second)
+		l.Polled(4, now, 2*time.Second)
+		l.Expire(now, 10)
+	}
+	if n, ok := l.Call(now); n != 3 || !ok {
+		t.Fatalf("%d is called, want the first that may be", n)
+	}
+	if s := l.Heard(2, now); s != TicketLate {
+		t.Errorf("%v after its turn", s)
+	}
+	if s := l.Heard(3, now); s != TicketCalled {
+		t.Errorf("%v, and it is called", s)
+	}
+	l.Polled(2, now, time.Second)
+	l.Heard(2, now) // another copy of its cookie
+	l.Polled(1, now, time.Second)
+	for _, want := range []uint64{1, 4} {
+		if n, ok := l.Call(now); n != want || !ok {
+			t.Errorf("%d is called, want %d", n, want)
+		}
+	}
+	if n, ok := l.Call(now); ok {
+		t.Errorf("%d is called", n)
+	}
+	if p, ok := l.Position(2); p != 2 || !ok {
+		t.Errorf("place %d %v", p, ok)
+	}
+}

@@ -472,6 +472,9 @@ func (l *Lines) Polled(number uint64, now Time, interval time.Duration) TicketSt
 	return l.of(number).Polled(number, now, interval)
 }
 
+// Heard records that a ticket is there and must not be called; see Line.Heard.
+func (l *Lines) Heard(number uint64, now Time) TicketStatus { return l.of(number).Heard(number, now) }
+
 // PollInterval returns about the interval that a ticket got at its last poll.
 func (l *Lines) PollInterval(number uint64) time.Duration { return l.of(number).PollInterval(number) }
 
