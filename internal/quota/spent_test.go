@@ -211,7 +211,8 @@ func testUsageOfAHeldLoanIsASum(t *testing.T) {
 
 // TestUsageOfAProcessThatIsAlone takes, gives back more than was taken, and settles, without a host.
 func TestUsageOfAProcessThatIsAlone(t *testing.T) {
-	rules, err := limittable.Compile(limit.Rule{Algorithm: limit.SlidingLog, Amount: 1000, Window: time.Hour}, nil)
+	rule := limit.Rule{Algorithm: limit.SlidingLog, Amount: 1000, Window: time.Hour}
+	rules, err := limittable.Compile(rule, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

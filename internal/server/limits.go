@@ -93,8 +93,8 @@ func (s *Server) keepUsage(ctx context.Context) {
 	}
 }
 
-// usageOfHolders answers holders of keys who ask, at .headgate/usage of a room, what they have used of its limits.
-// They do not wait in its line.
+// usageOfHolders answers holders of keys who ask, at .headgate/usage of a room, what they have used of its
+// limits. They do not wait in its line.
 func (s *Server) usageOfHolders(g *gate, next http.Handler) http.Handler {
 	if s.usage == nil {
 		return next

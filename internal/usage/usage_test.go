@@ -297,7 +297,8 @@ func TestAnEqualTally(t *testing.T) {
 			continue
 		}
 		shape := func(t *Tally) [5]uint64 {
-			return [5]uint64{t.lineage, t.seq, uint64(len(t.buckets)), uint64(len(t.held)), codec.Bit(t.cut != nil)}
+			return [5]uint64{t.lineage, t.seq, uint64(len(t.buckets)), uint64(len(t.held)),
+				codec.Bit(t.cut != nil)}
 		}
 		if shape(a) != shape(b) {
 			t.Fatalf("step %d: %v and %v", i, shape(a), shape(b))
