@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -59,10 +60,10 @@ func queueCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	flags.StringVar(&f.at, "at", "", "")
 	flags.IntVar(&f.priority, "priority", -1, "")
 	flags.Func("tenant", "", func(name string) error { f.tenant = &name; return nil })
-	flags.IntVar(&f.status, "status", 0, "")
-	flags.IntVar(&f.most, "most", 0, "")
-	flags.StringVar(&f.since, "since", "", "")
-	flags.StringVar(&f.before, "before", "", "")
+	flags.Func("status", "", positive(&f.status))
+	flags.Func("most", "", positive(&f.most))
+	flags.Func("since", "", notEmpty(&f.since))
+	flags.Func("before", "", notEmpty(&f.before))
 	flags.IntVar(&f.max, "max", 1, "")
 	flags.DurationVar(&f.lease, "lease", 0, "")
 	flags.DurationVar(&f.delay, "delay", 0, "")
@@ -76,6 +77,9 @@ func queueCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	verb := ""
 	if len(words) > 0 {
 		verb, words = words[0], words[1:]
+	}
+	if err := strayFlag(flags, verb); err != nil {
+		return err
 	}
 	switch n := len(words); {
 	case verb == "status" && n < 2 && f.watch:
@@ -140,6 +144,43 @@ func (o *operator) queues(ctx context.Context, name []string) ([]queue.Status, e
 	}
 	err := o.do(ctx, http.MethodGet, "/v1/queues", nil, &all)
 	return all.Queues, err
+}
+
+// positive and notEmpty return parsers of flags that say which jobs are meant. The flag of a script whose
+// variable is not set must be an error: without it, all jobs would be meant.
+func positive(to *int) func(string) error {
+	return func(text string) (err error) {
+		if *to, err = strconv.Atoi(text); err != nil || *to < 1 {
+			return errors.New("want a whole number above 0")
+		}
+		return nil
+	}
+}
+
+func notEmpty(to *string) func(string) error {
+	return func(text string) error {
+		if *to = text; text == "" {
+			return errors.New("want a time")
+		}
+		return nil
+	}
+}
+
+// strayFlag returns an error for a flag that a command does not have: redrive --count 5 would redrive all.
+func strayFlag(flags *flag.FlagSet, verb string) (err error) {
+	const which = " tenant status since before "
+	own, known := map[string]string{"status": "watch", "put": "keep from", "save": "dead", "pause": "tenant",
+		"resume": "tenant", "rate": "", "job": "key wait", "cancel": "key", "change": "key at priority",
+		"schedules": "", "tenant": "count", "dead": which + "count", "redrive": which + "most",
+		"purge": which + "most dead", "claim": "max wait lease worker", "ack": "",
+		"nack": "delay why dead untried", "extend": "lease"}[verb]
+	flags.Visit(func(f *flag.Flag) {
+		if known && !slices.Contains(append(strings.Fields(own), "admin", "token-file"), f.Name) {
+			err = usageFault("queue "+verb+": the flag --"+f.Name+" does not exist here",
+				"see headgate help queue")
+		}
+	})
+	return err
 }
 
 // counted applies an action to some jobs, and prints how many were affected.

@@ -114,7 +114,7 @@ func (o *operator) deadJobs(
 	switch n := len(words); {
 	case verb == "tenant" && n == 2 && f.count > 0:
 		return true, o.showTenant(ctx, w, path, words[1], min(f.count, 1000))
-	case verb == "dead" && f.count > 0 && n == 1 && f.most == 0:
+	case verb == "dead" && f.count > 0:
 		return true, o.listDead(ctx, w, words[0], f.count, which)
 	case verb == "redrive":
 		return true, o.counted(ctx, w, http.MethodPost, path+"/redrive?"+which.Encode())
