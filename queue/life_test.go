@@ -850,14 +850,26 @@ func testAQueueThatFailsSaysSo(t *testing.T) {
 	if _, err := b.q.Purge(t.Context()); err != nil || b.status().Failing != nil {
 		t.Errorf("nothing is left, and it fails: %+v %v", b.status().Failing, err)
 	}
+	b.put(many(1)...)
+	until(t, "one dies", func() bool { return b.status().Dead == 1 })
+	if f := b.status().Failing; f != nil {
+		t.Errorf("the first failure after it was empty: %+v", f)
+	}
 	b.target.answers(nil)
 	b.put(many(1)...)
 	until(t, "one goes", func() bool { return b.status().Totals.Delivered == 1 })
 	b.target.answers(func(*Job) Outcome { return Outcome{Err: errors.New("no")} })
 	b.put(many(2)...)
-	until(t, "two die", func() bool { return b.status().Dead == 2 })
+	until(t, "two die", func() bool { return b.status().Dead == 3 })
 	if f := b.status().Failing; f != nil {
 		t.Errorf("two after a success: %+v", f)
+	}
+	b.target.answers(func(*Job) Outcome { return Outcome{Err: errors.New("slower"), Busy: true, Status: 429} })
+	sent := b.target.count()
+	b.put(many(20)...)
+	until(t, "all are too fast", func() bool { return b.target.count() >= sent+20 })
+	if f := b.status().Failing; f != nil {
+		t.Errorf("a target that asks for fewer jobs: %+v", f)
 	}
 }
 
@@ -869,7 +881,8 @@ func TestANewHostCountsFailures(t *testing.T) {
 	h.index.history = newHistory(100, time.Hour)
 	for i, e := range []event{
 		{kind: eventRetry, attempt: 1}, {kind: eventDelivered, attempt: 2},
-		{kind: eventRetry, attempt: 1, at: 5}, {kind: eventBusy, attempt: 1},
+		{kind: eventRetry, attempt: 1, at: 5}, {kind: eventBusy, attempt: 1, code: 503},
+		{kind: eventBusy, attempt: 1, code: 429},
 		{kind: eventDead, attempt: 1, why: whyOld}, {kind: eventCanceled},
 		{kind: eventDead, attempt: 2, why: whyDear + "7"}, {kind: eventDead, why: "no"}, {kind: eventRedriven},
 		{kind: eventDead, attempt: 3, why: "404", code: 404},
