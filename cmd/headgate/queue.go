@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/headgate/headgate/internal/adminclient"
 	"github.com/headgate/headgate/internal/hint"
@@ -211,7 +212,7 @@ func (o *operator) listDead(ctx context.Context, w io.Writer, name string, count
 		for i := range got.Jobs {
 			j := &got.Jobs[i]
 			fmt.Fprintf(w, "%-14s  %s  %3d attempts  %q  %s\n", j.ID,
-				j.DiedAt.Format(time.RFC3339), j.Attempts, j.Key, j.Reason)
+				j.DiedAt.Format(time.RFC3339), j.Attempts, j.Key, plain(j.Reason))
 		}
 		count -= len(got.Jobs)
 		if after = got.Next; after == "" || count <= 0 {
@@ -243,6 +244,17 @@ func (o *operator) listSchedules(ctx context.Context, w io.Writer, name string) 
 		}
 	}
 	return nil
+}
+
+// plain returns the words of a target or a worker without control characters, which would forge lines or steer
+// the terminal.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return '?'
+		}
+		return r
+	}, s)
 }
 
 // red returns a function that makes text red on a terminal, unless NO_COLOR is set (no-color.org).
@@ -298,9 +310,12 @@ func queueNotes(s *queue.Status, now time.Time) (lines []string) {
 	if s.Reason != "" {
 		lines = append(lines, s.Reason)
 	}
+	if s.Paused && s.Failing != nil { // the table has one state only
+		lines = append(lines, "paused: nothing is sent until headgate queue resume")
+	}
 	if f := s.Failing; f != nil {
 		lines = append(lines, fmt.Sprintf("all tries fail for %s, %s in a row; the last one: %s",
-			about(max(0, now.Sub(f.Since).Seconds())), count(int64(f.Tries)), f.Reason))
+			about(max(0, now.Sub(f.Since).Seconds())), count(int64(f.Tries)), plain(f.Reason)))
 	}
 	if n := len(s.PausedTenants); n > 0 {
 		names := fmt.Sprintf("%.40q", s.PausedTenants[:min(n, 5)])
@@ -322,7 +337,7 @@ func queueNotes(s *queue.Status, now time.Time) (lines []string) {
 	}
 	if f := s.LastFailure; f != nil && s.Failing == nil && (s.Later > 0 || s.Dead > 0) {
 		ago := about(max(0, now.Sub(f.At).Seconds()))
-		lines = append(lines, "the last failure, "+ago+" ago: "+f.Reason)
+		lines = append(lines, "the last failure, "+ago+" ago: "+plain(f.Reason))
 	}
 	return lines
 }
