@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -770,6 +771,55 @@ func testATenantIsPausedWhileItsJobIsNext(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "all", func() bool { return b.target.count() == 3 })
+}
+
+// A limit keeps a turn for jobs that a queue says it has: those of a paused tenant are none.
+func TestAPausedTenantWantsNoCapacity(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, testAPausedTenantWantsNoCapacity)
+}
+
+func testAPausedTenantWantsNoCapacity(t *testing.T) {
+	l, err := ratelimit.New(ratelimit.Config{Limits: []ratelimit.Limit{{Name: "db",
+		Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: 100, Window: time.Second}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := &askedMore{Limits: l}
+	b := newBench(t, func(c *Config) {
+		c.Capacity, c.Uses = NewCapacity(asked), []LimitUse{{Limit: "db"}}
+	}).hosts()
+	if err := b.q.PauseTenant(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		b.put(Job{Tenant: "a"}, Job{Tenant: "a", Priority: 9})
+	}
+	b.put(Job{Tenant: "b"})
+	until(t, "b's", func() bool { return b.target.count() == 1 })
+	if n := asked.most.Load(); n > 1 {
+		t.Errorf("the queue wants %d more for a paused tenant", n)
+	}
+	if err := b.q.ResumeTenant(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "all", func() bool { return b.target.count() == 41 })
+	if n := asked.most.Load(); n < 2 {
+		t.Errorf("the queue wants %d more for 40 jobs", n)
+	}
+}
+
+// An askedMore is real limits, with how many more units were wanted at most.
+type askedMore struct {
+	Limits
+	most atomic.Int64
+}
+
+func (a *askedMore) Hold(
+	ctx context.Context, c ratelimit.Check, w ratelimit.Waiters,
+) (ratelimit.Hold, ratelimit.Result, error) {
+	a.most.Store(max(a.most.Load(), w.More))
+	return a.Limits.Hold(ctx, c, w)
 }
 
 func TestPausedTenantsAreBounded(t *testing.T) {

@@ -278,7 +278,7 @@ func (h *host) lookAtTenant(name string, sent []ref, count int) *TenantStatus {
 		}
 	}
 	if t := x.tenants[name]; t != nil {
-		s.InLine = t.ahead(place{tenant: t.id, number: t.lanes[0].pushed})
+		s.InLine = t.inLine()
 	}
 	for _, r := range append(sent, x.waitingOf(name, count)...) {
 		j, err := h.look(&JobName{ID: r.String()})
