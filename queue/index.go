@@ -346,8 +346,8 @@ func (x *index) stop(name string, paused bool) bool {
 	return true
 }
 
-// ready returns how many jobs could go now, at most. A limit keeps turns for them, so those of paused tenants do
-// not count: other processes would wait for nobody.
+// ready returns how many jobs could go now, at most. A limit keeps turns for them, so those of paused tenants
+// do not count: other processes would wait for nobody.
 func (x *index) ready() int {
 	n := x.lined
 	for name := range x.stopped {

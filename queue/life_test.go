@@ -914,7 +914,8 @@ func testAQueueThatFailsSaysSo(t *testing.T) {
 	if f := b.status().Failing; f != nil {
 		t.Errorf("two after a success: %+v", f)
 	}
-	b.target.answers(func(*Job) Outcome { return Outcome{Err: errors.New("slower"), Busy: true, Status: 429} })
+	slower := Outcome{Err: errors.New("slower"), Busy: true, Status: 429}
+	b.target.answers(func(*Job) Outcome { return slower })
 	sent := b.target.count()
 	b.put(many(20)...)
 	until(t, "all are too fast", func() bool { return b.target.count() >= sent+20 })

@@ -60,9 +60,9 @@ const failingAfter = 10
 // MaxPausedTenants bounds the tenants that are paused. Chosen: they fit into one message.
 const MaxPausedTenants = 500
 
-// failed counts a try that failed. A target that asks for fewer jobs is well: beside many such answers it takes
-// some jobs, and the queue would be failing by turns. 503 is the answer of one that is down, too. The caller
-// holds mu.
+// failed counts a try that failed. A target that asks for fewer jobs is well: beside many such answers it
+// takes some jobs, and the queue would be failing by turns. 503 is the answer of one that is down, too. The
+// caller holds mu.
 func (h *host) failed(e *event) {
 	if e.kind == eventBusy && e.code != http.StatusServiceUnavailable {
 		return

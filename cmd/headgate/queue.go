@@ -246,8 +246,8 @@ func (o *operator) listSchedules(ctx context.Context, w io.Writer, name string) 
 	return nil
 }
 
-// plain returns the words of a target or a worker without control characters, which would forge lines or steer
-// the terminal.
+// plain returns the words of a target or a worker without control characters, which would forge lines or
+// steer the terminal.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

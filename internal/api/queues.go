@@ -180,8 +180,8 @@ func (a *API) purgeDead(c *call, q *queue.Queue) (any, error) {
 	return c.count("purged", n, err)
 }
 
-// noBody returns an error for a body that says something: a caller whose tenant or ids are in it means a part,
-// and without parameters all jobs would be taken.
+// noBody returns an error for a body that says something: a caller whose tenant or ids are in it means a
+// part, and without parameters all jobs would be taken.
 func noBody(c *call) error {
 	if c.r.Method == http.MethodGet {
 		return nil
