@@ -239,7 +239,7 @@ func (d *dispatcher) look(ctx context.Context) (f *flight, until time.Time, why 
 	d.mu.Lock()
 	next := d.index.ripen(now)
 	paused, rate, dead := d.paused, d.rate(d.set), len(d.index.dead)
-	more, wanted, idle := d.wanted(min(d.index.left-d.index.behind, len(d.free)))
+	more, wanted, idle := d.wanted(min(d.index.ready(), len(d.free)))
 	r, tenant, ok := d.index.peek()
 	if !ok {
 		why = d.index.whyStopped()

@@ -299,6 +299,9 @@ func (h *host) follow(ctx context.Context, old *replay, ready chan struct{}) err
 			old = nil
 		}
 		h.mu.Lock()
+		if old == nil && h.index.left == 0 { // it was empty: what failed before says nothing of this
+			h.failing = nil
+		}
 		duplicates := h.index.add(e.Seq, e.At, jobs, old)
 		h.readLocked(e.Seq)
 		h.q.totals.fired.Add(int64(len(h.index.fired)))

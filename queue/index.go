@@ -346,6 +346,18 @@ func (x *index) stop(name string, paused bool) bool {
 	return true
 }
 
+// ready returns how many jobs could go now, at most. A limit keeps turns for them, so those of paused tenants
+// do not count: other processes would wait for nobody.
+func (x *index) ready() int {
+	n := x.lined
+	for name := range x.stopped {
+		if t := x.tenants[name]; t != nil {
+			n -= t.inLine()
+		}
+	}
+	return max(0, min(n, x.left-x.behind))
+}
+
 // whyStopped says that no job may go because the tenants of those in the lines are paused, or "".
 func (x *index) whyStopped() string {
 	if len(x.stopped) > 0 && len(x.active)+len(x.blocked) == 0 && x.lined > x.stale {

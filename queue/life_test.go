@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -772,6 +773,55 @@ func testATenantIsPausedWhileItsJobIsNext(t *testing.T) {
 	until(t, "all", func() bool { return b.target.count() == 3 })
 }
 
+// A limit keeps a turn for jobs that a queue says it has: those of a paused tenant are none.
+func TestAPausedTenantWantsNoCapacity(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, testAPausedTenantWantsNoCapacity)
+}
+
+func testAPausedTenantWantsNoCapacity(t *testing.T) {
+	l, err := ratelimit.New(ratelimit.Config{Limits: []ratelimit.Limit{{Name: "db",
+		Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: 100, Window: time.Second}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := &askedMore{Limits: l}
+	b := newBench(t, func(c *Config) {
+		c.Capacity, c.Uses = NewCapacity(asked), []LimitUse{{Limit: "db"}}
+	}).hosts()
+	if err := b.q.PauseTenant(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		b.put(Job{Tenant: "a"}, Job{Tenant: "a", Priority: 9})
+	}
+	b.put(Job{Tenant: "b"})
+	until(t, "b's", func() bool { return b.target.count() == 1 })
+	if n := asked.most.Load(); n > 1 {
+		t.Errorf("the queue wants %d more for a paused tenant", n)
+	}
+	if err := b.q.ResumeTenant(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "all", func() bool { return b.target.count() == 41 })
+	if n := asked.most.Load(); n < 2 {
+		t.Errorf("the queue wants %d more for 40 jobs", n)
+	}
+}
+
+// An askedMore is real limits, with how many more units were wanted at most.
+type askedMore struct {
+	Limits
+	most atomic.Int64
+}
+
+func (a *askedMore) Hold(
+	ctx context.Context, c ratelimit.Check, w ratelimit.Waiters,
+) (ratelimit.Hold, ratelimit.Result, error) {
+	a.most.Store(max(a.most.Load(), w.More))
+	return a.Limits.Hold(ctx, c, w)
+}
+
 func TestPausedTenantsAreBounded(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testPausedTenantsAreBounded)
@@ -850,14 +900,27 @@ func testAQueueThatFailsSaysSo(t *testing.T) {
 	if _, err := b.q.Purge(t.Context()); err != nil || b.status().Failing != nil {
 		t.Errorf("nothing is left, and it fails: %+v %v", b.status().Failing, err)
 	}
+	b.put(many(1)...)
+	until(t, "one dies", func() bool { return b.status().Dead == 1 })
+	if f := b.status().Failing; f != nil {
+		t.Errorf("the first failure after it was empty: %+v", f)
+	}
 	b.target.answers(nil)
 	b.put(many(1)...)
 	until(t, "one goes", func() bool { return b.status().Totals.Delivered == 1 })
 	b.target.answers(func(*Job) Outcome { return Outcome{Err: errors.New("no")} })
 	b.put(many(2)...)
-	until(t, "two die", func() bool { return b.status().Dead == 2 })
+	until(t, "two die", func() bool { return b.status().Dead == 3 })
 	if f := b.status().Failing; f != nil {
 		t.Errorf("two after a success: %+v", f)
+	}
+	slower := Outcome{Err: errors.New("slower"), Busy: true, Status: 429}
+	b.target.answers(func(*Job) Outcome { return slower })
+	sent := b.target.count()
+	b.put(many(20)...)
+	until(t, "all are too fast", func() bool { return b.target.count() >= sent+20 })
+	if f := b.status().Failing; f != nil {
+		t.Errorf("a target that asks for fewer jobs: %+v", f)
 	}
 }
 
@@ -869,7 +932,8 @@ func TestANewHostCountsFailures(t *testing.T) {
 	h.index.history = newHistory(100, time.Hour)
 	for i, e := range []event{
 		{kind: eventRetry, attempt: 1}, {kind: eventDelivered, attempt: 2},
-		{kind: eventRetry, attempt: 1, at: 5}, {kind: eventBusy, attempt: 1},
+		{kind: eventRetry, attempt: 1, at: 5}, {kind: eventBusy, attempt: 1, code: 503},
+		{kind: eventBusy, attempt: 1, code: 429},
 		{kind: eventDead, attempt: 1, why: whyOld}, {kind: eventCanceled},
 		{kind: eventDead, attempt: 2, why: whyDear + "7"}, {kind: eventDead, why: "no"}, {kind: eventRedriven},
 		{kind: eventDead, attempt: 3, why: "404", code: 404},

@@ -61,7 +61,11 @@ func (h *host) outcome(f *flight, o *Outcome, set *Config) note {
 	}
 	now, why := time.Now(), shorten(o.Err.Error())
 	h.failure = &Failure{ID: f.ref.String(), At: now.UTC(), Reason: why}
-	h.failed(&event{at: now.UnixMilli(), why: why, code: statusOf(o)})
+	e := event{kind: eventRetry, at: now.UnixMilli(), why: why, code: statusOf(o)}
+	if o.Busy {
+		e.kind = eventBusy
+	}
+	h.failed(&e)
 	switch {
 	case o.Busy:
 		t.busy.Add(1)

@@ -124,6 +124,9 @@ func (t *tenant) ahead(at place) int {
 	return n
 }
 
+// inLine returns how many entries the lines of a tenant have.
+func (t *tenant) inLine() int { return t.ahead(place{number: t.lanes[0].pushed}) }
+
 // aheadOfAll returns how many jobs of all tenants go before one, at most: while this tenant sends its
 // jobs, the others send theirs by their weights.
 func (x *index) aheadOfAll(t *tenant, own int) int {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"net/http"
 	"slices"
 	"time"
 )
@@ -59,8 +60,13 @@ const failingAfter = 10
 // MaxPausedTenants bounds the tenants that are paused. Chosen: they fit into one message.
 const MaxPausedTenants = 500
 
-// failed counts a try that failed. The caller holds mu.
+// failed counts a try that failed. A target that asks for fewer jobs is well: beside many such answers it
+// takes some jobs, and the queue would be failing by turns. 503 is the answer of one that is down, too. The
+// caller holds mu.
 func (h *host) failed(e *event) {
+	if e.kind == eventBusy && e.code != http.StatusServiceUnavailable {
+		return
+	}
 	f := Failing{Since: time.UnixMilli(e.at).UTC()}
 	if h.failing != nil {
 		f = *h.failing
@@ -272,7 +278,7 @@ func (h *host) lookAtTenant(name string, sent []ref, count int) *TenantStatus {
 		}
 	}
 	if t := x.tenants[name]; t != nil {
-		s.InLine = t.ahead(place{tenant: t.id, number: t.lanes[0].pushed})
+		s.InLine = t.inLine()
 	}
 	for _, r := range append(sent, x.waitingOf(name, count)...) {
 		j, err := h.look(&JobName{ID: r.String()})

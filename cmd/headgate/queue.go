@@ -13,9 +13,11 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/headgate/headgate/internal/adminclient"
 	"github.com/headgate/headgate/internal/hint"
@@ -59,10 +61,10 @@ func queueCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	flags.StringVar(&f.at, "at", "", "")
 	flags.IntVar(&f.priority, "priority", -1, "")
 	flags.Func("tenant", "", func(name string) error { f.tenant = &name; return nil })
-	flags.IntVar(&f.status, "status", 0, "")
-	flags.IntVar(&f.most, "most", 0, "")
-	flags.StringVar(&f.since, "since", "", "")
-	flags.StringVar(&f.before, "before", "", "")
+	flags.Func("status", "", positive(&f.status))
+	flags.Func("most", "", positive(&f.most))
+	flags.Func("since", "", notEmpty(&f.since))
+	flags.Func("before", "", notEmpty(&f.before))
 	flags.IntVar(&f.max, "max", 1, "")
 	flags.DurationVar(&f.lease, "lease", 0, "")
 	flags.DurationVar(&f.delay, "delay", 0, "")
@@ -76,6 +78,9 @@ func queueCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	verb := ""
 	if len(words) > 0 {
 		verb, words = words[0], words[1:]
+	}
+	if err := strayFlag(flags, verb); err != nil {
+		return err
 	}
 	switch n := len(words); {
 	case verb == "status" && n < 2 && f.watch:
@@ -142,6 +147,43 @@ func (o *operator) queues(ctx context.Context, name []string) ([]queue.Status, e
 	return all.Queues, err
 }
 
+// positive and notEmpty return parsers of flags that say which jobs are meant. The flag of a script whose
+// variable is not set must be an error: without it, all jobs would be meant.
+func positive(to *int) func(string) error {
+	return func(text string) (err error) {
+		if *to, err = strconv.Atoi(text); err != nil || *to < 1 {
+			return errors.New("want a whole number above 0")
+		}
+		return nil
+	}
+}
+
+func notEmpty(to *string) func(string) error {
+	return func(text string) error {
+		if *to = text; text == "" {
+			return errors.New("want a time")
+		}
+		return nil
+	}
+}
+
+// strayFlag returns an error for a flag that a command does not have: redrive --count 5 would redrive all.
+func strayFlag(flags *flag.FlagSet, verb string) (err error) {
+	const which = " tenant status since before "
+	own, known := map[string]string{"status": "watch", "put": "keep from", "save": "dead", "pause": "tenant",
+		"resume": "tenant", "rate": "", "job": "key wait", "cancel": "key", "change": "key at priority",
+		"schedules": "", "tenant": "count", "dead": which + "count", "redrive": which + "most",
+		"purge": which + "most dead", "claim": "max wait lease worker", "ack": "",
+		"nack": "delay why dead untried", "extend": "lease"}[verb]
+	flags.Visit(func(f *flag.Flag) {
+		if known && !slices.Contains(append(strings.Fields(own), "admin", "token-file"), f.Name) {
+			err = usageFault("queue "+verb+": the flag --"+f.Name+" does not exist here",
+				"see headgate help queue")
+		}
+	})
+	return err
+}
+
 // counted applies an action to some jobs, and prints how many were affected.
 func (o *operator) counted(ctx context.Context, w io.Writer, method, path string) error {
 	var got map[string]int
@@ -170,7 +212,7 @@ func (o *operator) listDead(ctx context.Context, w io.Writer, name string, count
 		for i := range got.Jobs {
 			j := &got.Jobs[i]
 			fmt.Fprintf(w, "%-14s  %s  %3d attempts  %q  %s\n", j.ID,
-				j.DiedAt.Format(time.RFC3339), j.Attempts, j.Key, j.Reason)
+				j.DiedAt.Format(time.RFC3339), j.Attempts, j.Key, plain(j.Reason))
 		}
 		count -= len(got.Jobs)
 		if after = got.Next; after == "" || count <= 0 {
@@ -202,6 +244,17 @@ func (o *operator) listSchedules(ctx context.Context, w io.Writer, name string) 
 		}
 	}
 	return nil
+}
+
+// plain returns the words of a target or a worker without control characters, which would forge lines or
+// steer the terminal.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return '?'
+		}
+		return r
+	}, s)
 }
 
 // red returns a function that makes text red on a terminal, unless NO_COLOR is set (no-color.org).
@@ -257,9 +310,12 @@ func queueNotes(s *queue.Status, now time.Time) (lines []string) {
 	if s.Reason != "" {
 		lines = append(lines, s.Reason)
 	}
+	if s.Paused && s.Failing != nil { // the table has one state only
+		lines = append(lines, "paused: nothing is sent until headgate queue resume")
+	}
 	if f := s.Failing; f != nil {
 		lines = append(lines, fmt.Sprintf("all tries fail for %s, %s in a row; the last one: %s",
-			about(max(0, now.Sub(f.Since).Seconds())), count(int64(f.Tries)), f.Reason))
+			about(max(0, now.Sub(f.Since).Seconds())), count(int64(f.Tries)), plain(f.Reason)))
 	}
 	if n := len(s.PausedTenants); n > 0 {
 		names := fmt.Sprintf("%.40q", s.PausedTenants[:min(n, 5)])
@@ -281,7 +337,7 @@ func queueNotes(s *queue.Status, now time.Time) (lines []string) {
 	}
 	if f := s.LastFailure; f != nil && s.Failing == nil && (s.Later > 0 || s.Dead > 0) {
 		ago := about(max(0, now.Sub(f.At).Seconds()))
-		lines = append(lines, "the last failure, "+ago+" ago: "+f.Reason)
+		lines = append(lines, "the last failure, "+ago+" ago: "+plain(f.Reason))
 	}
 	return lines
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -114,7 +115,7 @@ func (o *operator) deadJobs(
 	switch n := len(words); {
 	case verb == "tenant" && n == 2 && f.count > 0:
 		return true, o.showTenant(ctx, w, path, words[1], min(f.count, 1000))
-	case verb == "dead" && f.count > 0 && n == 1 && f.most == 0:
+	case verb == "dead" && f.count > 0:
 		return true, o.listDead(ctx, w, words[0], f.count, which)
 	case verb == "redrive":
 		return true, o.counted(ctx, w, http.MethodPost, path+"/redrive?"+which.Encode())
@@ -214,6 +215,11 @@ func (o *operator) claims(
 		return false, nil
 	}
 	receipts := words[1:]
+	for i, word := range o.command { // it is a part of messages, and those get into logs
+		if strings.Contains(word, ".") && slices.Contains(receipts, word) {
+			o.command[i] = "RECEIPT"
+		}
+	}
 	if len(receipts) == 1 && receipts[0] == "-" { // other users see the words of a command
 		b, err := io.ReadAll(io.LimitReader(os.Stdin, 1<<20))
 		if err != nil {

@@ -24,7 +24,11 @@ func TestTheTableOfQueuesSaysWhatHoldsJobs(t *testing.T) {
 		{Name: "went", AtOnce: 64, LastFailure: failed}, // all is done: no matter
 		{Name: "down", Depth: 3, AtOnce: 64, EmptyIn: -1, LastFailure: failed, PausedTenants: []string{"a", "b\n"},
 			Failing: &queue.Failing{Since: time.Now().Add(-time.Hour), Tries: 12, Status: 500,
-				Reason: "the target answered 500"}},
+				Reason: "the target answered 500\x1b[2J"}},
+		{Name: "off", Paused: true, Dead: 1, AtOnce: 64,
+			Failing: &queue.Failing{Since: time.Now().Add(-time.Hour), Tries: 12, Reason: "no"}},
+		{Name: "says", Dead: 1, AtOnce: 64,
+			LastFailure: &queue.Failure{At: time.Now().Add(-time.Hour / 2), Reason: "no\nlost: all is well"}},
 	}, func(s string) string { return "<" + s + ">" })
 	want := `queue            state       jobs  flying   dead a second    oldest empty in
 lost             no host        -       -      -        -         -        -
@@ -33,15 +37,20 @@ ends             runs          64      64      0     64.0       1 s      1 s
 fails            runs        1200       0      0      0.0       2 h  unknown
 went             runs           0       0      0      0.0         -        -
 <down             failing        3       0      0      0.0       0 s  unknown>
+<off              failing        0       0      1      0.0         -        ->
+says             runs           0       0      1      0.0         -        -
 lost: no node hosts the queue now: it is asked for
 slow: its concurrency is used up: 64 under way at once
 fails: held to 0.5 jobs a second
 fails: 1200 of the jobs go later, the next in 90 s
 fails: 7 of the jobs wait for others of their order keys
 fails: the last failure, 30 min ago: the target answered 500
-down: all tries fail for 60 min, 12 in a row; the last one: the target answered 500
+down: all tries fail for 60 min, 12 in a row; the last one: the target answered 500?[2J
 down: tenants that are paused: 2, such as ["a" "b\n"]
-<1 of 6 need attention: down>
+off: paused: nothing is sent until headgate queue resume
+off: all tries fail for 60 min, 12 in a row; the last one: no
+says: the last failure, 30 min ago: no?lost: all is well
+<2 of 8 need attention: down, off>
 `
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -107,11 +107,16 @@ func (a *API) steerQueue(
 	whole func(*queue.Queue, context.Context) error, one func(*queue.Queue, context.Context, string) error,
 ) func(*call, *queue.Queue) (any, error) {
 	return func(c *call, q *queue.Queue) (any, error) {
-		var err error
-		if query := c.r.URL.Query(); query.Has("tenant") { // without a name, the jobs without a tenant
+		query, err := c.r.URL.Query(), noBody(c)
+		switch {
+		case err != nil:
+			return nil, err
+		case len(query["tenant"]) > 1:
+			return nil, badJob(http.StatusBadRequest, "invalid_query", "tenant can be given once")
+		case query.Has("tenant"): // without a name, the jobs without a tenant
 			c.done.After = map[string]string{"tenant": query.Get("tenant")}
 			err = one(q, c.r.Context(), query.Get("tenant"))
-		} else {
+		default:
 			err = whole(q, c.r.Context())
 		}
 		if err != nil {
@@ -159,6 +164,9 @@ func (c *call) count(what string, n int, err error) (any, error) {
 }
 
 func (a *API) purgeQueue(c *call, q *queue.Queue) (any, error) {
+	if err := noBody(c); err != nil {
+		return nil, err
+	}
 	n, err := q.Purge(c.r.Context())
 	return c.count("purged", n, err)
 }
@@ -172,10 +180,27 @@ func (a *API) purgeDead(c *call, q *queue.Queue) (any, error) {
 	return c.count("purged", n, err)
 }
 
+// noBody returns an error for a body that says something: a caller whose tenant or ids are in it means a
+// part, and without parameters all jobs would be taken.
+func noBody(c *call) error {
+	if c.r.Method == http.MethodGet {
+		return nil
+	}
+	body, err := readBody(c, maxBody, "write parameters into the URL")
+	if text := strings.TrimSpace(string(body)); err == nil && text != "" && text != "{}" {
+		return badJob(http.StatusBadRequest, "invalid_body",
+			"this takes no body, and nothing was changed: write parameters into the URL, such as ?tenant=acme")
+	}
+	return err
+}
+
 // deadOf returns which dead jobs the query names: ?id=…&id=…&tenant=…&status=…&since=…&before=…&most=…;
 // without a parameter it names all. A parameter without a value, such as of a variable that is not set, would
 // name all, too.
 func deadOf(c *call) (f queue.DeadFilter, err error) {
+	if err := noBody(c); err != nil {
+		return f, err
+	}
 	query := c.r.URL.Query()
 	f.IDs = query["id"]
 	bad := func(what string) error { return badJob(http.StatusBadRequest, "invalid_query", what) }

@@ -513,6 +513,15 @@ describe('the dashboard', {concurrency: 4}, () => {
     await until('it goes on', async () => (await ask('GET', 'pulled')).paused_tenants.length === 0);
     await page.locator('#said').getByRole('button', {name: 'Undo'}).click();
     await until('it is paused again', async () => (await ask('GET', 'pulled')).paused_tenants.length === 1);
+
+    // The jobs without a tenant are paused and resumed, and not the queue, which is both red and paused.
+    await ask('POST', 'pulled/pause');
+    await ask('POST', 'pulled/pause?tenant=');
+    await page.locator('.badge', {hasText: 'failing, paused'}).waitFor();
+    await page.getByRole('button', {name: 'Resume tenant —'}).click();
+    await confirm(page, 'Resume tenant —');
+    await until('only they go on', async () => (await ask('GET', 'pulled')).paused_tenants.join() === 'acme');
+    assert.ok((await ask('GET', 'pulled')).paused, 'the queue stays paused');
     assert.deepEqual(faults.filter((f) => !/404/.test(f)), []);
   });
 

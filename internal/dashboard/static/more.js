@@ -85,19 +85,19 @@ export function limit(name) {
 const queueAt = (name, more = '') => `/v1/queues/${uri(name)}${more}`;
 const paceOf = (q) => q.rate ? `, at most ${q.rate} per second` : '';
 
-// turn returns a button that pauses or resumes a queue, or one of its tenants.
-const turn = (q, verb, load, line, tenant = '') => {
-  const verbs = ['Pause', 'Resume'], title = `${verb} ${tenant && 'tenant '}${tenant || q.name}`;
-  const to = (v) => write('POST', queueAt(q.name, `/${v.toLowerCase()}${tenant && `?tenant=${uri(tenant)}`}`)).then(load);
-  return session.may(q.name) && button(tenant ? title : verb, () => act(title, [line], async () => {
+// turn returns a button that pauses or resumes a queue or a tenant.
+const turn = (q, verb, load, line, tenant) => {
+  const one = tenant !== undefined, title = `${verb} ${one ? `tenant ${tenant || '—'}` : q.name}`;
+  const to = (v) => write('POST', queueAt(q.name, `/${v.toLowerCase()}${one ? `?tenant=${uri(tenant)}` : ''}`)).then(load);
+  return session.may(q.name) && button(one ? title : verb, () => act(title, [line], async () => {
     await to(verb);
-    return () => to(verbs.find((v) => v !== verb));
+    return () => to(verb === 'Pause' ? 'Resume' : 'Pause');
   }, {danger: verb === 'Pause'}), {'data-key': `${tenant} ${q.name}`, 'aria-label': title});
 };
 
 function queueTable(all, load) {
   return table('Queues', ['Queue', 'State', 'Jobs', 'In progress', 'Per second', 'Empty in', 'Oldest', 'Dead', 'Actions'], all.map((q) => {
-    const {failing: f} = q, [tone, state] = f ? ['bad', 'failing'] : q.paused ? ['warn', 'paused'] : q.why ? ['warn', 'stopped'] : ['good', 'running'];
+    const {failing: f} = q, [tone, state] = f ? ['bad', q.paused ? 'failing, paused' : 'failing'] : q.paused ? ['warn', 'paused'] : q.why ? ['warn', 'stopped'] : ['good', 'running'];
     return [link('queues', q.name), [h(`span.badge.${tone}`, state), f && h('div', `${plural(f.tries, 'try', 'tries')} failed in a row since ${exact(f.since)}: ${f.why}`), h('div.dim', q.why)],
       [brief(q.depth), q.later > 0 && h('span.dim', `, ${brief(q.later)} later`)], count(q.in_flight), [q.per_second.toFixed(1), q.rate > 0 && h('span.dim', ` of ${q.rate}`)],
       q.depth ? (q.empty_in_seconds < 0 ? 'never' : span(q.empty_in_seconds)) : '—', q.oldest_seconds ? span(q.oldest_seconds) : '—', q.dead ? h('b', brief(q.dead)) : '0',
@@ -108,7 +108,7 @@ function queueTable(all, load) {
 
 export const queues = () => again('Queues', async (load) => {
   const {queues: all} = await read('/v1/queues');
-  return all.length ? queueTable(all, load) : h('p.note', 'There are no queues that you may see. Add them under queues in the configuration file.');
+  return all.length ? queueTable(all, load) : h('p.note', 'There are no queues that you may see. Add them under queues in the file.');
 });
 
 const jobTable = (title, jobs, buttons) => table(title, ['Job', 'State', 'When', 'Attempts', 'Key', 'Tenant', 'Actions'], jobs.map((j) => {
@@ -130,7 +130,7 @@ export function queue(name) {
     const [q, {jobs, next}, found, own] = await Promise.all([read(queueAt(name)), read(queueAt(name, `/dead?count=200&${query}`)),
       find && read(queueAt(name, `/jobs/${uri(find)}`)).catch((problem) => problem), tenant && read(queueAt(name, `/tenants/${uri(tenant)}?count=50`))]);
     const {last_failure: failure} = q, n = query ? jobs.length : q.dead, all = `all dead jobs of ${name}${query && ` with ${query.replace('&', ' and ')}`}`;
-    // steer returns buttons that do something with a job, or with all of the list.
+    // steer returns buttons for a job, or for all of the list.
     const steer = (j, ...verbs) => session.may(name) && h('div.row', verbs.map(([verb, method, path, line]) => {
       const title = `${verb} ${j ? `job ${j.id}` : all}`, which = j || n === 1 ? 'The job is' : `${count(n)}${query && next ? ' or more' : ''} jobs are`;
       return button(`${verb}${j ? '' : ' all'}`, () => act(title, [`${which} ${line}.`], () => write(method, queueAt(name, path)).then(load),
@@ -140,10 +140,10 @@ export function queue(name) {
       steer(j, ['Retry', 'POST', `/redrive?${which}`, `delivered again, as if never sent before${paceOf(q)}`], ['Delete', 'DELETE', `/dead?${which}`, 'deleted from the disk']);
     const line = 'Its jobs keep their places; those of other tenants go on.';
     return [queueTable([q], load), failure && h('p', h('b', 'Last failure: '), `job ${failure.id}, ${exact(failure.at)}: ${failure.why}`),
-      h('div.row', q.paused_tenants.map((t) => turn(q, 'Resume', load, line, t) || `${t} is paused`)),
+      h('div.row', q.paused_tenants.map((t) => turn(q, 'Resume', load, line, t) || `${t || '—'} is paused`)),
       found && (found.id ? jobTable('The job', [found], buttons) : h('p.note', found.says)),
       own && [h('h2', `Tenant ${tenant}`), h('p', `${count(own.in_line)} in line, ${count(own.dead)} dead. `, !own.paused && turn(q, 'Pause', load, line, tenant)), own.jobs[0] && jobTable('Jobs', own.jobs, buttons)],
-      h('h2', 'Dead jobs'), h('p.dim', 'These jobs failed too often, were rejected permanently, became too old, or cost more than a limit can ever allow.'),
+      h('h2', 'Dead jobs'), h('p.dim', 'These jobs failed too often, were rejected for good, became too old, or cost more than a limit ever allows.'),
       n ? [session.may(name) && h('p', h('a', {href: `api${queueAt(name, '/jobs?dead=true')}`, download: `${name}.ndjson`}, `Save ${q.dead === 1 ? 'it' : `all ${count(q.dead)}`} as a file`), ' to put again later.'), buttons(),
         jobTable('Dead jobs', jobs, buttons), next && h('p.dim', `The ${jobs.length} most recent.`)] : h('p.note', 'None.')];
   }, {every: 5000, up: 'queues', rest: [form, past(name, 'queue').node]});
