@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headgate/headgate/internal/paths"
 	"github.com/headgate/headgate/internal/wire"
 )
 
@@ -221,7 +222,7 @@ func (d *Desk) take(w http.ResponseWriter, r *http.Request, code string) (result
 // signIn returns the address of the page where visitors are sent whose code does not count.
 func (d *Desk) signIn(r *http.Request, page, back, why string) string {
 	return strings.NewReplacer("{url}", url.QueryEscape(back), "{reason}", why,
-		"{own}", d.Form.Places.At(r.Host, r.URL.Path).Own).Replace(page)
+		"{own}", d.Form.Places.At(r.Host, paths.Clean(r.URL)).OwnURL).Replace(page)
 }
 
 // cookie returns the cookie of a code that was verified.

@@ -432,6 +432,25 @@ func TestACodeIsTyped(t *testing.T) {
 }
 
 // A network that sends wrong codes is not looked at for a while, and others are.
+// TestTheFormIsOnThisHost: a star in a folder matches what browsers read as the name of another host, or what
+// they would not send as it is.
+func TestTheFormIsOnThisHost(t *testing.T) {
+	d := testDesk()
+	d.SignIn = OwnPage
+	d.Form.Places = route.New([]route.Route{{Path: "/*/buy"}}, false)
+	for target, want := range map[string]string{
+		"/%5Cevil.example/buy?invitation=1": "/evil.example/buy/.headgate/code?why=wrong&to=%2F%255Cevil.example%2Fbuy",
+		"/a%25b/buy?invitation=1":           "/a%25b/buy/.headgate/code?why=wrong&to=%2Fa%2525b%2Fbuy",
+		"/a%25b/buy/.headgate/code?to=%2Fx": "/a%25b/buy/.headgate/code?why=wrong&to=%2Fx",
+		"/ä%20b/buy/.headgate/code?to=%2Fx": "/%C3%A4%20b/buy/.headgate/code?why=wrong&to=%2Fx",
+	} {
+		res := send(d, target, "192.0.2.7", "invitation=1")
+		if to := res.Header.Get("Location"); to != want {
+			t.Errorf("%s leads to %s, want %s", target, to, want)
+		}
+	}
+}
+
 func TestTypedCodesAreLimitedByNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := testDesk()
