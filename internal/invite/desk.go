@@ -222,7 +222,12 @@ func (d *Desk) take(w http.ResponseWriter, r *http.Request, code string) (result
 // signIn returns the address of the page where visitors are sent whose code does not count.
 func (d *Desk) signIn(r *http.Request, page, back, why string) string {
 	return strings.NewReplacer("{url}", url.QueryEscape(back), "{reason}", why,
-		"{own}", d.Form.Places.At(r.Host, paths.Clean(r.URL)).OwnURL).Replace(page)
+		"{own}", d.own(r)).Replace(page)
+}
+
+// own returns the folder that headgate answers itself, where a request is.
+func (d *Desk) own(r *http.Request) string {
+	return d.Form.Places.At(r.Host, paths.Clean(r.URL)).OwnURL
 }
 
 // cookie returns the cookie of a code that was verified.

@@ -1,6 +1,7 @@
 package invite
 
 import (
+	"cmp"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -47,13 +48,15 @@ func NewForm(
 // form answers requests for the page with the form, and for what it sends.
 func (d *Desk) form(w http.ResponseWriter, r *http.Request) {
 	query, f := r.URL.Query(), d.Form
+	folder := strings.TrimSuffix(d.own(r), "/.headgate/") // a mail may link to the form, without an address
+	back := local(cmp.Or(query.Get("to"), folder))
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
 		why := query.Get("why")
 		if !slices.Contains(append(Words()[Wrong:], "used"), why) {
 			why = ""
 		}
-		f.Page(w, r, local(query.Get("to")), why)
+		f.Page(w, r, back, why)
 		return
 	case http.MethodPost:
 	default:
@@ -67,7 +70,6 @@ func (d *Desk) form(w http.ResponseWriter, r *http.Request) {
 		code = r.PostForm.Get(Field)
 	}
 	addr, now := f.Addr(r), time.Since(f.began)
-	back := local(query.Get("to"))
 	result := Limited
 	if !f.attempts.IsOver(addr, now) {
 		result = d.take(w, r, code)

@@ -378,6 +378,7 @@ func TestACodeIsTyped(t *testing.T) {
 			Accepted},
 		{"/.headgate/code?to=%2F%09%2Fevil.example", "invitation=" + good, "/", "code 7-9-1-7937", Accepted},
 		{"/.headgate/code?to=%2F%5Cevil.example", "invitation=" + good, "/evil.example", "code 7-9-1-7937", Accepted},
+		{"/shop/.headgate/code", "invitation=" + good, "/shop", "code 7-9-1-7937", Accepted},
 		{"/.headgate/code?to=https:evil", "invitation=" + good, "/https:evil", "code 7-9-1-7937", Accepted},
 		{"/shop/.headgate/code?to=%2Fx", "invitation=" + good[1:], "/shop/.headgate/code?why=wrong&to=%2Fx", "", Wrong},
 		{"/.headgate/code?invitation=" + good, "", "/.headgate/code?why=wrong&to=%2F", "", Wrong}, // not by its address
@@ -413,6 +414,7 @@ func TestACodeIsTyped(t *testing.T) {
 	for target, want := range map[string]string{
 		"/.headgate/code": `back to /, ""`,
 		"/shop/.headgate/code?why=used&to=%2Fshop%2F": `back to /shop/, "used"`,
+		"/shop/.headgate/code":                        `back to /shop, ""`, // a link in a mail
 		"/.headgate/code?why=limited&to=x":            `back to /x, "limited"`,
 		"/.headgate/code?why=%3Cb%3E&to=//x":          `back to /x, ""`,
 		"/.headgate/code?why=accepted":                `back to /, ""`,
