@@ -72,15 +72,15 @@ func (d *Desk) Of(r *http.Request) (id string, known bool) {
 // visitorLength is the length of a visitor's name, which is a text of crypto/rand.Text.
 const visitorLength = 26
 
-// A pick is a code in a cookie. If several visitors come in by the code, the cookie names the visitor too: so
-// a repeated request, at whatever node, takes no second use. Whoever changes the name is another visitor.
+// A pick is a code in a cookie. The cookie names the visitor too: if several come in by the code, a repeated
+// request, at whatever node, takes no second use. Whoever changes the name is another visitor.
 type pick struct {
 	Code
-	visitor string // "" for a code of one use
+	visitor string // may be "" for a code of one use
 }
 
 func (p pick) id() string {
-	if p.visitor == "" {
+	if p.Uses <= 1 {
 		return p.ID()
 	}
 	return p.ID() + "/" + p.visitor
@@ -93,7 +93,7 @@ func (d *Desk) pick(cookie string) (p pick, result int) {
 	p.visitor = visitor
 	letter := func(c rune) bool { return c >= 'A' && c <= 'Z' || c >= '2' && c <= '7' }
 	named := len(visitor) == visitorLength && strings.TrimFunc(visitor, letter) == ""
-	if named != (p.Uses > 1) || !named && visitor != "" {
+	if !named && (p.Uses > 1 || visitor != "") {
 		return pick{}, Wrong
 	}
 	return p, result
@@ -232,11 +232,13 @@ func (d *Desk) own(r *http.Request) string {
 
 // cookie returns the cookie of a code that was verified.
 func (d *Desk) cookie(r *http.Request, c Code) *http.Cookie {
-	text := d.Key.New(c)
-	if c.Uses > 1 {
-		was, _ := d.shown(r, c) // a link that is opened again is of the same visitor
-		text += "." + cmp.Or(was.visitor, rand.Text())
+	// A link that is opened again is of the same visitor, also if the link of another code, which anybody may
+	// have sent, was opened meanwhile.
+	was, _ := d.shown(r, c)
+	if was.visitor == "" {
+		was, _ = d.shown(r, Code{})
 	}
+	text := d.Key.New(c) + "." + cmp.Or(was.visitor, rand.Text())
 	age := min(mostAge, max(0, c.Until().Sub(d.Now()))+24*time.Hour)
 	same := d.SameSite
 	if same == http.SameSiteStrictMode { // browsers would not send it after the redirect of a link in a mail
