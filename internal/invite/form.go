@@ -64,6 +64,10 @@ func (d *Desk) form(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusMethodNotAllowed)
 		return
 	}
+	if r.Header.Get("Sec-Fetch-Site") == "cross-site" { // a page elsewhere must not use up the attempts of a network
+		http.Error(w, "only a page of this site sends codes", http.StatusForbidden)
+		return
+	}
 	r.Body = http.MaxBytesReader(w, r.Body, mostForm)
 	code := ""
 	if r.ParseForm() == nil {

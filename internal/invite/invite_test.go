@@ -476,6 +476,16 @@ func TestTypedCodesAreLimitedByNetwork(t *testing.T) {
 		if n := d.Counts[Limited].Load(); n != 2 {
 			t.Errorf("%d are counted as limited", n)
 		}
+		for range 3 * MostWrong { // nor those that a page elsewhere makes a browser send
+			r := httptest.NewRequest("POST", "/.headgate/code", strings.NewReader("invitation=11111"))
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			r.Header.Set("Sec-Fetch-Site", "cross-site")
+			r.RemoteAddr = "198.51.100.7:1234"
+			w := httptest.NewRecorder()
+			if d.Take(false, http.NotFoundHandler()).ServeHTTP(w, r); w.Code != http.StatusForbidden {
+				t.Fatalf("a page elsewhere: %d %v", w.Code, w.Header())
+			}
+		}
 		for i := range 3 * MostWrong { // right ones do not count
 			if to := code("198.51.100.7", good); to != "/" {
 				t.Fatalf("after %d of another network: %s", i, to)
