@@ -182,7 +182,8 @@ func (d *Desk) Take(asks bool, next http.Handler) http.Handler {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
-		if typed {
+		opens := r.Method == http.MethodGet || r.Method == http.MethodHead
+		if typed && (!has || !opens) {
 			d.form(w, r)
 			return
 		}
@@ -192,11 +193,14 @@ func (d *Desk) Take(asks bool, next http.Handler) http.Handler {
 		if query != "" {
 			back += "?" + query
 		}
+		if typed { // the address of the form with a code is a link
+			back = d.back(r)
+		}
 		to := back
 		if result != Accepted && strings.Contains(d.SignIn, "{reason}") {
 			to = d.signIn(r, d.SignIn, back, Words()[result])
 		}
-		if r.Method == http.MethodGet || r.Method == http.MethodHead || to != back {
+		if opens || to != back {
 			redirect(w, to)
 			return
 		}

@@ -48,8 +48,7 @@ func NewForm(
 // form answers requests for the page with the form, and for what it sends.
 func (d *Desk) form(w http.ResponseWriter, r *http.Request) {
 	query, f := r.URL.Query(), d.Form
-	folder := strings.TrimSuffix(d.own(r), "/.headgate/") // a mail may link to the form, without an address
-	back := local(cmp.Or(query.Get("to"), folder))
+	back := d.back(r)
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
 		why := query.Get("why")
@@ -87,6 +86,12 @@ func (d *Desk) form(w http.ResponseWriter, r *http.Request) {
 		f.attempts.Over(addr, now)
 	}
 	redirect(w, d.signIn(r, OwnPage, back, Words()[result]))
+}
+
+// back returns where visitors of the form go on.
+func (d *Desk) back(r *http.Request) string {
+	folder := strings.TrimSuffix(d.own(r), "/.headgate/") // a mail may link to the form, without an address
+	return local(cmp.Or(r.URL.Query().Get("to"), folder))
 }
 
 func redirect(w http.ResponseWriter, to string) {

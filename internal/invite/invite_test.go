@@ -416,6 +416,16 @@ func TestACodeIsTyped(t *testing.T) {
 		return w
 	}
 	for target, want := range map[string]string{
+		"/shop/.headgate/code?invitation=" + good:              "/shop",
+		"/shop/.headgate/code?to=%2Fx%3Fa&invitation=" + good:  "/x?a",
+		"/shop/.headgate/code?to=%2Fx%3Fa&invitation=x" + good: "/invited?why=wrong&next=%2Fx%3Fa",
+	} {
+		if w := get("GET", target); w.Code != 303 || w.Header().Get("Location") != want ||
+			(w.Header()["Set-Cookie"] == nil) != strings.Contains(want, "wrong") {
+			t.Errorf("a link to the form with a code: %d %v", w.Code, w.Header())
+		}
+	}
+	for target, want := range map[string]string{
 		"/.headgate/code": `back to /, ""`,
 		"/shop/.headgate/code?why=used&to=%2Fshop%2F": `back to /shop/, "used"`,
 		"/shop/.headgate/code":                        `back to /shop, ""`, // a link in a mail
