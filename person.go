@@ -190,6 +190,6 @@ func (q *visitRequest) signInURL(s State) string {
 		return ""
 	}
 	back := "/" + strings.TrimLeft(q.r.URL.RequestURI(), `/\`) // not to another host
-	return strings.NewReplacer("{url}", url.QueryEscape(back), "{own}", q.at.Own,
+	return strings.NewReplacer("{url}", url.QueryEscape(back), "{own}", q.at.OwnURL,
 		"{reason}", map[bool]string{true: "used"}[q.proven]).Replace(q.f.cfg.Identity.SignIn)
 }

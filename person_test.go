@@ -527,6 +527,20 @@ func (v *visitor) isSentAway(reason string) bool {
 	return w.Code == http.StatusSeeOther
 }
 
+// TestTheFormOfAFolderWithAStar: what the star matches is escaped in the address of the form.
+func TestTheFormOfAFolderWithAStar(t *testing.T) {
+	bubble(t, "is where the visitor is", func(t *testing.T) {
+		cfg := invitedRoom(10, time.Hour)
+		cfg.Path, cfg.Identity.SignIn = "/*/buy", "{own}code?to={url}"
+		g := openGate(t, cfg)
+		time.Sleep(5 * time.Second)
+		to := g.visitor().do("GET", "/a%25b/buy").Header().Get("Location")
+		if to != "/a%25b/buy/.headgate/code?to=%2Fa%2525b%2Fbuy" {
+			t.Errorf("sent to %s", to)
+		}
+	})
+}
+
 func TestAnInvitationLetsInOnce(t *testing.T) { //nolint:funlen // a list of cases
 	bubble(t, "on all devices, and after the session on none", func(t *testing.T) {
 		g := openGate(t, invitedRoom(10, time.Hour))

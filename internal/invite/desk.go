@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headgate/headgate/internal/paths"
 	"github.com/headgate/headgate/internal/wire"
 )
 
@@ -71,15 +72,15 @@ func (d *Desk) Of(r *http.Request) (id string, known bool) {
 // visitorLength is the length of a visitor's name, which is a text of crypto/rand.Text.
 const visitorLength = 26
 
-// A pick is a code in a cookie. If several visitors come in by the code, the cookie names the visitor too: so
-// a repeated request, at whatever node, takes no second use. Whoever changes the name is another visitor.
+// A pick is a code in a cookie. The cookie names the visitor too: if several come in by the code, a repeated
+// request, at whatever node, takes no second use. Whoever changes the name is another visitor.
 type pick struct {
 	Code
-	visitor string // "" for a code of one use
+	visitor string // may be "" for a code of one use
 }
 
 func (p pick) id() string {
-	if p.visitor == "" {
+	if p.Uses <= 1 {
 		return p.ID()
 	}
 	return p.ID() + "/" + p.visitor
@@ -92,7 +93,7 @@ func (d *Desk) pick(cookie string) (p pick, result int) {
 	p.visitor = visitor
 	letter := func(c rune) bool { return c >= 'A' && c <= 'Z' || c >= '2' && c <= '7' }
 	named := len(visitor) == visitorLength && strings.TrimFunc(visitor, letter) == ""
-	if named != (p.Uses > 1) || !named && visitor != "" {
+	if !named && (p.Uses > 1 || visitor != "") {
 		return pick{}, Wrong
 	}
 	return p, result
@@ -181,7 +182,8 @@ func (d *Desk) Take(asks bool, next http.Handler) http.Handler {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
-		if typed {
+		opens := r.Method == http.MethodGet || r.Method == http.MethodHead
+		if typed && (!has || !opens) {
 			d.form(w, r)
 			return
 		}
@@ -191,11 +193,14 @@ func (d *Desk) Take(asks bool, next http.Handler) http.Handler {
 		if query != "" {
 			back += "?" + query
 		}
+		if typed { // the address of the form with a code is a link
+			back = d.back(r)
+		}
 		to := back
 		if result != Accepted && strings.Contains(d.SignIn, "{reason}") {
 			to = d.signIn(r, d.SignIn, back, Words()[result])
 		}
-		if r.Method == http.MethodGet || r.Method == http.MethodHead || to != back {
+		if opens || to != back {
 			redirect(w, to)
 			return
 		}
@@ -221,16 +226,23 @@ func (d *Desk) take(w http.ResponseWriter, r *http.Request, code string) (result
 // signIn returns the address of the page where visitors are sent whose code does not count.
 func (d *Desk) signIn(r *http.Request, page, back, why string) string {
 	return strings.NewReplacer("{url}", url.QueryEscape(back), "{reason}", why,
-		"{own}", d.Form.Places.At(r.Host, r.URL.Path).Own).Replace(page)
+		"{own}", d.own(r)).Replace(page)
+}
+
+// own returns the folder that headgate answers itself, where a request is.
+func (d *Desk) own(r *http.Request) string {
+	return d.Form.Places.At(r.Host, paths.Clean(r.URL)).OwnURL
 }
 
 // cookie returns the cookie of a code that was verified.
 func (d *Desk) cookie(r *http.Request, c Code) *http.Cookie {
-	text := d.Key.New(c)
-	if c.Uses > 1 {
-		was, _ := d.shown(r, c) // a link that is opened again is of the same visitor
-		text += "." + cmp.Or(was.visitor, rand.Text())
+	// A link that is opened again is of the same visitor, also if the link of another code, which anybody may
+	// have sent, was opened meanwhile.
+	was, _ := d.shown(r, c)
+	if was.visitor == "" {
+		was, _ = d.shown(r, Code{})
 	}
+	text := d.Key.New(c) + "." + cmp.Or(was.visitor, rand.Text())
 	age := min(mostAge, max(0, c.Until().Sub(d.Now()))+24*time.Hour)
 	same := d.SameSite
 	if same == http.SameSiteStrictMode { // browsers would not send it after the redirect of a link in a mail

@@ -1,6 +1,7 @@
 package invite
 
 import (
+	"cmp"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -47,18 +48,23 @@ func NewForm(
 // form answers requests for the page with the form, and for what it sends.
 func (d *Desk) form(w http.ResponseWriter, r *http.Request) {
 	query, f := r.URL.Query(), d.Form
+	back := d.back(r)
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
 		why := query.Get("why")
 		if !slices.Contains(append(Words()[Wrong:], "used"), why) {
 			why = ""
 		}
-		f.Page(w, r, local(query.Get("to")), why)
+		f.Page(w, r, back, why)
 		return
 	case http.MethodPost:
 	default:
 		w.Header().Set("Allow", "GET, HEAD, POST")
 		w.WriteHeader(http.StatusMethodNotAllowed)
+		return
+	}
+	if r.Header.Get("Sec-Fetch-Site") == "cross-site" { // a page elsewhere must not use up the attempts of a network
+		http.Error(w, "only a page of this site sends codes", http.StatusForbidden)
 		return
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, mostForm)
@@ -67,7 +73,6 @@ func (d *Desk) form(w http.ResponseWriter, r *http.Request) {
 		code = r.PostForm.Get(Field)
 	}
 	addr, now := f.Addr(r), time.Since(f.began)
-	back := local(query.Get("to"))
 	result := Limited
 	if !f.attempts.IsOver(addr, now) {
 		result = d.take(w, r, code)
@@ -81,6 +86,12 @@ func (d *Desk) form(w http.ResponseWriter, r *http.Request) {
 		f.attempts.Over(addr, now)
 	}
 	redirect(w, d.signIn(r, OwnPage, back, Words()[result]))
+}
+
+// back returns where visitors of the form go on.
+func (d *Desk) back(r *http.Request) string {
+	folder := strings.TrimSuffix(d.own(r), "/.headgate/") // a mail may link to the form, without an address
+	return local(cmp.Or(r.URL.Query().Get("to"), folder))
 }
 
 func redirect(w http.ResponseWriter, to string) {

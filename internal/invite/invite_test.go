@@ -308,7 +308,7 @@ func TestACodeOfSeveralUsesNamesTheVisitor(t *testing.T) {
 	visitor := ada[len(ada)-visitorLength:]
 	for _, bad := range []string{
 		name + text, name + text + ".", name + text + "." + visitor[1:], ada + "A", ada[:len(ada)-1] + "a",
-		ada[:len(ada)-1] + "1", name + text + "./" + visitor[1:], name + single + "." + visitor, name + single + ".A",
+		ada[:len(ada)-1] + "1", name + text + "./" + visitor[1:], name + single + ".A",
 		name + "." + visitor, name + NewKey("tea", d.Key.secret).New(code) + "." + visitor,
 		name + d.Key.New(Code{Batch: 13, Serial: 9, Uses: 3, End: end}) + "." + visitor, // revoked
 	} {
@@ -321,9 +321,13 @@ func TestACodeOfSeveralUsesNamesTheVisitor(t *testing.T) {
 			t.Errorf("%q is an invitation", id)
 		}
 	}
-	other := open(d.Key.New(Code{Batch: 8, Serial: 9, Uses: 3, End: end}), ada)
-	if of(other) == "" || strings.HasSuffix(other, visitor) {
-		t.Errorf("a visitor of another code is %q", of(other))
+	for _, other := range []string{d.Key.New(Code{Batch: 8, Serial: 9, Uses: 3, End: end}), single} {
+		if x := open(other, ada); of(x) == "" || of(x) == of(ada) || open(text, x) != ada {
+			t.Errorf("after the link of %s, ada is %q, and then %q", other, of(x), of(open(text, x)))
+		}
+	}
+	if id := of(name + single + "." + visitor); id != of(name+single) || id != one.ID() {
+		t.Errorf("by the code of one use the visitor is %q", id)
 	}
 }
 
@@ -342,7 +346,7 @@ func FuzzCookie(f *testing.F) {
 		code, _, _ := strings.Cut(cookie, ".")
 		named := len(p.visitor) == visitorLength && strings.HasSuffix(cookie, "."+p.visitor)
 		if text := d.Key.New(p.Code); result == Accepted && (text != one && text != many ||
-			named != (text == many) || !named && p.visitor != "") {
+			!named && (text == many || p.visitor != "")) {
 			t.Errorf("%q is %+v", cookie, p)
 		}
 		if _, err := d.Key.Verify(code, noon()); result == Accepted && err != nil {
@@ -378,6 +382,7 @@ func TestACodeIsTyped(t *testing.T) {
 			Accepted},
 		{"/.headgate/code?to=%2F%09%2Fevil.example", "invitation=" + good, "/", "code 7-9-1-7937", Accepted},
 		{"/.headgate/code?to=%2F%5Cevil.example", "invitation=" + good, "/evil.example", "code 7-9-1-7937", Accepted},
+		{"/shop/.headgate/code", "invitation=" + good, "/shop", "code 7-9-1-7937", Accepted},
 		{"/.headgate/code?to=https:evil", "invitation=" + good, "/https:evil", "code 7-9-1-7937", Accepted},
 		{"/shop/.headgate/code?to=%2Fx", "invitation=" + good[1:], "/shop/.headgate/code?why=wrong&to=%2Fx", "", Wrong},
 		{"/.headgate/code?invitation=" + good, "", "/.headgate/code?why=wrong&to=%2F", "", Wrong}, // not by its address
@@ -411,8 +416,19 @@ func TestACodeIsTyped(t *testing.T) {
 		return w
 	}
 	for target, want := range map[string]string{
+		"/shop/.headgate/code?invitation=" + good:              "/shop",
+		"/shop/.headgate/code?to=%2Fx%3Fa&invitation=" + good:  "/x?a",
+		"/shop/.headgate/code?to=%2Fx%3Fa&invitation=x" + good: "/invited?why=wrong&next=%2Fx%3Fa",
+	} {
+		if w := get("GET", target); w.Code != 303 || w.Header().Get("Location") != want ||
+			(w.Header()["Set-Cookie"] == nil) != strings.Contains(want, "wrong") {
+			t.Errorf("a link to the form with a code: %d %v", w.Code, w.Header())
+		}
+	}
+	for target, want := range map[string]string{
 		"/.headgate/code": `back to /, ""`,
 		"/shop/.headgate/code?why=used&to=%2Fshop%2F": `back to /shop/, "used"`,
+		"/shop/.headgate/code":                        `back to /shop, ""`, // a link in a mail
 		"/.headgate/code?why=limited&to=x":            `back to /x, "limited"`,
 		"/.headgate/code?why=%3Cb%3E&to=//x":          `back to /x, ""`,
 		"/.headgate/code?why=accepted":                `back to /, ""`,
@@ -432,6 +448,25 @@ func TestACodeIsTyped(t *testing.T) {
 }
 
 // A network that sends wrong codes is not looked at for a while, and others are.
+// TestTheFormIsOnThisHost: a star in a folder matches what browsers read as the name of another host, or what
+// they would not send as it is.
+func TestTheFormIsOnThisHost(t *testing.T) {
+	d := testDesk()
+	d.SignIn = OwnPage
+	d.Form.Places = route.New([]route.Route{{Path: "/*/buy"}}, false)
+	for target, want := range map[string]string{
+		"/%5Cevil.example/buy?invitation=1": "/evil.example/buy/.headgate/code?why=wrong&to=%2F%255Cevil.example%2Fbuy",
+		"/a%25b/buy?invitation=1":           "/a%25b/buy/.headgate/code?why=wrong&to=%2Fa%2525b%2Fbuy",
+		"/a%25b/buy/.headgate/code?to=%2Fx": "/a%25b/buy/.headgate/code?why=wrong&to=%2Fx",
+		"/ä%20b/buy/.headgate/code?to=%2Fx": "/%C3%A4%20b/buy/.headgate/code?why=wrong&to=%2Fx",
+	} {
+		res := send(d, target, "192.0.2.7", "invitation=1")
+		if to := res.Header.Get("Location"); to != want {
+			t.Errorf("%s leads to %s, want %s", target, to, want)
+		}
+	}
+}
+
 func TestTypedCodesAreLimitedByNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := testDesk()
@@ -450,6 +485,16 @@ func TestTypedCodesAreLimitedByNetwork(t *testing.T) {
 		}
 		if n := d.Counts[Limited].Load(); n != 2 {
 			t.Errorf("%d are counted as limited", n)
+		}
+		for range 3 * MostWrong { // nor those that a page elsewhere makes a browser send
+			r := httptest.NewRequest("POST", "/.headgate/code", strings.NewReader("invitation=11111"))
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			r.Header.Set("Sec-Fetch-Site", "cross-site")
+			r.RemoteAddr = "198.51.100.7:1234"
+			w := httptest.NewRecorder()
+			if d.Take(false, http.NotFoundHandler()).ServeHTTP(w, r); w.Code != http.StatusForbidden {
+				t.Fatalf("a page elsewhere: %d %v", w.Code, w.Header())
+			}
 		}
 		for i := range 3 * MostWrong { // right ones do not count
 			if to := code("198.51.100.7", good); to != "/" {

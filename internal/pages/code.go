@@ -16,7 +16,11 @@ const stateCode headgate.State = "code"
 func (p *Page) WriteCodeForm(w http.ResponseWriter, r *http.Request, title, back, why string) {
 	v := headgate.View{Room: title, State: stateCode, RoomPath: back, Notice: why,
 		AcceptLanguage: r.Header.Get("Accept-Language"), AcceptEncoding: r.Header.Get("Accept-Encoding")}
-	maps.Copy(w.Header(), p.Header(&v))
+	h := w.Header()
+	maps.Copy(h, p.Header(&v))
+	// Chromium applies form-action to all redirects after the form: the site may send the visitor on to its
+	// sign-in at another host. All that this page shows is escaped, and it has one form.
+	h[policyName] = []string{strings.Replace(h.Get(policyName), "; "+ownForms, "", 1)}
 	if r.Method == http.MethodHead {
 		return
 	}

@@ -61,6 +61,8 @@ func directiveName(directive string) string {
 	return strings.ToLower(fields[0])
 }
 
+const ownForms = "form-action 'self'"
+
 // policyOf returns the policy under which only the given style and scripts run. Data blocks (script
 // elements of type application/json) do not run and need no hash.
 func policyOf(style string, scripts ...string) string {
@@ -75,7 +77,7 @@ func policyOf(style string, scripts ...string) string {
 		"connect-src 'self'",
 		"img-src data: 'self'",
 		"base-uri 'none'",
-		"form-action 'self'",
+		ownForms,
 	}, "; ") + notFramed
 }
 

@@ -37,6 +37,7 @@ type Route struct{ Host, Path string }
 type Match struct {
 	Path        string // "/" or without a slash at its end
 	Own         string // prefix of all addresses that headgate answers: Path/.headgate/
+	OwnURL      string // the same, escaped: a star may match a backslash or a percent sign
 	Served      string // the shared document
 	Leave       string // gives up a place
 	ConfirmPath string // a tiny image, which the waiting page loads
@@ -52,8 +53,8 @@ func spot(folder string) *Match {
 	if base == "" {
 		folder = "/"
 	}
-	return &Match{Path: folder, Own: own, Served: own + "served", Leave: own + "leave",
-		ConfirmPath: own + "here.gif", Move: own + "move"}
+	return &Match{Path: folder, Own: own, OwnURL: (&url.URL{Path: own}).EscapedPath(), Served: own + "served",
+		Leave: own + "leave", ConfirmPath: own + "here.gif", Move: own + "move"}
 }
 
 // A Set is the routes of a room, ready for matching.

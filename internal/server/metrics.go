@@ -401,7 +401,7 @@ func (c *collector) codes(m scrape, g *gate) {
 	}
 	for i, word := range invite.Words() {
 		total(m.with("result", word), "headgate_invitations_total",
-			"Invitations that came in links.", g.codes[i].Load())
+			"Invitations that came in links and by the form.", g.codes[i].Load())
 	}
 }
 
