@@ -506,6 +506,59 @@ func FuzzSegment(f *testing.F) {
 	})
 }
 
+// A oneTally is the tallies of a process that uses one slot.
+type oneTally struct {
+	mu sync.Mutex
+	y  Tally
+}
+
+func (o *oneTally) Cut(_ context.Context, slot int) (b Batch, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if slot != 5 {
+		return b, false
+	}
+	if _, ok = o.y.Cut(nil); ok {
+		b = o.y.Batch()
+	}
+	return b, ok
+}
+
+func (o *oneTally) Wrote(_ int, b *Batch) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.y.Wrote(nil, b)
+}
+
+func (o *oneTally) Lapse() {}
+
+func (o *oneTally) Done(int, int64) bool { return false }
+
+// TestAProcessThatStopsWritesAll: at the end, a batch may be unwritten from before, and hours behind it.
+func TestAProcessThatStopsWritesAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, o := newRig(), &oneTally{}
+		o.y.Begin()
+		hour := Hour.Of(time.Now())
+		o.y.At(nil, hour-1)
+		o.y.Spend(nil, "api", "bob", 1)
+		o.y.Cut(nil) // and its write was interrupted
+		o.y.Spend(nil, "api", "bob", 2)
+		o.y.At(nil, hour)
+		o.y.Spend(nil, "api", "bob", 4)
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		k := r.keeper()
+		k.Flush(ctx, o, 0)
+		if err := k.Close(t.Context(), Hour, []int{5}, hour+1); err != nil {
+			t.Fatal(err)
+		}
+		if _, sum := rows(t, k, Query{Limit: "api"}); sum["bob"] != 7 {
+			t.Errorf("%d units are written, want 7", sum["bob"])
+		}
+	})
+}
+
 // TestHoldersTakeTurns: a holder waits between two answers, and many holders cannot read more at once.
 func TestHoldersTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
