@@ -440,6 +440,44 @@ func TestWhatHasNoRoomIsCounted(t *testing.T) {
 	}
 }
 
+// TestARecordThatIsFullCanBeWritten: the numbers of keys grow after there is no room for new keys.
+func TestARecordThatIsFullCanBeWritten(t *testing.T) {
+	r := newRig()
+	k, y := r.keeper(), &Tally{}
+	y.Begin()
+	hour := Hour.Of(time.Now())
+	const batches = 12
+	spent := int64(0)
+	for _, n := range []int64{1, 1 << 40} {
+		for i := range batches {
+			y.At(nil, hour)
+			for j := range mostKeys {
+				y.Spend(nil, "api", fmt.Sprintf("%d-%012d", i, j), n)
+				spent += n
+			}
+			write(t, k, 3, y)
+		}
+	}
+	s, err := k.load(t.Context(), Hour, 3)
+	if err != nil || len(s.encode()) > store.MaxEntry {
+		t.Fatalf("a record of %d bytes, want at most %d: %v", len(s.encode()), store.MaxEntry, err)
+	}
+	if err := k.Close(t.Context(), Hour, []int{3}, hour+1); err != nil {
+		t.Fatal(err)
+	}
+	all, _ := rows(t, k, Query{Limit: "api"})
+	got, dropped := int64(0), int64(0)
+	for i := range all {
+		got += all[i].N
+		if all[i].Kind == Dropped {
+			dropped = all[i].N
+		}
+	}
+	if got != spent || dropped < 1<<40 {
+		t.Errorf("%d units, %d of them dropped; want %d", got, dropped, spent)
+	}
+}
+
 func TestTheOldestIsDeletedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
