@@ -385,6 +385,9 @@ func (k *Keeper) catchUp(ctx context.Context, p Per, from uint64) (last uint64, 
 	if err != nil {
 		return 0, err
 	}
+	if from > size.Last { // the log was made anew, for example after a backup was restored
+		from = 0
+	}
 	t := &k.tail[p]
 	if t.seen == nil || from+1 < t.from || len(t.seen) > mostSeen {
 		*t = tail{from: from + 1, next: from + 1, seen: map[[2]int64]bool{}}

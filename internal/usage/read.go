@@ -41,7 +41,7 @@ type Query struct {
 // ErrCursor is returned for a text that is no cursor of the query.
 var ErrCursor = errors.New("this is no cursor of usage by this period")
 
-// ErrGone is returned for a cursor behind which rows are deleted.
+// ErrGone is returned for a cursor behind which rows are deleted, or whose log is.
 var ErrGone = errors.New("rows after this cursor were deleted, because they were too old or too many: read from a time")
 
 // A place is a position in a log: an entry, a part of it, and a number of rows of the limit in that part.
@@ -92,10 +92,10 @@ func (k *Keeper) Read(ctx context.Context, q *Query, f func(*Row) error) (next s
 			return "", err
 		}
 	}
-	if at.seq < size.First {
-		if q.Cursor != "" {
-			return "", ErrGone
-		}
+	switch {
+	case q.Cursor != "" && (at.seq < size.First || at.seq > size.Last+1): // of another log, if it is behind the end
+		return "", ErrGone
+	case at.seq < size.First:
 		at = place{seq: size.First}
 	}
 	for ; at.seq <= size.Last; at = (place{seq: at.seq + 1}) {

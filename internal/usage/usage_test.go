@@ -478,6 +478,43 @@ func TestARecordThatIsFullCanBeWritten(t *testing.T) {
 	}
 }
 
+// TestACursorOfAnotherLog: a log that was made anew, for example after a backup was restored, has other rows
+// under the numbers of the old one.
+func TestACursorOfAnotherLog(t *testing.T) {
+	r := newRig()
+	k, hour := r.keeper(), Hour.Of(time.Now())-1
+	put := func(slot int, from uint64, key string, n int64) {
+		t.Helper()
+		x := bucket{limits: map[string]*counts{"api": {keys: map[string]int64{key: n}}}}
+		err := k.append(t.Context(), Hour, []part{{slot: slot, label: hour, from: from, bytes: pack(x.segment())}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(2, 0, "bob", 1)
+	put(3, 0, "eve", 1)
+	all, _ := rows(t, k, Query{Limit: "api"})
+	next, err := k.Read(t.Context(), &Query{Limit: "api", Cursor: all[1].Cursor}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	*r.logs["usage_hours"] = memoryLog{first: 1}
+	k = r.keeper()
+	for _, cursor := range []string{all[1].Cursor, next} {
+		if _, err := k.Read(t.Context(), &Query{Limit: "api", Cursor: cursor}, nil); !errors.Is(err, ErrGone) {
+			t.Errorf("%q behind the end: %v, want %v", cursor, err, ErrGone)
+		}
+	}
+	// The records say that the log had more entries. What is appended is recognized all the same.
+	for range 2 {
+		put(4, 7, "ada", 5)
+		k = r.keeper() // the node died before it emptied the record
+	}
+	if _, sum := rows(t, k, Query{Limit: "api"}); sum["ada"] != 5 {
+		t.Errorf("%d units, want 5", sum["ada"])
+	}
+}
+
 func TestTheOldestIsDeletedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
