@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"slices"
@@ -660,6 +661,39 @@ func TestHoldersTakeTurns(t *testing.T) {
 		if w := ask("ada"); w.Code != 429 {
 			t.Errorf("%d while others read, want 429", w.Code)
 		}
+	})
+}
+
+// A slowClient reads nothing.
+type slowClient struct {
+	http.ResponseWriter
+	stop <-chan struct{}
+}
+
+func (c slowClient) Write(b []byte) (int, error) {
+	<-c.stop
+	return len(b), nil
+}
+
+// TestASlowHolderKeepsNobodyWaiting: clients that do not read their answers do not use up the turns of others.
+func TestASlowHolderKeepsNobodyWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := NewOwn(newRig().keeper())
+		stop := make(chan struct{})
+		ask := func(w http.ResponseWriter, holder string) {
+			r := httptest.NewRequest("GET", "/?limit=api", nil)
+			o.ServeHolder(w, r, holder, func(string) bool { return true })
+		}
+		for i := range ownTurns {
+			go ask(slowClient{httptest.NewRecorder(), stop}, fmt.Sprint("slow ", i))
+		}
+		synctest.Wait()
+		w := httptest.NewRecorder()
+		ask(w, "ada")
+		if w.Code != 200 || w.Header().Get("Content-Type") != ContentType("json") || !json.Valid(w.Body.Bytes()) {
+			t.Errorf("%d %v %s while others read slowly, want 200", w.Code, w.Header(), w.Body)
+		}
+		close(stop)
 	})
 }
 
