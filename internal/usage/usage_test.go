@@ -412,6 +412,30 @@ func TestAnEstimateCountsWhenItIsSettled(t *testing.T) {
 	}
 }
 
+// TestChangesFitIntoARecord: after a time without an answer of the store, many reservations lapse together. What
+// is told to the standby must fit into one record of its stream.
+func TestChangesFitIntoARecord(t *testing.T) {
+	y, x := &Tally{}, &Tally{}
+	y.Begin()
+	y.AppendCopy(0, func(b []byte) { x.Apply(b, 0) })
+	limit := strings.Repeat("l", mostName)
+	for id := range uint64(mostHeld) {
+		x.Apply(y.Hold(y.At(nil, 1), limit, "bob", id<<48|id, 1, time.Minute, 0), 0)
+	}
+	for n := 0; len(y.held) > 0; n++ {
+		b := y.Lapse(nil, time.Hour, 2)
+		if len(b) > copyPart+1<<10 || n > mostHeld {
+			t.Fatalf("%d bytes in turn %d, want at most %d", len(b), n, copyPart)
+		}
+		if !x.Apply(b, 0) {
+			t.Fatal("the changes cannot be applied")
+		}
+	}
+	if got := x.buckets[1].limits[limit].keys["bob"]; got != mostHeld || len(x.held) > 0 {
+		t.Errorf("%d units and %d reservations, want %d and none", got, len(x.held), mostHeld)
+	}
+}
+
 func TestWhatHasNoRoomIsCounted(t *testing.T) {
 	total := int64(0)
 	var a []byte
