@@ -540,6 +540,34 @@ func TestACursorOfAnotherLog(t *testing.T) {
 	}
 }
 
+// TestAReportThatEndsCanBeContinued: whoever reads up to a time continues behind the rows that were read.
+func TestAReportThatEndsCanBeContinued(t *testing.T) {
+	r := newRig()
+	k, hour := r.keeper(), Hour.Of(time.Now())-3
+	for n := range int64(3) {
+		var parts []part
+		for slot := range 2 {
+			x := bucket{limits: map[string]*counts{"api": {keys: map[string]int64{fmt.Sprint(slot): n + 1}}}}
+			parts = append(parts, part{slot: slot, label: hour + n, bytes: pack(x.segment())})
+		}
+		if err := k.append(t.Context(), Hour, parts); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next, got := "", []int64{}
+	for n := range int64(3) {
+		var err error
+		q := Query{Limit: "api", From: Hour.begin(hour), To: Hour.begin(hour + n + 1), Cursor: next}
+		next, err = k.Read(t.Context(), &q, func(r *Row) error { got = append(got, r.N); return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(got, []int64{1, 1, 2, 2, 3, 3}) {
+		t.Errorf("%v, want each row once", got)
+	}
+}
+
 func TestTheOldestIsDeletedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
