@@ -190,8 +190,12 @@ func (k *Keeper) load(ctx context.Context, p Per, slot int) (*state, error) {
 	}
 	s, err := decodeState(b)
 	if err != nil {
-		k.cfg.Log.Error("usage of keys in this record is lost", "record", stateKey(p, slot), "error", err)
 		s = &state{}
+	} else if !isSegment(s.bytes) { // nothing could ever be added to it
+		s.bytes, err = nil, errSegment
+	}
+	if err != nil {
+		k.cfg.Log.Error("usage of keys in this record is lost", "record", stateKey(p, slot), "error", err)
 	}
 	s.revision = rev
 	return s, nil

@@ -121,6 +121,15 @@ func (s *scanner) next() {
 // bad reports whether the segment was damaged or cut off.
 func (s *scanner) bad() bool { return s.d.Bad() || s.in }
 
+// isSegment reports whether b can be read to its end.
+func isSegment(b []byte) bool {
+	s := newScanner(b)
+	for s.ok {
+		s.next()
+	}
+	return !s.bad()
+}
+
 // segment returns the counts of a bucket.
 func (x *bucket) segment() []byte {
 	var w writer
