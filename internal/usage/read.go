@@ -80,8 +80,11 @@ const slack = 5 * time.Minute
 // error, unless it has read nothing. Rows that q.To leaves out come after it, if no other rows did.
 func (k *Keeper) Read(ctx context.Context, q *Query, f func(*Row) error) (next string, err error) {
 	l, err := k.find(ctx, q.Per)
+	if err == nil && l == nil && q.Cursor != "" {
+		err = ErrGone
+	}
 	if l == nil || err != nil {
-		return q.Cursor, err
+		return "", err
 	}
 	size, err := l.Size(ctx)
 	if err != nil {
@@ -212,6 +215,15 @@ func (k *Keeper) ReadOpen(ctx context.Context, q *Query, f func(*Row) error) err
 		at := q.Per.begin(s.period)
 		if len(s.bytes) == 0 || at.Before(q.From) || !q.To.IsZero() && !at.Before(q.To) {
 			continue
+		}
+		if s.closing { // its node may have died before it emptied the record
+			has, err := k.appended(ctx, q.Per, part{slot: slot, label: s.label, from: s.from})
+			if err != nil {
+				return err
+			}
+			if has {
+				continue
+			}
 		}
 		if err := rowsOf(s.bytes, q, at, func(_ int, r *Row) error { return f(r) }); err != nil {
 			return err

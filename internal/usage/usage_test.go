@@ -526,6 +526,10 @@ func TestACursorOfAnotherLog(t *testing.T) {
 	*r.logs["usage_hours"] = memoryLog{first: 1}
 	k = r.keeper()
 	for _, cursor := range []string{all[1].Cursor, next} {
+		_, err := newRig().keeper().Read(t.Context(), &Query{Limit: "api", Cursor: cursor}, nil)
+		if !errors.Is(err, ErrGone) {
+			t.Errorf("%q without any log: %v, want %v", cursor, err, ErrGone)
+		}
 		if _, err := k.Read(t.Context(), &Query{Limit: "api", Cursor: cursor}, nil); !errors.Is(err, ErrGone) {
 			t.Errorf("%q behind the end: %v, want %v", cursor, err, ErrGone)
 		}
@@ -590,6 +594,37 @@ func TestADamagedRecordStopsNothing(t *testing.T) {
 		if _, sum := rows(t, k, Query{Limit: "api", Per: Per(p)}); sum["bob"] != 5 {
 			t.Errorf("%d units by %s, want 5", sum["bob"], Per(p))
 		}
+	}
+}
+
+// TestWhatIsAppendedIsNotOpen: a node dies after it has appended a part and before it empties the record.
+func TestWhatIsAppendedIsNotOpen(t *testing.T) {
+	r := newRig()
+	k, y := r.keeper(), &Tally{}
+	y.Begin()
+	hour := Hour.Of(time.Now()) - 1
+	y.At(nil, hour)
+	y.Spend(nil, "api", "bob", 5)
+	write(t, k, 3, y)
+	s, err := k.mark(t.Context(), Hour, 3, hour+1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func() (n int64) {
+		err := r.keeper().ReadOpen(t.Context(), &Query{Limit: "api"}, func(r *Row) error { n += r.N; return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := open()
+	err = k.append(t.Context(), Hour, []part{{slot: 3, label: s.label, from: s.from, bytes: pack(s.bytes)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, closed := rows(t, k, Query{Limit: "api"})
+	if after := open(); before != 5 || closed["bob"] != 5 || after != 0 {
+		t.Errorf("%d open, then %d closed and %d open; want 5, 5, 0", before, closed["bob"], after)
 	}
 }
 
