@@ -42,8 +42,8 @@ type flusher struct {
 	failed bool
 }
 
-// Flush writes the tallies of a process until ctx ends, and then all that is left. base is the number of the first
-// slot.
+// Flush writes the tallies of a process until ctx ends, and then all that is left. base is the number of the
+// first slot.
 func (k *Keeper) Flush(ctx context.Context, all Slotted, base int) {
 	f := &flusher{keeper: k, all: all, base: base}
 	tick := time.NewTicker(flushEvery)

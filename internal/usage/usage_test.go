@@ -298,7 +298,8 @@ func TestAnEqualTally(t *testing.T) {
 			continue
 		}
 		shape := func(t *Tally) [5]uint64 {
-			return [5]uint64{t.lineage, t.seq, uint64(len(t.buckets)), uint64(len(t.held)), codec.Bit(t.cut != nil)}
+			return [5]uint64{
+				t.lineage, t.seq, uint64(len(t.buckets)), uint64(len(t.held)), codec.Bit(t.cut != nil)}
 		}
 		if shape(a) != shape(b) {
 			t.Fatalf("step %d: %v and %v", i, shape(a), shape(b))
@@ -412,8 +413,8 @@ func TestAnEstimateCountsWhenItIsSettled(t *testing.T) {
 	}
 }
 
-// TestChangesFitIntoARecord: after a time without an answer of the store, many reservations lapse together. What
-// is told to the standby must fit into one record of its stream.
+// TestChangesFitIntoARecord: after a time without an answer of the store, many reservations lapse together.
+// What is told to the standby must fit into one record of its stream.
 func TestChangesFitIntoARecord(t *testing.T) {
 	y, x := &Tally{}, &Tally{}
 	y.Begin()
@@ -503,7 +504,8 @@ func TestACursorOfAnotherLog(t *testing.T) {
 	put := func(slot int, from uint64, key string, n int64) {
 		t.Helper()
 		x := bucket{limits: map[string]*counts{"api": {keys: map[string]int64{key: n}}}}
-		err := k.append(t.Context(), Hour, []part{{slot: slot, label: hour, from: from, bytes: pack(x.segment())}})
+		p := part{slot: slot, label: hour, from: from, bytes: pack(x.segment())}
+		err := k.append(t.Context(), Hour, []part{p})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -775,7 +777,8 @@ func (c slowClient) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestASlowHolderKeepsNobodyWaiting: clients that do not read their answers do not use up the turns of others.
+// TestASlowHolderKeepsNobodyWaiting: clients that do not read their answers do not use up the turns of
+// others.
 func TestASlowHolderKeepsNobodyWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := NewOwn(newRig().keeper())
