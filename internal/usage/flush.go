@@ -42,8 +42,8 @@ type flusher struct {
 	failed bool
 }
 
-// Flush writes the tallies of a process until ctx ends, and then once more. base is the number of the first
-// slot.
+// Flush writes the tallies of a process until ctx ends, and then all that is left. base is the number of the
+// first slot.
 func (k *Keeper) Flush(ctx context.Context, all Slotted, base int) {
 	f := &flusher{keeper: k, all: all, base: base}
 	tick := time.NewTicker(flushEvery)
@@ -69,7 +69,12 @@ func (k *Keeper) Flush(ctx context.Context, all Slotted, base int) {
 	last, stop := context.WithTimeout(context.WithoutCancel(ctx), writeTry)
 	defer stop()
 	for slot := range Slots {
-		f.write(last, slot)
+		// A batch whose write was interrupted, and the hours behind it.
+		for range mostBuckets + 1 {
+			if f.write(last, slot) == 0 {
+				break
+			}
+		}
 	}
 }
 

@@ -190,8 +190,12 @@ func (k *Keeper) load(ctx context.Context, p Per, slot int) (*state, error) {
 	}
 	s, err := decodeState(b)
 	if err != nil {
-		k.cfg.Log.Error("usage of keys in this record is lost", "record", stateKey(p, slot), "error", err)
 		s = &state{}
+	} else if !isSegment(s.bytes) { // nothing could ever be added to it
+		s.bytes, err = nil, errSegment
+	}
+	if err != nil {
+		k.cfg.Log.Error("usage of keys in this record is lost", "record", stateKey(p, slot), "error", err)
 	}
 	s.revision = rev
 	return s, nil
@@ -384,6 +388,9 @@ func (k *Keeper) catchUp(ctx context.Context, p Per, from uint64) (last uint64, 
 	size, err := l.Size(ctx)
 	if err != nil {
 		return 0, err
+	}
+	if from > size.Last { // the log was made anew, for example after a backup was restored
+		from = 0
 	}
 	t := &k.tail[p]
 	if t.seen == nil || from+1 < t.from || len(t.seen) > mostSeen {

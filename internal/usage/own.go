@@ -1,9 +1,11 @@
 package usage
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"hash/maphash"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -73,28 +75,62 @@ func (o *Own) ServeHolder(
 		wire.WriteProblem(w, r, http.StatusNotFound, "Nothing is recorded for you under this name.")
 		return
 	}
-	busy := !o.mayAsk(holder)
-	if !busy {
-		select {
-		case o.turns <- struct{}{}:
-			defer func() { <-o.turns }()
-		default:
-			busy = true
-		}
-	}
-	if busy {
-		w.Header().Set("Retry-After", strconv.Itoa(int(ownEach/time.Second)))
-		wire.WriteProblem(w, r, http.StatusTooManyRequests, "Ask again in some seconds.")
+	if !o.mayAsk(holder) {
+		busy(w, r)
 		return
 	}
 	q.Key = &holder
-	ctx, stop := context.WithTimeout(r.Context(), ownFor)
-	defer stop()
-	switch err := o.keeper.Serve(ctx, w, q, "json"); {
+	var a wholeAnswer
+	switch ok, err := o.read(r.Context(), &a, q); {
+	case !ok:
+		busy(w, r)
 	case errors.Is(err, ErrGone):
 		wire.WriteProblem(w, r, http.StatusGone, "This cursor is too old: rows after it were deleted. Send from.")
 	case err != nil:
 		o.keeper.cfg.Log.Warn("a holder could not read usage", "error", err)
 		wire.WriteProblem(w, r, http.StatusServiceUnavailable, "The usage cannot be read now. Try again later.")
+	default:
+		maps.Copy(w.Header(), a.header)
+		_, _ = w.Write(a.body.Bytes()) // the holder may be gone
 	}
 }
+
+// read reads an answer, unless others are being read. The turn ends before the answer is sent: a client that
+// takes its time must not keep the others waiting.
+func (o *Own) read(ctx context.Context, a *wholeAnswer, q *Request) (ok bool, err error) {
+	select {
+	case o.turns <- struct{}{}:
+		defer func() { <-o.turns }()
+	default:
+		return false, nil
+	}
+	q.whole = true
+	ctx, stop := context.WithTimeout(ctx, ownFor)
+	defer stop()
+	return true, o.keeper.Serve(ctx, a, q, "json")
+}
+
+func busy(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Retry-After", strconv.Itoa(int(ownEach/time.Second)))
+	wire.WriteProblem(w, r, http.StatusTooManyRequests, "Ask again in some seconds.")
+}
+
+// A wholeAnswer is an answer of at most mostRows rows before it is sent.
+type wholeAnswer struct {
+	header http.Header
+	body   bytes.Buffer
+}
+
+// Header implements http.ResponseWriter.
+func (a *wholeAnswer) Header() http.Header {
+	if a.header == nil {
+		a.header = http.Header{}
+	}
+	return a.header
+}
+
+// Write implements http.ResponseWriter.
+func (a *wholeAnswer) Write(b []byte) (int, error) { return a.body.Write(b) }
+
+// WriteHeader implements http.ResponseWriter.
+func (a *wholeAnswer) WriteHeader(int) {}

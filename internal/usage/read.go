@@ -41,13 +41,19 @@ type Query struct {
 // ErrCursor is returned for a text that is no cursor of the query.
 var ErrCursor = errors.New("this is no cursor of usage by this period")
 
-// ErrGone is returned for a cursor behind which rows are deleted.
+// ErrGone is returned for a cursor behind which rows are deleted, or whose log is.
 var ErrGone = errors.New("rows after this cursor were deleted, because they were too old or too many: read from a time")
 
 // A place is a position in a log: an entry, a part of it, and a number of rows of the limit in that part.
 type place struct {
 	seq       uint64
 	part, row int
+}
+
+// A position is a place, and that of the first part behind the last row which a query leaves for later.
+type position struct {
+	place
+	later *place
 }
 
 func (x place) cursor(p Per) string { return fmt.Sprintf("%s.%d.%d.%d", p, x.seq, x.part, x.row) }
@@ -71,19 +77,22 @@ const slack = 5 * time.Minute
 
 // Read calls f with each row of closed hours or days, in the order of their closing, until f returns an
 // error. It holds one entry of the log in memory. It returns the cursor behind what was read, also with an
-// error, unless it has read nothing.
+// error, unless it has read nothing. Rows that q.To leaves out come after it, if no other rows did.
 func (k *Keeper) Read(ctx context.Context, q *Query, f func(*Row) error) (next string, err error) {
 	l, err := k.find(ctx, q.Per)
+	if err == nil && l == nil && q.Cursor != "" {
+		err = ErrGone
+	}
 	if l == nil || err != nil {
-		return q.Cursor, err
+		return "", err
 	}
 	size, err := l.Size(ctx)
 	if err != nil {
 		return "", err
 	}
-	var at place
+	var at position
 	if q.Cursor != "" {
-		if at, err = parsePlace(q.Per, q.Cursor); err != nil {
+		if at.place, err = parsePlace(q.Per, q.Cursor); err != nil {
 			return "", err
 		}
 	} else if size.Count > 0 {
@@ -92,13 +101,18 @@ func (k *Keeper) Read(ctx context.Context, q *Query, f func(*Row) error) (next s
 			return "", err
 		}
 	}
-	if at.seq < size.First {
-		if q.Cursor != "" {
-			return "", ErrGone
-		}
-		at = place{seq: size.First}
+	switch {
+	case q.Cursor != "" && (at.seq < size.First || at.seq > size.Last+1): // of another log, if it is behind the end
+		return "", ErrGone
+	case at.seq < size.First:
+		at.place = place{seq: size.First}
 	}
-	for ; at.seq <= size.Last; at = (place{seq: at.seq + 1}) {
+	defer func() {
+		if err == nil && at.later != nil {
+			next = at.later.cursor(q.Per)
+		}
+	}()
+	for ; at.seq <= size.Last; at.place = (place{seq: at.seq + 1}) {
 		e, err := l.Get(ctx, at.seq)
 		if errors.Is(err, store.ErrNotFound) {
 			continue
@@ -117,7 +131,7 @@ func (k *Keeper) Read(ctx context.Context, q *Query, f func(*Row) error) (next s
 }
 
 // readEntry calls f with the rows of an entry from a place on, and moves the place on.
-func readEntry(q *Query, data []byte, at *place, f func(*Row) error) error {
+func readEntry(q *Query, data []byte, at *position, f func(*Row) error) error {
 	parts, err := parseParts(data)
 	if err != nil {
 		return err
@@ -125,7 +139,14 @@ func readEntry(q *Query, data []byte, at *place, f func(*Row) error) error {
 	for ; at.part < len(parts); at.part, at.row = at.part+1, 0 {
 		x := &parts[at.part]
 		begin := q.Per.begin(x.label)
-		if begin.Before(q.From) || !q.To.IsZero() && !begin.Before(q.To) {
+		if !q.To.IsZero() && !begin.Before(q.To) {
+			if at.later == nil {
+				later := at.place
+				at.later = &later
+			}
+			continue
+		}
+		if begin.Before(q.From) {
 			continue
 		}
 		b, err := unpack(x.bytes)
@@ -141,7 +162,7 @@ func readEntry(q *Query, data []byte, at *place, f func(*Row) error) error {
 			r.Cursor = behind.cursor(q.Per)
 			err := f(r)
 			if err == nil { // a row that was not taken is the next one
-				*at = behind
+				*at = position{place: behind}
 			}
 			return err
 		})
@@ -194,6 +215,15 @@ func (k *Keeper) ReadOpen(ctx context.Context, q *Query, f func(*Row) error) err
 		at := q.Per.begin(s.period)
 		if len(s.bytes) == 0 || at.Before(q.From) || !q.To.IsZero() && !at.Before(q.To) {
 			continue
+		}
+		if s.closing { // its node may have died before it emptied the record
+			has, err := k.appended(ctx, q.Per, part{slot: slot, label: s.label, from: s.from})
+			if err != nil {
+				return err
+			}
+			if has {
+				continue
+			}
 		}
 		if err := rowsOf(s.bytes, q, at, func(_ int, r *Row) error { return f(r) }); err != nil {
 			return err

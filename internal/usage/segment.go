@@ -3,6 +3,7 @@ package usage
 import (
 	"bytes"
 	"compress/flate"
+	"encoding/binary"
 	"errors"
 	"io"
 	"maps"
@@ -15,7 +16,7 @@ import (
 // keys of each in order, without what a key has in common with the one before. So a key of a dozen letters
 // takes some 14 bytes, and less when it is compressed.
 
-// mostSegment is the maximum size of a segment: it must fit into a record. Chosen.
+// mostSegment is the maximum size of a segment, apart from sums: it must fit into a record. Chosen.
 const mostSegment = 900 << 10
 
 var errSegment = errors.New("damaged usage of keys")
@@ -120,6 +121,15 @@ func (s *scanner) next() {
 // bad reports whether the segment was damaged or cut off.
 func (s *scanner) bad() bool { return s.d.Bad() || s.in }
 
+// isSegment reports whether b can be read to its end.
+func isSegment(b []byte) bool {
+	s := newScanner(b)
+	for s.ok {
+		s.next()
+	}
+	return !s.bad()
+}
+
 // segment returns the counts of a bucket.
 func (x *bucket) segment() []byte {
 	var w writer
@@ -135,7 +145,7 @@ func (x *bucket) segment() []byte {
 	return w.end()
 }
 
-// merge adds up two segments. The keys of b for which there is no room count as dropped.
+// merge adds up two segments. The units of b for whose key there is no room count as dropped.
 func merge(a, b []byte) ([]byte, error) {
 	x, y := newScanner(a), newScanner(b)
 	w := writer{b: make([]byte, 0, len(a)+len(b))}
@@ -161,14 +171,14 @@ func merge(a, b []byte) ([]byte, error) {
 			x.next()
 			continue
 		case order > 0:
-			if fits(&y.cell) {
+			if fits(nil, &y.cell) {
 				put(&y.cell)
 			}
 			y.next()
 			continue
 		case c.sums != nil:
 			c.sums.add(*y.cell.sums)
-		default:
+		case fits(c, &y.cell):
 			c.n += y.cell.n
 		}
 		put(&x.cell)
@@ -181,20 +191,34 @@ func merge(a, b []byte) ([]byte, error) {
 	return w.end(), nil
 }
 
-// room returns a function that says which new cells fit into a segment of that size, in their order.
-func room(size int) func(*cell) bool {
+// room returns a function that reports whether a cell fits into a segment of that size. old is the cell to
+// which it is added, or nil. Cells must come in their order. A larger number takes more bytes too: a record
+// that is too long could never be written again.
+func room(size int) func(old, c *cell) bool {
 	left := mostSegment - size
-	return func(c *cell) bool {
-		if c.sums != nil { // there are few
+	return func(old, c *cell) bool {
+		need := 0
+		switch {
+		case c.sums != nil: // there are few
 			left -= len(c.limit) + 8
 			return true
+		case old != nil:
+			need = intLen(old.n+c.n) - intLen(old.n)
+		default:
+			need = len(c.key) + 4 + intLen(c.n)
 		}
-		if need := len(c.key) + 8; left >= need {
-			left -= need
-			return true
+		if left < need {
+			return false
 		}
-		return false
+		left -= need
+		return true
 	}
+}
+
+// intLen returns the length of a number in a segment.
+func intLen(n int64) int {
+	var b [binary.MaxVarintLen64]byte
+	return len(codec.AppendInt(b[:0], n))
 }
 
 // droppedOf returns the units of the keys of b, by limit, for which there is no room in a.
@@ -204,7 +228,11 @@ func droppedOf(a, b []byte) map[string]int64 {
 		for old.ok && old.cell.compare(&n.cell) < 0 {
 			old.next()
 		}
-		if (!old.ok || old.cell.compare(&n.cell) != 0) && !fits(&n.cell) {
+		var to *cell
+		if old.ok && old.cell.compare(&n.cell) == 0 {
+			to = &old.cell
+		}
+		if (to == nil || to.sums == nil) && !fits(to, &n.cell) {
 			dropped[n.cell.limit] += n.cell.n
 		}
 	}

@@ -27,6 +27,7 @@ type Request struct {
 	Query
 	count int // rows at most; 0: all
 	open  bool
+	whole bool // nothing is written before everything is read
 }
 
 // Bounds of an answer. Chosen.
@@ -202,7 +203,7 @@ func (a *answer) row(r *Row) error {
 			a.b = append(a.b, '\n')
 		}
 	}
-	if len(a.b) < flushRows {
+	if len(a.b) < flushRows || a.q.whole {
 		return nil
 	}
 	return a.flush()

@@ -149,9 +149,13 @@ func (t *Tally) Settle(b []byte, limit string, id uint64, n int64) []byte {
 	return codec.AppendInt(codec.AppendText(append(b, byte(changeSettle)), limit), int64(id), n)
 }
 
-// Lapse counts the estimates of reservations whose time is over, in that hour.
+// Lapse counts the estimates of reservations whose time is over, in that hour. If there are many, it leaves
+// some for the next time: what the standby is told must fit into a record of its stream.
 func (t *Tally) Lapse(b []byte, now time.Duration, hour int64) []byte {
 	for x, h := range t.held {
+		if len(b) >= copyPart {
+			break
+		}
 		if h.end <= now {
 			b = t.Settle(t.At(b, hour), x.limit, x.id, h.n)
 		}

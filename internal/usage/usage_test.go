@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"slices"
@@ -412,6 +413,30 @@ func TestAnEstimateCountsWhenItIsSettled(t *testing.T) {
 	}
 }
 
+// TestChangesFitIntoARecord: after a time without an answer of the store, many reservations lapse together.
+// What is told to the standby must fit into one record of its stream.
+func TestChangesFitIntoARecord(t *testing.T) {
+	y, x := &Tally{}, &Tally{}
+	y.Begin()
+	y.AppendCopy(0, func(b []byte) { x.Apply(b, 0) })
+	limit := strings.Repeat("l", mostName)
+	for id := range uint64(mostHeld) {
+		x.Apply(y.Hold(y.At(nil, 1), limit, "bob", id<<48|id, 1, time.Minute, 0), 0)
+	}
+	for n := 0; len(y.held) > 0; n++ {
+		b := y.Lapse(nil, time.Hour, 2)
+		if len(b) > copyPart+1<<10 || n > mostHeld {
+			t.Fatalf("%d bytes in turn %d, want at most %d", len(b), n, copyPart)
+		}
+		if !x.Apply(b, 0) {
+			t.Fatal("the changes cannot be applied")
+		}
+	}
+	if got := x.buckets[1].limits[limit].keys["bob"]; got != mostHeld || len(x.held) > 0 {
+		t.Errorf("%d units and %d reservations, want %d and none", got, len(x.held), mostHeld)
+	}
+}
+
 func TestWhatHasNoRoomIsCounted(t *testing.T) {
 	total := int64(0)
 	var a []byte
@@ -438,6 +463,162 @@ func TestWhatHasNoRoomIsCounted(t *testing.T) {
 	}
 	if sum+dropped != total || dropped == 0 || sum == 0 {
 		t.Errorf("%d units recorded and %d dropped of %d", sum, dropped, total)
+	}
+}
+
+// TestARecordThatIsFullCanBeWritten: the numbers of keys grow after there is no room for new keys.
+func TestARecordThatIsFullCanBeWritten(t *testing.T) {
+	var all []byte
+	spent := int64(0)
+	for _, n := range []int64{1, 1 << 40} {
+		x := bucket{limits: map[string]*counts{"api": {keys: map[string]int64{}}}}
+		for i := range 70_000 {
+			x.limits["api"].keys[fmt.Sprintf("%07d-%04d", i*131, i)] = n
+			spent += n
+		}
+		var err error
+		if all, err = merge(all, x.segment()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(all) > store.MaxEntry-1<<10 {
+		t.Errorf("a segment of %d bytes does not fit into a record", len(all))
+	}
+	got, dropped := int64(0), int64(0)
+	for s := newScanner(all); s.ok; s.next() {
+		if s.cell.sums != nil {
+			dropped = s.cell.sums.Dropped
+		}
+		got += s.cell.n
+	}
+	if got+dropped != spent || dropped < 1<<40 || got < 1<<40 {
+		t.Errorf("%d units and %d dropped, want %d in all", got, dropped, spent)
+	}
+}
+
+// TestACursorOfAnotherLog: a log that was made anew, for example after a backup was restored, has other rows
+// under the numbers of the old one.
+func TestACursorOfAnotherLog(t *testing.T) {
+	r := newRig()
+	k, hour := r.keeper(), Hour.Of(time.Now())-1
+	put := func(slot int, from uint64, key string, n int64) {
+		t.Helper()
+		x := bucket{limits: map[string]*counts{"api": {keys: map[string]int64{key: n}}}}
+		p := part{slot: slot, label: hour, from: from, bytes: pack(x.segment())}
+		err := k.append(t.Context(), Hour, []part{p})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(2, 0, "bob", 1)
+	put(3, 0, "eve", 1)
+	all, _ := rows(t, k, Query{Limit: "api"})
+	next, err := k.Read(t.Context(), &Query{Limit: "api", Cursor: all[1].Cursor}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	*r.logs["usage_hours"] = memoryLog{first: 1}
+	k = r.keeper()
+	for _, cursor := range []string{all[1].Cursor, next} {
+		_, err := newRig().keeper().Read(t.Context(), &Query{Limit: "api", Cursor: cursor}, nil)
+		if !errors.Is(err, ErrGone) {
+			t.Errorf("%q without any log: %v, want %v", cursor, err, ErrGone)
+		}
+		if _, err := k.Read(t.Context(), &Query{Limit: "api", Cursor: cursor}, nil); !errors.Is(err, ErrGone) {
+			t.Errorf("%q behind the end: %v, want %v", cursor, err, ErrGone)
+		}
+	}
+	// The records say that the log had more entries. What is appended is recognized all the same.
+	for range 2 {
+		put(4, 7, "ada", 5)
+		k = r.keeper() // the node died before it emptied the record
+	}
+	if _, sum := rows(t, k, Query{Limit: "api"}); sum["ada"] != 5 {
+		t.Errorf("%d units, want 5", sum["ada"])
+	}
+}
+
+// TestAReportThatEndsCanBeContinued: whoever reads up to a time continues behind the rows that were read.
+func TestAReportThatEndsCanBeContinued(t *testing.T) {
+	r := newRig()
+	k, hour := r.keeper(), Hour.Of(time.Now())-3
+	for n := range int64(3) {
+		var parts []part
+		for slot := range 2 {
+			x := bucket{limits: map[string]*counts{"api": {keys: map[string]int64{fmt.Sprint(slot): n + 1}}}}
+			parts = append(parts, part{slot: slot, label: hour + n, bytes: pack(x.segment())})
+		}
+		if err := k.append(t.Context(), Hour, parts); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next, got := "", []int64{}
+	for n := range int64(3) {
+		var err error
+		q := Query{Limit: "api", From: Hour.begin(hour), To: Hour.begin(hour + n + 1), Cursor: next}
+		next, err = k.Read(t.Context(), &q, func(r *Row) error { got = append(got, r.N); return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(got, []int64{1, 1, 2, 2, 3, 3}) {
+		t.Errorf("%v, want each row once", got)
+	}
+}
+
+// TestADamagedRecordStopsNothing: what is in it is lost, and what is counted afterwards is not.
+func TestADamagedRecordStopsNothing(t *testing.T) {
+	r := newRig()
+	k, y := r.keeper(), &Tally{}
+	y.Begin()
+	hour := Hour.Of(time.Now()) - 1
+	for p := range periods {
+		s := &state{period: p.Of(Hour.begin(hour)), seen: []lineage{{1, 2}}, bytes: []byte{3, 'a'}}
+		if err := k.save(t.Context(), p, 3, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	y.At(nil, hour)
+	y.Spend(nil, "api", "bob", 5)
+	write(t, k, 3, y)
+	for p, before := range []int64{hour + 1, Day.Of(Hour.begin(hour)) + 1} {
+		if err := k.Close(t.Context(), Per(p), []int{3}, before); err != nil {
+			t.Fatal(err)
+		}
+		if _, sum := rows(t, k, Query{Limit: "api", Per: Per(p)}); sum["bob"] != 5 {
+			t.Errorf("%d units by %s, want 5", sum["bob"], Per(p))
+		}
+	}
+}
+
+// TestWhatIsAppendedIsNotOpen: a node dies after it has appended a part and before it empties the record.
+func TestWhatIsAppendedIsNotOpen(t *testing.T) {
+	r := newRig()
+	k, y := r.keeper(), &Tally{}
+	y.Begin()
+	hour := Hour.Of(time.Now()) - 1
+	y.At(nil, hour)
+	y.Spend(nil, "api", "bob", 5)
+	write(t, k, 3, y)
+	s, err := k.mark(t.Context(), Hour, 3, hour+1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func() (n int64) {
+		err := r.keeper().ReadOpen(t.Context(), &Query{Limit: "api"}, func(r *Row) error { n += r.N; return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := open()
+	err = k.append(t.Context(), Hour, []part{{slot: 3, label: s.label, from: s.from, bytes: pack(s.bytes)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, closed := rows(t, k, Query{Limit: "api"})
+	if after := open(); before != 5 || closed["bob"] != 5 || after != 0 {
+		t.Errorf("%d open, then %d closed and %d open; want 5, 5, 0", before, closed["bob"], after)
 	}
 }
 
@@ -494,15 +675,64 @@ func FuzzSegment(f *testing.F) {
 		if err != nil {
 			return
 		}
-		s := newScanner(c)
-		for s.ok {
-			s.next()
-		}
-		if s.bad() {
+		if !isSegment(c) {
 			t.Error("a segment that merge wrote cannot be read")
 		}
 		if _, err := decodeState(a); err == nil {
 			_, _ = parseParts(b)
+		}
+	})
+}
+
+// A oneTally is the tallies of a process that uses one slot.
+type oneTally struct {
+	mu sync.Mutex
+	y  Tally
+}
+
+func (o *oneTally) Cut(_ context.Context, slot int) (b Batch, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if slot != 5 {
+		return b, false
+	}
+	if _, ok = o.y.Cut(nil); ok {
+		b = o.y.Batch()
+	}
+	return b, ok
+}
+
+func (o *oneTally) Wrote(_ int, b *Batch) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.y.Wrote(nil, b)
+}
+
+func (o *oneTally) Lapse() {}
+
+func (o *oneTally) Done(int, int64) bool { return false }
+
+// TestAProcessThatStopsWritesAll: at the end, a batch may be unwritten from before, and hours behind it.
+func TestAProcessThatStopsWritesAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, o := newRig(), &oneTally{}
+		o.y.Begin()
+		hour := Hour.Of(time.Now())
+		o.y.At(nil, hour-1)
+		o.y.Spend(nil, "api", "bob", 1)
+		o.y.Cut(nil) // and its write was interrupted
+		o.y.Spend(nil, "api", "bob", 2)
+		o.y.At(nil, hour)
+		o.y.Spend(nil, "api", "bob", 4)
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		k := r.keeper()
+		k.Flush(ctx, o, 0)
+		if err := k.Close(t.Context(), Hour, []int{5}, hour+1); err != nil {
+			t.Fatal(err)
+		}
+		if _, sum := rows(t, k, Query{Limit: "api"}); sum["bob"] != 7 {
+			t.Errorf("%d units are written, want 7", sum["bob"])
 		}
 	})
 }
@@ -533,6 +763,40 @@ func TestHoldersTakeTurns(t *testing.T) {
 		if w := ask("ada"); w.Code != 429 {
 			t.Errorf("%d while others read, want 429", w.Code)
 		}
+	})
+}
+
+// A slowClient reads nothing.
+type slowClient struct {
+	http.ResponseWriter
+	stop <-chan struct{}
+}
+
+func (c slowClient) Write(b []byte) (int, error) {
+	<-c.stop
+	return len(b), nil
+}
+
+// TestASlowHolderKeepsNobodyWaiting: clients that do not read their answers do not use up the turns of
+// others.
+func TestASlowHolderKeepsNobodyWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := NewOwn(newRig().keeper())
+		stop := make(chan struct{})
+		ask := func(w http.ResponseWriter, holder string) {
+			r := httptest.NewRequest("GET", "/?limit=api", nil)
+			o.ServeHolder(w, r, holder, func(string) bool { return true })
+		}
+		for i := range ownTurns {
+			go ask(slowClient{httptest.NewRecorder(), stop}, fmt.Sprint("slow ", i))
+		}
+		synctest.Wait()
+		w := httptest.NewRecorder()
+		ask(w, "ada")
+		if w.Code != 200 || w.Header().Get("Content-Type") != ContentType("json") || !json.Valid(w.Body.Bytes()) {
+			t.Errorf("%d %v %s while others read slowly, want 200", w.Code, w.Header(), w.Body)
+		}
+		close(stop)
 	})
 }
 
