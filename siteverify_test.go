@@ -973,3 +973,72 @@ func testATokenAtTheTurnOverTwoNodes(t *testing.T) {
 		t.Error("whoever has solved it does not come in, or somebody else does")
 	}
 }
+
+// Places in front whose visitors solve nothing hold up nobody for long, however seldom they poll: while slots
+// wait, those behind are asked earlier. One of them that comes in from time to time does not change that.
+func TestPlacesInFrontThatSolveNothing(t *testing.T) {
+	for _, every := range []int{0, 5, 60, 200} { // seconds between the polls of each of them; 0: it polls once
+		synctest.Test(t, func(t *testing.T) {
+			g, _, _ := claiming(t, func(c *RoomConfig) { c.NewUsersPerMinute = 60 }, 0)
+			defer g.stop()
+			time.Sleep(10 * time.Second)
+			var front, behind []*visitor
+			for i := range 1000 + 20 {
+				v := g.visitor()
+				v.addr = fmt.Sprintf("203.0.%d.%d:1", i/200, i%200+1)
+				v.joins()
+				if v.asks(""); i < 1000 {
+					front = append(front, v)
+				} else {
+					behind = append(behind, v)
+				}
+			}
+			g.room.SetQueueAll(false)
+			last := 0
+			for n := 1; len(behind) > 0; n++ {
+				time.Sleep(time.Second)
+				i := 0
+				front = slices.DeleteFunc(front, func(v *visitor) bool {
+					i++
+					polls := every > 0 && (i+n)%every == 0
+					return polls && v.asks("").State == StateCalled && v.in()
+				})
+				behind = slices.DeleteFunc(behind, func(v *visitor) bool {
+					m := v.asks("")
+					if m.Challenge != nil {
+						m = v.asks("good" + v.addr)
+					}
+					if m.State == StateCalled && v.in() {
+						last = n
+						return true
+					}
+					return false
+				})
+				if n-last > 30 {
+					t.Fatalf("polls each %d s: nobody of %d who solve it came in from %d to %d s", every, len(behind), last, n)
+				}
+			}
+		})
+	}
+}
+
+// A phone that sleeps while it is asked keeps its place, once.
+func TestAPhoneSleepsWhileItIsAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _, all := claiming(t, func(c *RoomConfig) { c.Hold = 10 * time.Minute }, 30)
+		defer g.stop()
+		g.room.SetQueueAll(false)
+		time.Sleep(4 * time.Minute)
+		if m := all[0].asks(""); m.Challenge == nil || m.Position != 1 {
+			t.Fatalf("after its sleep: %+v", m)
+		}
+		if time.Sleep(5 * time.Second); all[0].asks("good").Position != 1 || !all[0].until(5*time.Second) {
+			t.Error("it is not called first")
+		}
+		all[1].asks("")
+		time.Sleep(4 * time.Minute)
+		if m := all[1].asks(""); m.Notice != "unsolved" {
+			t.Errorf("it sleeps for a second time: %+v", m)
+		}
+	})
+}
