@@ -1042,3 +1042,133 @@ func TestAPhoneSleepsWhileItIsAsked(t *testing.T) {
 		}
 	})
 }
+
+// Whoever has solved it at the turn is called after a takeover as before it, before everybody behind, and
+// nobody who has not is called meanwhile. All keep their places.
+func TestATakeoverWhileTheyAreAsked(t *testing.T) { virtual.Test(t, testATakeoverWhileTheyAreAsked) }
+
+func testATakeoverWhileTheyAreAsked(t *testing.T) {
+	p := &thirdParty{spent: map[string]bool{}}
+	c := p.challenge()
+	c.On = "claim"
+	w, a, b := twoNodes(t, RoomConfig{Name: "shop", TotalActiveUsers: 1, NewUsersPerMinute: 600, Challenge: c,
+		SessionDuration: time.Hour, PollMin: time.Second, PollMax: 2 * time.Second})
+	first := a.visitor()
+	w.until("one is inside", 15*time.Second, first.in)
+	pass, _ := first.named()
+	var line []*visitor
+	for i := range 8 { // 0, 2, 5 and 7 solve it, 5 and 7 after the takeover
+		v := []*gate{a, b}[i%2].visitor()
+		v.joins()
+		w.until("it is asked", 15*time.Second, func() bool {
+			m := v.asks("")
+			return m.Position == int64(i+1) && m.Challenge != nil
+		})
+		line = append(line, v)
+	}
+	for _, i := range []int{2, 0} {
+		if line[i].asks(fmt.Sprint("good", i)).Challenge != nil {
+			t.Fatal("a right token does not count")
+		}
+	}
+	host, other := "n1", b
+	for _, n := range a.room.Config().Engine.Nodes() {
+		if n.Name == "n2" && len(n.Rooms) > 0 {
+			host, other = "n2", a
+		}
+	}
+	w.pause(40 * time.Second)
+	w.stop[host]()
+	first.g = other
+	for i, v := range line {
+		v.g = other
+		w.until("it has its place", 30*time.Second, func() bool { return v.asks("").Position == int64(i+1) })
+	}
+	for _, i := range []int{7, 5} {
+		w.until("it is asked again", 15*time.Second, func() bool { return line[i].asks("").Challenge != nil })
+		if line[i].asks(fmt.Sprint("good", i)).Challenge != nil {
+			t.Fatal("a right token does not count after a takeover")
+		}
+	}
+	w.until("inside", 30*time.Second, first.in)
+	var in []int
+	for len(in) < 4 {
+		if ended, err := other.room.EndSession(t.Context(), pass); !ended || err != nil {
+			t.Fatal(ended, err)
+		}
+		w.until("the next one comes in", 30*time.Second, func() bool {
+			called := -1
+			for i, v := range line {
+				if v != nil && v.asks("").State == StateCalled {
+					if called >= 0 {
+						t.Fatalf("%d and %d are called for one slot", called, i)
+					}
+					called = i
+				}
+			}
+			if called < 0 || !line[called].in() {
+				return false
+			}
+			in = append(in, called)
+			pass, _ = line[called].named()
+			line[called] = nil
+			return true
+		})
+	}
+	if fmt.Sprint(in) != "[0 2 5 7]" {
+		t.Errorf("%v came in", in)
+	}
+}
+
+// While its data center is out of reach, a ticket that was not asked yet keeps its place there. With a token it
+// waits here as well, and the place at home then needs no other one. With on: draw it needs none.
+func TestAnUnsolvedPlaceRoamsWithItsToken(t *testing.T) {
+	t.Parallel()
+	for _, on := range []string{"claim", "draw"} {
+		virtual.Test(t, func(t *testing.T) { testAnUnsolvedPlaceRoams(t, on) })
+	}
+}
+
+func testAnUnsolvedPlaceRoams(t *testing.T, on string) {
+	p := &thirdParty{spent: map[string]bool{}}
+	c := p.challenge()
+	c.On = on
+	w := newWorld(t, RoomConfig{Name: "shop", TotalActiveUsers: 3, NewUsersPerMinute: 1, Hold: time.Hour,
+		SessionDuration: time.Hour, Challenge: c, Method: map[string]Method{"draw": MethodRandom}[on],
+		QueueAll: true}, "sjc", "lhr")
+	lhr, sjc := w.gates["lhr"], w.gates["sjc"]
+	for range 10 {
+		v := lhr.visitor()
+		v.joins()
+		v.asks("")
+	}
+	v := lhr.visitor()
+	v.joins()
+	own := v.asks("").Ticket
+	if m := v.asks(""); own == "" || on == "claim" && m.Challenge != nil {
+		t.Fatalf("%+v", m)
+	}
+	w.links["sjclhr"].SetCut(true)
+	v.g = sjc
+	asked := 0
+	w.until("it waits at sjc", 30*time.Second, func() bool {
+		m := v.asks("")
+		if m.Challenge != nil {
+			asked++
+			m = v.asks("good")
+		}
+		if m.Position > 0 && on == "claim" && asked == 0 {
+			t.Fatalf("a place without a token: %+v", m)
+		}
+		return m.Position > 0 || on == "draw" && sjc.room.Status().WaitingUsers == 1
+	})
+	w.links["sjclhr"].SetCut(false)
+	w.until("it has its place at lhr", 60*time.Second, func() bool {
+		v.g = lhr
+		m := v.asks("")
+		if m.Ticket != "" && m.Ticket != own {
+			t.Fatalf("its place at home is lost: %+v, was %s", m, own)
+		}
+		return m.Ticket == own && lhr.room.Status().WaitingUsers == 11
+	})
+}
