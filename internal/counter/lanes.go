@@ -427,7 +427,8 @@ const idleStep = 5 * time.Second
 // noteIdle measures for how long slots have waited because nobody could be called. It is made up for by as
 // much time in which they do not. Otherwise one call a minute would renew the wait of all other slots.
 func (c *desk) noteIdle(clk time.Duration) {
-	waits := c.nobody && c.mayCall(clk) && c.pool.FreeNow(clk) > 0 && clk >= c.callAt(clk)
+	waits := c.nobody && c.mayCall(clk) && c.pool.FreeNow(clk) > 0 && clk >= c.callAt(clk) &&
+		!c.line.IsBlocked(c.pool.CounterTime(clk))
 	switch passed := clk - c.idleAt; {
 	case c.line.Len() == c.line.Called():
 		c.idle = 0
