@@ -5,7 +5,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/headgate/headgate/tests/virtual"
 )
 
 // In a review, five suspended phones were told "your turn", and only one of them got in.
@@ -201,4 +204,289 @@ func TestAVisitThatIsOverIsTold(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Places in front whose visitors solve nothing hold up nobody for long, however seldom they poll: while slots
+// wait, those behind are asked earlier. One of them that comes in from time to time does not change that.
+func TestPlacesInFrontThatSolveNothing(t *testing.T) {
+	for _, every := range []int{0, 5, 60, 200} { // seconds between the polls of each; 0: it polls once
+		synctest.Test(t, func(t *testing.T) {
+			g, _, _ := claiming(t, func(c *RoomConfig) { c.NewUsersPerMinute = 60 }, 0)
+			defer g.stop()
+			time.Sleep(10 * time.Second)
+			var front, behind []*visitor
+			for i := range 1000 + 20 {
+				v := g.visitor()
+				v.addr = fmt.Sprintf("203.0.%d.%d:1", i/200, i%200+1)
+				v.joins()
+				if v.asks(""); i < 1000 {
+					front = append(front, v)
+				} else {
+					behind = append(behind, v)
+				}
+			}
+			g.room.SetQueueAll(false)
+			last := 0
+			for n := 1; len(behind) > 0; n++ {
+				time.Sleep(time.Second)
+				i := 0
+				front = slices.DeleteFunc(front, func(v *visitor) bool {
+					i++
+					polls := every > 0 && (i+n)%every == 0
+					return polls && v.asks("").State == StateCalled && v.in()
+				})
+				behind = slices.DeleteFunc(behind, func(v *visitor) bool {
+					m := v.asks("")
+					if m.Challenge != nil {
+						m = v.asks("good" + v.addr)
+					}
+					if m.State == StateCalled && v.in() {
+						last = n
+						return true
+					}
+					return false
+				})
+				if n-last > 30 {
+					t.Fatalf("polls each %d s: nobody of %d who solve it came in from %d to %d s", every, len(behind), last, n)
+				}
+			}
+		})
+	}
+}
+
+// A phone that sleeps while it is asked keeps its place, once.
+func TestAPhoneSleepsWhileItIsAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _, all := claiming(t, func(c *RoomConfig) { c.Hold = 10 * time.Minute }, 30)
+		defer g.stop()
+		g.room.SetQueueAll(false)
+		time.Sleep(4 * time.Minute)
+		if m := all[0].asks(""); m.Challenge == nil || m.Position != 1 {
+			t.Fatalf("after its sleep: %+v", m)
+		}
+		if time.Sleep(5 * time.Second); all[0].asks("good").Position != 1 || !all[0].until(5*time.Second) {
+			t.Error("it is not called first")
+		}
+		all[1].asks("")
+		time.Sleep(4 * time.Minute)
+		if m := all[1].asks(""); m.Notice != "unsolved" {
+			t.Errorf("it sleeps for a second time: %+v", m)
+		}
+	})
+}
+
+// Whoever has solved it at the turn is called after a takeover as before it, before everybody behind, and
+// nobody who has not is called meanwhile. All keep their places.
+func TestATakeoverWhileTheyAreAsked(t *testing.T) { virtual.Test(t, testATakeoverWhileTheyAreAsked) }
+
+func testATakeoverWhileTheyAreAsked(t *testing.T) {
+	p := &thirdParty{spent: map[string]bool{}}
+	c := p.challenge()
+	c.On = "claim"
+	w, a, b := twoNodes(t, RoomConfig{Name: "shop", TotalActiveUsers: 1, NewUsersPerMinute: 600, Challenge: c,
+		SessionDuration: time.Hour, PollMin: time.Second, PollMax: 2 * time.Second})
+	first := a.visitor()
+	w.until("one is inside", 15*time.Second, first.in)
+	pass, _ := first.named()
+	var line []*visitor
+	for i := range 8 { // 0, 2, 5 and 7 solve it, 5 and 7 after the takeover
+		v := []*gate{a, b}[i%2].visitor()
+		v.joins()
+		w.until("it is asked", 15*time.Second, func() bool {
+			m := v.asks("")
+			return m.Position == int64(i+1) && m.Challenge != nil
+		})
+		line = append(line, v)
+	}
+	for _, i := range []int{2, 0} {
+		if line[i].asks(fmt.Sprint("good", i)).Challenge != nil {
+			t.Fatal("a right token does not count")
+		}
+	}
+	host, other := "n1", b
+	for _, n := range a.room.Config().Engine.Nodes() {
+		if n.Name == "n2" && len(n.Rooms) > 0 {
+			host, other = "n2", a
+		}
+	}
+	w.pause(40 * time.Second)
+	w.stop[host]()
+	first.g = other
+	for i, v := range line {
+		v.g = other
+		w.until("it has its place", 30*time.Second, func() bool { return v.asks("").Position == int64(i+1) })
+	}
+	for _, i := range []int{7, 5} {
+		w.until("it is asked again", 15*time.Second, func() bool { return line[i].asks("").Challenge != nil })
+		if line[i].asks(fmt.Sprint("good", i)).Challenge != nil {
+			t.Fatal("a right token does not count after a takeover")
+		}
+	}
+	w.until("inside", 30*time.Second, first.in)
+	var in []int
+	for len(in) < 4 {
+		if ended, err := other.room.EndSession(t.Context(), pass); !ended || err != nil {
+			t.Fatal(ended, err)
+		}
+		w.until("the next one comes in", 30*time.Second, func() bool {
+			called := -1
+			for i, v := range line {
+				if v != nil && v.asks("").State == StateCalled {
+					if called >= 0 {
+						t.Fatalf("%d and %d are called for one slot", called, i)
+					}
+					called = i
+				}
+			}
+			if called < 0 || !line[called].in() {
+				return false
+			}
+			in = append(in, called)
+			pass, _ = line[called].named()
+			line[called] = nil
+			return true
+		})
+	}
+	if fmt.Sprint(in) != "[0 2 5 7]" {
+		t.Errorf("%v came in", in)
+	}
+}
+
+// While its data center is out of reach, a ticket that was not asked yet keeps its place there. With a token
+// it waits here as well, and the place at home then needs no other one. With on: draw it needs none.
+func TestAnUnsolvedPlaceRoamsWithItsToken(t *testing.T) {
+	t.Parallel()
+	for _, on := range []string{"claim", "draw"} {
+		virtual.Test(t, func(t *testing.T) { testAnUnsolvedPlaceRoams(t, on) })
+	}
+}
+
+func testAnUnsolvedPlaceRoams(t *testing.T, on string) {
+	p := &thirdParty{spent: map[string]bool{}}
+	c := p.challenge()
+	c.On = on
+	w := newWorld(t, RoomConfig{Name: "shop", TotalActiveUsers: 3, NewUsersPerMinute: 1, Hold: time.Hour,
+		SessionDuration: time.Hour, Challenge: c, Method: map[string]Method{"draw": MethodRandom}[on],
+		QueueAll: true}, "sjc", "lhr")
+	lhr, sjc := w.gates["lhr"], w.gates["sjc"]
+	for range 10 {
+		v := lhr.visitor()
+		v.joins()
+		v.asks("")
+	}
+	v := lhr.visitor()
+	v.joins()
+	own := v.asks("").Ticket
+	if m := v.asks(""); own == "" || on == "claim" && m.Challenge != nil {
+		t.Fatalf("%+v", m)
+	}
+	w.links["sjclhr"].SetCut(true)
+	v.g = sjc
+	asked := 0
+	w.until("it waits at sjc", 30*time.Second, func() bool {
+		m := v.asks("")
+		if m.Challenge != nil {
+			asked++
+			m = v.asks("good")
+		}
+		if m.Position > 0 && on == "claim" && asked == 0 {
+			t.Fatalf("a place without a token: %+v", m)
+		}
+		return m.Position > 0 || on == "draw" && sjc.room.Status().WaitingUsers == 1
+	})
+	w.links["sjclhr"].SetCut(false)
+	w.until("it has its place at lhr", 60*time.Second, func() bool {
+		v.g = lhr
+		m := v.asks("")
+		if m.Ticket != "" && m.Ticket != own {
+			t.Fatalf("its place at home is lost: %+v, was %s", m, own)
+		}
+		return m.Ticket == own && lhr.room.Status().WaitingUsers == 11
+	})
+}
+
+// A hundred who solve it and a hundred who do not share slots that come back. Those who solve it come in
+// first, no slot waits while anybody can be called, and all come in.
+func TestHundredSolveAtTheTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _, all := claiming(t, func(c *RoomConfig) {
+			c.NewUsersPerMinute, c.TotalActiveUsers, c.SessionDuration = 300, 5, 10*time.Second
+		}, 0)
+		defer g.stop()
+		for i := range 200 {
+			v := g.visitor()
+			v.addr = fmt.Sprintf("203.0.113.%d:1", i+1)
+			v.joins()
+			v.asks("")
+			all = append(all, v)
+		}
+		g.room.SetQueueAll(false)
+		var in []int
+		for n, idle := 0, 0; len(in) < 200; n++ {
+			time.Sleep(time.Second)
+			for i, v := range all {
+				if v == nil || (n+i)%2 > 0 {
+					continue
+				}
+				m := v.asks("")
+				if m.Challenge != nil && i%4 < 2 {
+					m = v.asks("good" + v.addr)
+				}
+				if m.State == StateCalled && v.in() {
+					in, all[i] = append(in, i), nil
+				}
+			}
+			s := g.room.Status()
+			if idle++; s.ActiveUsers+s.Called == 5 {
+				idle = 0
+			}
+			if s.ActiveUsers > 5 || idle > 10 && len(in) < 190 {
+				t.Fatalf("after %d s and %d visitors: %d inside of 5, a slot waits for %d s", n, len(in), s.ActiveUsers, idle)
+			}
+		}
+		solved := slices.DeleteFunc(slices.Clone(in), func(i int) bool { return i%4 >= 2 })
+		for k, i := range solved { // of each four numbers two solve it
+			if late := k - (i/4*2 + i%4); late < -5 || late > 5 {
+				t.Errorf("visitor %d came in as number %d of those who solve it", i, k)
+			}
+		}
+	})
+}
+
+// After a restart the line waits for those in front to poll. That is no reason to ask those far behind.
+func TestNobodyIsAskedEarlierAfterARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := (&thirdParty{spent: map[string]bool{}}).challenge()
+		c.On = "claim"
+		g, p := openPlugged(t, RoomConfig{TotalActiveUsers: 1, NewUsersPerMinute: 6, Challenge: c,
+			SessionDuration: time.Hour})
+		first := g.visitor()
+		if !first.in() {
+			t.Fatal("the first one is not in")
+		}
+		time.Sleep(10 * time.Second)
+		var all []*visitor
+		for i := range 60 {
+			v := g.visitor()
+			v.addr = fmt.Sprintf("203.0.113.%d:1", i+1)
+			v.joins()
+			if v.asks(""); i < 5 {
+				v.asks("good" + v.addr)
+			}
+			all = append(all, v)
+		}
+		time.Sleep(20 * time.Second)
+		g, _ = g.kill(p, time.Second)
+		defer g.stop()
+		first.g = g
+		first.revoked()
+		for n := range 60 {
+			time.Sleep(time.Second)
+			for i, v := range all[40:] {
+				if v.g = g; v.asks("").Challenge != nil {
+					t.Fatalf("visitor %d is asked after %d s", i+40, n)
+				}
+			}
+		}
+	})
 }

@@ -311,7 +311,7 @@ func (r *Room) servePass(q *visitRequest) {
 func (r *Room) renewCookie(q *visitRequest, last, seen slot.Time, grace bool) {
 	said := max(q.tok.End, q.tok.Pending)
 	next := q.tok
-	q.f.cfg.endAt(&next, last)
+	next.ExtendTo(int64(last), q.f.cfg.FixedSession)
 	q.worker.asked(&next, seen)
 	_, hi, _, _ := q.worker.clock.Bounds()
 	step := min(q.f.cfg.SessionDuration/10, 30*time.Second)
@@ -463,7 +463,7 @@ func (r *Room) letIn(q *visitRequest, o slot.Session, life uint64) {
 		return
 	}
 	if !q.tok.Probation {
-		q.f.cfg.endAt(&q.tok, r.grace(q, y.ID, o.End))
+		q.tok.ExtendTo(int64(r.grace(q, y.ID, o.End)), q.f.cfg.FixedSession)
 	}
 	r.setCookie(q)
 	r.inside(q, y.ID, hard, o.Win)

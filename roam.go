@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/headgate/headgate/internal/challenge"
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/ticket"
@@ -128,12 +129,21 @@ func (r *Room) passesFor(q *visitRequest) bool {
 // used or not, keeps the ticket and waits here as a newcomer.
 func (r *Room) outOfReach(q *visitRequest) {
 	t, err := r.counter.RemoteTime(q.r.Context(), q.tok.Home)
-	switch same := t.Life == q.tok.Life; {
+	c := &q.f.cfg.Challenge
+	switch same, open := t.Life == q.tok.Life, c.Kind != "" && (q.tok.Work > 0 || q.tok.Refused); {
 	case !r.silent(q) || err != nil:
 		r.wait(q, &counter.PlaceInfo{PollAfter: unreachableRetry}, StateWaiting)
 	case q.tok.Kind == ticket.Pass:
 		r.roam(q, 0)
-	case (q.tok.Work > 0 || q.tok.Refused) && q.f.cfg.Challenge.Kind != "": // no place: it joins here, and has another challenge
+	case open && c.On == challenge.Claim && !q.tok.Refused: // it has a place, and waits here when solved
+		if q.way == checks || q.r.Header.Get(challenge.Header) == "" || !r.solves(q) {
+			r.wait(q, &counter.PlaceInfo{PollAfter: unreachableRetry, Asks: true}, StateWaiting)
+			return
+		}
+		q.tok.Work = 0
+		r.setCookie(q)
+		r.outOfReach(q)
+	case open && (c.On != challenge.Draw || q.tok.Refused): // no place: it joins here, with a challenge
 		q.busy = true
 		r.serveNewcomer(q)
 	case same && t.WasCalled(q.tok.ID), !q.tok.IsOrdered():

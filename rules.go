@@ -22,8 +22,7 @@ import (
 
 // Rules are applied to each request before the room handles it.
 type Rules interface {
-	// Match returns the action of the first rule that matches. It must not block, and must not keep
-	// r.
+	// Match returns the action of the first rule that matches. It must not block or keep r.
 	Match(r RuleRequest) RuleAction
 }
 
@@ -111,7 +110,8 @@ func (r *Room) passBy(q *visitRequest) {
 		cmp.Or(x.MaxPerAddr, exclude.MaxPerAddr)) {
 		r.counts.crowded.Add(1)
 		q.w.Header().Set("Retry-After", "1")
-		wire.WriteShort(q.w, q.r, http.StatusServiceUnavailable, textType, []byte("Too many requests like this one are under way. Try again in a second.\n"))
+		wire.WriteShort(q.w, q.r, http.StatusServiceUnavailable, textType,
+			[]byte("Too many requests like this one are under way. Try again in a second.\n"))
 		return
 	}
 	defer r.flights.Leave(from)
@@ -212,12 +212,7 @@ func (r *Room) poll(q *visitRequest) (p counter.PlaceInfo, err error) {
 			p, err = q.counter.PollAs(q.r.Context(), x)
 			proven = err == nil && (p.Status == slot.TicketProvisional || c.On != "" && p.Position > 0)
 		}
-		if proven {
-			proven, q.busy = r.gate.Solves(q.r, c, q.f.cfg.Name, t, q.f.cfg.Wall, func() bool {
-				over, _ := q.f.solutions.Over(q.f.cfg.ClientAddr(q.r), r.boot())
-				return !over
-			})
-		}
+		proven = proven && r.solves(q)
 		open, x.Unproven = !proven, !proven && c.On != challenge.Draw
 	}
 	fresh := t.Refresh(q.f.cfg.Wall(), max(q.f.cfg.Hold, q.f.cfg.HoldPhone)) && (c.Endless || t.Refused)
@@ -239,6 +234,16 @@ func (r *Room) poll(q *visitRequest) (p counter.PlaceInfo, err error) {
 		r.setCookie(q)
 	}
 	return p, err
+}
+
+// solves reports whether the request has the solution of the challenge of its ticket.
+func (r *Room) solves(q *visitRequest) (proven bool) {
+	proven, q.busy = r.gate.Solves(q.r, (*challenge.Config)(&q.f.cfg.Challenge), q.f.cfg.Name, &q.tok,
+		q.f.cfg.Wall, func() bool {
+			over, _ := q.f.solutions.Over(q.f.cfg.ClientAddr(q.r), r.boot())
+			return !over
+		})
+	return proven
 }
 
 // untilDraw returns how long it is until places are drawn.
@@ -277,23 +282,9 @@ func (c *RoomConfig) rules(par *slot.Params) *sessions.Rules {
 		Grid: par.Grid(c.limits()[0]), Fixed: c.FixedSession}
 }
 
-// restOf returns how long the session of a pass lasts from the visitor's current request: normally
-// SessionDuration. A session on probation that is fixed, or whose probation is over, lasts only until
-// SessionDuration after its admission.
+// restOf returns how long the session of a pass lasts from the visitor's current request.
 func (c *RoomConfig) restOf(t *ticket.Token, now slot.Time) time.Duration {
-	if !t.Probation || !c.FixedSession && now < slot.Time(t.End) {
-		return c.SessionDuration
-	}
-	return slot.Time(t.End).Add(c.SessionDuration - probation).Sub(now)
-}
-
-// endAt stores the end of a session in its pass. It also stores how much of it a fixed session got
-// by grace, because that amount is limited.
-func (c *RoomConfig) endAt(t *ticket.Token, end slot.Time) {
-	if more := end - slot.Time(t.End); c.FixedSession && more > 0 {
-		t.Joined += uint32((more + slot.Time(time.Millisecond) - 1) / slot.Time(time.Millisecond))
-	}
-	t.End = int64(end)
+	return t.Rest(c.SessionDuration, probation, c.FixedSession, int64(now))
 }
 
 // grace extends a session whose request is on a path of Grace if the session might end too soon. It

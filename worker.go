@@ -14,8 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/ticket"
 )
 
-// A lender is the counter as a worker sees it. Sync blocks until the answer is written; it does not
-// keep x.
+// A lender is the counter as a worker sees it. Sync blocks until the answer is written; it does not keep x.
 type lender interface {
 	Sync(ctx context.Context, x *slot.Sync) (slot.Answer, error)
 }
@@ -200,8 +199,7 @@ func (w *worker) farewell(ctx context.Context) {
 	}
 }
 
-// report notes the visitors who were seen since the last report. It reports whether it noted all of
-// them.
+// report notes the visitors who were seen since the last report. It reports whether it noted all of them.
 func (w *worker) report(clk time.Duration, lo slot.Time, note func(slot.Item) bool) (all bool) {
 	if clk-w.lastGone > sweepEvery {
 		w.lastGone = clk
@@ -469,8 +467,7 @@ const rolledBack = time.Minute // longer than a replaced host still sends. Chose
 // than askWait, so that a visitor inside waits only once.
 const cutAfter = askWait * 9 / 10
 
-// cutOff reports whether a request to the counter has been without an answer for longer than
-// cutAfter.
+// cutOff reports whether a request to the counter has been without an answer for longer than cutAfter.
 func (w *worker) cutOff() bool { return w.silence() > cutAfter }
 
 // silence returns how long a request to the counter has been without an answer.

@@ -10,6 +10,7 @@ import (
 
 // call calls the next visitors while slots are free and due.
 func (c *desk) call(clk time.Duration) {
+	c.noteIdle(clk)
 	for c.mayCall(clk) && c.pool.FreeNow(clk) > 0 && clk >= c.callAt(clk) {
 		if c.callRoamer(clk) {
 			continue

@@ -113,9 +113,11 @@ type desk struct {
 	roamers   roamers
 	elsewhere Others // the other data centers, as last received
 
-	asked    map[uint64]time.Duration // by ticket: since when its visitor is asked to solve the challenge
-	askedAt  time.Duration            // when asked was last cleared of those who left
-	unsolved map[uint64]struct{}      // tickets that have polled without their solution, for operators
+	asked    map[uint64]asking   // by ticket, of visitors who are asked to solve the challenge
+	askedAt  time.Duration       // when asked was last cleared of those who left
+	idle     time.Duration       // for how long slots have waited because nobody could be called
+	idleAt   time.Duration       // when idle was last measured
+	unsolved map[uint64]struct{} // tickets that have polled without their solution, for operators
 }
 
 // upward is the state of a desk's borrowing. Anywhere and a counter without other data centers

@@ -388,11 +388,7 @@ func (c *desk) unready(number uint64, clk time.Duration) PlaceInfo {
 		return p
 	}
 	p.Asks = c.asks(&p, clk)
-	switch since, asked := c.asked[number]; {
-	case p.Status != slot.TicketWaiting && p.Status != slot.TicketLate, !p.Asks:
-	case !asked, c.held: // nobody has a turn meanwhile
-		c.asked[number] = clk
-	case clk-since >= solveWithin:
+	if p.Asks && (p.Status == slot.TicketWaiting || p.Status == slot.TicketLate) && c.isOver(number, clk) {
 		c.leave(number, clk)
 		return PlaceInfo{Number: number, Life: c.lineLife(), Status: slot.TicketGone}
 	}
@@ -402,6 +398,48 @@ func (c *desk) unready(number uint64, clk time.Duration) PlaceInfo {
 	return p
 }
 
+// An asking is of a visitor who was asked to solve its challenge.
+type asking struct {
+	since, last time.Duration // its first poll that counts, and its last one
+	again       bool          // it was silent meanwhile, and began anew
+}
+
+// asleep is for how long a visitor who was asked is silent whose phone sleeps. Chosen: a few polls.
+const asleep = 4 * askedPoll
+
+// isOver notes a poll of a visitor who is asked, and reports whether its time is over. A phone that sleeps
+// solves nothing: after that the time begins anew, but once, or programs that are silent would stay in front.
+func (c *desk) isOver(number uint64, clk time.Duration) bool {
+	a, asked := c.asked[number]
+	slept := asked && !a.again && clk-a.last >= asleep
+	if !asked || slept || c.held { // nobody has a turn meanwhile
+		a.since, a.again = clk, a.again || slept && !c.held
+	}
+	a.last = clk
+	c.asked[number] = a
+	return clk-a.since >= solveWithin
+}
+
+// idleStep is after how much time in which slots wait visitors are asked who are expected twice as late.
+// Chosen: a million places that solve nothing hold up nobody for longer than solveWithin.
+const idleStep = 5 * time.Second
+
+// noteIdle measures for how long slots have waited because nobody could be called. It is made up for by as
+// much time in which they do not. Otherwise one call a minute would renew the wait of all other slots.
+func (c *desk) noteIdle(clk time.Duration) {
+	waits := c.nobody && c.mayCall(clk) && c.pool.FreeNow(clk) > 0 && clk >= c.callAt(clk) &&
+		!c.line.IsBlocked(c.pool.CounterTime(clk))
+	switch passed := clk - c.idleAt; {
+	case c.line.Len() == c.line.Called():
+		c.idle = 0
+	case waits:
+		c.idle = min(c.idle+passed, solveWithin)
+	default:
+		c.idle = max(c.idle-passed, 0)
+	}
+	c.idleAt = clk
+}
+
 // asks reports whether the visitor of a place is asked now to solve its challenge. Whoever was asked stays
 // asked, although the expected time may rise.
 func (c *desk) asks(p *PlaceInfo, clk time.Duration) bool {
@@ -409,18 +447,18 @@ func (c *desk) asks(p *PlaceInfo, clk time.Duration) bool {
 		return true
 	}
 	if c.asked == nil {
-		c.asked = map[uint64]time.Duration{}
+		c.asked = map[uint64]asking{}
 	}
 	if len(c.asked) >= mostAsked && clk-c.askedAt >= askedSweep { // of those who have left in silence
 		c.askedAt = clk
-		maps.DeleteFunc(c.asked, func(number uint64, since time.Duration) bool {
-			return clk-since > 2*solveWithin || !c.places(number)
+		maps.DeleteFunc(c.asked, func(number uint64, a asking) bool {
+			return clk-a.last > 2*solveWithin || !c.places(number)
 		})
 	}
 	soon := c.cfg.New.N * int64(turnAhead) / int64(c.cfg.New.Per)
 	near := p.Position <= soon
 	if p.ETA.Known && !c.held {
-		near = p.ETA.Low <= turnAhead
+		near = p.ETA.Low>>(c.idle/idleStep) <= turnAhead
 	}
 	return (near || c.cfg.RandomOrder) && len(c.asked) < mostAsked
 }

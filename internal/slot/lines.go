@@ -475,6 +475,13 @@ func (l *Lines) Polled(number uint64, now Time, interval time.Duration) TicketSt
 // Heard records that a ticket is there and must not be called; see Line.Heard.
 func (l *Lines) Heard(number uint64, now Time) TicketStatus { return l.of(number).Heard(number, now) }
 
+// IsBlocked reports whether the ordinary line waits for a restored ticket that has not polled yet.
+func (l *Lines) IsBlocked(now Time) bool {
+	x := l.all[0]
+	number, p := x.from(liveSet, x.frontier)
+	return p != nil && x.blocks(number, p, now)
+}
+
 // PollInterval returns about the interval that a ticket got at its last poll.
 func (l *Lines) PollInterval(number uint64) time.Duration { return l.of(number).PollInterval(number) }
 

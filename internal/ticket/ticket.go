@@ -271,6 +271,25 @@ func (t *Token) IsOrdered() bool {
 	return t.Seen != 0 && t.First == 0
 }
 
+// Rest returns how long the session of a pass lasts from its visitor's request at now, in nanoseconds like
+// End: normally session. One on probation that is fixed, or whose probation is over, lasts only until session
+// after its admission.
+func (t *Token) Rest(session, probation time.Duration, fixed bool, now int64) time.Duration {
+	if !t.Probation || !fixed && now < t.End {
+		return session
+	}
+	return time.Duration(t.End-now) + session - probation
+}
+
+// ExtendTo notes the end of a session in its pass. Of a fixed session it also notes how much of it is grace,
+// because that amount is limited.
+func (t *Token) ExtendTo(end int64, fixed bool) {
+	if more := end - t.End; fixed && more > 0 {
+		t.Joined += uint32((more + int64(time.Millisecond) - 1) / int64(time.Millisecond))
+	}
+	t.End = end
+}
+
 // encode appends a token in its plain form. Numbers have a fixed width: the length of a cookie
 // shows nothing but that of the name of its data center.
 func (t *Token) encode(b []byte) []byte {
