@@ -33,11 +33,12 @@ import (
 type Route struct{ Host, Path string }
 
 // A Match is a folder of a room as the visitor's browser spells it, with the addresses in it that
-// headgate answers itself.
+// headgate answers itself. All but Own are escaped, for browsers: a star may match a backslash or a percent
+// sign, and /\ leads to another host.
 type Match struct {
 	Path        string // "/" or without a slash at its end
 	Own         string // prefix of all addresses that headgate answers: Path/.headgate/
-	OwnURL      string // the same, escaped: a star may match a backslash or a percent sign
+	OwnURL      string // the same, escaped
 	Served      string // the shared document
 	Leave       string // gives up a place
 	ConfirmPath string // a tiny image, which the waiting page loads
@@ -53,8 +54,9 @@ func spot(folder string) *Match {
 	if base == "" {
 		folder = "/"
 	}
-	return &Match{Path: folder, Own: own, OwnURL: (&url.URL{Path: own}).EscapedPath(), Served: own + "served",
-		Leave: own + "leave", ConfirmPath: own + "here.gif", Move: own + "move"}
+	escaped := (&url.URL{Path: own}).EscapedPath()
+	return &Match{Path: (&url.URL{Path: folder}).EscapedPath(), Own: own, OwnURL: escaped,
+		Served: escaped + "served", Leave: escaped + "leave", ConfirmPath: escaped + "here.gif", Move: escaped + "move"}
 }
 
 // A Set is the routes of a room, ready for matching.

@@ -1,7 +1,9 @@
 package route
 
 import (
+	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -42,7 +44,7 @@ func TestMatch(t *testing.T) {
 		if in != (x.at != "") {
 			t.Errorf("%s in %s: %v", x.path, x.folder, in)
 		}
-		if got := s.At("any.example", x.path).Path; in && got != x.at {
+		if got, err := url.PathUnescape(s.At("any.example", x.path).Path); in && (got != x.at || err != nil) {
 			t.Errorf("%s is at %s, want %s", x.path, got, x.at)
 		}
 	}
@@ -144,4 +146,20 @@ func FuzzFits(f *testing.F) {
 			t.Errorf("fits(%q, %q, %v) = %v", pattern, part, anyCase, got)
 		}
 	})
+}
+
+// Addresses of headgate are on this host, whatever a star matches: browsers read a backslash as a slash.
+func TestAddressesOfAFolderWithAStar(t *testing.T) {
+	s := New([]Route{{"", "/*/buy"}}, false)
+	for path, want := range map[string]string{
+		`/\evil.com/buy/x`: "/%5Cevil.com/buy", "/a%b/buy": "/a%25b/buy", "/tea/buy": "/tea/buy", "/é?/buy": "/%C3%A9%3F/buy",
+	} {
+		m := s.At("x", path)
+		got := []string{m.Path, m.OwnURL, m.Served, m.Leave, m.ConfirmPath, m.Move}
+		own := want + "/.headgate/"
+		all := []string{want, own, own + "served", own + "leave", own + "here.gif", own + "move"}
+		if !slices.Equal(got, all) {
+			t.Errorf("%s: %q, want %q", path, got, all)
+		}
+	}
 }
