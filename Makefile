@@ -105,7 +105,7 @@ house: ## the house rules that no linter knows
 	$(TEST) -count=1 ./internal/house
 
 .PHONY: all
-all: setup ## make test, the linters, and what needs the real thing; installs what it needs: 38 min
+all: setup ## make test, the linters, and what needs the real thing; installs what it needs: 45 min
 	$(MAKE) format lint house systems
 	$(MAKE) test
 	$(MAKE) -j2 -Otarget waits computes
