@@ -40,7 +40,7 @@ func waiters() map[string]string {
 		"internal/quota/flush.go":             "Run waits for all that carry",
 		"internal/quota/host.go":              "Run waits for the lease and for all links",
 		"internal/quota/kept.go":              "keepCopies waits for its writer, Run for what erases",
-		"internal/quota/spent.go":             "RecordUsage waits for the writers of both nodes",
+		"internal/quota/tally.go":             "RecordUsage waits for the writers of both nodes",
 		"internal/quota/usage.go":             "uses waits for all that it asks",
 		"internal/holders/book.go":            "readAll waits for all that it reads",
 		"internal/rules/crawler.go":           "Run waits for all that look up",

@@ -8,7 +8,7 @@
 //
 // # Concurrency and cost
 //
-// Keep runs once in a process. It costs two reads of counters a minute, a stop of the world after a
+// Keep runs once in a process. It costs three reads of counters a minute, a stop of the world after a
 // collection that changed much, and two collections after a burst.
 //
 // # What it does not do

@@ -112,7 +112,7 @@ func (s *Server) usageOfHolders(g *gate, next http.Handler) http.Handler {
 		gate := *met.gate
 		gate.Optional, gate.Counts = false, &s.limits.keyCounts
 		gate.Before(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			s.ownUsage.ServeHolder(w, r, r.Header.Get(holders.HolderHeader), reads)
+			s.holderUsage.ServeHolder(w, r, r.Header.Get(holders.HolderHeader), reads)
 		})).ServeHTTP(w, r)
 	})
 }

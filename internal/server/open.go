@@ -63,7 +63,7 @@ func OpenOn(
 	s.holders.Open(cfg.StaleAfter())
 	s.analytics = s.newAnalytics()
 	s.usage = s.newUsage()
-	s.ownUsage = usage.NewOwn(s.usage)
+	s.holderUsage = usage.NewHolderServer(s.usage)
 	if err := s.open(ctx, cfg); err != nil {
 		s.node.Close()
 		return nil, err

@@ -113,18 +113,18 @@ type Server struct {
 	book    *pages.DefaultPages // the default pages
 	board   *dashboard.Dashboard
 
-	crawlers *rules.Crawlers
-	changes  *control.RoomChanges
-	revoked  *control.RevokedCodes
-	holders  *holders.Book
-	usage    *usage.Keeper // nil on a worker
-	ownUsage *usage.Own
-	rooms    *control.Rooms
-	limits   *callLimits
-	jobs     *jobQueues
-	hooks    *webhooks
-	signIns  signIns    // of sites that know people
-	envoy    *envoyGate // nil without envoy; see envoy.go
+	crawlers    *rules.Crawlers
+	changes     *control.RoomChanges
+	revoked     *control.RevokedCodes
+	holders     *holders.Book
+	usage       *usage.Keeper // nil on a worker
+	holderUsage *usage.HolderServer
+	rooms       *control.Rooms
+	limits      *callLimits
+	jobs        *jobQueues
+	hooks       *webhooks
+	signIns     signIns    // of sites that know people
+	envoy       *envoyGate // nil without envoy; see envoy.go
 
 	analytics *analytics.Recorder // nil: nothing is kept
 	traces    *traces.Tracer      // nil: nothing is recorded

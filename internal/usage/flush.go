@@ -18,8 +18,8 @@ const (
 	trimEvery  = time.Hour
 )
 
-// Slotted are the tallies of a process.
-type Slotted interface {
+// Tallies are those of a process, by slot.
+type Tallies interface {
 	// Cut takes what a slot has counted, unless it is another process that counts it. It may block until the
 	// standby knows what is cut.
 	Cut(ctx context.Context, slot int) (Batch, bool)
@@ -34,7 +34,7 @@ type Slotted interface {
 // A flusher writes the tallies of a process.
 type flusher struct {
 	keeper *Keeper
-	all    Slotted
+	all    Tallies
 	base   int // the number of the first slot
 	next   int // slot
 	wrote  [Slots]time.Time
@@ -44,7 +44,7 @@ type flusher struct {
 
 // Flush writes the tallies of a process until ctx ends, and then all that is left. base is the number of the
 // first slot.
-func (k *Keeper) Flush(ctx context.Context, all Slotted, base int) {
+func (k *Keeper) Flush(ctx context.Context, all Tallies, base int) {
 	f := &flusher{keeper: k, all: all, base: base}
 	tick := time.NewTicker(flushEvery)
 	defer tick.Stop()

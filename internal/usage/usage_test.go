@@ -740,7 +740,7 @@ func TestAProcessThatStopsWritesAll(t *testing.T) {
 // TestHoldersTakeTurns: a holder waits between two answers, and many holders cannot read more at once.
 func TestHoldersTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := NewOwn(newRig().keeper())
+		o := NewHolderServer(newRig().keeper())
 		ask := func(holder string) *httptest.ResponseRecorder {
 			w := httptest.NewRecorder()
 			o.ServeHolder(w, httptest.NewRequest("GET", "/?limit=api", nil), holder, func(string) bool { return true })
@@ -781,7 +781,7 @@ func (c slowClient) Write(b []byte) (int, error) {
 // others.
 func TestASlowHolderKeepsNobodyWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := NewOwn(newRig().keeper())
+		o := NewHolderServer(newRig().keeper())
 		stop := make(chan struct{})
 		ask := func(w http.ResponseWriter, holder string) {
 			r := httptest.NewRequest("GET", "/?limit=api", nil)

@@ -74,7 +74,7 @@ func (s *shard) unreported(i byte, clk time.Duration, limit string, n int64) {
 	})
 }
 
-// Cut implements usage.Slotted. What is cut must be known to the standby before it is written: otherwise
+// Cut implements usage.Tallies. What is cut must be known to the standby before it is written: otherwise
 // the standby would write other units under the same number.
 func (h *Host) Cut(ctx context.Context, slot int) (x usage.Batch, ok bool) {
 	s := &h.ledger.shards[slot]
@@ -113,7 +113,7 @@ func (h *Host) Cut(ctx context.Context, slot int) (x usage.Batch, ok bool) {
 	return x, ok && h.may()
 }
 
-// Wrote implements usage.Slotted.
+// Wrote implements usage.Tallies.
 func (h *Host) Wrote(slot int, x *usage.Batch) {
 	s := &h.ledger.shards[slot]
 	s.mu.Lock()
@@ -123,7 +123,7 @@ func (h *Host) Wrote(slot int, x *usage.Batch) {
 	}
 }
 
-// Lapse implements usage.Slotted.
+// Lapse implements usage.Tallies.
 func (h *Host) Lapse() {
 	for i := range h.ledger.shards {
 		s := &h.ledger.shards[i]
@@ -138,7 +138,7 @@ func (h *Host) Lapse() {
 	}
 }
 
-// Done implements usage.Slotted.
+// Done implements usage.Tallies.
 func (h *Host) Done(slot int, hour int64) bool {
 	s := &h.ledger.shards[slot]
 	s.mu.Lock()
@@ -209,7 +209,7 @@ func (o *ownUsage) settle(d *Definition, counted string, id uint64, n int64) {
 	o.change(d, counted, func(t *usage.Tally, _ string) { t.Settle(nil, d.Name, id, n) })
 }
 
-// Cut implements usage.Slotted.
+// Cut implements usage.Tallies.
 func (o *ownUsage) Cut(_ context.Context, slot int) (b usage.Batch, ok bool) {
 	x := &o.slots[slot]
 	x.mu.Lock()
@@ -220,7 +220,7 @@ func (o *ownUsage) Cut(_ context.Context, slot int) (b usage.Batch, ok bool) {
 	return b, ok
 }
 
-// Wrote implements usage.Slotted.
+// Wrote implements usage.Tallies.
 func (o *ownUsage) Wrote(slot int, b *usage.Batch) {
 	x := &o.slots[slot]
 	x.mu.Lock()
@@ -228,7 +228,7 @@ func (o *ownUsage) Wrote(slot int, b *usage.Batch) {
 	x.tally.Wrote(nil, b)
 }
 
-// Lapse implements usage.Slotted.
+// Lapse implements usage.Tallies.
 func (o *ownUsage) Lapse() {
 	for i := range o.slots {
 		x := &o.slots[i]
@@ -238,7 +238,7 @@ func (o *ownUsage) Lapse() {
 	}
 }
 
-// Done implements usage.Slotted.
+// Done implements usage.Tallies.
 func (o *ownUsage) Done(slot int, hour int64) bool {
 	x := &o.slots[slot]
 	x.mu.Lock()

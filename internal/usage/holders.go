@@ -24,8 +24,8 @@ const (
 	ownCells = 1 << 12
 )
 
-// An Own lets holders of keys read what they have used themselves.
-type Own struct {
+// A HolderServer lets holders of keys read what they have used themselves.
+type HolderServer struct {
 	keeper *Keeper
 	turns  chan struct{}
 	seed   maphash.Seed
@@ -33,13 +33,14 @@ type Own struct {
 	until  [ownCells]atomic.Int64 // ns since began, by the hash of a holder: a few share one
 }
 
-// NewOwn returns an Own.
-func NewOwn(k *Keeper) *Own {
-	return &Own{keeper: k, turns: make(chan struct{}, ownTurns), seed: maphash.MakeSeed(), began: time.Now()}
+// NewHolderServer returns a HolderServer.
+func NewHolderServer(k *Keeper) *HolderServer {
+	return &HolderServer{keeper: k, turns: make(chan struct{}, ownTurns), seed: maphash.MakeSeed(),
+		began: time.Now()}
 }
 
 // mayAsk reports whether a holder may ask now, and if so, makes the next answer wait.
-func (o *Own) mayAsk(holder string) bool {
+func (o *HolderServer) mayAsk(holder string) bool {
 	cell := &o.until[maphash.String(o.seed, holder)%ownCells]
 	now := int64(time.Since(o.began))
 	until := cell.Load()
@@ -48,7 +49,7 @@ func (o *Own) mayAsk(holder string) bool {
 
 // ServeHolder answers a request of a holder, who was verified, about a limit that counts by holder. reads
 // reports whether a limit is one.
-func (o *Own) ServeHolder(
+func (o *HolderServer) ServeHolder(
 	w http.ResponseWriter, r *http.Request, holder string, reads func(limit string) bool,
 ) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -97,7 +98,7 @@ func (o *Own) ServeHolder(
 
 // read reads an answer, unless others are being read. The turn ends before the answer is sent: a client that
 // takes its time must not keep the others waiting.
-func (o *Own) read(ctx context.Context, a *wholeAnswer, q *Request) (ok bool, err error) {
+func (o *HolderServer) read(ctx context.Context, a *wholeAnswer, q *Request) (ok bool, err error) {
 	select {
 	case o.turns <- struct{}{}:
 		defer func() { <-o.turns }()
