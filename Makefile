@@ -256,6 +256,10 @@ DRAW = $(if $(PICTURE),-picture $(CURDIR)/docs/pictures/knee.svg)
 knee: ## the limit that finds itself, before a real origin whose knee is measured: 20 min
 	$(TEST) -count=1 -v -timeout 40m -tags crowd -run '$(KNEE)' ./tests/knee $(DRAW) 2>&1 | $(SOME)
 
+.PHONY: picture
+picture: ## draw the moving picture of the README again, from a real room in virtual time
+	$(TEST) -count=1 ./tests/picture -picture $(CURDIR)/docs/pictures/line.svg
+
 .PHONY: siege
 siege: ## attackers before the real binary, and a scoreboard: 28 min
 	$(TEST) -count=1 -v -timeout 60m -tags siege -run '$(SIEGE)' ./tests/siege 2>&1 | $(SOME)

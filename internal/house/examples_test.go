@@ -15,7 +15,7 @@ import (
 // TestReadmeCommandsRun takes each headgate run of the pages through the code
 // that reads its flags.
 func TestReadmeCommandsRun(t *testing.T) {
-	command := regexp.MustCompile(`(?m)^headgate run (.*--origin.*)$`)
+	command := regexp.MustCompile(`(?m)^(?:bin/)?headgate run (.*--origin.*)$`)
 	src, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
