@@ -123,7 +123,7 @@ waits:
 	$(MAKE) three # alone: nodes that stand still answer nobody
 	$(MAKE) -j2 -Otarget cloudflare browser
 	$(MAKE) edges
-	$(MAKE) -j2 -Otarget connectors
+	$(MAKE) -j2 -Otarget connectors docs
 
 # Judged by counts and in virtual time: they take what waits leaves of the processors, and no more.
 .PHONY: computes
@@ -407,6 +407,35 @@ bench: setup-edges ## the budgets, and all benchmarks ten times, summed up by be
 	$(TEST) -count=1 -v -tags bench -run Speed ./examples/strategies/baseline 2>&1 | $(SOME)
 	$(TEST) -run '^$$' -bench . -benchmem -count 10 -timeout 60m ./... | tee bin/bench.txt
 	$(TOOL) benchstat bin/bench.txt
+
+# --- documentation ----------------------------------------------------------
+
+SOURCE := https://github.com/headgate/headgate/blob/main
+
+# Links from a page to a file outside docs/ lead to the repository.
+.PHONY: docs docs-pages
+docs: docs-pages ## the documentation as a site with search: bin/docs/site, 30 s
+	cd bin/docs && python/bin/zensical build --strict --clean
+
+docs-pages: setup-docs
+	@rm -rf bin/docs/docs bin/docs/site
+	@mkdir -p bin/docs/docs
+	@cp -r docs/*.md docs/adr docs/pictures bin/docs/docs/
+	@cp docs/site/zensical.toml bin/docs/
+	@sed -i 's#](\.\./#]($(SOURCE)/#g' bin/docs/docs/*.md
+	@sed -i 's#](\.\./\.\./#]($(SOURCE)/#g' bin/docs/docs/adr/*.md
+
+.PHONY: docs-serve
+docs-serve: docs ## the same at http://127.0.0.1:8000
+	python3 -m http.server --bind 127.0.0.1 --directory bin/docs/site 8000
+
+.PHONY: setup-docs
+setup-docs: setup-python
+	@if [ docs/site/requirements.txt -nt bin/docs/python/installed ]; then \
+		python3 -m venv bin/docs/python; \
+		bin/docs/python/bin/pip install -q --no-deps -r docs/site/requirements.txt; \
+		touch bin/docs/python/installed; \
+	fi
 
 # --- a fresh machine ---------------------------------------------------------
 
