@@ -30,3 +30,11 @@ func edgesCommand(_ context.Context, args []string, stdout, _ io.Writer) error {
 	}
 	return edges.Write(stdout, words[0], cfg)
 }
+
+// schemaCommand prints the schema of the configuration.
+func schemaCommand(_ context.Context, args []string, stdout, _ io.Writer) error {
+	if err := config.ParseFlags(flag.NewFlagSet("schema", flag.ContinueOnError), args); err != nil {
+		return err
+	}
+	return config.Schema().Write(stdout)
+}
