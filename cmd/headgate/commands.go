@@ -33,6 +33,7 @@ type task struct {
 func tasks() []task {
 	return []task{
 		{"Start", []command{
+			{"init", "look at a site, and write a configuration for it", initCommand},
 			{"run", "run headgate in front of an origin", runCommand},
 			{"check", "list the mistakes in a configuration", checkCommand},
 			{"demo", "watch a shop, a room and a crowd, and kill the room", demoCommand},
