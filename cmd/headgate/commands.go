@@ -23,34 +23,66 @@ type command struct {
 	run     func(ctx context.Context, args []string, stdout, stderr io.Writer) error
 }
 
-// commands returns all commands in the order of the help text.
-func commands() []command {
-	return []command{
-		{"run", "run headgate in front of an origin", runCommand},
-		{"check", "list the mistakes in a configuration", checkCommand},
-		{"status", "show the rooms of a running headgate", statusCommand},
-		{"room", "change a room while it runs", roomCommand},
-		{"codes", "make invitations for a room, and show what one says", codesCommand},
-		{"ticket", "show the place of a visitor, and why", ticketCommand},
-		{"limit", "show and change limits, and what their keys used", limitCommand},
-		{"usage", "show what each key of a limit used, by hour or day", usageCommand},
-		{"holder", "make holders of API keys, and manage them", holderCommand},
-		{"queue", "put jobs into queues, and manage them", queueCommand},
-		{"webhook", "show webhooks, and test one", webhookCommand},
-		{"analytics", "show statistics of rooms, limits and queues", analyticsCommand},
-		{"reload", "make a running headgate read its file again", reloadCommand},
-		{"key", "list, rotate and forget sealing keys", keyCommand},
-		{"token", "create and revoke the tokens of operators", tokenCommand},
-		{"cluster", "make several machines one room, and manage them", clusterCommand},
-		{"edges", "print the configuration of a proxy that asks headgate", edgesCommand},
-		{"doctor", "check the data folder, the configuration and the machine", doctorCommand},
-		{"backup", "write records, keys and tokens to a file", backupCommand},
-		{"restore", "fill a data folder from a backup", restoreCommand},
-		{"crowd", "send a crowd of simulated visitors to a room", crowdCommand},
-		{"demo", "watch a shop, a room and a crowd, and kill the room", demoCommand},
-		{"simulate", "play traffic in virtual time; find the right limits", simulateCommand},
-		{"version", "print the version", versionCommand},
+// A task has the commands that people use for it.
+type task struct {
+	name     string
+	commands []command
+}
+
+// tasks returns all commands in the order of the help text.
+func tasks() []task {
+	return []task{
+		{"Start", []command{
+			{"init", "look at a site, and write a configuration for it", initCommand},
+			{"run", "run headgate in front of an origin", runCommand},
+			{"check", "list the mistakes in a configuration", checkCommand},
+			{"demo", "watch a shop, a room and a crowd, and kill the room", demoCommand},
+		}},
+		{"Watch", []command{
+			{"status", "show the rooms of a running headgate", statusCommand},
+			{"ticket", "show the place of a visitor, and why", ticketCommand},
+			{"analytics", "show statistics of rooms, limits and queues", analyticsCommand},
+		}},
+		{"Steer rooms", []command{
+			{"room", "change a room while it runs", roomCommand},
+			{"codes", "make invitations for a room, and show what one says", codesCommand},
+			{"reload", "make a running headgate read its file again", reloadCommand},
+		}},
+		{"Limits", []command{
+			{"limit", "show and change limits, and what their keys used", limitCommand},
+			{"usage", "show what each key of a limit used, by hour or day", usageCommand},
+			{"holder", "make holders of API keys, and manage them", holderCommand},
+		}},
+		{"Queues", []command{
+			{"queue", "put jobs into queues, and manage them", queueCommand},
+			{"webhook", "show webhooks, and test one", webhookCommand},
+		}},
+		{"Plan", []command{
+			{"simulate", "play traffic in virtual time; find the right limits", simulateCommand},
+			{"crowd", "send a crowd of simulated visitors to a room", crowdCommand},
+		}},
+		{"Operate", []command{
+			{"doctor", "check the data folder, the configuration and the machine", doctorCommand},
+			{"token", "create and revoke the tokens of operators", tokenCommand},
+			{"key", "list, rotate and forget sealing keys", keyCommand},
+			{"backup", "write records, keys and tokens to a file", backupCommand},
+			{"restore", "fill a data folder from a backup", restoreCommand},
+			{"cluster", "make several machines one room, and manage them", clusterCommand},
+			{"edges", "print the configuration of a proxy that asks headgate", edgesCommand},
+		}},
+		{"Set up this program", []command{
+			{"schema", "print the JSON Schema of the configuration, for editors", schemaCommand},
+			{"version", "print the version", versionCommand},
+		}},
 	}
+}
+
+// commands returns all commands.
+func commands() (all []command) {
+	for _, t := range tasks() {
+		all = append(all, t.commands...)
+	}
+	return all
 }
 
 // dispatch runs the command named by args and returns the exit code.
@@ -124,7 +156,7 @@ func unknownCommand(name string, all []command) error {
 	for _, c := range all {
 		names = append(names, c.name)
 	}
-	hint := "the commands are " + strings.Join(names, ", ")
+	hint := "headgate help lists the commands"
 	switch near := suggest.Nearest(name, names); {
 	case near != "":
 		hint = "did you mean " + near + "?"
@@ -136,8 +168,12 @@ func unknownCommand(name string, all []command) error {
 
 func printUsage(w io.Writer) {
 	var list strings.Builder
-	for _, c := range commands() {
-		fmt.Fprintf(&list, "  %-9s %s\n", c.name, c.summary)
+	for _, t := range tasks() {
+		fmt.Fprintf(&list, "%s:\n", t.name)
+		for _, c := range t.commands {
+			fmt.Fprintf(&list, "  %-11s%s\n", c.name, c.summary)
+		}
+		list.WriteString("\n")
 	}
-	io.WriteString(w, strings.Replace(helpOf("headgate"), "{{commands}}", list.String(), 1))
+	io.WriteString(w, strings.Replace(helpOf("headgate"), "{{commands}}\n\n", list.String(), 1))
 }

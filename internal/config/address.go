@@ -7,10 +7,23 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/headgate/headgate/internal/schema"
 )
 
 // reservedPath is the path, on every host, under which headgate serves its own pages.
 const reservedPath = "/.headgate"
+
+// address reads an address to listen on.
+func address(dst *string) scalar { return raw(dst, cleanListen).as(schema.Text(":[0-9]{1,5}$", "")) }
+
+// httpURL reads the URL of a web server.
+func httpURL(dst **url.URL) scalar {
+	return raw(dst, cleanOrigin).as(schema.Text("^[Hh][Tt][Tt][Pp][Ss]?://", ""))
+}
+
+// absolute describes a path that begins with a slash.
+func absolute() *schema.Schema { return schema.Text("^/", "") }
 
 // cleanListen checks an address to listen on.
 func cleanListen(s string) (string, *mistake) {

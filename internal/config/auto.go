@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/headgate/headgate/internal/schema"
 )
 
 // An Auto configures how a room finds its limits by what its origin answers. A limit of calls finds its
@@ -96,7 +98,7 @@ func readActive(r *Room) func(*decoder, string, *yaml.Node) {
 
 func autoFields(a *Auto, start *int64, most int64) []field {
 	return []field{
-		required("auto", "true", raw(&a.Mode, cleanAuto)),
+		required("auto", "true", raw(&a.Mode, cleanAuto).as(schema.OneOf[any](true, AutoShadow, AutoFrozen))),
 		required("min", "50", whole(&a.Min, 1, most)),
 		required("max", "5000", whole(&a.Max, 1, most)),
 		one("start", whole(start, 1, most)),
@@ -149,14 +151,14 @@ func readNew(r *Room) func(*decoder, string, *yaml.Node) {
 
 func newFields(r *Room) []field {
 	return []field{
-		required("auto", "true", func(n *yaml.Node) *mistake {
+		required("auto", "true", scalar{func(n *yaml.Node) *mistake {
 			if n.Value != "true" {
 				return wrong("write auto: true; what total_active_users says counts for both",
 					"%s is not true", quote(n.Value))
 			}
 			r.Auto.New = true
 			return nil
-		}),
+		}, schema.OneOf(true)}),
 		required("max", "3000", whole(&r.NewUsersPerMinute, 1, maxUsers)),
 	}
 }
@@ -186,7 +188,7 @@ func cleanPercent(s string) (float64, *mistake) {
 
 func signalFields(a *Auto) []field {
 	return []field{
-		required("prometheus", "http://127.0.0.1:9090", raw(&a.Prometheus, cleanOrigin)),
+		required("prometheus", "http://127.0.0.1:9090", httpURL(&a.Prometheus)),
 		required("query", "max(my_load)", text(&a.Query, cleanQuery)),
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/join"
+	"github.com/headgate/headgate/internal/schema"
 	"github.com/headgate/headgate/internal/smallfile"
 	"github.com/headgate/headgate/internal/suggest"
 )
@@ -116,7 +117,7 @@ func readPeers(dst *map[string]string) func(*decoder, string, *yaml.Node) {
 }
 
 func readPeer(dst *map[string]string, name string) scalar {
-	return func(n *yaml.Node) *mistake {
+	return scalar{func(n *yaml.Node) *mistake {
 		if _, m := asJoin(join.CheckNode)(name); m != nil {
 			return m
 		}
@@ -126,7 +127,7 @@ func readPeer(dst *map[string]string, name string) scalar {
 		addr, m := asJoin(join.CheckAddress)(n.Value)
 		(*dst)[name] = addr
 		return m
-	}
+	}, schema.Text("", "")}
 }
 
 // byJoin reads the join file. Of the keys that a join file sets, only listen may be written beside

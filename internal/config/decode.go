@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/headgate/headgate/internal/hint"
+	"github.com/headgate/headgate/internal/schema"
 	"github.com/headgate/headgate/internal/suggest"
 )
 
@@ -27,6 +28,52 @@ type decoder struct {
 	bad   map[string]bool // keys with invalid values
 
 	homeOf func(key string) string // returns the group that a misplaced key belongs to, or ""
+
+	// forms collects what a reader accepts. Not nil: nothing is read. The readers are called with examples
+	// of all kinds of values, and those that take a value or a group of keys describe it instead.
+	forms *[]*schema.Schema
+}
+
+// Schema returns the JSON Schema of a file, out of the readers that parse it.
+func Schema() *schema.Schema {
+	c := defaultConfig()
+	return schema.Describe(formOf(configFields(&c)))
+}
+
+// anyKey is the key of the groups that readers are called with to describe themselves. It is a valid name
+// of everything.
+const anyKey = "any"
+
+// accepted returns the schema of what a reader accepts.
+func accepted(read func(*decoder, string, *yaml.Node)) *schema.Schema {
+	value := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str"}
+	inner := &yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{jsonText(anyKey), value}}
+	var forms []*schema.Schema
+	for _, n := range []*yaml.Node{
+		value, {Kind: yaml.MappingNode, Content: []*yaml.Node{jsonText(anyKey), inner}},
+		{Kind: yaml.SequenceNode, Content: []*yaml.Node{value}},
+	} {
+		d := newDecoder("", func(string) string { return "" })
+		d.forms = &forms
+		read(d, "", n)
+	}
+	return schema.Any(forms...)
+}
+
+// formOf returns the schema of a group of keys.
+func formOf(fields []field) *schema.Schema {
+	form := schema.Object()
+	for _, f := range fields {
+		if f.name == anyKey {
+			form.Additional = accepted(f.read)
+			continue
+		}
+		form.Properties[f.name] = accepted(f.read)
+		if f.example != "" && f.without == nil {
+			form.Required = append(form.Required, f.name)
+		}
+	}
+	return form
 }
 
 // A spot is the position of a value.
@@ -48,6 +95,12 @@ func newDecoder(file string, homeOf func(key string) string) *decoder {
 
 // mapping reads a group of keys. Unknown keys, duplicate keys and missing keys are faults.
 func (d *decoder) mapping(key string, n *yaml.Node, fields []field) {
+	if d.forms != nil {
+		if n.Kind == yaml.MappingNode {
+			*d.forms = append(*d.forms, formOf(fields))
+		}
+		return
+	}
 	d.note(key, n)
 	if n.Kind != yaml.MappingNode {
 		hint := "write keys and values, such as " + sample(fields)
@@ -90,6 +143,10 @@ func (d *decoder) mapping(key string, n *yaml.Node, fields []field) {
 
 // read passes a value to its field, unless it is empty or has a tag.
 func (d *decoder) read(f field, key string, v *yaml.Node) {
+	if d.forms != nil { // the reader has a key that it does not know: all keys have this value
+		*d.forms = append(*d.forms, &schema.Schema{Type: "object", Additional: accepted(f.read)})
+		return
+	}
 	d.note(key, v)
 	switch {
 	case v.Tag == "!!null":
@@ -137,6 +194,16 @@ func suggestKeys(word, home string, fields []field) (meant, hint string) {
 // items iterates over a list. It yields each item with its key, such as rooms[0].
 func (d *decoder) items(key string, n *yaml.Node) iter.Seq2[string, *yaml.Node] {
 	return func(yield func(string, *yaml.Node) bool) {
+		if d.forms != nil && n.Kind == yaml.SequenceNode {
+			item := accepted(func(inner *decoder, _ string, n *yaml.Node) {
+				outer := d.forms
+				d.forms = inner.forms
+				yield(key+"[0]", n)
+				d.forms = outer
+			})
+			*d.forms = append(*d.forms, &schema.Schema{Type: "array", Items: item})
+			return
+		}
 		if n.Kind != yaml.SequenceNode {
 			d.fault(key, n, wrong("begin each entry with a dash on a line of its own",
 				"is %s, not a list", kind(n)))
@@ -153,13 +220,19 @@ func (d *decoder) items(key string, n *yaml.Node) iter.Seq2[string, *yaml.Node] 
 
 // scalar reads a single value and reports whether it is valid.
 func (d *decoder) scalar(key string, n *yaml.Node, read scalar) bool {
+	if d.forms != nil {
+		if n.Kind == yaml.ScalarNode {
+			*d.forms = append(*d.forms, read.form)
+		}
+		return false
+	}
 	d.note(key, n)
 	m := wrong("give it one value", "is %s, not a single value", kind(n))
 	switch {
 	case n.Kind == yaml.ScalarNode && n.Tag == "!!null":
 		m = wrong("give it a value, or take the line out", "has no value")
 	case n.Kind == yaml.ScalarNode:
-		m = read(n)
+		m = read.read(n)
 	}
 	if m != nil {
 		d.fault(key, n, m)
@@ -261,13 +334,20 @@ func required(name, example string, read scalar) field {
 	return f
 }
 
-// list makes the field of a list of single values. Duplicates are dropped.
-func list[T comparable](name string, dst *[]T, clean func(string) (T, *mistake)) field {
+// list makes the field of a list of single values, with a schema that knows more of them if there is one.
+// Duplicates are dropped.
+func list[T comparable](
+	name string, dst *[]T, clean func(string) (T, *mistake), form ...*schema.Schema,
+) field {
 	return field{name: name, read: func(d *decoder, key string, n *yaml.Node) {
 		all := []T{}
 		for key, item := range d.items(key, n) {
 			var v T
-			if d.scalar(key, item, raw(&v, clean)) && !slices.Contains(all, v) {
+			read := raw(&v, clean)
+			if len(form) > 0 {
+				read = read.as(form[0])
+			}
+			if d.scalar(key, item, read) && !slices.Contains(all, v) {
 				all = append(all, v)
 			}
 		}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/headgate/headgate/internal/schema"
 )
 
 // maxEvents bounds the events of a room, so that checking them stays cheap. Chosen.
@@ -42,17 +44,17 @@ func readEvents(dst *[]Event) func(*decoder, string, *yaml.Node) {
 
 func eventFields(e *Event, renewal *bool) []field {
 	return []field{
-		required("name", "sale", text(&e.Name, cleanName)),
-		required("start", "2026-12-01T10:00:00Z", raw(&e.Start, parseTime)),
-		required("end", "2026-12-01T12:00:00Z", raw(&e.End, parseTime)),
-		one("prequeue_start", raw(&e.PrequeueStart, parseTime)),
+		required("name", "sale", nameText(&e.Name)),
+		required("start", "2026-12-01T10:00:00Z", moment(&e.Start)),
+		required("end", "2026-12-01T12:00:00Z", moment(&e.End)),
+		one("prequeue_start", moment(&e.PrequeueStart)),
 		one("every", span(&e.Every, time.Minute, 3660*day, false)),
 		one("shuffle", truth(&e.Shuffle)),
 		one("suspended", truth(&e.Suspended)),
 		one("total_active_users", whole(&e.TotalActiveUsers, 1, maxUsers)),
 		one("new_users_per_minute", whole(&e.NewUsersPerMinute, 1, maxUsers)),
 		one("session_duration", span(&e.SessionDuration, time.Second, 30*day, false)),
-		one("session_renewal", truth(renewal)),
+		one("session_renewal", scalar{truth(renewal).read, &schema.Schema{Type: "boolean"}}), // no default but the room's
 		one("method", word(&e.Method, "fifo", "random", "passthrough", "reject")),
 		one("message", text(&e.Message, cleanMessage)),
 		{name: "html_file", read: readFileName(&e.HTMLFile)},

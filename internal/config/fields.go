@@ -15,14 +15,15 @@ import (
 	"github.com/headgate/headgate/internal/identity"
 	"github.com/headgate/headgate/internal/pages"
 	"github.com/headgate/headgate/internal/route"
+	"github.com/headgate/headgate/internal/schema"
 	"github.com/headgate/headgate/internal/wire"
 )
 
 // configFields connects the keys of the file to the fields of Config.
 func configFields(c *Config) []field {
 	return []field{
-		one("listen", raw(&c.Listen, cleanListen)),
-		one("admin_listen", raw(&c.AdminListen, cleanListen)),
+		one("listen", address(&c.Listen)),
+		one("admin_listen", address(&c.AdminListen)),
 		one("data", text(&c.Data, cleanData)),
 		one("drain_delay", span(&c.DrainDelay, time.Second, 10*time.Minute, true)),
 		{name: "tls", read: readTLS(&c.TLS)},
@@ -69,14 +70,14 @@ func roomList(dst *[]Room) func(*decoder, string, *yaml.Node) {
 // roomFields connects the keys of a room to the fields of Room.
 func roomFields(r *Room) []field {
 	return []field{
-		required("name", "shop", text(&r.Name, cleanName)),
+		required("name", "shop", nameText(&r.Name)),
 		one("title", text(&r.Title, cleanTitle)),
 		one("host", raw(&r.Host, cleanHost)),
-		one("path", raw(&r.Path, cleanPath)),
+		one("path", raw(&r.Path, cleanPath).as(absolute())),
 		one("path_case_sensitive", truth(&r.PathCaseSensitive)),
 		one("paths", word(&r.Paths, PathsClean, PathsAsTheyCome)),
 		{name: "additional_routes", read: readRoutes(&r.AdditionalRoutes)},
-		required("origin", "http://127.0.0.1:3000", raw(&r.Origin, cleanOrigin)),
+		required("origin", "http://127.0.0.1:3000", httpURL(&r.Origin)),
 		{name: "total_active_users", read: readActive(r), example: "200"},
 		{name: "new_users_per_minute", read: readNew(r), example: "200"},
 		group("origin_target", targetOfOriginFields(&r.Auto)),
@@ -89,7 +90,7 @@ func roomFields(r *Room) []field {
 		one("closed", truth(&r.Closed)),
 		one("suspended", truth(&r.Suspended)),
 		one("shadow", truth(&r.Shadow)),
-		one("opens_at", raw(&r.OpensAt, parseTime)),
+		one("opens_at", moment(&r.OpensAt)),
 		one("message", text(&r.Message, cleanMessage)),
 		one("queueing_status_code", oneOf(&r.QueueingStatusCode, 200, 202, 429, 503)),
 		one("refresh_header", truth(&r.RefreshHeader)),
@@ -112,10 +113,12 @@ func roomFields(r *Room) []field {
 		{name: "identity", read: readIdentity(&r.Identity)},
 		{name: "limits", read: readRoomLimits(&r.Limits)},
 		one("fail_open_after", span(&r.FailOpenAfter, time.Second, day, true)),
-		one("cookie_suffix", text(&r.CookieSuffix, cleanName)),
-		one("cookie_secure", raw(&r.CookieSecure, cleanSecure)),
+		one("cookie_suffix", nameText(&r.CookieSuffix)),
+		one("cookie_secure", raw(&r.CookieSecure, cleanSecure).
+			as(schema.OneOf(CookieSecureAuto, CookieSecureAlways, CookieSecureNever))),
 		one("cookie_samesite", word(&r.CookieSameSite, "lax", "strict", "none")),
-		one("default_template_language", raw(&r.DefaultTemplateLanguage, cleanLanguage)),
+		one("default_template_language", raw(&r.DefaultTemplateLanguage, cleanLanguage).
+			as(schema.Any(schema.OneOf(pages.Languages()...), schema.Text("-", "")))),
 		{name: "page", read: readPage(&r.Page)},
 		{name: "checkout", read: readCheckout(&r.Checkout)},
 	}
@@ -135,7 +138,7 @@ func readExclude(dst *Exclude) func(*decoder, string, *yaml.Node) {
 
 func excludeFields(e *Exclude, defaults *bool) []field {
 	return []field{
-		list("paths", &e.Paths, cleanExcludedPath),
+		list("paths", &e.Paths, cleanExcludedPath, absolute()),
 		list("methods", &e.Methods, cleanMethod),
 		list("cidrs", &e.CIDRs, cleanPrefix),
 		list("headers", &e.Headers, cleanHeader),
@@ -444,8 +447,8 @@ func readZones(c *Config) func(*decoder, string, *yaml.Node) {
 func zoneFields(z *Zone) []field {
 	return []field{
 		required("name", "example.com", raw(&z.Name, cleanHost)),
-		one("id", text(&z.ID, cleanName)),
-		one("origin", raw(&z.Origin, cleanOrigin)),
+		one("id", nameText(&z.ID)),
+		one("origin", httpURL(&z.Origin)),
 	}
 }
 
@@ -475,7 +478,7 @@ func readCheckout(c *Checkout) func(*decoder, string, *yaml.Node) {
 func checkoutFields(c *Checkout) []field {
 	return []field{
 		one("pass", truth(&c.Pass)),
-		list("grace_paths", &c.GracePaths, cleanExcludedPath),
+		list("grace_paths", &c.GracePaths, cleanExcludedPath, absolute()),
 		one("grace", span(&c.Grace, time.Second, day, false)),
 		one("warn", span(&c.Warn, time.Second, day, true)),
 	}
@@ -547,7 +550,7 @@ func readEnvoy(c *Config) func(*decoder, string, *yaml.Node) {
 		e := &Envoy{}
 		c.Envoy = e
 		d.mapping(key, n, []field{
-			required("listen", "127.0.0.1:8082", raw(&e.Listen, cleanListen)),
+			required("listen", "127.0.0.1:8082", address(&e.Listen)),
 			{name: "rules", read: readRuleFiles(&e.Rules), example: "[ratelimit.yaml]",
 				without: func() bool { return e.Decide }},
 			one("headers", truth(&e.Headers)),
@@ -559,7 +562,7 @@ func readEnvoy(c *Config) func(*decoder, string, *yaml.Node) {
 func readDecide(c *Config) func(*decoder, string, *yaml.Node) {
 	return func(d *decoder, key string, n *yaml.Node) {
 		c.Decide = &Decide{}
-		d.mapping(key, n, []field{required("listen", "127.0.0.1:8083", raw(&c.Decide.Listen, cleanListen))})
+		d.mapping(key, n, []field{required("listen", "127.0.0.1:8083", address(&c.Decide.Listen))})
 	}
 }
 

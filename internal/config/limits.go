@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate/internal/limittable"
 	"github.com/headgate/headgate/internal/numbers"
+	"github.com/headgate/headgate/internal/schema"
 	"github.com/headgate/headgate/internal/suggest"
 	"github.com/headgate/headgate/limit"
 )
@@ -32,7 +33,7 @@ func defaultLimit() Limit {
 func limitFields(l *Limit) []field {
 	return []field{
 		required("name", "api", text(&l.Name, cleanLimitName)),
-		required("algorithm", "sliding_log", raw(&l.Algorithm, cleanAlgorithm)),
+		required("algorithm", "sliding_log", raw(&l.Algorithm, cleanAlgorithm).as(schema.OneOf(algorithms()...))),
 		{name: "amount", read: readAmount(l), example: "100"},
 		group("origin_target", targetOfOriginFields(&l.Auto)),
 		one("window", stretch(&l.Window)),
@@ -40,7 +41,7 @@ func limitFields(l *Limit) []field {
 		one("unit", word(&l.Unit, "requests", "units", "request_bytes", "response_bytes")),
 		one("parts", whole(&l.Parts, 1, limit.MaxParts)),
 		one("burst", whole(&l.Burst, 1, limit.MaxAmount)),
-		one("align", raw(&l.Align, cleanAlign)),
+		one("align", raw(&l.Align, cleanAlign).as(schema.OneOf(aligns()...))),
 		one("time_zone", raw(&l.Zone, cleanZone)),
 		one("paced", truth(&l.Paced)),
 		one("lease", stretch(&l.Lease)),
@@ -421,7 +422,7 @@ func readRoomLimits(dst *[]string) func(*decoder, string, *yaml.Node) {
 	return func(d *decoder, key string, n *yaml.Node) {
 		for key, item := range d.items(key, n) {
 			var name string
-			d.scalar(key, item, text(&name, cleanName))
+			d.scalar(key, item, nameText(&name))
 			*dst = append(*dst, name)
 		}
 	}
@@ -473,14 +474,14 @@ func overrideKey(k *yaml.Node) *mistake {
 
 // stretch reads a duration that a rule accepts.
 func stretch(dst *time.Duration) scalar {
-	read := span(dst, limit.MinWindow, limit.MaxWindow, false)
-	return func(n *yaml.Node) *mistake {
-		m := read(n)
+	of := span(dst, limit.MinWindow, limit.MaxWindow, false)
+	return scalar{func(n *yaml.Node) *mistake {
+		m := of.read(n)
 		if m != nil && strings.HasSuffix(m.problem, "is too long") {
 			m.hint = "write a duration from " + short(limit.MinWindow) + " to " + short(limit.MaxWindow)
 		}
 		return m
-	}
+	}, of.form}
 }
 
 // cleanLimitName rejects names that would collide with paths of the management API.
@@ -496,22 +497,28 @@ func cleanAlgorithm(s string) (limit.Algorithm, *mistake) {
 	if a, ok := limit.ParseAlgorithm(s); ok {
 		return a, nil
 	}
-	var all []string
+	return 0, oneWord(s, algorithms())
+}
+
+func algorithms() (all []string) {
 	for a := limit.SlidingLog; a <= limit.Concurrency; a++ {
 		all = append(all, a.String())
 	}
-	return 0, oneWord(s, all)
+	return all
 }
 
 func cleanAlign(s string) (limit.Align, *mistake) {
 	if a, ok := limit.ParseAlign(s); ok {
 		return a, nil
 	}
-	var all []string
+	return 0, oneWord(s, aligns())
+}
+
+func aligns() (all []string) {
 	for a := limit.Epoch; a <= limit.Year; a++ {
 		all = append(all, a.String())
 	}
-	return 0, oneWord(s, all)
+	return all
 }
 
 // cleanZone finds a time zone in the database of this machine. It rejects Local, which differs from

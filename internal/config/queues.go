@@ -32,7 +32,7 @@ func defaultQueue() Queue {
 func queueFields(q *Queue) []field {
 	const year = 366 * day
 	return []field{
-		required("name", "orders", text(&q.Name, cleanName)),
+		required("name", "orders", nameText(&q.Name)),
 		{name: "target", example: "{url: http://127.0.0.1:9000/orders}", read: group("target",
 			targetFields(&q.Target)).read, without: func() bool { return q.Pull.Lease > 0 }},
 		{name: "pull", read: readPull(&q.Pull)},
@@ -76,7 +76,7 @@ func readSchedules(dst *[]QueueSchedule) func(*decoder, string, *yaml.Node) {
 		for key, item := range d.items(key, n) {
 			s := QueueSchedule{TimeZone: "UTC", Missed: string(queue.MissedOnce)}
 			d.mapping(key, item, []field{
-				required("name", "nightly", text(&s.Name, cleanName)),
+				required("name", "nightly", nameText(&s.Name)),
 				required("cron", `"0 3 * * *"`, text(&s.Cron, cleanCron)),
 				one("time_zone", text(&s.TimeZone, func(s string) (string, *mistake) {
 					_, m := cleanZone(s)

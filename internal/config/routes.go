@@ -72,7 +72,7 @@ func readRoutes(dst *[]route.Route) func(*decoder, string, *yaml.Node) {
 }
 
 func routeFields(x *route.Route) []field {
-	return []field{one("host", raw(&x.Host, cleanHost)), one("path", raw(&x.Path, cleanPath))}
+	return []field{one("host", raw(&x.Host, cleanHost)), one("path", raw(&x.Path, cleanPath).as(absolute()))}
 }
 
 // checkRoutes checks the routes of a room against each other.

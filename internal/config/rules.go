@@ -79,7 +79,7 @@ func readCrawlers(c *Config) func(*decoder, string, *yaml.Node) {
 
 func crawlerFields(x *Crawler) []field {
 	return []field{
-		required("name", "mybot", text(&x.Name, cleanName)),
+		required("name", "mybot", nameText(&x.Name)),
 		{name: "agents", read: list("", &x.Agents, anyText).read, example: "[MyBot]"},
 		{name: "domains", read: list("", &x.Domains, anyText).read, example: "[bot.example.com]"},
 	}

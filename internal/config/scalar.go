@@ -2,6 +2,7 @@ package config
 
 import (
 	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/headgate/headgate/internal/schema"
 	"github.com/headgate/headgate/internal/suggest"
 )
 
@@ -21,29 +23,54 @@ const (
 	durationHint = "write a number and a unit, such as 30s, 5m or 1h"
 )
 
-// A scalar reads one value and stores it.
-type scalar func(n *yaml.Node) *mistake
+// A scalar reads one value and stores it. Its form is the schema of the values that it accepts.
+type scalar struct {
+	read func(n *yaml.Node) *mistake
+	form *schema.Schema
+}
+
+// as returns s with another schema, which knows more.
+func (s scalar) as(form *schema.Schema) scalar {
+	form.Default = s.form.Default
+	s.form = form
+	return s
+}
+
+// nameText reads the name of a thing.
+func nameText(dst *string) scalar {
+	return text(dst, cleanName).as(schema.Text("^[A-Za-z0-9_-]{1,64}$", ""))
+}
 
 // text reads a value that YAML treats as text, and passes it to clean.
 func text(dst *string, clean func(string) (string, *mistake)) scalar {
-	return func(n *yaml.Node) *mistake {
+	read := raw(dst, clean).read
+	return scalar{func(n *yaml.Node) *mistake {
 		if m := wantText(n); m != nil {
 			return m
 		}
-		return raw(dst, clean)(n)
-	}
+		return read(n)
+	}, schema.Text("", "").WithDefault(*dst)}
 }
 
 // raw reads a value as it is written, whatever its YAML type. For 8080 as an address or 10.5 as a
 // host, clean gives a better message than "not text".
 func raw[T any](dst *T, clean func(string) (T, *mistake)) scalar {
-	return func(n *yaml.Node) *mistake {
+	form := schema.Text("", "")
+	for _, number := range []string{"1", "0.5"} {
+		if _, m := clean(number); m == nil {
+			form.Type = []string{"string", "number"}
+		}
+	}
+	if v := reflect.ValueOf(*dst); v.Kind() == reflect.String {
+		form = form.WithDefault(v.String())
+	}
+	return scalar{func(n *yaml.Node) *mistake {
 		v, m := clean(n.Value)
 		if m == nil {
 			*dst = v
 		}
 		return m
-	}
+	}, form}
 }
 
 func wantText(n *yaml.Node) *mistake {
@@ -56,13 +83,13 @@ func wantText(n *yaml.Node) *mistake {
 
 // whole reads a plain decimal number between least and most.
 func whole[T int | int64](dst *T, least, most int64) scalar {
-	return func(n *yaml.Node) *mistake {
+	return scalar{func(n *yaml.Node) *mistake {
 		v, m := parseWhole(n, least, most)
 		if m == nil {
 			*dst = T(v)
 		}
 		return m
-	}
+	}, schema.Whole(least, most).WithDefault(*dst)}
 }
 
 // parseWhole reads a whole number. YAML has other forms of numbers, such as 0x10, 1_000 and 010,
@@ -107,7 +134,7 @@ func allDigits(s string) bool {
 
 // oneOf reads a number that must be one of a fixed set.
 func oneOf(dst *int, allowed ...int) scalar {
-	return func(n *yaml.Node) *mistake {
+	return scalar{func(n *yaml.Node) *mistake {
 		var words []string
 		for _, a := range allowed {
 			words = append(words, strconv.Itoa(a))
@@ -122,12 +149,12 @@ func oneOf(dst *int, allowed ...int) scalar {
 		}
 		*dst = int(v)
 		return nil
-	}
+	}, schema.OneOf(allowed...).WithDefault(*dst)}
 }
 
 // truth reads true or false and accepts no other spelling.
 func truth(dst *bool) scalar {
-	return func(n *yaml.Node) *mistake {
+	return scalar{func(n *yaml.Node) *mistake {
 		plain := n.Tag == flagTag && (n.Value == "true" || n.Value == "false")
 		if n.Tag != "!!bool" && !plain {
 			return wrong("write true or false, without quotes",
@@ -135,12 +162,12 @@ func truth(dst *bool) scalar {
 		}
 		*dst = strings.EqualFold(n.Value, "true")
 		return nil
-	}
+	}, (&schema.Schema{Type: "boolean"}).WithDefault(*dst)}
 }
 
 // span reads a duration between least and most. With orNone 0 is allowed too.
 func span(dst *time.Duration, least, most time.Duration, orNone bool) scalar {
-	return func(n *yaml.Node) *mistake {
+	return scalar{func(n *yaml.Node) *mistake {
 		v, m := parseDuration(n.Value)
 		if m != nil {
 			return m
@@ -161,7 +188,21 @@ func span(dst *time.Duration, least, most time.Duration, orNone bool) scalar {
 		}
 		*dst = v
 		return nil
+	}, spanForm(*dst, least, most, orNone)}
+}
+
+// spanForm returns the schema of a duration. Its pattern knows the spelling, and its note the bounds.
+func spanForm(v, least, most time.Duration, orNone bool) *schema.Schema {
+	const spelling = `^\+?([0-9]+d|([0-9]+(\.[0-9]*)?(ns|us|µs|μs|ms|s|m|h))+)$`
+	form := schema.Text(spelling, "A duration from "+short(least)+" to "+short(most)+".")
+	if orNone {
+		form = schema.Any(schema.Text(spelling, "A duration from "+short(least)+" to "+short(most)+", or 0."),
+			schema.OneOf[any]("0", 0))
 	}
+	if v == 0 {
+		return form
+	}
+	return form.WithDefault(short(v))
 }
 
 // parseDuration parses Go's durations and whole days, such as 30d.
@@ -238,6 +279,12 @@ func parseTime(s string) (time.Time, *mistake) {
 		return t, wrong("check the year", "the year of %s cannot be meant", s)
 	}
 	return t, nil
+}
+
+// moment reads a time.
+func moment(dst *time.Time) scalar {
+	const form = "^[0-9]{4}-[0-9]{2}-[0-9]{2}T.*(Z|[+-][0-9]{2}:[0-9]{2})$"
+	return raw(dst, parseTime).as(schema.Text(form, "Date, time and zone, such as 2026-12-01T10:00:00+01:00."))
 }
 
 func cleanName(s string) (string, *mistake) {
@@ -334,7 +381,8 @@ func kind(n *yaml.Node) string {
 
 // word reads one of a fixed set of words.
 func word(dst *string, allowed ...string) scalar {
-	return raw(dst, func(s string) (string, *mistake) { return s, oneWord(s, allowed) })
+	clean := func(s string) (string, *mistake) { return s, oneWord(s, allowed) }
+	return raw(dst, clean).as(schema.OneOf(allowed...))
 }
 
 func oneWord(s string, allowed []string) *mistake {

@@ -29,7 +29,7 @@ func readTLS(dst *TLS) func(*decoder, string, *yaml.Node) {
 
 func tlsFields(t *TLS) []field {
 	return []field{
-		one("listen", raw(&t.Listen, cleanListen)),
+		one("listen", address(&t.Listen)),
 		one("certificate", text(&t.Certificate, cleanFile)),
 		one("key", text(&t.Key, cleanFile)),
 		{name: "acme", read: func(d *decoder, key string, n *yaml.Node) {

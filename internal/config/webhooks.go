@@ -7,6 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/headgate/headgate/internal/schema"
 	"github.com/headgate/headgate/internal/suggest"
 	"github.com/headgate/headgate/internal/webhook"
 )
@@ -30,7 +31,7 @@ func webhookFields(w *Webhook) []field {
 		secrets,
 		required("name", "ops", text(&w.Name, cleanWebhookName)),
 		required("url", "https://ops.example.com/headgate", raw(&w.URL, cleanWebhookURL)),
-		some(list("on", &w.On, cleanKind), nothing, "leave the key out for all"),
+		some(list("on", &w.On, cleanKind, schema.OneOf(webhook.Kinds()...)), nothing, "leave the key out for all"),
 		some(list("rooms", &w.Rooms, cleanName), nothing, "leave the key out for all"),
 		one("dashboard", raw(&w.Dashboard, cleanDashboard)),
 	}

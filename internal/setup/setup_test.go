@@ -1,0 +1,322 @@
+package setup
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/schema"
+)
+
+const home = `<!doctype html><link rel=stylesheet href="/assets/css/app.css?v=3"><link rel="icon" href="/favicon.ico">
+<script src="/assets/js/app.js"></script><script src="https://cdn.example.com/x.js"></script>
+<a href="/products/duck">Duck</a> <a href='/checkout/start'>Pay</a> <a href="/media/gallery">Gallery</a>
+<img src="/media/products/duck.webp"><img src="/media/top.webp"><form action="/api/newsletter" method=post></form>
+<a href="/assets/../../etc/passwd">x</a> <a href="/a%0Ab">x</a> <script>fetch("/api/cart?x=1")</script>`
+
+// shop answers as a shop does.
+func shop() *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, home) })
+	mux.HandleFunc("GET /assets/js/app.js", func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, "axios.post(`/graphql`);")
+	})
+	mux.HandleFunc("GET /robots.txt", func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, "User-agent: *\nDisallow: /admin\nDisallow: /stripe/webhooks/*\n")
+	})
+	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("POST /webhooks", func(http.ResponseWriter, *http.Request) {})
+	return mux
+}
+
+func look(t *testing.T, server *httptest.Server) *Findings {
+	t.Helper()
+	defer server.Close()
+	u, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Look(t.Context(), http.DefaultTransport, u, "")
+}
+
+func TestALookAtAShop(t *testing.T) {
+	s := look(t, httptest.NewServer(shop()))
+	if s.Err != nil || s.Status != 200 || s.Away != "" || s.Cut {
+		t.Errorf("got %+v", s)
+	}
+	want := map[Kind][]Path{
+		Asset:    {{"/assets/", 2}, {"/media/products/", 1}, {"/media/top.webp", 1}},
+		Webhook:  {{"/stripe/webhooks/", 1}, {"/webhooks", 0}, {"/webhooks/", 0}},
+		Probe:    {{"/healthz", 0}},
+		API:      {{"/api/", 2}, {"/graphql", 1}},
+		Checkout: {{"/checkout/", 1}},
+	}
+	if diff := cmp.Diff(want, s.Paths); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// The parts that Next.js makes for each visitor do not bypass the room.
+func TestOnlyFilesOfNextBypass(t *testing.T) {
+	s := look(t, httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/" {
+			http.NotFound(w, r)
+			return
+		}
+		io.WriteString(w, `<script src="/_next/static/chunks/main.js"></script><img src="/_next/image?url=x">`)
+	})))
+	if diff := cmp.Diff([]Path{{"/_next/static/", 1}}, s.Excluded()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A single-page app answers each path with its page: what it answers proves nothing.
+func TestASiteThatAnswersEverythingIsNotBelieved(t *testing.T) {
+	s := look(t, httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		io.WriteString(w, "Disallow: /webhooks/\n"+`<div id="app"></div>`)
+	})))
+	if s.Err != nil || len(s.Excluded()) > 0 {
+		t.Errorf("got %+v", s)
+	}
+}
+
+func TestOriginsThatDoNotAnswer(t *testing.T) {
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
+	garbage, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := garbage.Accept()
+			if err != nil {
+				return
+			}
+			io.WriteString(c, "SSH-2.0-OpenSSH_9.9\r\n")
+			c.Close()
+		}
+	}()
+	defer func() { garbage.Close(); <-done }()
+	plain, private := httptest.NewServer(shop()), httptest.NewUnstartedServer(shop())
+	private.Config.ErrorLog = log.New(io.Discard, "", 0)
+	private.StartTLS()
+	defer plain.Close()
+	defer private.Close()
+	for _, x := range []struct{ url, problem, do string }{
+		{closed.URL, "connection refused", "start the site"},
+		{"http://" + garbage.Addr().String(), "malformed HTTP", "check the address"},
+		{strings.Replace(plain.URL, "http:", "https:", 1), "does not speak https", "write http://"},
+		{private.URL, "certificate is not valid here", "add its CA"},
+	} {
+		u, err := url.Parse(x.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := Look(t.Context(), &http.Transport{}, u, "")
+		if s.Err == nil {
+			t.Errorf("%s: got an answer", x.url)
+			continue
+		}
+		problem, do := Explain(s.Err)
+		if !strings.Contains(problem, x.problem) || !strings.Contains(do, x.do) {
+			t.Errorf("%s: got %q, %q", x.url, problem, do)
+		}
+	}
+}
+
+// An answer takes a time, or never comes.
+type slow struct {
+	after time.Duration
+	sent  int
+	body  string
+}
+
+func (s *slow) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.sent++
+	select {
+	case <-time.After(s.after):
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+	return &http.Response{StatusCode: 200, Header: http.Header{}, Request: r,
+		Body: io.NopCloser(strings.NewReader(s.body))}, nil
+}
+
+func TestALookIsBounded(t *testing.T) {
+	u := &url.URL{Scheme: "http", Host: "shop.example"}
+	synctest.Test(t, func(t *testing.T) {
+		begun, site := time.Now(), Look(t.Context(), &slow{after: time.Hour}, u, "")
+		if took := time.Since(begun); site.Err == nil || took != mostWait {
+			t.Errorf("of a silent site got %v after %v", site.Err, took)
+		}
+		if problem, _ := Explain(site.Err); problem != "it did not answer within 5s" {
+			t.Errorf("got %q", problem)
+		}
+		begun = time.Now()
+		site = Look(t.Context(), &slow{after: 4 * time.Second, body: home}, u, "")
+		if took := time.Since(begun); took > mostTime || !site.Cut || site.Median != 4*time.Second {
+			t.Errorf("of a slow site got %+v after %v", site, took)
+		}
+		var all strings.Builder
+		for i := range 50_000 {
+			fmt.Fprintf(&all, `<script src="/a%d/x.js"></script><a href="/b%d">`, i, i)
+		}
+		many := &slow{body: all.String()}
+		site = Look(t.Context(), many, u, "")
+		if n := len(site.Paths[Asset]); many.sent > 40 || n > mostProposed {
+			t.Errorf("sent %d requests, got %d paths", many.sent, n)
+		}
+	})
+}
+
+func TestALookNeverLeavesTheSite(t *testing.T) {
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		t.Error("the other site was asked")
+	}))
+	defer other.Close()
+	hops := 0
+	s := look(t, httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if hops++; r.URL.Path == "/" {
+			http.Redirect(w, r, other.URL+"/login", http.StatusFound)
+			return
+		}
+		http.Redirect(w, r, r.URL.Path+"x", http.StatusFound)
+	})))
+	if s.Away != other.URL || s.Status != 302 || hops > 40 {
+		t.Errorf("got %+v after %d requests", s, hops)
+	}
+}
+
+// run runs headgate init against the shop, with answers.
+func run(t *testing.T, c *Command) (said string, err error) {
+	t.Helper()
+	server := httptest.NewServer(shop())
+	defer server.Close()
+	if c.Ask == nil {
+		c.Answers.Origin = server.URL
+	} else {
+		b, err := io.ReadAll(c.Ask)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Ask = strings.NewReader(strings.ReplaceAll(string(b), "ORIGIN", server.URL))
+	}
+	var out bytes.Buffer
+	c.Out, c.Questions, c.Transport = &out, &out, http.DefaultTransport
+	err = c.Run(t.Context())
+	return out.String(), err
+}
+
+func TestInitWritesAFileThatCheckAccepts(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "headgate.yaml")
+	said, err := run(t, &Command{File: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load(file)
+	if err != nil || len(c.Warnings) > 0 {
+		t.Fatalf("%v %v", err, c)
+	}
+	r := c.Rooms[0]
+	if r.Name != "main" || r.Auto.Mode != config.AutoOn || len(r.Exclude.Paths) != 3+7 || len(r.Checkout.GracePaths) != 2 {
+		t.Errorf("got %+v", r)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil || !strings.HasPrefix(string(text), schema.Line+"\n") {
+		t.Errorf("%v: begins with %.80s", err, text)
+	}
+	if _, err := os.Stat(filepath.Join(filepath.Dir(file), schema.File)); err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{"it answers 200 in ", "bypass the room:\n    /assets/ ", "headgate run --config "} {
+		if !strings.Contains(said, want) {
+			t.Errorf("did not say %q:\n%s", want, said)
+		}
+	}
+	// It replaces nothing without --force.
+	if _, err = run(t, &Command{File: file}); config.Faults(err) == nil {
+		t.Errorf("a second time: got %v", err)
+	}
+	if now, _ := os.ReadFile(file); !bytes.Equal(now, text) {
+		t.Error("the file has changed")
+	}
+	again := &Command{File: file, Force: true, Answers: Answers{Active: "300", New: "100"}}
+	if _, err = run(t, again); err != nil {
+		t.Error(err)
+	}
+	if c, err = config.Load(file); err != nil || c.Rooms[0].TotalActiveUsers != 300 {
+		t.Errorf("with --force: %v", err)
+	}
+}
+
+// A wrong answer is asked again, with what is wrong with it.
+func TestInitAsks(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "headgate.yaml")
+	said, err := run(t, &Command{File: file, Ask: strings.NewReader(
+		"\nshop.example\nORIGIN\nwww.Shop.example\nmany\n200\nauto\n100\n5\n10m\n")})
+	if err != nil {
+		t.Fatalf("%v:\n%s", err, said)
+	}
+	for _, want := range []string{"is empty", `"shop.example" has no scheme`, `"many" is not a whole number`,
+		"needs a total_active_users that is found", `"5" has no unit`} {
+		if !strings.Contains(said, want) {
+			t.Errorf("did not say %q:\n%s", want, said)
+		}
+	}
+	c, err := config.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := c.Rooms[0]
+	if r.Name != "shop" || r.Host != "www.shop.example" || r.TotalActiveUsers != 200 ||
+		r.NewUsersPerMinute != 100 || r.SessionDuration != 10*time.Minute {
+		t.Errorf("got %+v", r)
+	}
+	if _, err := run(t, &Command{File: file + "2", Ask: strings.NewReader("ORIGIN\n")}); err == nil {
+		t.Error("the input ended, and there was no error")
+	}
+}
+
+// FuzzInit gives it pages and answers of any kind: what it writes is good, or it says what is wrong.
+func FuzzInit(f *testing.F) {
+	f.Add(home, "www.shop.example.com", "200", "5m")
+	f.Add(`<a href="/a: b/x.js">`+"<img src='/#x.png'>", "[::1]", "auto", "'")
+	f.Add(`<img src=/y/n.png><a href="//shop.example/api/x">`, "1.2.3.4", "0200", "1d")
+	f.Fuzz(func(t *testing.T, page, host, active, session string) {
+		c := Command{Answers: Answers{Origin: "http://shop.example", Host: host, Active: active, Session: session}}
+		if err := c.answer(); err != nil {
+			if config.Faults(err) == nil {
+				t.Fatal(err)
+			}
+			return
+		}
+		origin, err := c.Answers.URL()
+		if err != nil {
+			t.Fatal(err)
+		}
+		site := Look(context.Background(), &slow{body: page}, origin, host)
+		text := c.Answers.Text(site)
+		if _, err := config.Parse("headgate.yaml", []byte(text)); err != nil {
+			t.Fatalf("%v:\n%s", err, text)
+		}
+	})
+}
