@@ -218,6 +218,46 @@ func silences(calls []call, away []fault) (all []silence) {
 	return all
 }
 
+// maxTokens is what a call may cost at most, apart from what is sent, which costs 1.
+const maxTokens = 500
+
+// unsettled is how long before the death of a node a call may end whose cost the node has not yet sent to the
+// host of the key. Chosen: a message, on a busy machine.
+const unsettled = time.Second
+
+// A span is what a key has used: at least, and at most.
+type span struct{ least, most int }
+
+// used returns what each key of a limit has used, by what clients and the model server saw, and whether its
+// node was killed.
+func used(limit string, calls []call, away []fault) (all map[string]span, killed map[string]bool) {
+	all, killed = map[string]span{}, map[string]bool{}
+	for _, a := range calls {
+		if a.limit != limit {
+			continue
+		}
+		s := all[a.key]
+		unsure := slices.ContainsFunc(away, func(f fault) bool {
+			killed[a.key] = killed[a.key] || f.node == a.node
+			return f.node == a.node && a.sent < f.to && a.ended > f.from-unsettled
+		})
+		gone := slices.ContainsFunc(away, func(f fault) bool {
+			return f.node == a.node && a.sent >= f.from && a.ended < f.from+downFor
+		})
+		switch {
+		case gone:
+		case a.became == failed || a.became == wrong:
+			s.most += a.cost + 1
+		case a.became == passed && unsure:
+			s.most += max(a.cost, 1)
+		case a.became == passed:
+			s.least, s.most = s.least+a.cost, s.most+a.cost
+		}
+		all[a.key] = s
+	}
+	return all, killed
+}
+
 // steadyCalls are calls of one key, every so often, each 2 ms on its way.
 func steadyCalls(n int, every time.Duration) (calls []call, passes []pass) {
 	for i := range n {

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -15,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/quota"
+	"github.com/headgate/headgate/internal/usage"
 	judge "github.com/headgate/headgate/tests/crowd"
 )
 
@@ -149,9 +153,38 @@ func (c *callers) serve(w http.ResponseWriter, r *http.Request) {
 	if cost := r.Header.Get(callCost); cost != "" {
 		p.cost, _ = strconv.Atoi(cost)
 	}
+	if p.limit == "tokens" {
+		p.cost = streamTokens(w, r)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.passes = append(c.passes, p)
+}
+
+// Of the streams of the model server: what comes before its number of tokens, and the end.
+const (
+	reported  = `"prompt_tokens":0,"completion_tokens":`
+	streamEnd = "data: [DONE]\n\n"
+)
+
+// streamTokens answers as a model server does, and returns the number of tokens that it has reported.
+func streamTokens(w http.ResponseWriter, r *http.Request) int {
+	var asked struct {
+		MaxTokens int `json:"max_tokens"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return 0
+	}
+	n := 1 + rand.IntN(asked.MaxTokens)
+	w.Header().Set("Content-Type", "text/event-stream")
+	for range min(n, 3) {
+		fmt.Fprint(w, "data: {\"choices\":[{\"delta\":{\"content\":\"word\"}}]}\n\n")
+		_ = http.NewResponseController(w).Flush()
+		wait(r.Context(), time.NewTimer(time.Duration(rand.IntN(100))*time.Millisecond))
+	}
+	fmt.Fprintf(w, "data: {\"choices\":[],\"usage\":{%s%d}}\n\n%s", reported, n, streamEnd)
+	return n
 }
 
 // call begins to call all nodes.
@@ -187,7 +220,7 @@ func (c *callers) keepCalling(l load, n *node, late time.Duration) {
 		c.wg.Go(func() {
 			defer func() { <-slots }()
 			a := call{limit: l.limit, key: l.key, node: n.name, cost: l.cost, sent: c.clock()}
-			if i%2 == 0 || l.limit == "calls" {
+			if i%2 == 0 || l.limit == "calls" || l.limit == "tokens" {
 				c.through(n, &a)
 			} else {
 				c.check(n, &a)
@@ -202,7 +235,11 @@ func (c *callers) keepCalling(l load, n *node, late time.Duration) {
 
 // through calls through the proxy of a node.
 func (c *callers) through(n *node, a *call) {
-	req, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, "http://"+n.public+"/"+a.limit, nil)
+	method, body := http.MethodGet, io.Reader(nil)
+	if a.limit == "tokens" {
+		method, body = http.MethodPost, strings.NewReader(fmt.Sprintf(`{"stream": true, "max_tokens": %d}`, a.cost))
+	}
+	req, err := http.NewRequestWithContext(c.t.Context(), method, "http://"+n.public+"/"+a.limit, body)
 	if err != nil {
 		panic(err)
 	}
@@ -223,6 +260,12 @@ func (c *callers) through(n *node, a *call) {
 	case err != nil:
 	case resp.StatusCode == http.StatusOK:
 		a.became = passed
+		if _, usage, ok := strings.Cut(string(text), reported); ok {
+			_, err = fmt.Sscanf(usage, "%d}", &a.cost)
+		}
+		if a.limit == "tokens" && (err != nil || !strings.HasSuffix(string(text), streamEnd)) {
+			a.became, a.said = wrong, fmt.Sprintf("the stream ends with %q", text[max(0, len(text)-80):])
+		}
 	case resp.StatusCode == http.StatusTooManyRequests:
 		a.became = refused
 	default:
@@ -291,6 +334,58 @@ func (c *callers) strike(name string, down time.Duration) {
 	c.rest(down)
 	c.again(name)
 	c.gone("kill", name, from)
+}
+
+// copied waits until the keys of all shards have a standby. A node that dies alone loses nothing then.
+func (c *callers) copied() {
+	c.t.Helper()
+	for range 60 {
+		shards := 0
+		for _, name := range storeNodes() {
+			text, err := c.answer(c.get(name), http.MethodGet, "/metrics", "", "")
+			_, n, _ := strings.Cut(string(text), `headgate_limit_shards{role="standby"} `)
+			n, _, _ = strings.Cut(n, "\n")
+			if copies, bad := strconv.Atoi(n); errors.Join(err, bad) == nil {
+				shards += copies
+			}
+		}
+		if shards == quota.Shards {
+			return
+		}
+		c.rest(time.Second)
+	}
+	c.t.Fatal("keys have no standby after a minute")
+}
+
+// usage returns what a node knows of the usage of a limit, by key, and of each kind of sums.
+func (c *callers) usage(limit string) (keys, sums map[string]int) {
+	c.t.Helper()
+	var text struct {
+		Usage []struct {
+			Kind, Key string
+			Units     int
+		}
+		More bool
+	}
+	for last := 0; ; last++ {
+		err := c.ask(c.get("n1"), http.MethodGet, "/v1/usage?open=true&limit="+limit, "", "", &text)
+		if err == nil {
+			break
+		}
+		if last == 10 {
+			c.t.Fatal(err)
+		}
+		c.rest(time.Second)
+	}
+	keys, sums = map[string]int{}, map[string]int{}
+	for _, row := range text.Usage {
+		if row.Kind == usage.Used {
+			keys[row.Key] += row.Units
+		} else {
+			sums[row.Kind] += row.Units
+		}
+	}
+	return keys, sums
 }
 
 // other is a store node that does not lead the store: what is done to it the store does not

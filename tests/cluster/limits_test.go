@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/usage"
 	judge "github.com/headgate/headgate/tests/crowd"
 )
 
@@ -321,4 +322,82 @@ func (c *callers) passedSince(from time.Duration) (n int) {
 		}
 	}
 	return n
+}
+
+// TestLimitsUsageKillEach: each of the three is killed in turn while calls flow whose usage is recorded: of
+// tokens, which a model server reports, and of calls. Each key is called at one node, so what the death of a
+// node leaves unknown is not in the usage of keys of others.
+func TestLimitsUsageKillEach(t *testing.T) { play(t, testLimitsUsageKillEach) }
+
+func testLimitsUsageKillEach(t *testing.T) {
+	const plenty, deny = 1_000_000_000, "on_unreachable: deny, usage: true"
+	c := newCallers(t, []rule{
+		{name: "tokens", law: fixedWindow, amount: plenty, window: time.Hour,
+			more: deny + ", unit: units, cost: 1, cost_field: max_tokens, settle: {input: 1, output: 1}"},
+		{name: "units", law: fixedWindow, amount: plenty, window: time.Hour, more: deny},
+	}, 1)
+	for i := range 4 {
+		for _, n := range c.nodes {
+			late := 50 * time.Millisecond * time.Duration(i)
+			tokens := load{"tokens", fmt.Sprint(n.name, "-", i), 5, maxTokens}
+			units := load{"units", fmt.Sprint(n.name, "-", i), 10, 1}
+			c.wg.Go(func() { c.keepCalling(tokens, n, late) })
+			c.wg.Go(func() { c.keepCalling(units, n, late) })
+		}
+	}
+	c.at(6 * time.Second)
+	for _, name := range storeNodes() {
+		c.copied()
+		c.strike(name, downFor)
+		c.rest(3 * time.Second)
+	}
+	c.stop()
+	c.wg.Wait()
+	besides := c.usageFigures()
+	c.end(c.clock(), expected{silence: silentLeader, besides: besides})
+}
+
+// tellWithin is how long a settlement is told that met a takeover, and a write after it.
+const tellWithin = 3 * time.Minute
+
+// usageFigures wait until the usage of all keys is what was used, and look again after the next write.
+func (c *callers) usageFigures() (all []judge.Figure) {
+	for until := c.clock() + tellWithin; c.clock() < until; c.rest(5 * time.Second) {
+		if all = c.usageNow(); !slices.ContainsFunc(all, func(f judge.Figure) bool { return !f.OK() }) {
+			break
+		}
+	}
+	c.t.Logf("usage was waited for until %v after the last call", c.clock()-c.calls[len(c.calls)-1].ended)
+	c.rest(15 * time.Second)
+	return c.usageNow()
+}
+
+func (c *callers) usageNow() (all []judge.Figure) {
+	for _, limit := range []string{"tokens", "units"} {
+		recorded, sums := c.usage(limit)
+		want, killed := used(limit, c.calls, c.away)
+		wrong, example, exact, sum, total := 0, "", 0, 0, 0
+		for key, n := range recorded {
+			if _, ok := want[key]; !ok {
+				wrong, example = wrong+1, fmt.Sprintf("%s has %d, and was never called", key, n)
+			}
+		}
+		for key, s := range want {
+			n := recorded[key]
+			sum, total = sum+s.least, total+n
+			// What a node was lent when it died is a sum of the limit.
+			if n > s.most || n < s.least && (limit == "tokens" || !killed[key]) {
+				wrong, example = wrong+1, fmt.Sprintf("%s has %d, want %d to %d", key, n, s.least, s.most)
+			} else if s.least == s.most {
+				exact++
+			}
+		}
+		all = append(all,
+			most(limit+": keys whose usage is wrong", wrong, 0, "%s", example),
+			least(limit+": keys whose usage is known to the unit", exact, 4, "of %d", len(want)),
+			least(limit+": recorded", total+sums[usage.Unreported], sum, "of which for no key %d",
+				sums[usage.Unreported]),
+			most(limit+": lost or dropped", sums[usage.Lost]+sums[usage.Dropped], 0, ""))
+	}
+	return all
 }
