@@ -490,3 +490,65 @@ func TestNobodyIsAskedEarlierAfterARestart(t *testing.T) {
 		}
 	})
 }
+
+// A program that proves nothing fills half of a room, however many networks and tickets it has, and whenever
+// its tickets come back. Visitors who solve the challenge get a place meanwhile.
+func TestTheRoomIsNotFullOfUnsolvedPlaces(t *testing.T) {
+	for _, on := range []string{"", "claim"} {
+		bubble(t, "on "+on, func(t *testing.T) {
+			g := openGate(t, RoomConfig{TotalActiveUsers: 10, NewUsersPerMinute: 600, QueueAll: true,
+				MaxWaiting: 40, JoinLimit: JoinLimit{Amount: 5}, Challenge: Challenge{Kind: "work", On: on}})
+			var flood []*visitor
+			for i := range 200 { // of 50 networks, some of which are above join_limit
+				v := g.visitor()
+				v.addr = fmt.Sprintf("192.0.%d.2:1", i%50)
+				v.joins()
+				flood = append(flood, v)
+			}
+			for range 60 {
+				time.Sleep(time.Second)
+				for _, v := range flood {
+					v.asks("")
+				}
+			}
+			if n := g.room.Status().WaitingUsers; n > 20+1 { // in an empty line one needs no solution
+				t.Fatalf("%d places for nothing", n)
+			}
+			for i := range 18 {
+				v := g.visitor()
+				v.addr = fmt.Sprintf("198.51.%d.2:1", i)
+				w := v.joins()
+				if w == nil {
+					t.Fatal("no challenge in a room that is half full")
+				}
+				if m := v.asks(w.solve(t, "")); m.Position == 0 || m.Challenge != nil {
+					t.Fatalf("solved, and %+v", m)
+				}
+			}
+		})
+	}
+}
+
+// Where the challenge is asked at the claim, a cookie that comes back too late is no turn that passed: its
+// visitor joins the ordinary line again.
+func TestALateFirstPollBeforeTheTurn(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		g, _, all := claiming(t, nil, 20)
+		v := g.visitor()
+		v.bare = true
+		v.joins()
+		time.Sleep(15 * time.Second)
+		for _, x := range all {
+			x.poll()
+		}
+		if m := v.asks(""); m.Notice != "new_challenge" || m.Ticket == "" {
+			t.Errorf("%+v", m)
+		}
+		if m := v.asks(""); m.Position != 21 {
+			t.Errorf("%+v", m)
+		}
+		if lanes := g.room.Status().Lanes; lanes[0].Waiting != 0 {
+			t.Errorf("%+v", lanes)
+		}
+	})
+}

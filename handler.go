@@ -592,7 +592,7 @@ func (r *Room) join(q *visitRequest, why State) {
 	q.tok.Forget(q.f.cfg.Wall().Add(-hold - time.Minute))
 	tries, known := uint64(0), q.person != (persons.ID{})
 	if (q.lane == 0 || endless) && !known && q.hasTicket() && c.Had(&q.tok) {
-		if tries, q.again = c.Again(&q.tok, q.busy); q.again == 0 { // it waits without a place
+		if tries, q.again = c.Again(&q.tok, q.busy, q.f.cfg.Wall()); q.again == 0 { // it has no place
 			q.over = false
 			r.setCookie(q)
 			r.serveTicket(q)

@@ -108,6 +108,10 @@ const (
 const (
 	mostTries  = 7
 	lateWeighs = 4
+
+	// Seconds for which a turn waits for a solution (see package counter). Before, a place cannot be over for
+	// want of one: its cookie came back too late, or the room asked for the solution at the join.
+	leastAsked = 90
 )
 
 // Had reports whether a ticket has a challenge that is not solved.
@@ -120,11 +124,11 @@ func (c *Config) Had(t *ticket.Token) bool {
 // widget of a third party may ask its visitor something, which takes more than 10 s, and time buys nothing
 // there. In a room that lets nobody in without, a ticket without a try left is refused, and why is 0; whoever
 // was refused has one try.
-func (c *Config) Again(t *ticket.Token, busy bool) (tries uint64, why ticket.Kind) {
+func (c *Config) Again(t *ticket.Token, busy bool, now time.Time) (tries uint64, why ticket.Kind) {
 	switch tries = t.Work >> costBits & mostTries; {
 	case t.Refused:
 		return mostTries, ticket.NotYetSolved
-	case c.On == Claim: // it had until its turn
+	case c.On == Claim && now.Unix()-t.Arrived >= leastAsked: // it had until its turn
 		tries = mostTries + 1
 	case busy || c.Remote():
 		tries++

@@ -324,7 +324,7 @@ func TestTriesEnd(t *testing.T) {
 	} {
 		work, joins := draw(mostCost, 0), 0
 		for {
-			tries, why := (&Config{Kind: Kind}).Again(&ticket.Token{Work: work}, busies(joins))
+			tries, why := (&Config{Kind: Kind}).Again(&ticket.Token{Work: work}, busies(joins), time.Time{})
 			joins++
 			if work = draw(mostCost, tries); Cost(work) != mostCost {
 				t.Fatalf("the cost is another one after %d", joins)

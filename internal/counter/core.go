@@ -91,7 +91,7 @@ func (c *desk) join(clk time.Duration, lane int, hold, waited time.Duration) Pla
 	c.joinedAt = clk
 	c.tellWaiting(clk)
 	p := c.newPlace(number, clk)
-	p.Status = slot.TicketWaiting
+	p.Status, p.Asks = slot.TicketWaiting, c.hasHalf(lane)
 	p.PollAfter = c.firstPoll(lane, p.PollAfter, clk)
 	c.line.SetProvisionalInterval(number, p.PollAfter)
 	if p.ArrivedAt = c.cameAt(clk); p.ArrivedAt > 0 {
@@ -188,7 +188,12 @@ func (c *desk) place(number uint64, clk time.Duration, unproven bool) PlaceInfo 
 	if number >= c.line.End(number) {
 		c.rolledBack(number, clk)
 	}
-	first := c.line.Status(number) == slot.TicketProvisional
+	first, lane := c.line.Status(number) == slot.TicketProvisional, slot.LaneIndex(number)
+	if first && (unproven || lane > 0) && c.hasHalf(lane) && (c.cfg.Endless || c.others(clk)) {
+		p := c.unproven(number, clk)
+		p.Asks = unproven
+		return p
+	}
 	if unproven && c.cfg.AtClaim {
 		if first {
 			c.line.Confirm(number, c.pool.CounterTime(clk))

@@ -58,7 +58,7 @@ func (c *Counter) mayIssue(ctx context.Context, lane uint64, began *time.Duratio
 	clk := c.cfg.Boot()
 	c.openLane(lane, clk)
 	in := c.line.Lane(lane)
-	if c.line.Line(in).Provisional() >= mostProvisional {
+	if in > 0 && c.hasHalf(in) || c.line.Line(in).Provisional() >= mostProvisional {
 		return false, ErrFull
 	}
 	if clk >= c.issueAt && c.pool.Fresh(clk, fresh) && c.line.Line(in).End() < c.next(in) && !c.drawing() {
@@ -70,6 +70,21 @@ func (c *Counter) mayIssue(ctx context.Context, lane uint64, began *time.Duratio
 	err = c.waitIssue(ctx, c.issueAt-clk)
 	*began = c.cfg.Boot()
 	return false, err
+}
+
+// hasHalf reports whether the lines in which a place costs nothing have half of max_waiting, and lane is one
+// of them: those of networks above join_limit and of unsolved challenges, and the ordinary one where the
+// challenge is asked at the claim. The other half is for visitors who prove something: otherwise a program
+// that proves nothing could fill the room, and nobody else would get a place.
+func (c *desk) hasHalf(lane int) bool {
+	n, bounded := 0, false
+	for i, x := range c.line.Lanes() {
+		free := i == 0 && c.cfg.AtClaim || x.Name == slot.UnsolvedLane || x.Name == slot.NetworkLane().Name
+		if line := c.line.Line(i); free && line != nil {
+			n, bounded = n+line.Len(), bounded || i == lane
+		}
+	}
+	return bounded && int64(n) >= (c.cfg.Line.MaxWaiting+1)/2
 }
 
 // waitIssue waits, without the lock, until this host may issue numbers. Until then the previous

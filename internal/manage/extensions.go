@@ -59,6 +59,7 @@ type RoomExtensions struct {
 // Challenge configures what a newcomer's browser has to do before its place counts.
 type Challenge struct {
 	Kind string `json:"kind"` // none or work
+	On   string `json:"on"`   // when it is asked, also that of turnstile_mode
 }
 
 // PassSharing configures what happens to a pass that is used in more than Networks networks.
@@ -208,6 +209,7 @@ func newMembers(o *RoomExtensions) []field {
 		}, false),
 		group("challenge", []field{
 			word("kind", &o.Challenge.Kind, challenge.None, challenge.None, challenge.Kind),
+			word("on", &o.Challenge.On, challenge.Join, challenge.Join, challenge.Claim, challenge.Draw),
 		}, false),
 		group("pass_sharing", []field{
 			whole("networks", &s.Networks, 3, 1, 8),

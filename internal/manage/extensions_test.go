@@ -25,7 +25,7 @@ var full = `{"name":"full","host":"Shop.Example.com","path":"/*/buy/","total_act
 		"upgrade":true,"max_in_flight":7,"max_in_flight_per_address":3},
 	"cors":{"origins":["https://App.example:443","https://*.shop.example"],"methods":["PUT"],"headers":["x-member"],
 		"max_age_seconds":600,"credentials":true},
-	"limits":["api","all"],"challenge":{"kind":"Work"},"pass_sharing":{"networks":5,"action":"WAIT"},"bind":"header:x-member",
+	"limits":["api","all"],"challenge":{"kind":"Work","on":"Claim"},"pass_sharing":{"networks":5,"action":"WAIT"},"bind":"header:x-member",
 	"checkout":{"pass":true,"grace_paths":["/pay/*"],"grace_seconds":60,"warn_seconds":30},
 	"page":{"content_security_policy":"default-src 'self'","translations":{"de-DE":"<p>{{waitTime}} Min</p>"},
 		"assets":[{"name":"img/logo.svg","base64":"` + svg + `"},{"name":"a.css","base64":"cHt9"}]}}}`
@@ -47,7 +47,7 @@ func TestOwnMembers(t *testing.T) {
 		Page: Page{Policy: "default-src 'self'",
 			Translations: map[string]string{"de-DE": "<p>{{waitTime}} Min</p>"},
 			Assets:       []Asset{{"a.css", "cHt9"}, {"img/logo.svg", svg}}},
-		Challenge: Challenge{"work"}, PassSharing: PassSharing{5, "wait"}, Bind: "header:X-Member"}
+		Challenge: Challenge{"work", "claim"}, PassSharing: PassSharing{5, "wait"}, Bind: "header:X-Member"}
 	same := func(what string, got *RoomExtensions, want RoomExtensions) {
 		t.Helper()
 		g := RoomExtensions{PathCaseSensitive: got.PathCaseSensitive, Paths: got.Paths,
@@ -102,7 +102,7 @@ func TestOwnMembers(t *testing.T) {
 		Exclude: Exclude{Defaults: true, Paths: []string{}, Methods: []string{}, CIDRs: []string{},
 			Headers: []string{}, MaxInFlight: 1000, MaxPerAddr: 100},
 		CORS:   CORS{[]string{}, []string{"GET", "HEAD", "POST"}, []string{}, 5, false},
-		Limits: []string{}, Challenge: Challenge{"none"}, PassSharing: PassSharing{3, "mark"},
+		Limits: []string{}, Challenge: Challenge{"none", "join"}, PassSharing: PassSharing{3, "mark"},
 		Checkout: Checkout{GracePaths: []string{}, GraceSeconds: 600},
 		Page:     Page{Translations: map[string]string{}, Assets: []Asset{}}})
 	b := s.open()

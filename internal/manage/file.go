@@ -50,7 +50,7 @@ func fromFile(c *config.Room, b *Catalog) *Room {
 	o.Checkout = Checkout{Pass: c.Checkout.Pass, GracePaths: orNone(c.Checkout.GracePaths),
 		GraceSeconds: int64(cmp.Or(c.Checkout.Grace, config.DefaultGrace).Seconds()),
 		WarnSeconds:  int64(c.Checkout.Warn.Seconds())}
-	o.Challenge = Challenge{c.Challenge.Kind}
+	o.Challenge = Challenge{c.Challenge.Kind, c.Challenge.On}
 	r.TurnstileMode, r.TurnstileAction = turnstileOf(c, b)
 	o.PassSharing, o.Bind = PassSharing{int64(c.PassSharing.Networks), c.PassSharing.Action}, c.Bind
 	if !c.OpensAt.IsZero() {

@@ -37,7 +37,7 @@ func (b *Catalog) challengeOf(r *Room) (map[string]any, error) {
 	std := r.TurnstileMode == turnstileInvisible && r.TurnstileAction == challenge.Log
 	switch {
 	case r.TurnstileMode == turnstileOff, std && (own != challenge.None || w == nil):
-		return map[string]any{"kind": own}, nil
+		return map[string]any{"kind": own, "on": r.Own.Challenge.On}, nil
 	case own != challenge.None:
 		return nil, one("/turnstile_mode", CodeConflict, "write off, or take headgate.challenge out",
 			"is "+quote(r.TurnstileMode)+", and the room has another challenge")
@@ -47,7 +47,7 @@ func (b *Catalog) challengeOf(r *Room) (map[string]any, error) {
 			"the configuration file names no widget for "+quote(r.TurnstileMode)+": it would have no effect")
 	}
 	v := map[string]any{"kind": challenge.Turnstile, "action": r.TurnstileAction, "sitekey": w.PublicKey,
-		"secret_file": w.SecretFile, "fail_open": strconv.FormatBool(w.FailOpen)}
+		"on": r.Own.Challenge.On, "secret_file": w.SecretFile, "fail_open": strconv.FormatBool(w.FailOpen)}
 	if w.VerifyURL != "" {
 		v["verify_url"] = w.VerifyURL
 	}

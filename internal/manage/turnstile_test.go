@@ -26,6 +26,8 @@ func TestModesOfTurnstile(t *testing.T) {
 	endless.Action = "infinite_queue"
 	invisible := config.Challenge{Kind: "turnstile", PublicKey: "0x4AAA-invisible", SecretFile: "secret", Action: "log"}
 	none, own := config.Challenge{Kind: "none", Action: "log"}, config.Challenge{Kind: "work", Action: "log"}
+	const claim = `"headgate":{"challenge":{"kind":"work","on":"claim"}}`
+	atClaim := func(c config.Challenge) config.Challenge { c.On = "claim"; return c }
 	const more = "  invisible: {sitekey: 0x4AAA-invisible, secret_file: secret}\n"
 	for _, x := range []struct {
 		file, body string
@@ -48,8 +50,14 @@ func TestModesOfTurnstile(t *testing.T) {
 		{widgets, `"a":0`, none, ""},
 		{widgets + more, `"a":0`, invisible, ""},
 		{widgets + more, work, own, ""},
+		{"", claim, atClaim(own), ""},
+		{widgets, `"turnstile_mode":"visible_managed","headgate":{"challenge":{"on":"claim"}}`, atClaim(managed), ""},
+		{"", `"headgate":{"challenge":{"on":"claim"}}`, none, "/headgate/challenge/on invalid_value"},
+		{"", `"headgate":{"challenge":{"kind":"work","on":"later"}}`, none, "/headgate/challenge/on invalid_value"},
 	} {
-		x.want.On = "join"
+		if x.want.On == "" {
+			x.want.On = "join"
+		}
 		s := newShelf(t, x.file+oneRoom)
 		body := strings.Replace(shop, "{", "{"+strings.TrimPrefix(x.body, `"a":0`)+",", 1)
 		_, err := s.try(&Op{What: Rooms, Verb: Create, Body: []byte(strings.Replace(body, "{,", "{", 1))})

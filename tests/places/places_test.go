@@ -126,7 +126,7 @@ func (x *rush) join(v *visitor, clk time.Duration) {
 	} else if v.work > 0 {
 		var why ticket.Kind
 		asked := &challenge.Config{Kind: challenge.Kind}
-		if again, why = asked.Again(&ticket.Token{Work: v.work}, false); why == ticket.Unsolved {
+		if again, why = asked.Again(&ticket.Token{Work: v.work}, false, time.Time{}); why == ticket.Unsolved {
 			lane = challenge.Lane().ID()
 		}
 	}
