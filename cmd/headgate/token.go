@@ -24,21 +24,21 @@ func tokenCommand(_ context.Context, args []string, stdout, stderr io.Writer) er
 	flags.StringVar(&c.scope, "scope", "", "")
 	flags.StringVar(&c.name, "name", "", "")
 	flags.StringVar(&c.expires, "expires", "", "")
-	dir, words, err := folderFlags(flags, args)
+	at, words, err := parseFolder(flags, args)
 	if err != nil {
 		return err
 	}
 	verb := strings.Join(words, " ")
 	switch {
 	case verb == "create":
-		return c.create(dir, stdout, stderr)
+		return c.create(at, stdout, stderr)
 	case c.scope+c.name+c.expires != "":
 		return usageFault("--scope, --name and --expires go with token create alone",
 			"see headgate help token")
 	case verb == "list":
-		return listTokens(dir, stdout, stderr)
+		return listTokens(at.dir, stdout, stderr)
 	case len(words) == 2 && words[0] == "revoke":
-		return revokeToken(dir, words[1], stdout, stderr)
+		return revokeToken(at.dir, words[1], stdout, stderr)
 	}
 	return usageFault("token: what shall be done is missing or not known",
 		"write headgate token create --scope read, token list, or token revoke ID")
@@ -49,28 +49,36 @@ type tokenFlags struct{ scope, name, expires string }
 // folderFlags parses the arguments of a command that works on a data folder. It returns the folder,
 // and the arguments that are no flags as words.
 func folderFlags(flags *flag.FlagSet, args []string) (dir string, words []string, err error) {
+	f, words, err := parseFolder(flags, args)
+	return f.dir, words, err
+}
+
+// A folder is a data folder, and where the headgate that works in it answers operators.
+type folder struct{ dir, admin string }
+
+func parseFolder(flags *flag.FlagSet, args []string) (f folder, words []string, err error) {
 	data := flags.String("data", "", "")
 	file := flags.String("config", "", "")
 	words, rest := splitWords(flags, args)
 	if err := config.ParseFlags(flags, rest); err != nil {
-		return "", nil, err
+		return f, nil, err
 	}
 	switch {
 	case *data != "" && *file != "":
-		return "", nil, &config.Fault{Key: "--data", Problem: "cannot stand beside --config",
+		return f, nil, &config.Fault{Key: "--data", Problem: "cannot stand beside --config",
 			Hint: "leave one of them out"}
 	case *file != "":
 		cfg, err := config.Load(*file)
 		if err != nil {
-			return "", nil, err
+			return f, nil, err
 		}
-		return cfg.Data, words, nil
+		return folder{cfg.Data, adminURL(cfg.AdminListen)}, words, nil
 	}
-	return cmp.Or(*data, "./headgate-data"), words, nil
+	return folder{cmp.Or(*data, "./headgate-data"), defaultAdmin}, words, nil
 }
 
 // create makes a token and prints it once: only its hash is stored.
-func (c *tokenFlags) create(dir string, stdout, stderr io.Writer) error {
+func (c *tokenFlags) create(at folder, stdout, stderr io.Writer) error {
 	const longest = 64
 	scopes, err := api.ParseScopes(c.scope)
 	switch {
@@ -96,19 +104,19 @@ func (c *tokenFlags) create(dir string, stdout, stderr io.Writer) error {
 		t.ExpiresAt = time.Now().Add(d).UTC().Truncate(time.Second)
 		ends = "expires at " + t.ExpiresAt.Format(time.RFC3339)
 	}
-	secret, t, err := api.CreateToken(dir, t)
+	secret, t, err := api.CreateToken(at.dir, t)
 	if err != nil {
 		return err
 	}
-	note(dir, "token create", &t, stderr)
+	note(at.dir, "token create", &t, stderr)
 	fmt.Fprintln(stdout, secret)
 	fmt.Fprintf(stderr, "token %s, %s, %s; its hash is in %s\n"+
 		"It is shown this once. headgate's own commands take it from %s,\n"+
 		"others send it as a header:\n\n"+
 		"  export %s=$(headgate token create ...)\n"+
 		"  curl -H \"Authorization: Bearer $%s\" %s/v1/rooms\n",
-		t.ID, strings.Join(t.Scopes, ", "), ends, filepath.Join(dir, "tokens.json"),
-		tokenEnv, tokenEnv, tokenEnv, defaultAdmin)
+		t.ID, strings.Join(t.Scopes, ", "), ends, filepath.Join(at.dir, "tokens.json"),
+		tokenEnv, tokenEnv, tokenEnv, at.admin)
 	return nil
 }
 

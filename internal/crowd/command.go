@@ -25,8 +25,8 @@ const Usage = `usage: headgate crowd URL [flags]
 
 Sends a crowd of simulated visitors to a waiting room, and reports how long they
 waited and what went wrong. Each visitor keeps its cookies and polls exactly as
-the waiting page does. Ends when all visitors are done, after -duration, or on
-an interrupt.
+the waiting page does. Ends when all visitors are done, after --duration, or
+on an interrupt.
 
 flags:
 `
@@ -84,6 +84,15 @@ func runWatched(ctx context.Context, cfg Config, stderr io.Writer) (*Result, err
 	return Run(ctx, cfg, p.observe)
 }
 
+// printFlag prints a flag as the other commands do, with two dashes.
+func printFlag(w io.Writer, f *flag.Flag) {
+	value, usage := flag.UnquoteUsage(f)
+	if f.DefValue != "" && f.DefValue != "0" && f.DefValue != "0s" && f.DefValue != "false" {
+		usage += " (default " + f.DefValue + ")"
+	}
+	fmt.Fprintf(w, "  --%s\n        %s\n", strings.TrimSpace(f.Name+" "+value), usage)
+}
+
 func parseFlags(args []string, stderr io.Writer) (Config, error) {
 	var cfg Config
 	fs := flag.NewFlagSet("crowd", flag.ContinueOnError)
@@ -99,7 +108,7 @@ func parseFlags(args []string, stderr io.Writer) (Config, error) {
 		span(&cfg.ThinkMin, &cfg.ThinkMax))
 	fs.StringVar(&cfg.LeavePath, "leave-path", "",
 		"`path` below URL whose answer revokes the pass; some visitors load it last")
-	revoke := fs.Float64("revoke-share", defaultRevoke, "share of visitors that load -leave-path, 0 to 1")
+	revoke := fs.Float64("revoke-share", defaultRevoke, "share of visitors that load --leave-path, 0 to 1")
 	fs.Float64Var(&cfg.GiveUpShare, "give-up", 0, "share of visitors that stop waiting, 0 to 1")
 	fs.DurationVar(&cfg.GiveUpAfter, "give-up-after", defaultGiveUp,
 		"they stop after a random time up to this long")
@@ -124,8 +133,7 @@ func parseFlags(args []string, stderr io.Writer) (Config, error) {
 	urls, err := parseInterspersed(fs, args)
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Fprint(stderr, Usage)
-		fs.SetOutput(stderr)
-		fs.PrintDefaults()
+		fs.VisitAll(func(f *flag.Flag) { printFlag(stderr, f) })
 	}
 	if err != nil {
 		return cfg, &ConfigError{err}
