@@ -168,7 +168,8 @@ func (s *Server) step(ctx context.Context, name string, w *watched, l *webhook.O
 		return err
 	}
 	watch := w.watch
-	next, changed := w.rec.Next(&watch, l, time.Now(), newMessageID)
+	newID := func() string { return "msg_" + strings.ToLower(rand.Text()) }
+	next, changed := w.rec.Next(&watch, l, time.Now(), newID)
 	if !changed {
 		w.watch = watch
 		return nil
@@ -183,8 +184,6 @@ func (s *Server) step(ctx context.Context, name string, w *watched, l *webhook.O
 	w.watch = watch
 	return s.sendPending(ctx, name, w)
 }
-
-func newMessageID() string { return "msg_" + strings.ToLower(rand.Text()) }
 
 // sendPending puts the pending messages into the queues and records that. If the record cannot be
 // written, they are put again later with the same IDs.
