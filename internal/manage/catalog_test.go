@@ -268,7 +268,8 @@ func TestWhatBelongsToARoomOfTheFile(t *testing.T) {
 		*e.NewUsersPerMinute != 2 || all[1].QueueingMethod != nil || all[1].PrequeueStartTime != nil {
 		t.Errorf("%+v", e)
 	}
-	if d := look(QueryDetails, all[1].ID).(*Details); *d.TotalActiveUsers != 10 || *d.QueueingMethod != "fifo" {
+	d := look(QueryDetails, all[1].ID).(*Details)
+	if *d.TotalActiveUsers != 10 || *d.QueueingMethod != "fifo" {
 		t.Errorf("%+v", d)
 	}
 	r := look(Rooms, "").(*Room)

@@ -259,7 +259,8 @@ func assets(name string, dst *[]Asset) field {
 		if len(r.faults) == before {
 			checkAsset(r, at, &one, all)
 		}
-		i, _ := slices.BinarySearchFunc(all, one, func(a, b Asset) int { return strings.Compare(a.Name, b.Name) })
+		i, _ := slices.BinarySearchFunc(all, one.Name,
+			func(a Asset, name string) int { return strings.Compare(a.Name, name) })
 		return slices.Insert(all, i, one)
 	})
 }

@@ -400,8 +400,8 @@ func (s *Server) wantsOf(ctx context.Context, cfg *config.Config, old *roomSet) 
 	if err != nil {
 		s.log.Error("the rooms of the management API cannot be read, and stay as they are", "error", err)
 		for _, g := range old.gates {
-			inFile := slices.ContainsFunc(cfg.Rooms, func(c config.Room) bool { return c.Name == g.file.Name })
-			if g.made != nil && old.find(g.file.Name) == g && !inFile {
+			named := func(c config.Room) bool { return c.Name == g.file.Name }
+			if g.made != nil && old.find(g.file.Name) == g && !slices.ContainsFunc(cfg.Rooms, named) {
 				all = append(all, want{g.file, g.look, g.made})
 			}
 		}
