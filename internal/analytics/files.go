@@ -91,7 +91,7 @@ func (k *Recorder) saveGood(path string) {
 	x := &logReader{b: b, file: path}
 	good := int64(0)
 	for x.next() && x.err == nil {
-		for _, _, ok := x.row(); ok; _, _, ok = x.row() {
+		for range x.rows() {
 		}
 		if x.err == nil {
 			good = x.good
@@ -244,11 +244,7 @@ func (k *Recorder) finish(day int64) error {
 func (x *finished) scan(path string) error {
 	r := &logReader{b: x.log, file: path}
 	for r.next() {
-		for {
-			n, body, ok := r.row()
-			if !ok {
-				break
-			}
+		for n, body := range r.rows() {
 			to := int(r.good) - r.rest.Len()
 			x.at[r.names[n]] = append(x.at[r.names[n]], place{r.minute, to - len(body), to})
 		}

@@ -19,8 +19,8 @@ type grid struct {
 }
 
 func newGrid(kind Kind, from, to, step int64) *grid {
-	g := &grid{from: from, step: step, kind: kind, cells: make([]cell, max(0, (to-from+step-1)/step))}
-	g.columns, g.tallies = kind.columns()
+	g := &grid{from: from, step: step, cells: make([]cell, max(0, (to-from+step-1)/step))}
+	g.reset(kind)
 	return g
 }
 
@@ -30,11 +30,16 @@ func (g *grid) reset(kind Kind) {
 	g.columns, g.tallies = kind.columns()
 	for i := range g.cells {
 		c := &g.cells[i]
-		c.known, c.values = false, [mostColumns]int64{}
-		for _, t := range c.tallies {
-			if t != nil {
-				*t = [histogram.Buckets]int64{}
-			}
+		c.clear()
+	}
+}
+
+// clear empties the cell, and keeps the memory of its histograms.
+func (c *cell) clear() {
+	c.known, c.values = false, [mostColumns]int64{}
+	for _, t := range c.tallies {
+		if t != nil {
+			*t = [histogram.Buckets]int64{}
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -196,12 +197,7 @@ func (f *follower) row(kind Kind, minute int64) Row {
 
 // empty reports whether a row has no values, apart from current levels.
 func (r *Row) empty() bool {
-	for _, v := range r.Values {
-		if v != 0 {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(r.Values, func(v int64) bool { return v != 0 })
 }
 
 // flush writes the minute. The lock is held.
@@ -215,12 +211,7 @@ func (k *Recorder) flush() {
 		if r := f.row(s.Kind, k.minute); !r.empty() {
 			rows = append(rows, seriesRow{s, r})
 		}
-		f.now.known, f.now.values = false, [mostColumns]int64{}
-		for _, t := range f.now.tallies {
-			if t != nil {
-				*t = [histogram.Buckets]int64{}
-			}
-		}
+		f.now.clear()
 	}
 	// Even an empty minute begins a day: tidy then takes care of the files of the earlier ones.
 	if day := dayOf(k.minute * 60); day != k.day || k.log == nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"iter"
 	"maps"
 	"os"
 
@@ -187,9 +188,17 @@ func goesOn(b []byte) bool {
 // skip reads to the end and learns the names.
 func (x *logReader) skip() {
 	for x.next() {
+		for range x.rows() {
+		}
+	}
+}
+
+// rows iterates over the rows of the frame: the number of a series, and its bytes.
+func (x *logReader) rows() iter.Seq2[int, []byte] {
+	return func(yield func(int, []byte) bool) {
 		for {
-			if _, _, ok := x.row(); !ok {
-				break
+			if n, body, ok := x.row(); !ok || !yield(n, body) {
+				return
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package analytics
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -109,12 +110,7 @@ func Find(kind Kind, names string) (found []Metric, wrong string, ok bool) {
 	}
 	for name := range strings.SplitSeq(names, ",") {
 		name = strings.TrimSpace(name)
-		i := -1
-		for j := range all {
-			if strings.EqualFold(all[j].Name, name) {
-				i = j
-			}
-		}
+		i := slices.IndexFunc(all, func(m Metric) bool { return strings.EqualFold(m.Name, name) })
 		if i < 0 {
 			return nil, name, false
 		}

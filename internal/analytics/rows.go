@@ -33,14 +33,14 @@ func (k *Recorder) Rows(q *Query) ([]Row, error) {
 // fill reads all data, and returns the files that are damaged. The lock is held for reading.
 func (k *Recorder) fill(g *grid, q *Query) (broken map[string]error, err error) {
 	broken = map[string]error{}
-	minutes, hours, logs := asSet(k.days(minuteEnd)), asSet(k.days(hourEnd)), asSet(k.days(logEnd))
+	allMinutes, allHours, logs := k.days(minuteEnd), k.days(hourEnd), k.days(logEnd)
 	for day := dayOf(q.From); day*daySeconds < q.To; day++ {
-		end := minuteEnd
+		end, minutes, hours := minuteEnd, slices.Contains(allMinutes, day), slices.Contains(allHours, day)
 		// Hours are enough if each lies in one step. Old days have only hours.
-		if hours[day] && (!minutes[day] || q.Step%hourSeconds == 0 && q.From%hourSeconds == 0) {
+		if hours && (!minutes || q.Step%hourSeconds == 0 && q.From%hourSeconds == 0) {
 			end = hourEnd
 		}
-		if hours[day] || minutes[day] {
+		if hours || minutes {
 			path := k.path(day, end)
 			if e := addDay(g, path, q.Series); e != nil {
 				if _, damaged := errors.AsType[*fileError](e); damaged {
@@ -50,7 +50,7 @@ func (k *Recorder) fill(g *grid, q *Query) (broken map[string]error, err error) 
 				}
 			}
 		}
-		if logs[day] {
+		if slices.Contains(logs, day) {
 			err = errors.Join(err, addLog(g, k.path(day, logEnd), q.Series))
 		}
 	}
@@ -60,14 +60,6 @@ func (k *Recorder) fill(g *grid, q *Query) (broken map[string]error, err error) 
 		}
 	}
 	return broken, err
-}
-
-func asSet(days []int64) map[int64]bool {
-	all := map[int64]bool{}
-	for _, d := range days {
-		all[d] = true
-	}
-	return all
 }
 
 func addDay(g *grid, path string, s Series) error {
@@ -91,11 +83,7 @@ func addLog(g *grid, path string, s Series) error {
 	x := &logReader{b: b, file: path}
 	own := -1
 	for x.next() {
-		for {
-			n, body, ok := x.row()
-			if !ok {
-				break
-			}
+		for n, body := range x.rows() {
 			if own < 0 && x.names[n] == s {
 				own = n
 			}

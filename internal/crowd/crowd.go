@@ -29,6 +29,7 @@
 package crowd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -124,31 +125,23 @@ const (
 )
 
 func (c *Config) setDefaults() {
-	c.Arrive = orElse(c.Arrive, defaultArrive)
-	c.Shape = orElse(c.Shape, ShapeUniform)
+	c.Arrive = cmp.Or(c.Arrive, defaultArrive)
+	c.Shape = cmp.Or(c.Shape, ShapeUniform)
 	if c.SessionMin == 0 && c.SessionMax == 0 {
 		c.SessionMin, c.SessionMax = defaultStayMin, defaultStayMax
 	}
 	if c.ThinkMin == 0 && c.ThinkMax == 0 {
 		c.ThinkMin, c.ThinkMax = defaultThinkMin, defaultThinkMax
 	}
-	c.RevokeShare = orElse(c.RevokeShare, defaultRevoke)
-	c.GiveUpAfter = orElse(c.GiveUpAfter, defaultGiveUp)
-	c.Timeout = orElse(c.Timeout, defaultTimeout)
-	c.MaxConns = orElse(c.MaxConns, defaultMaxConns)
-	c.Mode = orElse(c.Mode, ModePage)
-	c.Solvers = max(0, orElse(c.Solvers, runtime.GOMAXPROCS(0)))
+	c.RevokeShare = cmp.Or(c.RevokeShare, defaultRevoke)
+	c.GiveUpAfter = cmp.Or(c.GiveUpAfter, defaultGiveUp)
+	c.Timeout = cmp.Or(c.Timeout, defaultTimeout)
+	c.MaxConns = cmp.Or(c.MaxConns, defaultMaxConns)
+	c.Mode = cmp.Or(c.Mode, ModePage)
+	c.Solvers = max(0, cmp.Or(c.Solvers, runtime.GOMAXPROCS(0)))
 	if len(c.UserAgents) == 0 {
 		c.UserAgents = []string{defaultUserAgent}
 	}
-}
-
-func orElse[T comparable](v, otherwise T) T {
-	var zero T
-	if v == zero {
-		return otherwise
-	}
-	return v
 }
 
 // A ConfigError holds all faults of a Config, one per line.

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -59,14 +60,7 @@ type rule struct {
 func (r *Rules) Limits() []ratelimit.Limit { return slices.Clone(r.limits) }
 
 // Domains returns the sorted names of all domains.
-func (r *Rules) Domains() []string {
-	names := make([]string, 0, len(r.domains))
-	for name := range r.domains {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func (r *Rules) Domains() []string { return slices.Sorted(maps.Keys(r.domains)) }
 
 // Join merges the rules of several files. It returns an error if two files have the same domain.
 func Join(files ...*Rules) (*Rules, error) {
@@ -116,7 +110,11 @@ func (n *node) step(e *common.RateLimitDescriptor_Entry, word []byte) (next *nod
 	value = e.GetValue()
 	next = n.next[string(word)]
 	if next == nil && len(n.wild) > 0 {
-		if next = n.match(string(word)); next != nil && next.share != "" {
+		i := slices.IndexFunc(n.wild, func(w wildcard) bool { return w.fits(string(word)) })
+		if i >= 0 {
+			next = n.wild[i].node
+		}
+		if i >= 0 && next.share != "" {
 			value = strings.TrimPrefix(next.share, e.GetKey()+"_")
 		}
 	}
@@ -124,15 +122,6 @@ func (n *node) step(e *common.RateLimitDescriptor_Entry, word []byte) (next *nod
 		next = n.next[e.GetKey()]
 	}
 	return next, value
-}
-
-func (n *node) match(word string) *node {
-	for _, w := range n.wild {
-		if w.fits(word) {
-			return w.node
-		}
-	}
-	return nil
 }
 
 // fits reports whether word begins with the first part, ends with the last part, and contains the

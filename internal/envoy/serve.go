@@ -3,6 +3,7 @@ package envoy
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 
 	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
@@ -114,22 +115,11 @@ func scan(req []byte) error {
 // each yields the values of a bytes field, up to the first part that cannot be parsed.
 func each(b []byte, field protowire.Number) func(yield func([]byte) bool) {
 	return func(yield func([]byte) bool) {
-		for len(b) > 0 {
-			num, typ, n := protowire.ConsumeTag(b)
-			if n < 0 {
-				return
+		_ = fields(b, func(n protowire.Number, v []byte) error {
+			if n == field && !yield(v) {
+				return io.EOF
 			}
-			size := protowire.ConsumeFieldValue(num, typ, b[n:])
-			if size < 0 {
-				return
-			}
-			if num == field && typ == protowire.BytesType {
-				value, _ := protowire.ConsumeBytes(b[n:])
-				if !yield(value) {
-					return
-				}
-			}
-			b = b[n+size:]
-		}
+			return nil
+		})
 	}
 }

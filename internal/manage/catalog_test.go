@@ -268,7 +268,8 @@ func TestWhatBelongsToARoomOfTheFile(t *testing.T) {
 		*e.NewUsersPerMinute != 2 || all[1].QueueingMethod != nil || all[1].PrequeueStartTime != nil {
 		t.Errorf("%+v", e)
 	}
-	if d := look(QueryDetails, all[1].ID).(*Details); d.TotalActiveUsers != 10 || d.QueueingMethod != "fifo" {
+	d := look(QueryDetails, all[1].ID).(*Details)
+	if *d.TotalActiveUsers != 10 || *d.QueueingMethod != "fifo" {
 		t.Errorf("%+v", d)
 	}
 	r := look(Rooms, "").(*Room)
@@ -412,7 +413,7 @@ func TestEvents(t *testing.T) {
 		t.Error(w)
 	}
 	d, err := s.open().Read(&Query{What: QueryDetails, Zone: DefaultZone, Room: r.ID, Target: e.ID})
-	if x := d.Value.(*Details); err != nil || x.SessionDuration != 5 || x.TotalActiveUsers != 300 {
+	if x := d.Value.(*Details); err != nil || *x.SessionDuration != 5 || *x.TotalActiveUsers != 300 {
 		t.Error(d, err)
 	}
 	for range 6 { // overlapping, and more than the five that Cloudflare allows

@@ -239,36 +239,21 @@ func checkName(r *reader, at, name string) {
 // Details is an event with all values that it inherits from its room. Like Cloudflare's, it leaves
 // out Turnstile.
 type Details struct {
-	ID                    string    `json:"id"`
-	CreatedOn             time.Time `json:"created_on"`
-	ModifiedOn            time.Time `json:"modified_on"`
-	Name                  string    `json:"name"`
-	Description           string    `json:"description"`
-	StartTime             string    `json:"event_start_time"`
-	EndTime               string    `json:"event_end_time"`
-	PrequeueStartTime     *string   `json:"prequeue_start_time"`
-	ShuffleAtEventStart   bool      `json:"shuffle_at_event_start"`
-	Suspended             bool      `json:"suspended"`
-	CustomPageHTML        string    `json:"custom_page_html"`
-	DisableSessionRenewal bool      `json:"disable_session_renewal"`
-	NewUsersPerMinute     int64     `json:"new_users_per_minute"`
-	TotalActiveUsers      int64     `json:"total_active_users"`
-	QueueingMethod        string    `json:"queueing_method"`
-	SessionDuration       int64     `json:"session_duration"`
+	Event
+	TurnstileMode   any `json:"turnstile_mode,omitempty"`
+	TurnstileAction any `json:"turnstile_action,omitempty"`
+	Own             any `json:"headgate,omitempty"`
 }
 
 func (e *Event) details(r *Room) *Details {
-	return &Details{
-		ID: e.ID, CreatedOn: e.CreatedOn, ModifiedOn: e.ModifiedOn, Name: e.Name,
-		Description: e.Description, StartTime: e.StartTime, EndTime: e.EndTime,
-		PrequeueStartTime: e.PrequeueStartTime, ShuffleAtEventStart: e.ShuffleAtEventStart,
-		Suspended: e.Suspended, CustomPageHTML: either(e.CustomPageHTML, r.CustomPageHTML),
-		DisableSessionRenewal: either(e.DisableSessionRenewal, r.DisableSessionRenewal),
-		NewUsersPerMinute:     either(e.NewUsersPerMinute, r.NewUsersPerMinute),
-		TotalActiveUsers:      either(e.TotalActiveUsers, r.TotalActiveUsers),
-		QueueingMethod:        either(e.QueueingMethod, r.QueueingMethod),
-		SessionDuration:       either(e.SessionDuration, r.SessionDuration),
-	}
+	x := &Details{Event: *e}
+	x.CustomPageHTML = new(either(e.CustomPageHTML, r.CustomPageHTML))
+	x.DisableSessionRenewal = new(either(e.DisableSessionRenewal, r.DisableSessionRenewal))
+	x.NewUsersPerMinute = new(either(e.NewUsersPerMinute, r.NewUsersPerMinute))
+	x.TotalActiveUsers = new(either(e.TotalActiveUsers, r.TotalActiveUsers))
+	x.QueueingMethod = new(either(e.QueueingMethod, r.QueueingMethod))
+	x.SessionDuration = new(either(e.SessionDuration, r.SessionDuration))
+	return x
 }
 
 func either[T any](own *T, inherited T) T {

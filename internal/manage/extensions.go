@@ -226,26 +226,7 @@ func newMembers(o *RoomExtensions) []field {
 
 // texts is the field of a list of texts, each of at most that many bytes and without duplicates.
 func texts(name string, dst *[]string, most int) field {
-	return field{name: name, std: func() { *dst = []string{} }, read: func(r *reader, at string, v any) {
-		list, ok := v.([]any)
-		switch {
-		case !ok:
-			r.wrong(at, CodeType, "send a list of strings", "is %s, not a list", kind(v))
-			return
-		case len(list) > mostItems:
-			r.wrong(at, CodeTooMany, "combine some of them", "has %d entries; the maximum is %d", len(list), mostItems)
-			return
-		}
-		all := []string{}
-		for i, x := range list {
-			var s string
-			text("", &s, "", most).read(r, item(at, i), x)
-			if !slices.Contains(all, s) {
-				all = append(all, s)
-			}
-		}
-		*dst = all
-	}}
+	return unique(name, dst, func(s *string) field { return text(name, s, "", most) })
 }
 
 // translations is the field of pages by language.
@@ -270,35 +251,20 @@ func translations(name string, dst *map[string]string) field {
 
 // assets is the field of files, sorted by name.
 func assets(name string, dst *[]Asset) field {
-	return field{name: name, std: func() { *dst = []Asset{} }, read: func(r *reader, at string, v any) {
-		list, ok := v.([]any)
-		switch {
-		case !ok:
-			r.wrong(at, CodeType, "send a list", "is %s, not a list", kind(v))
-			return
-		case len(list) > mostAssets:
-			r.wrong(at, CodeTooMany, "remove some", "has %d files; the maximum is %d", len(list),
-				mostAssets)
-			return
+	return list(name, dst, mostAssets, "remove some", func(r *reader, at string, v any, all []Asset) []Asset {
+		var one Asset
+		before := len(r.faults)
+		r.object(at, v, []field{
+			text("name", &one.Name, "", 200).required(),
+			text("base64", &one.Base64, "", (MaxPage+2)/3*4).required(),
+		})
+		if len(r.faults) == before {
+			checkAsset(r, at, &one, all)
 		}
-		all, whole := []Asset{}, r.whole
-		for i, x := range list {
-			var one Asset
-			before := len(r.faults)
-			r.whole = true
-			r.object(item(at, i), x, []field{
-				text("name", &one.Name, "", 200).required(),
-				text("base64", &one.Base64, "", (MaxPage+2)/3*4).required(),
-			})
-			if len(r.faults) == before {
-				checkAsset(r, item(at, i), &one, all)
-			}
-			all = append(all, one)
-		}
-		r.whole = whole
-		slices.SortStableFunc(all, func(a, b Asset) int { return strings.Compare(a.Name, b.Name) })
-		*dst = all
-	}}
+		i, _ := slices.BinarySearchFunc(all, one.Name,
+			func(a Asset, name string) int { return strings.Compare(a.Name, name) })
+		return slices.Insert(all, i, one)
+	})
 }
 
 func checkAsset(r *reader, at string, x *Asset, others []Asset) {

@@ -95,12 +95,10 @@ func whole(name string, dst *int64, std, least, most int64) field {
 		hint := "write a whole number from " + strconv.FormatInt(least, 10) + " to " +
 			strconv.FormatInt(most, 10)
 		n, ok := v.(json.Number)
-		if !ok {
-			r.wrong(at, CodeType, hint, "is %s, not a number", kind(v))
-			return
-		}
 		f, err := n.Float64()
 		switch {
+		case !ok:
+			r.wrong(at, CodeType, hint, "is %s, not a number", kind(v))
 		case err != nil || f < float64(least) || f > float64(most):
 			r.wrong(at, CodeRange, hint, "%s is out of range", clip(n.String()))
 		case f != math.Trunc(f):
@@ -128,17 +126,15 @@ func word(name string, dst *string, std string, words ...string) field {
 	return field{name: name, std: func() { *dst = std }, read: func(r *reader, at string, v any) {
 		s, ok := v.(string)
 		hint := "write one of " + strings.Join(words, ", ")
-		if !ok {
+		i := slices.IndexFunc(words, func(w string) bool { return strings.EqualFold(w, s) })
+		switch {
+		case !ok:
 			r.wrong(at, CodeType, hint, "is %s, not a string", kind(v))
-			return
+		case i < 0:
+			r.wrong(at, CodeValue, hint, "%s is not allowed here", quote(s))
+		default:
+			*dst = words[i]
 		}
-		for _, w := range words {
-			if strings.EqualFold(w, s) {
-				*dst = w
-				return
-			}
-		}
-		r.wrong(at, CodeValue, hint, "%s is not allowed here", quote(s))
 	}}
 }
 
@@ -151,16 +147,15 @@ func number(name string, dst *int64, std int64, allowed ...int64) field {
 		}
 		hint := "write one of " + strings.Join(words, ", ")
 		n, ok := v.(json.Number)
-		if !ok {
-			r.wrong(at, CodeType, hint, "is %s, not a number", kind(v))
-			return
-		}
 		i, err := n.Int64()
-		if err != nil || !slices.Contains(allowed, i) {
+		switch {
+		case !ok:
+			r.wrong(at, CodeType, hint, "is %s, not a number", kind(v))
+		case err != nil || !slices.Contains(allowed, i):
 			r.wrong(at, CodeValue, hint, "%s is not allowed here", clip(n.String()))
-			return
+		default:
+			*dst = i
 		}
-		*dst = i
 	}}
 }
 
@@ -169,12 +164,10 @@ func moment(name string, dst *string) field {
 	const hint = "write a date, a time and a time zone, such as 2026-12-01T10:00:00Z"
 	return field{name: name, std: func() { *dst = "" }, read: func(r *reader, at string, v any) {
 		s, ok := v.(string)
-		if !ok {
-			r.wrong(at, CodeType, hint, "is %s, not a string", kind(v))
-			return
-		}
 		t, err := time.Parse(time.RFC3339, s)
 		switch {
+		case !ok:
+			r.wrong(at, CodeType, hint, "is %s, not a string", kind(v))
 		case err != nil:
 			r.wrong(at, CodeValue, hint, "%s is not an ISO 8601 time", quote(s))
 		case t.Year() < 2000 || t.Year() > 2199:
@@ -199,24 +192,47 @@ func maybe[T any](dst **T, f func(*T) field) field {
 	}}
 }
 
-// words is the field of a list of words without duplicates.
-func words(name string, dst *[]string, allowed ...string) field {
-	return field{name: name, std: func() { *dst = []string{} }, read: func(r *reader, at string, v any) {
-		list, ok := v.([]any)
-		if !ok {
+// list is the field of a list of at most that many items, which one reads. hint says what to do about
+// a longer list.
+func list[T any](
+	name string, dst *[]T, most int, hint string, one func(r *reader, at string, v any, all []T) []T,
+) field {
+	return field{name: name, std: func() { *dst = []T{} }, read: func(r *reader, at string, v any) {
+		items, ok := v.([]any)
+		switch {
+		case !ok:
 			r.wrong(at, CodeType, "send a list", "is %s, not a list", kind(v))
 			return
+		case len(items) > most:
+			r.wrong(at, CodeTooMany, hint, "has %d entries; the maximum is %d", len(items), most)
+			return
 		}
-		all := []string{}
-		for i, x := range list {
-			var w string
-			word(name, &w, "", allowed...).read(r, item(at, i), x)
-			if w != "" && !slices.Contains(all, w) {
-				all = append(all, w)
-			}
+		all, whole := []T{}, r.whole
+		r.whole = true
+		for i, x := range items {
+			all = one(r, item(at, i), x, all)
 		}
+		r.whole = whole
 		*dst = all
 	}}
+}
+
+// words is the field of a list of words without duplicates.
+func words(name string, dst *[]string, allowed ...string) field {
+	return unique(name, dst, func(w *string) field { return word(name, w, "", allowed...) })
+}
+
+// unique is the field of a list of texts without duplicates.
+func unique(name string, dst *[]string, one func(*string) field) field {
+	return list(name, dst, mostItems, "combine some of them",
+		func(r *reader, at string, v any, all []string) []string {
+			var s string
+			before := len(r.faults)
+			if one(&s).read(r, at, v); len(r.faults) > before || slices.Contains(all, s) {
+				return all
+			}
+			return append(all, s)
+		})
 }
 
 // group is the field of a nested object. When a complete body leaves it out, its members get their

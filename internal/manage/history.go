@@ -97,7 +97,7 @@ func brief(o map[string]json.RawMessage) {
 // Undo reverts a change, if the object is still as the change has left it. That is a change too. Of
 // op it uses the author, the time, and Fixed. With Fixed, an undo that would change the origin or
 // the limits of a room is allowed only for the author's own changes.
-func (b *Catalog) Undo(version int64, op *Op) (*Result, error) {
+func (b *Catalog) Undo(version int64, op *Op) (res *Result, err error) {
 	b.now, b.by = op.At.UTC().Truncate(time.Microsecond), op.By
 	was, err := b.Change(version)
 	if err != nil {
@@ -105,6 +105,11 @@ func (b *Catalog) Undo(version int64, op *Op) (*Result, error) {
 	}
 	c := &Change{What: was.What, Verb: undone(was.Verb), Zone: was.Zone, Room: was.Room,
 		RoomID: was.RoomID, Target: was.Target, Undoes: version}
+	defer func() {
+		if err == nil {
+			res.Change = c
+		}
+	}()
 	if was.What == ZoneSet {
 		var then, now, next Settings
 		now = b.settings(was.Zone).Settings
@@ -114,12 +119,7 @@ func (b *Catalog) Undo(version int64, op *Op) (*Result, error) {
 		if then != now {
 			return nil, ErrSince
 		}
-		res, err := b.putSettings(c, &next)
-		if err != nil {
-			return nil, err
-		}
-		res.Change = c
-		return res, nil
+		return b.putSettings(c, &next)
 	}
 	if was.What == Rooms {
 		if err := b.mayGiveBack(was, op); err != nil {
@@ -127,7 +127,7 @@ func (b *Catalog) Undo(version int64, op *Op) (*Result, error) {
 		}
 		return b.undoRoom(was, c)
 	}
-	i := slices.IndexFunc(b.state.Rooms, func(k *StoredRoom) bool { return k.ID == was.RoomID })
+	i := b.stored(was.RoomID)
 	if i < 0 {
 		return nil, ErrSince
 	}
@@ -146,9 +146,14 @@ func (b *Catalog) Undo(version int64, op *Op) (*Result, error) {
 		err := b.changed(c, k.Rules, next)
 		k.Rules = next
 		b.touch(k)
-		return &Result{Value: next, Version: k.Own.Version, Change: c}, err
+		return &Result{Value: next, Version: k.Own.Version}, err
 	}
 	return b.undoEvent(was, c, k)
+}
+
+// stored returns the index of a room of the store, or -1.
+func (b *Catalog) stored(id string) int {
+	return slices.IndexFunc(b.state.Rooms, func(k *StoredRoom) bool { return k.ID == id })
 }
 
 // undone returns the verb that reverts another.
@@ -193,7 +198,7 @@ func (b *Catalog) mayGiveBack(was *Change, op *Op) error {
 	if err := json.Unmarshal(was.Before, &next); err != nil {
 		return err
 	}
-	if i := slices.IndexFunc(b.state.Rooms, func(k *StoredRoom) bool { return k.ID == was.RoomID }); i >= 0 {
+	if i := b.stored(was.RoomID); i >= 0 {
 		now = b.state.Rooms[i].Room
 	}
 	if next.Own.Origin != now.Own.Origin || !slices.Equal(next.Own.Limits, now.Own.Limits) {
@@ -206,7 +211,7 @@ func (b *Catalog) mayGiveBack(was *Change, op *Op) error {
 // undoRoom reverts a change of a room: a deleted one comes back with its rules and events, a
 // created one goes if nothing was added to it.
 func (b *Catalog) undoRoom(was, c *Change) (*Result, error) {
-	i := slices.IndexFunc(b.state.Rooms, func(k *StoredRoom) bool { return k.ID == was.RoomID })
+	i := b.stored(was.RoomID)
 	if was.Verb == Delete {
 		var next StoredRoom
 		if err := json.Unmarshal(was.Before, &next); err != nil {
@@ -221,9 +226,7 @@ func (b *Catalog) undoRoom(was, c *Change) (*Result, error) {
 		b.state.Rooms = append(b.state.Rooms, &next)
 		err := b.changed(c, nil, &next)
 		b.touch(&next)
-		res := b.shownResult(&next)
-		res.Change = c
-		return res, err
+		return b.shownResult(&next), err
 	}
 	if i < 0 {
 		return nil, ErrSince
@@ -239,7 +242,7 @@ func (b *Catalog) undoRoom(was, c *Change) (*Result, error) {
 			return nil, ErrSince
 		}
 		b.state.Rooms = slices.Delete(b.state.Rooms, i, i+1)
-		return &Result{Value: &Deleted{k.ID}, Version: k.Own.Version, Change: c}, b.changed(c, k, nil)
+		return &Result{Value: &Deleted{k.ID}, Version: k.Own.Version}, b.changed(c, k, nil)
 	}
 	var then, next Room
 	if err := both(was, &then, &next); err != nil {
@@ -255,9 +258,7 @@ func (b *Catalog) undoRoom(was, c *Change) (*Result, error) {
 	next.ModifiedOn = b.now
 	k.Room = next
 	b.touch(k)
-	res := b.shownResult(k)
-	res.Change = c
-	return res, err
+	return b.shownResult(k), err
 }
 
 // fits checks an earlier state of a room against the current rooms and the file.
@@ -321,7 +322,7 @@ func (b *Catalog) undoEvent(was, c *Change, k *StoredRoom) (*Result, error) {
 	err := b.changed(c, orNull(now), orNull(next))
 	k.Events = events
 	b.touch(k)
-	return &Result{Value: value, Version: k.Own.Version, Change: c}, err
+	return &Result{Value: value, Version: k.Own.Version}, err
 }
 
 // orNull returns nil for a missing event: a nil pointer in an interface would not be nil.

@@ -55,10 +55,8 @@ func (b *Catalog) EventID(zone, room, name string) string {
 	if err != nil {
 		return ""
 	}
-	for _, e := range k.Events {
-		if e.Name == name {
-			return e.ID
-		}
+	if i := slices.IndexFunc(k.Events, func(e *Event) bool { return e.Name == name }); i >= 0 {
+		return k.Events[i].ID
 	}
 	return ""
 }

@@ -112,30 +112,14 @@ func (d *draft) fields() []field {
 func methods() []string { return strings.Fields("fifo random passthrough reject") }
 
 func routes(name string, dst *[]Route) field {
-	return field{name: name, std: func() { *dst = []Route{} }, read: func(r *reader, at string, v any) {
-		list, ok := v.([]any)
-		if !ok {
-			r.wrong(at, CodeType, "send a list", "is %s, not a list", kind(v))
-			return
-		}
-		if len(list) > mostItems {
-			r.wrong(at, CodeTooMany, "list only the top folders",
-				"has %d routes; the maximum is %d", len(list), mostItems)
-			return
-		}
-		all := []Route{}
-		whole := r.whole
-		for i, x := range list {
+	return list(name, dst, mostItems, "list only the top folders",
+		func(r *reader, at string, v any, all []Route) []Route {
 			var one Route
-			r.whole = true
-			r.object(item(at, i), x, []field{
+			r.object(at, v, []field{
 				text("host", &one.Host, "", 253).required(), text("path", &one.Path, "/", 1024),
 			})
-			all = append(all, one)
-		}
-		r.whole = whole
-		*dst = all
-	}}
+			return append(all, one)
+		})
 }
 
 // newDraft returns a room before anything is written to it.

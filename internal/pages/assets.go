@@ -68,10 +68,9 @@ func ReadAssets(folder string) (*Assets, error) {
 		case hidden || d.IsDir():
 			return nil
 		}
-		kind := assetTypes[strings.ToLower(path.Ext(name))]
-		if kind == "" {
-			return fmt.Errorf("%s: this file type is not allowed; the types are %s", name,
-				strings.Join(slices.Sorted(maps.Keys(assetTypes)), " "))
+		kind, err := assetType(name)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
 		}
 		body, err := readAtMost(root, name, left)
 		if err != nil {
@@ -98,11 +97,17 @@ func CheckAsset(name string) error {
 			return fmt.Errorf("%q is not a file name", name)
 		}
 	}
-	if assetTypes[strings.ToLower(path.Ext(name))] == "" {
-		return fmt.Errorf("this file type is not allowed; the types are %s",
-			strings.Join(slices.Sorted(maps.Keys(assetTypes)), " "))
+	_, err := assetType(name)
+	return err
+}
+
+// assetType returns the type of a file by its name.
+func assetType(name string) (string, error) {
+	if kind := assetTypes[strings.ToLower(path.Ext(name))]; kind != "" {
+		return kind, nil
 	}
-	return nil
+	return "", fmt.Errorf("this file type is not allowed; the types are %s",
+		strings.Join(slices.Sorted(maps.Keys(assetTypes)), " "))
 }
 
 // NewAssets returns Assets with these files by name. Each name must pass CheckAsset.

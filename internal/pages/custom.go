@@ -252,7 +252,7 @@ func (s *customSet) choose(v *headgate.View) *customPage {
 // not contain our script. A visitor that is rejected for good gets no Refresh.
 func (s *customSet) header(v *headgate.View) http.Header {
 	h := maps.Clone(s.choose(v).header)
-	if refreshes(v) {
+	if v.Refreshes() {
 		h["Refresh"] = []string{strconv.FormatInt(refreshSeconds(v), 10)}
 	}
 	return h

@@ -249,13 +249,11 @@ func appendRefresh(dst []byte, v *view) []byte {
 }
 
 // refreshSeconds returns the reload interval of a page without JavaScript.
-func refreshSeconds(v *view) int64 {
-	after := v.PollAfter
-	if after <= 0 {
-		after = noRefresh
-	}
-	return wholeSeconds(after)
-}
+func refreshSeconds(v *view) int64 { return wholeSeconds(pollAfter(v)) }
+
+// pollAfter returns the time until the first poll. A View without one gets the refresh interval,
+// because zero would be a loop.
+func pollAfter(v *view) time.Duration { return cmp.Or(max(0, v.PollAfter), noRefresh) }
 
 func appendPlace(dst []byte, v *view) []byte {
 	if !hasPlace(v) {
@@ -302,7 +300,7 @@ func appendView(dst []byte, v *view) []byte {
 		dst = strconv.AppendInt(append(dst, `,"eta_high_seconds":`...), high, 10)
 	}
 	dst = appendJSON(append(dst, `,"slower":`...), v.SlowerReason)
-	dst = strconv.AppendFloat(append(dst, `,"poll_after_seconds":`...), pollSeconds(v), 'f', 3, 64)
+	dst = strconv.AppendFloat(append(dst, `,"poll_after_seconds":`...), pollAfter(v).Seconds(), 'f', 3, 64)
 	dst = appendJSON(append(dst, `,"method":`...), v.Method)
 	dst = appendJSON(append(dst, `,"how":`...), howKey(v))
 	dst = appendJSON(append(dst, `,"draw":`...), v.Event.Draw)
@@ -318,13 +316,4 @@ func appendView(dst []byte, v *view) []byte {
 	}
 	dst = appendTime(append(dst, `,"updated_at":"`...), v.UpdatedAt)
 	return append(dst, `"}`...)
-}
-
-// pollSeconds returns the time until the first poll. A View without one gets the refresh interval,
-// because zero would be a loop.
-func pollSeconds(v *view) float64 {
-	if v.PollAfter <= 0 {
-		return noRefresh.Seconds()
-	}
-	return v.PollAfter.Seconds()
 }

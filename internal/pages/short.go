@@ -33,7 +33,7 @@ func shortFields(w *words) map[string]value[headgate.View] {
 			if shortKey(v) != "move" {
 				return dst
 			}
-			return strconv.AppendFloat(dst, pollSeconds(v), 'f', 3, 64)
+			return strconv.AppendFloat(dst, pollAfter(v).Seconds(), 'f', 3, 64)
 		},
 	}
 }

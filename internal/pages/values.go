@@ -28,7 +28,7 @@ var variables = []struct {
 		return v.UpdatedAt.UTC().Format("2006-01-02T15:04:05.000Z")
 	}},
 	{"refreshIntervalSeconds", false, func(_ *words, v *view) any {
-		if !refreshes(v) {
+		if !v.Refreshes() {
 			return int64(0)
 		}
 		return refreshSeconds(v)
@@ -93,11 +93,6 @@ func widget(_ *words, v *view) any {
 
 func isMethod(name string) func(*words, *view) any {
 	return func(_ *words, v *view) any { return v.Method == name }
-}
-
-// refreshes reports whether polling again may help. It does not help where everybody is rejected.
-func refreshes(v *view) bool {
-	return v.Method != "reject" || v.QueueAll || v.Event.Prequeue
 }
 
 func minutes(d time.Duration) int64 { return max(0, ceilDiv(int64(d), int64(time.Minute))) }

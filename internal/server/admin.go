@@ -54,11 +54,6 @@ func (s *Server) adminAPI() *api.API {
 	})
 }
 
-// openDashboard builds the handler of admin_listen: the dashboard and the API behind it.
-func (s *Server) openDashboard() (*dashboard.Dashboard, error) {
-	return dashboard.New(dashboard.Config{API: s.adminAPI(), Rooms: s.watched, Log: s.log})
-}
-
 // watched returns the state of the rooms, with the counts of the requests to their origins.
 func (s *Server) watched() []dashboard.Room {
 	var all []dashboard.Room

@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/forwardauth"
 	"github.com/headgate/headgate/internal/invite"
 	"github.com/headgate/headgate/internal/proxy"
+	"github.com/headgate/headgate/internal/signals"
 	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/status"
 )
@@ -96,7 +97,7 @@ func (s *Server) openGate(
 ) (*gate, error) {
 	g := &gate{file: x.room, now: *now, look: x.look, made: x.made, ended: &endings{},
 		origin: &originCounts{}, codes: &invite.Counts{}, broken: &brokenAnswers{}, state: &originState{},
-		measures: newMeasures()}
+		measures: &measures{own: signals.NewMeter()}}
 	rc, err := s.roomConfig(all, now, x.look)
 	if err == nil && x.look.codes != nil {
 		err = s.revoked.Load(ctx, now.Name)

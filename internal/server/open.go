@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/certs"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/control"
+	"github.com/headgate/headgate/internal/dashboard"
 	"github.com/headgate/headgate/internal/forwardauth"
 	"github.com/headgate/headgate/internal/guard"
 	"github.com/headgate/headgate/internal/holders"
@@ -145,7 +146,7 @@ func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
 		err = s.openTLS(ctx, cfg)
 	}
 	if err == nil {
-		s.board, err = s.openDashboard()
+		s.board, err = dashboard.New(dashboard.Config{API: s.adminAPI(), Rooms: s.watched, Log: s.log})
 	}
 	if err != nil {
 		s.public.Close()

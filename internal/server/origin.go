@@ -137,8 +137,6 @@ type measures struct {
 // loadHolds is how long a reported load counts. Chosen: a minute's loss of two reports does not end it.
 const loadHolds = 30 * time.Second
 
-func newMeasures() *measures { return &measures{own: signals.NewMeter()} }
-
 // meter returns the meter of the requests to the origin; nil if nobody needs it.
 func (g *gate) meter() *signals.Meter {
 	if g.file.Auto.Mode == "" {

@@ -279,14 +279,21 @@ func (j *jobQueues) settle(now time.Time) {
 
 // runQueue starts a queue, after a removed queue of the same name has ended.
 func (s *Server) runQueue(q *openQueue) {
-	before := s.jobs.leaving[q.file.Name]
-	delete(s.jobs.leaving, q.file.Name)
-	q.runs = s.crew.start(func(ctx context.Context) error {
+	q.runs = s.runAfter(s.jobs.leaving, "queue", q.file.Name, q.Run)
+}
+
+// runAfter runs f after the removed task of the same name has ended.
+func (s *Server) runAfter(
+	leaving map[string]*task, what, name string, f func(context.Context) error,
+) *task {
+	before := leaving[name]
+	delete(leaving, name)
+	return s.crew.start(func(ctx context.Context) error {
 		if before != nil {
 			<-before.done
 		}
-		if err := q.Run(ctx); err != nil {
-			return fmt.Errorf("queue %q: %w", q.Name(), err)
+		if err := f(ctx); err != nil {
+			return fmt.Errorf("%s %q: %w", what, name, err)
 		}
 		return nil
 	})

@@ -124,34 +124,34 @@ func (s *Server) newSwap(cfg *config.Config) *swap {
 
 // settings lists what a reload changes besides rooms, limits, queues and webhooks.
 func settings(old, now *config.Config) []string {
-	keys := []string{}
-	if !slices.Equal(old.TrustedProxies, now.TrustedProxies) {
-		keys = append(keys, "trusted_proxies")
-	}
-	for _, k := range []struct {
-		name    string
-		changed bool
-	}{
+	return changedOf([]changedKey{
+		{"trusted_proxies", !slices.Equal(old.TrustedProxies, now.TrustedProxies)},
 		{"max_connections_per_address", old.MaxConnections != now.MaxConnections ||
 			old.BoundLoopback != now.BoundLoopback},
 		{"request_body_timeout", old.BodyTimeout != now.BodyTimeout},
 		{"request_body_rate", old.BodyRate != now.BodyRate},
 		{"response_write_timeout", old.WriteTimeout != now.WriteTimeout},
-	} {
+		{"plans", !config.SamePlanSource(old, now)},
+		{"lists", !sameLists(old, now)},
+		{"zones", !reflect.DeepEqual(old.Zones, now.Zones)},
+	})
+}
+
+// A changedKey is a key of the configuration, and whether a reload changes it.
+type changedKey struct {
+	name    string
+	changed bool
+}
+
+// changedOf returns the names of the keys that have changed.
+func changedOf(all []changedKey) []string {
+	names := []string{}
+	for _, k := range all {
 		if k.changed {
-			keys = append(keys, k.name)
+			names = append(names, k.name)
 		}
 	}
-	if !config.SamePlanSource(old, now) {
-		keys = append(keys, "plans")
-	}
-	if !sameLists(old, now) {
-		keys = append(keys, "lists")
-	}
-	if !reflect.DeepEqual(old.Zones, now.Zones) {
-		keys = append(keys, "zones")
-	}
-	return keys
+	return names
 }
 
 // takeBack undoes the steps of a reload that failed with err.
@@ -171,43 +171,21 @@ func (w *swap) takeBack(err error) error {
 
 // needsRestart lists the changed keys that take effect only after a restart.
 func needsRestart(start, now *config.Config) []string {
-	keys := []string{}
-	for _, k := range []struct {
-		name      string
-		old, read string
-	}{
-		{"listen", start.Listen, now.Listen},
-		{"admin_listen", start.AdminListen, now.AdminListen},
-		{"data", start.Data, now.Data},
-		{"drain_delay", start.DrainDelay.String(), now.DrainDelay.String()},
-	} {
-		if k.old != k.read {
-			keys = append(keys, k.name)
-		}
-	}
-	if !reflect.DeepEqual(start.Cluster, now.Cluster) {
-		keys = append(keys, "cluster")
-	}
-	if start.Analytics != now.Analytics {
-		keys = append(keys, "analytics")
-	}
-	if !reflect.DeepEqual(start.Traces, now.Traces) {
-		keys = append(keys, "traces")
-	}
-	if !reflect.DeepEqual(start.Crawlers, now.Crawlers) {
-		keys = append(keys, "crawlers")
-	}
-	if a, b := start.Envoy, now.Envoy; (a == nil) != (b == nil) ||
-		b != nil && (a.Listen != b.Listen || a.Headers != b.Headers || a.Decide != b.Decide) {
-		keys = append(keys, "envoy")
-	}
-	if !reflect.DeepEqual(start.Decide, now.Decide) {
-		keys = append(keys, "decide")
-	}
-	if !reflect.DeepEqual(start.Engine, now.Engine) {
-		keys = append(keys, "engine")
-	}
-	return keys
+	a, b := start.Envoy, now.Envoy
+	return changedOf([]changedKey{
+		{"listen", start.Listen != now.Listen},
+		{"admin_listen", start.AdminListen != now.AdminListen},
+		{"data", start.Data != now.Data},
+		{"drain_delay", start.DrainDelay != now.DrainDelay},
+		{"cluster", !reflect.DeepEqual(start.Cluster, now.Cluster)},
+		{"analytics", start.Analytics != now.Analytics},
+		{"traces", !reflect.DeepEqual(start.Traces, now.Traces)},
+		{"crawlers", !reflect.DeepEqual(start.Crawlers, now.Crawlers)},
+		{"envoy", (a == nil) != (b == nil) ||
+			b != nil && (a.Listen != b.Listen || a.Headers != b.Headers || a.Decide != b.Decide)},
+		{"decide", !reflect.DeepEqual(start.Decide, now.Decide)},
+		{"engine", !reflect.DeepEqual(start.Engine, now.Engine)},
+	})
 }
 
 // prepare does everything that can fail.
@@ -422,7 +400,8 @@ func (s *Server) wantsOf(ctx context.Context, cfg *config.Config, old *roomSet) 
 	if err != nil {
 		s.log.Error("the rooms of the management API cannot be read, and stay as they are", "error", err)
 		for _, g := range old.gates {
-			if g.made != nil && old.find(g.file.Name) == g && !names(cfg, g.file.Name) {
+			named := func(c config.Room) bool { return c.Name == g.file.Name }
+			if g.made != nil && old.find(g.file.Name) == g && !slices.ContainsFunc(cfg.Rooms, named) {
 				all = append(all, want{g.file, g.look, g.made})
 			}
 		}
@@ -430,15 +409,6 @@ func (s *Server) wantsOf(ctx context.Context, cfg *config.Config, old *roomSet) 
 		return all, nil
 	}
 	return append(all, s.madeWants(book)...), nil
-}
-
-func names(cfg *config.Config, room string) bool {
-	for i := range cfg.Rooms {
-		if cfg.Rooms[i].Name == room {
-			return true
-		}
-	}
-	return false
 }
 
 // madeWants returns the rooms of the store that can be opened, and records why the others cannot.

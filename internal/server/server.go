@@ -213,13 +213,16 @@ type roomSet struct {
 	gates []*gate        // in the order of cfg
 }
 
-func (s *roomSet) find(name string) *gate {
-	for _, g := range s.gates {
-		if g.file.Name == name {
-			return g
-		}
+// first returns the first one that is wanted, or nil.
+func first[T any](all []*T, wanted func(*T) bool) *T {
+	if i := slices.IndexFunc(all, wanted); i >= 0 {
+		return all[i]
 	}
 	return nil
+}
+
+func (s *roomSet) find(name string) *gate {
+	return first(s.gates, func(g *gate) bool { return g.file.Name == name })
 }
 
 // with returns a copy of the set in which g replaces the gate of the same name.
@@ -383,12 +386,7 @@ func (j *jobQueues) all() (all []*queue.Queue) {
 }
 
 func (j *jobQueues) find(name string) *openQueue {
-	for _, q := range *j.set.Load() {
-		if q.file.Name == name {
-			return q
-		}
-	}
-	return nil
+	return first(*j.set.Load(), func(q *openQueue) bool { return q.file.Name == name })
 }
 
 // An openQueue is a queue of the configuration.
@@ -442,12 +440,7 @@ type webhooks struct {
 func (h *webhooks) all() []*openWebhook { return *h.set.Load() }
 
 func (h *webhooks) find(name string) *openWebhook {
-	for _, w := range h.all() {
-		if w.file.Name == name {
-			return w
-		}
-	}
-	return nil
+	return first(h.all(), func(w *openWebhook) bool { return w.file.Name == name })
 }
 
 // wants reports whether any webhook wants messages of this kind about the room.

@@ -113,7 +113,7 @@ func (s *Server) plainHTTP(next http.Handler) http.Handler {
 			return
 		}
 		// Behind a trusted proxy that terminates TLS, a redirect would loop.
-		if !h.set.Load().Redirect || s.cameByHTTPS(r) {
+		if !h.set.Load().Redirect || secure(s.set.Load().cfg.TrustedProxies, config.CookieSecureAuto)(r) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -127,11 +127,6 @@ func (s *Server) plainHTTP(next http.Handler) http.Handler {
 			to.Answer(w, target)
 		}
 	})
-}
-
-// cameByHTTPS reports whether the visitor used HTTPS, according to trusted proxies only.
-func (s *Server) cameByHTTPS(r *http.Request) bool {
-	return secure(s.set.Load().cfg.TrustedProxies, config.CookieSecureAuto)(r)
 }
 
 func port(l net.Listener) string {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -169,7 +168,8 @@ func (s *Server) step(ctx context.Context, name string, w *watched, l *webhook.O
 		return err
 	}
 	watch := w.watch
-	next, changed := w.rec.Next(&watch, l, time.Now(), newMessageID)
+	newID := func() string { return "msg_" + strings.ToLower(rand.Text()) }
+	next, changed := w.rec.Next(&watch, l, time.Now(), newID)
 	if !changed {
 		w.watch = watch
 		return nil
@@ -184,8 +184,6 @@ func (s *Server) step(ctx context.Context, name string, w *watched, l *webhook.O
 	w.watch = watch
 	return s.sendPending(ctx, name, w)
 }
-
-func newMessageID() string { return "msg_" + strings.ToLower(rand.Text()) }
 
 // sendPending puts the pending messages into the queues and records that. If the record cannot be
 // written, they are put again later with the same IDs.
@@ -203,38 +201,40 @@ func (s *Server) sendPending(ctx context.Context, name string, w *watched) error
 	return err
 }
 
-// loadTold reads the record of what was sent about a room. A record that cannot be parsed is
-// started anew.
+// told returns the record of what was sent about a room. One that cannot be read is started anew.
+func (s *Server) told(name string) *store.Doc[webhook.Record] {
+	lost := func(err error) {
+		s.log.Error("what webhooks were told cannot be read: it may be told again", "room", name, "error", err)
+	}
+	return &store.Doc[webhook.Record]{Store: s.node.Records, Key: happeningKey(name), Lost: lost,
+		Encode: webhook.Record.Encode,
+		Decode: func(b []byte) (webhook.Record, error) {
+			rec, err := webhook.Parse(b)
+			if err != nil {
+				lost(err)
+			}
+			return rec, nil
+		}}
+}
+
+// loadTold reads the record of what was sent about a room.
 func (s *Server) loadTold(ctx context.Context, name string, w *watched) error {
 	ctx, stop := context.WithTimeout(ctx, happeningWait)
 	defer stop()
-	value, revision, err := s.node.Records.Load(ctx, happeningKey(name))
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-	case errors.Is(err, store.ErrDamaged):
-		s.log.Error("what webhooks were told is lost: it may be told again", "room", name, "error", err)
-	case err != nil:
-		return fmt.Errorf("read %s: %w", happeningKey(name), err)
+	rec, revision, err := s.told(name).Load(ctx)
+	if err == nil {
+		w.rec, w.revision, w.loaded = rec, revision, true
 	}
-	rec, err := webhook.Parse(value)
-	if err != nil {
-		s.log.Error("what webhooks were told cannot be read: it may be told again", "room", name, "error", err)
-	}
-	w.rec, w.revision, w.loaded = rec, revision, true
-	return nil
+	return err
 }
 
 // writeTold writes the record, unless it was changed by others since it was read.
-func (s *Server) writeTold(ctx context.Context, name string, w *watched, next webhook.Record) error {
+func (s *Server) writeTold(ctx context.Context, name string, w *watched, next webhook.Record) (err error) {
 	ctx, stop := context.WithTimeout(ctx, happeningWait)
 	defer stop()
-	value, err := next.Encode()
-	if err == nil {
-		w.revision, err = s.node.Records.CompareAndSwap(ctx, happeningKey(name), w.revision, value)
-	}
-	if err != nil {
+	if w.revision, err = s.told(name).Swap(ctx, w.revision, next); err != nil {
 		w.loaded = false // it may have been written all the same
-		return fmt.Errorf("write %s: %w", happeningKey(name), err)
+		return err
 	}
 	w.rec = next
 	return nil
@@ -253,19 +253,15 @@ func (s *Server) noteChange(ctx context.Context, room, limit string, keys []stri
 	}
 	ctx, stop := context.WithTimeout(ctx, noteWait)
 	defer stop()
-	for {
-		w := &watched{}
-		err := s.loadTold(ctx, room, w)
-		if err == nil && w.rec.Format != 0 {
-			note := webhook.Note{Limit: limit, Keys: keys, By: by, At: time.Now().UTC()}
-			err = s.writeTold(ctx, room, w, w.rec.AddNote(note))
+	note := webhook.Note{Limit: limit, Keys: keys, By: by, At: time.Now().UTC()}
+	_, err := s.told(room).Edit(ctx, func(rec *webhook.Record) (bool, error) {
+		if rec.Format == 0 {
+			return false, nil
 		}
-		switch {
-		case err == nil:
-			return
-		case ctx.Err() != nil || !errors.Is(err, store.ErrConflict):
-			s.log.Debug("not noted who changes a limit", "room", room, "limit", limit, "error", err)
-			return
-		}
+		*rec = rec.AddNote(note)
+		return true, nil
+	})
+	if err != nil {
+		s.log.Debug("not noted who changes a limit", "room", room, "limit", limit, "error", err)
 	}
 }

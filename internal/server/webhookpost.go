@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -116,21 +115,15 @@ func (p *webhookPost) drop(ctx context.Context, j *queue.Job, why error) queue.O
 	return queue.Outcome{}
 }
 
-func (p *webhookPost) key() string { return "webhook." + p.name }
-
-// load returns the record and its revision.
-func (p *webhookPost) load(ctx context.Context) (st postState, revision uint64, err error) {
-	value, revision, err := p.store.Load(ctx, p.key())
-	switch {
-	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrDamaged):
-		return st, revision, nil
-	case err != nil:
-		return st, 0, fmt.Errorf("read %s: %w", p.key(), err)
-	}
-	if json.Unmarshal(value, &st) != nil {
-		return postState{}, revision, nil // only statistics: they start anew
-	}
-	return st, revision, nil
+// doc returns the record of the webhook. One that cannot be read starts anew: it has only statistics.
+func (p *webhookPost) doc() *store.Doc[postState] {
+	return &store.Doc[postState]{Store: p.store, Key: "webhook." + p.name, Lost: func(error) {},
+		Decode: func(b []byte) (st postState, _ error) {
+			if json.Unmarshal(b, &st) != nil {
+				return postState{}, nil
+			}
+			return st, nil
+		}}
 }
 
 // state returns the state of the webhook. If the record cannot be read, it returns what was last
@@ -138,7 +131,7 @@ func (p *webhookPost) load(ctx context.Context) (st postState, revision uint64, 
 func (p *webhookPost) state(ctx context.Context) (postState, error) {
 	ctx, stop := context.WithTimeout(ctx, recordWait)
 	defer stop()
-	st, _, err := p.load(ctx)
+	st, _, err := p.doc().Load(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {
@@ -162,27 +155,19 @@ func (p *webhookPost) keep(ctx context.Context, news postState) {
 	}
 	due := p.due
 	p.mu.Unlock()
-	for {
-		st, revision, err := p.load(ctx)
-		var value []byte
-		if err == nil {
-			st.add(&due)
-			value, err = json.Marshal(st)
-		}
-		if err == nil {
-			_, err = p.store.CompareAndSwap(ctx, p.key(), revision, value)
-		}
-		switch {
-		case err == nil:
-			p.mu.Lock()
-			p.was, p.due = st, postState{}
-			p.mu.Unlock()
-			return
-		case ctx.Err() != nil || !errors.Is(err, store.ErrConflict):
-			p.log.Debug("record of a webhook not written", "webhook", p.name, "error", err)
-			return
-		}
+	var kept postState
+	_, err := p.doc().Edit(ctx, func(st *postState) (bool, error) {
+		st.add(&due)
+		kept = *st
+		return true, nil
+	})
+	if err != nil {
+		p.log.Debug("record of a webhook not written", "webhook", p.name, "error", err)
+		return
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.was, p.due = kept, postState{}
 }
 
 // testPrefix is the prefix of the IDs of test messages.

@@ -92,17 +92,7 @@ func (s *Server) openWebhookQueue(ctx context.Context, w *openWebhook) (*queue.Q
 // runWebhook starts a webhook, after a removed one of the same name has ended. The caller holds
 // turn.
 func (s *Server) runWebhook(w *openWebhook) {
-	before := s.hooks.leaving[w.file.Name]
-	delete(s.hooks.leaving, w.file.Name)
-	w.runs = s.crew.start(func(ctx context.Context) error {
-		if before != nil {
-			<-before.done
-		}
-		if err := w.Run(ctx); err != nil {
-			return fmt.Errorf("webhook %q: %w", w.file.Name, err)
-		}
-		return nil
-	})
+	w.runs = s.runAfter(s.hooks.leaving, "webhook", w.file.Name, w.Run)
 }
 
 // webhooks prepares the webhooks of the new configuration.

@@ -58,9 +58,6 @@ func remedyOf(e *jetstream.APIError) remedy {
 	return startAnew
 }
 
-// passes reports whether a sound engine gave this answer, so that the caller should retry.
-func passes(e *jetstream.APIError) bool { return remedyOf(e) == askLater }
-
 // broken reports whether a write failed because the engine must be restarted. A timeout means that
 // too, because a failed write gets no answer. It does not with a replicated stream: the leader may
 // be another server, or missing for some seconds, and a restart of this engine would only prolong
@@ -112,7 +109,7 @@ func asked(ctx context.Context, f func(context.Context) error) error {
 // unanswered reports whether a request was neither accepted nor rejected, so that a retry may help.
 func unanswered(err error) bool {
 	if e, ok := errors.AsType[*jetstream.APIError](err); ok {
-		return passes(e)
+		return remedyOf(e) == askLater
 	}
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) ||
 		errors.Is(err, errAgain) || errors.Is(err, ErrNoResponder) ||

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/headgate/headgate/internal/platform"
 )
 
 // copies keeps a second copy of each record. The copy has two files that are written in turn, so
@@ -51,10 +53,11 @@ func castagnoli(parts ...[]byte) (sum uint32) {
 }
 
 func openCopies(dir string) (*copies, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("second copies: %w", err)
+	err := os.MkdirAll(dir, 0o700)
+	var root *os.Root
+	if err == nil {
+		root, err = os.OpenRoot(dir)
 	}
-	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("second copies: %w", err)
 	}
@@ -65,9 +68,7 @@ func (c *copies) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, p := range c.open {
-		for _, f := range p.files {
-			f.Close()
-		}
+		p.close()
 	}
 	c.open = map[string]*pair{}
 	c.root.Close()
@@ -190,7 +191,8 @@ func (c *copies) pairLocked(key string) (*pair, error) {
 	for slot := range p.files {
 		f, err := c.root.OpenFile(copyName(key, uint64(slot)), os.O_RDWR|os.O_CREATE, 0o600)
 		if err != nil {
-			return nil, errors.Join(err, p.close())
+			p.close()
+			return nil, err
 		}
 		p.files[slot] = f
 	}
@@ -200,13 +202,12 @@ func (c *copies) pairLocked(key string) (*pair, error) {
 	return p, nil
 }
 
-func (p *pair) close() error {
+func (p *pair) close() {
 	for _, f := range p.files {
 		if f != nil {
 			f.Close()
 		}
 	}
-	return nil
 }
 
 // The rest of this file is for programs that inspect or write a folder of second copies while no
@@ -346,25 +347,17 @@ func (c *copies) slurp(name string) ([]byte, time.Time, error) {
 // WriteCopies writes second copies into a folder that has none. It returns when they are on disk. A
 // store that opens an empty engine takes them over.
 func WriteCopies(dir string, all []Copy) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("second copies: %w", err)
-	}
-	root, err := os.OpenRoot(dir)
+	c, err := openCopies(dir)
 	if err != nil {
-		return fmt.Errorf("second copies: %w", err)
+		return err
 	}
-	defer root.Close()
+	defer c.close()
 	for i := range all {
-		if err := writeCopy(root, &all[i]); err != nil {
+		if err := writeCopy(c.root, &all[i]); err != nil {
 			return fmt.Errorf("second copies: %w", err)
 		}
 	}
-	d, err := root.Open(".")
-	if err != nil {
-		return fmt.Errorf("second copies: %w", err)
-	}
-	defer d.Close()
-	return d.Sync()
+	return platform.SyncDir(dir)
 }
 
 // writeCopy writes the file that a store would write first. It has revision 0, which no message

@@ -47,18 +47,8 @@ func Inspect(ctx context.Context, conn *nats.Conn) (Placement, error) {
 
 // Leader returns the name of the server that leads the stream, "" if there is none now.
 func (n *NATS) Leader(ctx context.Context) (string, error) {
-	if n.far != nil {
-		k, err := n.far.kept(ctx)
-		return k.Leader, err
-	}
-	info, err := n.stream.Info(ctx)
-	if err != nil {
-		return "", fmt.Errorf("look at the stream: %w", err)
-	}
-	if info.Cluster == nil {
-		return "", nil
-	}
-	return info.Cluster.Leader, nil
+	k, err := Inspect(ctx, n.cfg.Conn)
+	return k.Leader, err
 }
 
 // Logs returns the names of the logs that an engine stores in a folder. The engine need not run.

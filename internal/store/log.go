@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -107,18 +108,11 @@ func (l *Log) open(ctx context.Context) (err error) {
 	}
 	c := jetstream.StreamConfig{
 		Name: l.name, Subjects: []string{l.subject}, Storage: jetstream.FileStorage,
-		Replicas: max(1, l.cfg.Replicas), Discard: jetstream.DiscardNew, MaxBytes: l.cfg.MaxBytes,
+		Discard: jetstream.DiscardNew, MaxBytes: cmp.Or(l.cfg.MaxBytes, -1),
 		AllowDirect: false, // reads go to the leader, so that a writer reads its own writes
 		Duplicates:  idsFor,
 	}
-	if c.MaxBytes == 0 {
-		c.MaxBytes = -1
-	}
-	if l.cfg.Replicas == AutoReplicas {
-		c.Replicas = 3
-	}
-	open := func(c jetstream.StreamConfig) error {
-		var err error
+	err = replicate(l.cfg.Replicas, &c, func() (err error) {
 		l.stream, err = l.js.Stream(ctx, c.Name)
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNotFound):
@@ -131,12 +125,7 @@ func (l *Log) open(ctx context.Context) (err error) {
 			}
 		}
 		return err
-	}
-	err = open(c)
-	if l.cfg.Replicas == AutoReplicas && alone(err) {
-		c.Replicas = 1
-		err = open(c)
-	}
+	})
 	l.replicated = c.Replicas > 1
 	return err
 }

@@ -33,25 +33,35 @@ type revival struct {
 func makeStream(ctx context.Context, js jetstream.JetStream, replicas int) (jetstream.Stream, error) {
 	cfg := jetstream.StreamConfig{
 		Name: streamName, Subjects: []string{subjectHead + ">"},
-		Storage: jetstream.FileStorage, Replicas: max(1, replicas),
+		Storage:           jetstream.FileStorage,
 		MaxMsgsPerSubject: 1, Discard: jetstream.DiscardOld,
 		AllowDirect: false, // reads go to the leader: a stale record must not be read
 		DenyDelete:  true, DenyPurge: true,
 	}
-	if replicas == AutoReplicas {
-		cfg.Replicas = 3
-	}
-	_, err := js.CreateStream(ctx, cfg)
-	if replicas == AutoReplicas && alone(err) {
-		cfg.Replicas = 1
-		_, err = js.CreateStream(ctx, cfg)
-	}
+	err := replicate(replicas, &cfg, func() error {
+		_, err := js.CreateStream(ctx, cfg)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
 	// CreateStream does not overwrite a damaged description on disk (nats-server,
 	// newFileStoreWithCreated), and the next start would fail again. UpdateStream does.
 	return js.UpdateStream(ctx, cfg)
+}
+
+// replicate sets the number of replicas of a stream and calls open, which makes it.
+func replicate(replicas int, cfg *jetstream.StreamConfig, open func() error) error {
+	if cfg.Replicas = max(1, replicas); replicas != AutoReplicas {
+		return open()
+	}
+	cfg.Replicas = 3
+	err := open()
+	if alone(err) {
+		cfg.Replicas = 1
+		err = open()
+	}
+	return err
 }
 
 // unheard reports whether an engine without the stream may have given this error.

@@ -89,7 +89,7 @@ func Parse(b []byte) (r Record, err error) {
 
 // Encode returns the record in the form that Parse reads. It returns an error if the record is too
 // large.
-func (r *Record) Encode() ([]byte, error) {
+func (r Record) Encode() ([]byte, error) {
 	b, err := json.Marshal(r)
 	if err == nil && len(b) > maxRecord {
 		err = fmt.Errorf("%d bytes are more than %d", len(b), maxRecord)

@@ -18,7 +18,7 @@ func (m *model) breakThings() {
 		}
 	}
 	if m.above != nil {
-		m.every(f.Crash, m.crashAbove)
+		m.every(f.Crash, func() { m.kill(&m.above.process, m.above.begin) })
 		m.every(f.Pause, func() { m.pause(&m.above.process) })
 	}
 }
@@ -109,5 +109,3 @@ func (m *model) pauseHost(i int) {
 		m.replace(i, takeover)
 	}
 }
-
-func (m *model) crashAbove() { m.kill(&m.above.process, m.above.begin) }
