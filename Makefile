@@ -491,6 +491,9 @@ setup-go:
 	command -v $(GO) >/dev/null || { echo 'Go is missing: install Go 1.26 or newer' >&2; exit 1; }; \
 	command -v gcc >/dev/null || apt gcc libc6-dev; \
 	command -v strace >/dev/null || apt strace; \
+	command -v zsh >/dev/null || apt zsh; \
+	command -v fish >/dev/null || apt fish; \
+	command -v groff >/dev/null || apt groff; \
 	command -v unshare >/dev/null || apt util-linux
 
 .PHONY: setup-postgres

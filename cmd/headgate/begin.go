@@ -3,13 +3,16 @@ package main
 import (
 	"context"
 	"flag"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/edges"
+	"github.com/headgate/headgate/internal/manual"
 	"github.com/headgate/headgate/internal/platform"
 	"github.com/headgate/headgate/internal/setup"
 )
@@ -65,4 +68,67 @@ func schemaCommand(_ context.Context, args []string, stdout, _ io.Writer) error 
 		return err
 	}
 	return config.Schema().Write(stdout)
+}
+
+// explained returns all commands with their help texts, also of those that print them by themselves.
+func explained(ctx context.Context) []manual.Command {
+	var all []manual.Command
+	for _, c := range commands() {
+		var help strings.Builder
+		dispatch(ctx, []string{"help", c.name}, &help, io.Discard)
+		x := manual.Command{Name: c.name, Summary: c.summary, Help: help.String()}
+		for _, sub := range x.Subcommands() { // some have a text of their own
+			if more := helpOf(c.name + "-" + sub); more != "" {
+				x.Help += "\n" + more
+			}
+		}
+		all = append(all, x)
+	}
+	return all
+}
+
+// completionCommand prints the completions of a shell.
+func completionCommand(ctx context.Context, args []string, stdout, _ io.Writer) error {
+	words, rest := splitWords(flag.NewFlagSet("completion", flag.ContinueOnError), args)
+	err := config.ParseFlags(flag.NewFlagSet("completion", flag.ContinueOnError), rest)
+	script := ""
+	if len(words) == 1 {
+		script = manual.Completion(words[0], explained(ctx))
+	}
+	switch {
+	case err != nil:
+		return err
+	case script == "":
+		return usageFault("name one shell", "one of "+strings.Join(manual.Shells(), ", "))
+	}
+	_, err = io.WriteString(stdout, script)
+	return err
+}
+
+// manCommand writes the manual pages into a folder.
+func manCommand(ctx context.Context, args []string, stdout, _ io.Writer) error {
+	words, rest := splitWords(flag.NewFlagSet("man", flag.ContinueOnError), args)
+	if err := config.ParseFlags(flag.NewFlagSet("man", flag.ContinueOnError), rest); err != nil {
+		return err
+	}
+	if len(words) != 1 {
+		return usageFault("name one folder", "such as headgate man ~/.local/share/man/man1")
+	}
+	if err := os.MkdirAll(words[0], 0o755); err != nil {
+		return fmt.Errorf("write the manual pages: %w", err)
+	}
+	var help strings.Builder
+	printUsage(&help)
+	all := explained(ctx)
+	pages := append([]manual.Command{{Summary: "a virtual waiting room", Help: help.String()}}, all...)
+	for i := range pages {
+		name := strings.TrimSuffix("headgate-"+pages[i].Name, "-") + ".1"
+		page := manual.Page(&pages[i], readBuild().Version, all)
+		if err := os.WriteFile(filepath.Join(words[0], name), []byte(page), 0o644); err != nil {
+			return fmt.Errorf("write the manual pages: %w", err)
+		}
+	}
+	_, err := fmt.Fprintf(stdout, "wrote %d pages; man -l %s shows the first\n", len(pages),
+		config.ShellWord(filepath.Join(words[0], "headgate.1")))
+	return err
 }

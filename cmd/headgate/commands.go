@@ -72,6 +72,8 @@ func tasks() []task {
 		}},
 		{"Set up this program", []command{
 			{"schema", "print the JSON Schema of the configuration, for editors", schemaCommand},
+			{"completion", "print the completions of bash, zsh or fish", completionCommand},
+			{"man", "write the manual pages", manCommand},
 			{"version", "print the version", versionCommand},
 		}},
 	}
