@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate/internal/completion"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/control"
 	"github.com/headgate/headgate/internal/cron"
@@ -104,6 +105,18 @@ func (s *Server) describe(cfg *config.Config, c *config.Queue) (*openQueue, erro
 		q.config.NATS, q.config.OnWriteFailure = k.Engine.Conn(), k.Engine.Heal
 		if s.cfg.Cluster == nil || s.cfg.Cluster.IsStore() {
 			q.config.Space = s.jobs.room.take
+		}
+	}
+	if to := c.Completion.Queue; to != "" {
+		q.config.Ends, q.config.OnEnd = c.Completion.On, func(ctx context.Context, ended []queue.Ended) error {
+			next := s.jobs.find(to) // a reload replaces it
+			if next == nil {
+				return fmt.Errorf("queue %q is not in the configuration any more", to)
+			}
+			if _, err := next.Put(ctx, completion.Jobs(ended)); err != nil {
+				return fmt.Errorf("queue %q: %w", to, err)
+			}
+			return nil
 		}
 	}
 	for i := range c.Schedules {
