@@ -1,7 +1,7 @@
 // Package completion makes the jobs that tell the owner of a queue how its jobs have ended.
 //
-// A completion is a job of another queue: that queue delivers it, tries it again, signs it and keeps it when it
-// is dead. The body has the form of the webhooks of rooms (docs/webhooks.md).
+// A completion is a job of another queue: that queue delivers it, tries it again, signs it and keeps it
+// when it is dead. The body has the form of the webhooks of rooms (docs/webhooks.md).
 //
 // # Concurrency
 //
@@ -9,8 +9,8 @@
 //
 // # Limits of the package
 //
-// It does not decide when a job has ended, or which queue gets its completion: package queue calls OnEnd, and the
-// process puts the jobs.
+// It does not decide when a job has ended, or which queue gets its completion: package queue calls OnEnd,
+// and the process puts the jobs.
 package completion
 
 import (
@@ -44,8 +44,8 @@ type data struct {
 	Why      string `json:"why,omitempty"`
 }
 
-// Jobs returns the completions of jobs that have ended, in the same order. Completions of jobs with an order key
-// have the same one, and the same tenant: they are delivered in order, too.
+// Jobs returns the completions of jobs that have ended, in the same order. Completions of jobs with an order
+// key have the same one, and the same tenant: they are delivered in order, too.
 func Jobs(ended []queue.Ended) []queue.Job {
 	jobs := make([]queue.Job, len(ended))
 	for i := range ended {
@@ -62,8 +62,8 @@ func Jobs(ended []queue.Ended) []queue.Job {
 	return jobs
 }
 
-// Key returns the idempotency key of a completion. It is the same when the completion is put again, and another
-// one when a job that was redriven ends again.
+// Key returns the idempotency key of a completion. It is the same when the completion is put again, and
+// another one when a job that was redriven ends again.
 func Key(e *queue.Ended) string {
 	return e.Queue + "/" + e.ID + "/" + strconv.FormatInt(e.At.UnixMilli(), 10)
 }

@@ -14,7 +14,8 @@ func TestACompletion(t *testing.T) {
 	at := time.Date(2026, 12, 1, 10, 0, 0, 5e6, time.UTC)
 	ended := []queue.Ended{
 		{Queue: "orders", ID: "184-0", Key: "order-17", OrderKey: "account-7", Tenant: "acme",
-			State: queue.StateDead, At: at, Attempts: 20, Status: 503, Reason: "the target answered 503\x00\xff"},
+			State: queue.StateDead, At: at, Attempts: 20, Status: 503,
+			Reason: "the target answered 503\x00\xff"},
 		{Queue: "orders", ID: "184-1", State: queue.StateCanceled, At: at},
 	}
 	jobs := completion.Jobs(ended)

@@ -218,7 +218,8 @@ func TestTheSecretOfATargetIsReadAgain(t *testing.T) {
 	}
 }
 
-// The receiver of completions gets each job that has ended, signed, as often as it refuses it, and with one key.
+// The receiver of completions gets each job that has ended, signed, again when it has refused it, and with
+// the same key.
 func TestCompletionsGoToTheirReceiver(t *testing.T) {
 	g := newReceiver(t, http.StatusInternalServerError, http.StatusServiceUnavailable)
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
