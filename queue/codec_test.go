@@ -50,6 +50,9 @@ func FuzzNotes(f *testing.F) {
 			code: 200},
 		{kind: noteTry, ref: refOf(8, 3), attempt: 2, event: eventRetry, tried: 2, when: 7, code: 503,
 			text: "no"},
+		{kind: noteDead, ref: refOf(8, 4), attempt: 1, at: 5, ended: &ending{number: 2, ref: refOf(8, 4),
+			at: 5, kind: eventDead, code: 404, attempt: 1, key: "k", order: "o", tenant: "t", why: "no"}},
+		{kind: notePassed, ended: &ending{number: 1}},
 		{kind: noteClaim, ref: refOf(8, 1), attempt: 3, at: 7, since: 6, until: 9, secret: secret{1, 2},
 			text: "w1"},
 	}))
@@ -78,7 +81,7 @@ func FuzzNotes(f *testing.F) {
 					a.back, b.back = 0, 0
 					return a == b
 				}) ||
-				!maps.Equal(twice.ranks, old.ranks) {
+				!maps.Equal(twice.ranks, old.ranks) || !reflect.DeepEqual(twice.endings, old.endings) {
 				t.Fatalf("%+v became %+v", old.history, twice.history)
 			}
 			if len(twice.dead) > len(old.dead) || len(twice.tries) > len(old.tries) ||

@@ -443,7 +443,7 @@ func (d *dispatcher) drop(t *tenant, r ref, f *flight, why string) {
 	attempt := d.index.tries[r].attempt
 	d.mu.Unlock()
 	n := note{attempt: attempt, tried: int32(attempt), text: why}
-	d.say(d.noting, func() note { return d.bury(r, f.head.tenant, n) })
+	d.say(d.noting, func() note { return d.bury(f, n) })
 }
 
 // load reads a job. It returns nil if the job is not in the log any more.

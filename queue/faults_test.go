@@ -177,6 +177,7 @@ func TestACanceledJobHoldsNoCapacity(t *testing.T) {
 func TestCanceledJobsNeedNoMemory(t *testing.T) {
 	x := newIndex(nil, 0)
 	h := &host{index: x, q: &Queue{}}
+	h.q.set.Store(&Config{})
 	job := func(tenant string) [][]byte { return [][]byte{appendJob(nil, &Job{Cost: 1, Tenant: tenant})} }
 	seq := uint64(0)
 	put := func(tenant string) ref {
@@ -186,10 +187,10 @@ func TestCanceledJobsNeedNoMemory(t *testing.T) {
 	}
 	first, last := put("stays"), put("stays")
 	for i := range 200_000 {
-		h.strike(put("stays"), &JobStatus{})
-		h.strike(put(fmt.Sprint("leaves ", i)), &JobStatus{})
+		h.strike(put("stays"), &JobStatus{}, nil)
+		h.strike(put(fmt.Sprint("leaves ", i)), &JobStatus{}, nil)
 		now := put("stays") // one that waits is always at the end
-		h.strike(last, &JobStatus{})
+		h.strike(last, &JobStatus{}, nil)
 		last = now
 		x.drop(x.gone(time.Unix(2, 0), 100))
 	}

@@ -368,15 +368,30 @@ func (h *host) waits(name *JobName) (r ref, s *JobStatus, err error) {
 // and the note says so to the next one. A former host that still believes has stopped sending before this
 // host began: see silent.
 func (h *host) cancel(ctx context.Context, name *JobName) (*JobStatus, error) {
-	s, err := h.alterJob(ctx, name, h.strike)
+	var f *flight // what only the log knows of it
+	if h.wantsEnd(eventCanceled) {
+		h.mu.Lock()
+		r, ok := h.resolve(name, time.Now())
+		h.mu.Unlock()
+		if ok {
+			var err error
+			if f, err = (&dispatcher{host: h}).load(ctx, r); err != nil {
+				return nil, fmt.Errorf("%w: %w", ErrNoHost, err)
+			}
+		}
+	}
+	s, err := h.alterJob(ctx, name, func(r ref, s *JobStatus) []note { return h.strike(r, s, f) })
 	if errors.Is(err, ErrEnded) && s.State == StateCanceled {
 		return s, nil // it was canceled before
 	}
 	return s, err
 }
 
-// strike removes a waiting job. The caller holds mu.
-func (h *host) strike(r ref, s *JobStatus) []note {
+// strike removes a waiting job. f is the stored job, or nil. The caller holds mu.
+func (h *host) strike(r ref, s *JobStatus, f *flight) []note {
+	if f == nil || f.ref != r { // its chunk is gone, or its key is of another job since a moment ago
+		f = &flight{ref: r}
+	}
 	x := h.index
 	n := note{kind: noteDone, ref: r, done: []int{r.index()}, tried: int32(s.Attempts)}
 	if of, _ := x.waitsBehind(r); of != nil {
@@ -390,7 +405,7 @@ func (h *host) strike(r ref, s *JobStatus) []note {
 	}
 	s.State, s.Ended = StateCanceled, time.UnixMilli(time.Now().UnixMilli()).UTC()
 	s.At, s.Behind, s.Position, s.Expected = time.Time{}, "", 0, nil
-	return []note{h.happens(n, eventCanceled)}
+	return []note{h.ends(n, eventCanceled, f)}
 }
 
 // alterJob makes a change to a waiting job, and returns when it is on disk.

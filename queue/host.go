@@ -62,6 +62,7 @@ type host struct {
 	failure *Failure          // of the last failed delivery; replaced, never changed
 	failing *Failing          // failures since the last success; replaced, never changed
 
+	endsErr string // why OnEnd does not take the jobs that have ended
 	fireErr string // why the jobs of schedules cannot be put
 	fired   uint64 // the newest chunk with such a job; only fire uses it
 
@@ -77,6 +78,7 @@ type host struct {
 	writing  bool          // notes that are no longer pending are being written; guarded by notesMu
 	notesMu  sync.Mutex    // acquired after mu
 	notesDue chan struct{} // capacity 1
+	endsDue  chan struct{} // jobs that have ended are on disk, for OnEnd; capacity 1
 	room     chan struct{} // outcomes that are not written yet
 	inRoom   int           // how many of room are in pending
 	last     uint64        // last entry of the notes
@@ -96,7 +98,8 @@ func (q *Queue) host(ctx context.Context) error {
 	h := &host{q: q, index: newIndex(set.Weights, set.KeyWindow),
 		left: make(chan struct{}), noted: make(chan struct{}), wake: make(chan struct{}, 1),
 		free: make(chan struct{}, MaxConcurrency), notesDue: make(chan struct{}, 1),
-		room: make(chan struct{}, noteRoom), began: q.cfg.Boot(), quiet: quiet}
+		endsDue: make(chan struct{}, 1),
+		room:    make(chan struct{}, noteRoom), began: q.cfg.Boot(), quiet: quiet}
 	old := newReplay()
 	old.history = newHistory(set.Outcomes, set.OutcomeAge)
 	size, err := q.notes.ReadAll(ctx, func(e store.Entry) error {
@@ -119,6 +122,8 @@ func (q *Queue) host(ctx context.Context) error {
 	h.index.history, h.index.keys.most = old.history, set.MaxWaiting
 	h.index.timetables = old.timetables
 	h.index.stopped = old.stopped
+	h.index.endings = old.endings
+	h.index.endings.written = old.endings.newest
 	h.paused, h.asked, h.purged = old.paused, old.asked, old.purged
 	h.wasFailing()
 	if err := h.write(ctx, []note{{kind: noteBegin, text: q.cfg.Node}}); err != nil {
@@ -250,6 +255,7 @@ func (h *host) run(ctx context.Context, old *replay) error {
 		begin(h.sweep)
 		begin(h.fire)
 		begin(h.endLeases)
+		begin(h.passEnds)
 		begin(func(ctx context.Context) error { return d.run(ctx, begun) })
 	case <-ctx.Done():
 	case <-end.Done():
@@ -436,11 +442,20 @@ func (h *host) writeNotes(ctx context.Context, end chan struct{}) error {
 		case <-end:
 			ending = true
 		}
+		// The sum has no change whose note is not written before it: it is written in parts, and a kill
+		// between two of them must not leave one half of a change.
+		var sum []note
+		tooMany := h.entries > restateAt && h.entries > restateAt+h.remembered()/eventsPerEntry
+		h.mu.Lock()
 		h.notesMu.Lock()
 		notes, waiters, count := h.pending, h.waiters, h.inRoom
 		h.pending, h.waiters, h.inRoom = spare, nil, 0
 		h.writing = len(notes) > 0
 		h.notesMu.Unlock()
+		if tooMany && !ending {
+			sum = h.sum()
+		}
+		h.mu.Unlock()
 		if len(notes) == 0 && beats {
 			notes = []note{{kind: noteBeat}}
 		}
@@ -473,18 +488,20 @@ func (h *host) writeNotes(ctx context.Context, end chan struct{}) error {
 				return err
 			}
 			return h.q.bus.Publish(h.q.hostName(), nil) // waiting standbys look at once
-		case h.entries > restateAt && h.entries > restateAt+h.remembered()/eventsPerEntry:
-			if err := h.restate(ctx); err != nil {
+		case sum != nil:
+			if err := h.restate(ctx, sum); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// release lets the next jobs of the series go whose first jobs have ended, by notes that are on disk.
+// release lets the next jobs of the series go whose first jobs have ended, by notes that are on disk. OnEnd
+// may get these ends.
 func (h *host) release(notes []note) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.endsWritten(notes)
 	if len(h.index.firsts)+len(h.index.canceled) == 0 && h.index.purged == h.index.purges {
 		return
 	}
@@ -581,14 +598,15 @@ func (h *host) remembered() int {
 	return h.index.history.len()
 }
 
-// restate replaces many entries of notes by a few with the same content.
-func (h *host) restate(ctx context.Context) error {
-	before := h.last + 1
-	h.mu.Lock()
-	notes := h.index.restate(h.purged)
-	notes = append(notes, note{kind: noteBegin, text: h.q.cfg.Node},
+// sum returns notes with all that the next host must know. The caller holds mu.
+func (h *host) sum() []note {
+	return append(h.index.restate(h.purged), note{kind: noteBegin, text: h.q.cfg.Node},
 		note{kind: noteControl, paused: h.paused, asked: h.asked})
-	h.mu.Unlock()
+}
+
+// restate replaces many entries of notes by a few with the same content.
+func (h *host) restate(ctx context.Context, notes []note) error {
+	before := h.last + 1
 	h.entries = 0
 	if err := h.write(ctx, notes); err != nil {
 		return err

@@ -26,6 +26,7 @@ type index struct {
 	keys    keyWindow
 	seeds   [2]maphash.Seed
 	history history
+	endings endings
 
 	places
 	orders

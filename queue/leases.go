@@ -29,7 +29,8 @@ func (c *claim) note(since int64) note {
 
 // restored returns a claim of an earlier host.
 func restored(n *note, h *head) *claim {
-	return &claim{flight: flight{ref: n.ref, pulled: true, job: Job{Attempt: n.attempt},
+	return &claim{flight: flight{ref: n.ref, pulled: true,
+		job:  Job{Attempt: n.attempt, Key: string(h.key), OrderKey: string(h.order)},
 		head: head{tenant: h.tenant, priority: h.priority, cost: h.cost}},
 		secret: n.secret, worker: n.text, since: time.UnixMilli(n.at), until: time.UnixMilli(n.until)}
 }
@@ -245,7 +246,8 @@ func (h *host) serveAsker(a *asker) {
 		c.since, c.until = time.UnixMilli(h.index.flying[c.ref]), now.Add(a.Lease)
 		a.got = append(a.got, Claimed{c.job, receipt(c.ref, &c.secret), c.until.UTC().Round(0)})
 		// The chunk need not stay in memory.
-		c.job, c.head.key, c.head.order = Job{Attempt: c.job.Attempt}, nil, nil
+		c.job = Job{Attempt: c.job.Attempt, Key: c.job.Key, OrderKey: c.job.OrderKey}
+		c.head.key, c.head.order = nil, nil
 		h.index.claims[c.ref] = c
 		notes = append(notes, c.note(h.index.tries[c.ref].since))
 	}

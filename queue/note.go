@@ -53,6 +53,9 @@ const (
 	noteSchedule = 's'
 
 	noteTenant = 'n' // a tenant is paused, or not any more
+
+	noteEnded  = 'o' // a job has ended, and OnEnd has not got it yet
+	notePassed = 'k' // OnEnd has got the jobs that ended up to this number
 )
 
 // A note records what happened to jobs. Notes are written in batches, in order. Reading a note
@@ -76,6 +79,8 @@ type note struct {
 	paused bool
 	asked  askedRate
 	rank   uint8 // for noteRank
+	// Of noteEnded, and of another note with which a job ends. Only its number for notePassed.
+	ended *ending
 }
 
 // happened returns the event that goes with a note.
@@ -157,6 +162,18 @@ func appendNote(b []byte, n *note) []byte {
 		if n.paused {
 			b[len(b)-1] = flagPaused
 		}
+	case notePassed:
+		b = codec.AppendUint(b, n.ended.number)
+	}
+	return b
+}
+
+// appendEnded appends that a job has ended, for OnEnd.
+func appendEnded(b []byte, e *ending) []byte {
+	b = append(b, noteEnded, e.kind)
+	b = codec.AppendUint(b, e.number, uint64(e.ref), uint64(e.at), uint64(e.attempt), uint64(e.code))
+	for _, text := range []string{e.key, e.order, e.tenant, e.why} {
+		b = codec.AppendText(b, text)
 	}
 	return b
 }
@@ -184,11 +201,14 @@ func encodeNotes(notes []note) []byte {
 	}
 	for i := range notes {
 		n := &notes[i]
-		if n.kind != noteDone && n.kind != noteEvent {
+		if n.kind != noteDone && n.kind != noteEvent && n.kind != noteEnded {
 			b = appendNote(b, n)
 		}
 		if n.event != 0 {
 			b = appendEvent(b, n)
+		}
+		if n.ended != nil && n.kind != notePassed {
+			b = appendEnded(b, n.ended)
 		}
 	}
 	return b
@@ -237,6 +257,11 @@ func parseNotes(b []byte) (all []note, err error) {
 			n.paused = r.Byte()&flagPaused != 0
 		case noteEvent:
 			readEvent(&r, &n)
+		case noteEnded:
+			n.ended = readEnded(&r)
+			n.ref = n.ended.ref
+		case notePassed:
+			n.ended = &ending{number: r.UpTo(math.MaxUint64)}
 		// These have no content.
 		case noteBeat, noteEnd:
 		default:
@@ -295,6 +320,21 @@ func readEvent(r *codec.Reader, n *note) {
 	if n.event == 0 {
 		r.Fail()
 	}
+}
+
+// readEnded reads that a job has ended.
+func readEnded(r *codec.Reader) *ending {
+	e := &ending{}
+	e.kind, e.number = r.Byte(), r.UpTo(math.MaxUint64)
+	e.ref = readRef(r)
+	e.at = readTime(r)
+	e.attempt = int32(r.UpTo(maxAttempt))
+	e.code = uint16(r.UpTo(999))
+	e.key, e.order, e.tenant, e.why = r.Text(MaxKey), r.Text(MaxKey), r.Text(MaxTenant), r.Text(maxReason)
+	if endState(e.kind) == "" {
+		r.Fail()
+	}
+	return e
 }
 
 // readRate reads a rate in jobs per second.

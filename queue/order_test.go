@@ -35,6 +35,9 @@ type orderModel struct {
 	begun    map[string]ref
 	attempts int
 	starts   int
+
+	ends   []ending // that are on disk, in order
+	passed int      // OnEnd has got so many of them
 }
 
 func newOrderModel(t *testing.T, seed uint64) *orderModel {
@@ -48,7 +51,8 @@ func newOrderModel(t *testing.T, seed uint64) *orderModel {
 func (m *orderModel) start() {
 	m.pending, m.starts = nil, m.starts+1
 	q := &Queue{}
-	q.set.Store(&Config{MaxAttempts: 3, MinBackoff: time.Millisecond, MaxBackoff: 4 * time.Millisecond})
+	q.set.Store(&Config{MaxAttempts: 3, MinBackoff: time.Millisecond, MaxBackoff: 4 * time.Millisecond,
+		OnEnd: m.onEnd, Ends: Ends()})
 	m.h = &host{q: q, index: newIndex(nil, 0), wake: make(chan struct{}, 1), free: make(chan struct{}, 1000)}
 	m.h.index.history = newHistory(1000, time.Hour)
 	old := newReplay()
@@ -61,7 +65,8 @@ func (m *orderModel) start() {
 			old.note(&notes[i])
 		}
 	}
-	m.h.purged = old.purged
+	m.h.purged, m.h.index.endings = old.purged, old.endings
+	m.h.index.endings.written = old.endings.newest
 	for i, jobs := range m.log {
 		m.h.index.add(uint64(i+1), m.at[i], jobs, old)
 	}
@@ -81,6 +86,7 @@ func (m *orderModel) flushSome(count int) {
 		switch n := &some[i]; n.kind {
 		case noteDone, noteDead:
 			m.ended[n.ref] = true
+			m.ends = append(m.ends, *n.ended)
 		case notePurge:
 			for _, r := range m.jobs {
 				dead := m.h.index.dead
@@ -93,6 +99,38 @@ func (m *orderModel) flushSome(count int) {
 	m.written = append(m.written, some...)
 	m.h.release(some)
 	m.pending = slices.Clone(m.pending[count:])
+}
+
+// onEnd judges what it gets: ends that are on disk, in order, none left out. It may get some again.
+func (m *orderModel) onEnd(_ context.Context, some []Ended) error {
+	for i := range some {
+		e := &some[i]
+		is := func(k ending) bool {
+			return k.ref.String() == e.ID && endState(k.kind) == e.State && k.at == e.At.UnixMilli() &&
+				k.order == e.OrderKey && k.tenant == e.Tenant
+		}
+		switch {
+		case m.passed < len(m.ends) && is(m.ends[m.passed]):
+			m.passed++
+		case !slices.ContainsFunc(m.ends[:m.passed], is):
+			m.t.Fatalf("OnEnd gets %+v after %d of %d", e, m.passed, len(m.ends))
+		}
+		r, _ := parseRef(e.ID)
+		if key := m.keys[r]; key != "" && e.Tenant+"/"+e.OrderKey != key {
+			m.t.Fatalf("OnEnd gets %+v of %q", e, key)
+		}
+	}
+	if m.r.IntN(4) == 0 {
+		return errors.New("no answer")
+	}
+	return nil
+}
+
+// pass lets OnEnd get some jobs.
+func (m *orderModel) pass(most int) int {
+	n, _ := m.h.passSome(context.Background(), most)
+	m.pending, m.h.pending = append(m.pending, m.h.pending...), nil
+	return n
 }
 
 func (m *orderModel) put() {
@@ -219,7 +257,7 @@ func (m *orderModel) alter() {
 	}
 	switch m.r.IntN(4) {
 	case 0:
-		m.pending = append(m.pending, m.h.strike(r, s)...)
+		m.pending = append(m.pending, m.h.strike(r, s, m.flight(r))...)
 	case 1:
 		priority := m.r.IntN(3)
 		m.pending = append(m.pending, m.h.move(m.flight(r), s, &JobChange{Priority: &priority})...)
@@ -298,11 +336,19 @@ func testOrderIsKept(t *testing.T) {
 			m.h.index.dropStale()
 		case n < 7:
 			m.flush()
-			m.written = m.h.index.restate(m.h.purged)
+			sum := m.h.index.restate(m.h.purged)
+			if m.r.IntN(2) == 0 { // killed before all of it is written
+				m.written = append(m.written, sum[:m.r.IntN(len(sum)+1)]...)
+				m.start()
+				break
+			}
+			m.written = sum
 		case n < 40:
 			m.flushSome(m.r.IntN(len(m.pending) + 1))
 		case n < 70:
 			m.alter()
+		case n < 72:
+			m.pass(1 + m.r.IntN(20))
 		case n < 90:
 			time.Sleep(time.Millisecond)
 		case n < 140:
@@ -319,6 +365,12 @@ func testOrderIsKept(t *testing.T) {
 	}
 	m.flush()
 	m.start()
+	for range 1000 {
+		m.pass(endsAtOnce)
+	}
+	if m.passed != len(m.ends) || len(m.h.index.endings.all) > 0 || m.passed == 0 {
+		t.Errorf("OnEnd has got %d of %d ends", m.passed, len(m.ends))
+	}
 	x := m.h.index
 	kept := len(x.series) + len(x.firsts) + len(x.backlogs) + len(x.tenants)
 	if x.left != len(x.dead) || x.behind+x.lined+kept > 0 {
@@ -577,7 +629,7 @@ func TestWhatEndsBehindAFirstJobHoldsUpTheKey(t *testing.T) {
 		}
 		for _, r := range m.jobs[1:last] {
 			if s, err := m.h.look(&JobName{ID: r.String()}); err == nil && s.State == StateWaiting {
-				m.pending = append(m.pending, m.h.strike(r, s)...)
+				m.pending = append(m.pending, m.h.strike(r, s, nil)...)
 			}
 		}
 		m.flushSome(1)

@@ -61,6 +61,15 @@ type Config struct {
 
 	Schedules []Schedule // put jobs at their times, at most MaxSchedules
 
+	// OnEnd, if not nil, gets each job that was delivered or acknowledged, has died or was canceled, at least
+	// once, when that is on disk; those that a purge deletes not. The host calls it with some of them at a
+	// time, in the order in which they have ended, and calls it again with the same ones while it returns an
+	// error. That holds up no job. MaxEnded jobs may wait for OnEnd; then the oldest are forgotten, see
+	// [Status].
+	OnEnd func(ctx context.Context, ended []Ended) error
+	// Ends are the states that OnEnd gets: StateDelivered, StateDead and StateCanceled, the default.
+	Ends []string
+
 	MaxWaiting int   // maximum unfinished jobs, default DefaultMaxWaiting
 	MaxBytes   int64 // maximum bytes stored, default DefaultMaxBytes
 
@@ -100,6 +109,9 @@ const (
 	// MaxConcurrency is the maximum number of jobs in flight: each delivery is a goroutine.
 	MaxConcurrency = 10_000
 	maxDead        = 100_000 // then deliveries stop until a person looks
+
+	// MaxEnded is how many jobs may wait for OnEnd: some 20 MB of memory. Chosen.
+	MaxEnded = 100_000
 )
 
 // A Throttle slows down all deliveries to one target. Its methods do not block.
@@ -200,6 +212,9 @@ func (c *Config) check() error {
 	c.KeyWindow = max(0, cmp.Or(c.KeyWindow, time.Hour))
 	c.Outcomes = max(0, cmp.Or(c.Outcomes, DefaultOutcomes))
 	c.OutcomeAge = cmp.Or(c.OutcomeAge, 24*time.Hour)
+	if len(c.Ends) == 0 {
+		c.Ends = Ends()
+	}
 	c.MaxWaiting = cmp.Or(c.MaxWaiting, DefaultMaxWaiting)
 	c.MaxBytes = cmp.Or(c.MaxBytes, DefaultMaxBytes)
 	switch {
@@ -222,6 +237,11 @@ func (c *Config) check() error {
 			MaxOutcomeAge)
 	case !(c.Rate >= 0 && c.Rate <= MaxRate):
 		bad("the rate is %v, want 0 to %v", c.Rate, MaxRate)
+	}
+	for _, state := range c.Ends {
+		if !slices.Contains(Ends(), state) {
+			bad("no job ends as %.64q", state)
+		}
 	}
 	c.Schedules = slices.Clone(c.Schedules) // checkSchedules fills in defaults
 	if err := checkSchedules(c.Schedules); err != nil {
@@ -265,7 +285,7 @@ type Failure struct {
 
 // A totals counts what a queue has done in this process.
 type totals struct {
-	put, delivered, retried, busy, dead, fired, missed, notesFailed, nanos atomic.Int64
+	put, delivered, retried, busy, dead, fired, missed, notesFailed, nanos, ended, endsLost atomic.Int64
 
 	mu      sync.Mutex
 	seconds [pastSeconds]int

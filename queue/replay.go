@@ -16,6 +16,7 @@ type replay struct {
 	stopped map[string]struct{} // paused tenants
 	timetables
 	history history
+	endings endings
 }
 
 func newReplay() *replay {
@@ -67,6 +68,10 @@ func (p *replay) note(n *note) {
 		if e := n.happened(); p.history.most > 0 && !p.history.has(&e) {
 			p.history.add(e)
 		}
+	case noteEnded:
+		p.endings.add(n.ended)
+	case notePassed:
+		p.endings.pass(n.ended.number)
 	case noteControl:
 		p.paused, p.asked = n.paused, n.asked
 	// The host may be killed after it has written this note and before it has written the tries that it
@@ -179,6 +184,13 @@ func (x *index) restate(purged uint64) (all []note) {
 	for _, e := range x.history.events[x.history.head:] {
 		all = append(all, note{kind: noteEvent, ref: e.ref, event: e.kind, when: e.at, tried: e.attempt,
 			code: e.code, text: e.why})
+	}
+	if x.endings.newest == 0 { // an earlier version need not know these notes
+		return all
+	}
+	all = append(all, note{kind: notePassed, ended: &ending{number: x.endings.passed}})
+	for _, e := range x.endings.all {
+		all = append(all, note{kind: noteEnded, ref: e.ref, ended: e})
 	}
 	return all
 }

@@ -42,6 +42,9 @@ type Status struct {
 	Failing *Failing `json:"failing"`
 
 	PausedTenants []string `json:"paused_tenants"` // sorted, at most MaxPausedTenants
+
+	Ended     int    `json:"completions_waiting"` // jobs that have ended and that OnEnd has not got yet
+	EndsError string `json:"completions_why"`     // why it does not get them, "" if all is well
 }
 
 // A Failing is a queue whose last tries have all failed, at least failingAfter of them. It ends with a job
@@ -103,6 +106,8 @@ type Totals struct {
 	Dead            int64   `json:"dead"`             // jobs that died
 	Fired           int64   `json:"fired"`            // times of schedules that have got a job
 	Missed          int64   `json:"missed"`           // times of schedules that have none
+	Ended           int64   `json:"completions"`      // jobs that OnEnd has got
+	EndsLost        int64   `json:"completions_lost"` // jobs that OnEnd will not get: too many waited
 	DeliverySeconds float64 `json:"delivery_seconds"` // total time of deliveries
 	NotesFailed     int64   `json:"write_failures"`   // failed writes of outcomes
 }
@@ -145,6 +150,7 @@ func (t *totals) pace(now time.Time) float64 {
 func (t *totals) read() Totals {
 	return Totals{Put: t.put.Load(), Delivered: t.delivered.Load(), Retried: t.retried.Load(),
 		Busy: t.busy.Load(), Dead: t.dead.Load(), Fired: t.fired.Load(), Missed: t.missed.Load(),
+		Ended: t.ended.Load(), EndsLost: t.endsLost.Load(),
 		NotesFailed: t.notesFailed.Load(), DeliverySeconds: time.Duration(t.nanos.Load()).Seconds()}
 }
 
@@ -163,6 +169,7 @@ func (h *host) status(ctx context.Context) Status {
 	x := h.index
 	s.Depth, s.Later, s.InFlight, s.Dead = x.left-len(x.dead), len(x.due), len(x.flying), len(x.dead)
 	s.Behind = x.behind
+	s.Ended, s.EndsError = len(x.endings.all), h.endsErr
 	s.Tenants, s.Paused, s.Reason, s.LastFailure = len(x.tenants), h.paused, h.waitErr, h.failure
 	if j, ok := x.nextLater(); ok {
 		s.NextIn = max(0, time.UnixMilli(j.at).Sub(now).Seconds())

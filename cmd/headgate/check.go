@@ -204,6 +204,14 @@ type queueSummary struct {
 	Rate         int64      `json:"rate"` // jobs a second; 0: no limit
 	Auto         *shownAuto `json:"auto,omitempty"`
 	Concurrency  int        `json:"concurrency"`
+
+	Completion *completionSummary `json:"completion,omitempty"`
+}
+
+// A completionSummary is what check prints about the completions of a queue.
+type completionSummary struct {
+	Queue string   `json:"queue"`
+	On    []string `json:"on"`
 }
 
 // A webhookSummary is what check prints about a webhook.
@@ -249,6 +257,9 @@ func queuesOf(cfg *config.Config) (all []queueSummary) {
 			Limits: append([]string{}, q.Limits...), TenantLimits: append([]string{}, q.TenantLimits...),
 			Rate: q.Rate, Concurrency: q.Concurrency, Auto: foundOf(&q.Auto),
 		}
+		if q.Completion.Queue != "" {
+			one.Completion = &completionSummary{q.Completion.Queue, q.Completion.On}
+		}
 		if q.Pull.Lease > 0 {
 			one.Method, one.Address, one.Pull = "", "", q.Pull.Lease.String()
 		}
@@ -293,7 +304,11 @@ func (q *queueSummary) String() string {
 	if q.Auto != nil {
 		s += q.Auto.String()
 	}
-	return s + fmt.Sprintf(", %d at once", q.Concurrency)
+	s += fmt.Sprintf(", %d at once", q.Concurrency)
+	if c := q.Completion; c != nil {
+		s += ", completions of " + strings.Join(c.On, ", ") + " jobs to queue " + c.Queue
+	}
+	return s
 }
 
 // String returns the webhook as one line.

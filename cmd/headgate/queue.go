@@ -335,6 +335,13 @@ func queueNotes(s *queue.Status, now time.Time) (lines []string) {
 		lines = append(lines, fmt.Sprintf("%s of the jobs wait for others of their order keys",
 			count(int64(s.Behind))))
 	}
+	if s.EndsError != "" {
+		lines = append(lines, fmt.Sprintf("%s jobs have ended whose completions wait: %s", count(int64(s.Ended)),
+			plain(s.EndsError)))
+	}
+	if n := s.Totals.EndsLost; n > 0 {
+		lines = append(lines, fmt.Sprintf("%s completions are lost: too many waited", count(n)))
+	}
 	if f := s.LastFailure; f != nil && s.Failing == nil && (s.Later > 0 || s.Dead > 0) {
 		ago := about(max(0, now.Sub(f.At).Seconds()))
 		lines = append(lines, "the last failure, "+ago+" ago: "+plain(f.Reason))

@@ -27,6 +27,8 @@ func TestTheTableOfQueuesSaysWhatHoldsJobs(t *testing.T) {
 				Reason: "the target answered 500\x1b[2J"}},
 		{Name: "off", Paused: true, Dead: 1, AtOnce: 64,
 			Failing: &queue.Failing{Since: time.Now().Add(-time.Hour), Tries: 12, Reason: "no"}},
+		{Name: "full", AtOnce: 64, Ended: 7, EndsError: "queue \"ended\": the queue is full\x1b",
+			Totals: queue.Totals{EndsLost: 3}},
 		{Name: "says", Dead: 1, AtOnce: 64,
 			LastFailure: &queue.Failure{At: time.Now().Add(-time.Hour / 2), Reason: "no\nlost: all is well"}},
 	}, func(s string) string { return "<" + s + ">" })
@@ -38,6 +40,7 @@ fails            runs        1200       0      0      0.0       2 h  unknown
 went             runs           0       0      0      0.0         -        -
 <down             failing        3       0      0      0.0       0 s  unknown>
 <off              failing        0       0      1      0.0         -        ->
+full             runs           0       0      0      0.0         -        -
 says             runs           0       0      1      0.0         -        -
 lost: no node hosts the queue now: it is asked for
 slow: its concurrency is used up: 64 under way at once
@@ -49,8 +52,10 @@ down: all tries fail for 60 min, 12 in a row; the last one: the target answered 
 down: tenants that are paused: 2, such as ["a" "b\n"]
 off: paused: nothing is sent until headgate queue resume
 off: all tries fail for 60 min, 12 in a row; the last one: no
+full: 7 jobs have ended whose completions wait: queue "ended": the queue is full?
+full: 3 completions are lost: too many waited
 says: the last failure, 30 min ago: no?lost: all is well
-<2 of 8 need attention: down, off>
+<2 of 9 need attention: down, off>
 `
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

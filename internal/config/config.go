@@ -513,6 +513,9 @@ type Queue struct {
 	// Schedules put jobs at certain times. Default none.
 	Schedules []QueueSchedule
 
+	// Completion names a queue that gets a job for each job of this one that has ended. Default none.
+	Completion QueueCompletion
+
 	// MaxWaiting is the maximum number of jobs. Default 5,000,000.
 	MaxWaiting int64
 
@@ -527,6 +530,12 @@ type QueueSchedule struct {
 	TimeZone string // default UTC
 	Missed   string // once, the default, skip or all
 	Job      string // a JSON object, as queue.ParseJob reads it
+}
+
+// A QueueCompletion says which queue gets the completions of jobs: that they have ended, and how.
+type QueueCompletion struct {
+	Queue string   // "": none
+	On    []string // the states that count, of queue.Ends; default all of them
 }
 
 // A QueuePull says how workers claim the jobs of a queue.

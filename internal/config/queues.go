@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/json"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/headgate/headgate/internal/cron"
+	"github.com/headgate/headgate/internal/suggest"
 	"github.com/headgate/headgate/limit"
 	"github.com/headgate/headgate/queue"
 )
@@ -52,6 +54,7 @@ func queueFields(q *Queue) []field {
 		one("outcomes", whole(&q.Outcomes, 0, 1_000_000)),
 		one("outcome_age", span(&q.OutcomeAge, time.Second, 40*day, false)),
 		{name: "schedules", read: readSchedules(&q.Schedules)},
+		{name: "completion", read: readCompletion(&q.Completion)},
 		one("max_waiting", whole(&q.MaxWaiting, 1, 50_000_000)),
 		one("max_bytes", whole(&q.MaxBytes, 1<<20, 1<<40)),
 	}
@@ -63,6 +66,58 @@ func readPull(p *QueuePull) func(*decoder, string, *yaml.Node) {
 		p.Lease = 30 * time.Second
 		d.mapping(key, n, []field{one("lease", span(&p.Lease, time.Second, 12*time.Hour, false))})
 	}
+}
+
+// readCompletion reads which queue gets the completions of a queue.
+func readCompletion(c *QueueCompletion) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		d.mapping(key, n, []field{
+			required("queue", "ended", text(&c.Queue, cleanName)),
+			some(list("on", &c.On, cleanEnd), "is empty: nothing would ever be sent", "leave the key out for all"),
+		})
+		if len(c.On) == 0 {
+			c.On = queue.Ends()
+		}
+	}
+}
+
+func cleanEnd(s string) (string, *mistake) {
+	if ends := queue.Ends(); !slices.Contains(ends, s) {
+		return "", wrong("the states are "+strings.Join(ends, ", "), "no job ends as %s", quote(s))
+	}
+	return s, nil
+}
+
+// checkCompletions checks that completions go to other queues, and none of them in a circle.
+func checkCompletions(d *decoder, c *Config, named map[string]int) {
+	for i := range c.Queues {
+		k, name := "queues["+strconv.Itoa(i)+"].completion.queue", c.Queues[i].Completion.Queue
+		at, known := named[name]
+		if name != "" && !known && d.good(k) {
+			d.clash(wrong(queueHint(c, name), "there is no queue %s", quote(name)), k)
+		}
+		for range c.Queues { // a circle that it leads to is reported at its own queues
+			if !known || at == i {
+				break
+			}
+			at, known = named[c.Queues[at].Completion.Queue]
+		}
+		if known && at == i && d.good(k) {
+			d.clash(wrong("let the last queue have no completion",
+				"leads back to this queue: each completion would cause the next one"), k)
+		}
+	}
+}
+
+func queueHint(c *Config, name string) string {
+	var all []string
+	for i := range c.Queues {
+		all = append(all, c.Queues[i].Name)
+	}
+	if meant := suggest.Nearest(name, all); meant != "" {
+		return "did you mean " + meant + "?"
+	}
+	return "add a queue of that name under queues: its target gets the completions"
 }
 
 // readSchedules reads the schedules of a queue.
@@ -313,6 +368,7 @@ func checkQueues(d *decoder, c *Config) {
 				"stands beside no rate: how much the target takes in all is not known"), k+"target.shared")
 		}
 	}
+	checkCompletions(d, c, named)
 }
 
 // checkReserved adds up the reserved parts of each limit.

@@ -305,6 +305,10 @@ func (c *collector) queues(m scrape) {
 		total(m, "headgate_queue_died_total", "Jobs that died.", t.Dead)
 		total(m, "headgate_queue_firings_total", "Times of schedules that have a job.", t.Fired)
 		total(m, "headgate_queue_missed_firings_total", "Times of schedules that have none.", t.Missed)
+		gauge(m, "headgate_queue_completions_waiting", "Jobs that have ended, and whose completion is not in its "+
+			"queue yet.", st.Ended)
+		total(m, "headgate_queue_completions_total", "Completions put into their queue.", t.Ended)
+		total(m, "headgate_queue_completions_lost_total", "Completions given up because too many waited.", t.EndsLost)
 		total(m, "headgate_queue_write_failures_total", "Outcomes that the engine did not take at once.",
 			t.NotesFailed)
 		m.summary("headgate_queue_delivery_seconds", "How long deliveries took.",

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate/internal/completion"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/control"
 	"github.com/headgate/headgate/internal/cron"
@@ -106,6 +107,9 @@ func (s *Server) describe(cfg *config.Config, c *config.Queue) (*openQueue, erro
 			q.config.Space = s.jobs.room.take
 		}
 	}
+	if to := c.Completion.Queue; to != "" {
+		q.config.Ends, q.config.OnEnd = c.Completion.On, s.completionsTo(to)
+	}
 	for i := range c.Schedules {
 		s, err := scheduleOf(&c.Schedules[i])
 		if err != nil {
@@ -127,6 +131,20 @@ func (s *Server) describe(cfg *config.Config, c *config.Queue) (*openQueue, erro
 		q.config.Uses = append(q.config.Uses, queue.LimitUse{Limit: name, PerTenant: true})
 	}
 	return q, nil
+}
+
+// completionsTo returns what puts the completions of jobs into a queue.
+func (s *Server) completionsTo(name string) func(context.Context, []queue.Ended) error {
+	return func(ctx context.Context, ended []queue.Ended) error {
+		q := s.jobs.find(name) // a reload replaces it
+		if q == nil {
+			return fmt.Errorf("queue %q is not in the configuration any more", name)
+		}
+		if _, err := q.Put(ctx, completion.Jobs(ended)); err != nil {
+			return fmt.Errorf("queue %q: %w", name, err)
+		}
+		return nil
+	}
 }
 
 // scheduleOf prepares a schedule. The configuration has checked it; the machine may have lost its time zones

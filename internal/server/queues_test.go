@@ -218,6 +218,59 @@ func TestTheSecretOfATargetIsReadAgain(t *testing.T) {
 	}
 }
 
+// The receiver of completions gets each job that has ended, signed, again when it has refused it, and with
+// the same key.
+func TestCompletionsGoToTheirReceiver(t *testing.T) {
+	g := newReceiver(t, http.StatusInternalServerError, http.StatusServiceUnavailable)
+	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if b, _ := io.ReadAll(r.Body); string(b) == "bad" {
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	t.Cleanup(target.Close)
+	p := run(t, shop)
+	to := func(completion string) string {
+		return shop + fmt.Sprintf("queues:\n  - {name: orders, target: {url: '%s'}%s}\n"+
+			"  - {name: ended, target: {url: '%s/in', secret_files: [%s]}, min_backoff: 10ms}\n",
+			target.URL, completion, g.URL, secretFile(t, oneSecret))
+	}
+	p.write(to(", completion: {queue: ended}"))
+	p.reload()
+	p.put("orders", "good")
+	g.awaits(t, "job_delivered")
+	p.put("orders", "bad")
+	g.awaits(t, "job_delivered", "job_dead")
+	keys := map[string]bool{}
+	for _, l := range g.got() {
+		if err := verify(oneSecret, &l, time.Now()); err != nil {
+			t.Errorf("%s: %v", l.text, err)
+		}
+		keys[l.header.Get("Idempotency-Key")] = true
+	}
+	if len(g.got()) != 4 || len(keys) != 2 {
+		t.Errorf("%d attempts with the keys %v", len(g.got()), keys)
+	}
+	text := get(t, p.operators+"/metrics", "").body
+	for _, want := range []string{`headgate_queue_completions_total{queue="orders"} 2`,
+		`headgate_queue_completions_waiting{queue="orders"} 0`, `headgate_queue_completions_lost_total{queue="orders"} 0`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in the metrics", want)
+		}
+	}
+	p.write(to(", completion: {queue: ended, on: [canceled]}"))
+	p.reload()
+	p.put("orders", "bad", "good")
+	eventually(t, "ended", func() bool {
+		s, err := p.queue("orders").Status(t.Context())
+		return err == nil && s.Depth == 0 && s.Dead == 2
+	})
+	p.write(to(""))
+	p.reload()
+	if n := len(g.taken()); n != 2 {
+		t.Errorf("%d were taken: %v", n, g.taken())
+	}
+}
+
 // Overload concerns a machine as a whole, however its name is spelled.
 func TestTargetsOfOneSiteSlowDownTogether(t *testing.T) {
 	for text, want := range map[string]string{

@@ -35,6 +35,7 @@ type feed struct {
 	flow
 	ordering
 	target *httptest.Server
+	ended  *completions // at /ended; nil: none
 	tokens map[string]string
 	wg     sync.WaitGroup
 
@@ -92,6 +93,10 @@ func startFeed(t *testing.T, factor int, settings string, prepare func(*feed)) *
 
 // ServeHTTP is the target.
 func (q *feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/ended" {
+		q.ended.ServeHTTP(w, r)
+		return
+	}
 	if key := r.Header.Get("Idempotency-Key"); strings.HasPrefix(key, followedKey) {
 		q.mu.Lock()
 		defer q.mu.Unlock()

@@ -325,6 +325,7 @@ type ordering struct {
 	underWay map[string]map[*http.Request]bool
 	atOnce   int // two attempts of a key, and the first one was not lost
 	failed   int
+	refuses  func(job int) bool // such a job is dead at once; nil: none is
 	r        *rand.Rand
 }
 
@@ -366,6 +367,9 @@ func (q *feed) serveOrdered(w http.ResponseWriter, r *http.Request, a arrival) {
 		q.failed++
 		w.WriteHeader(http.StatusInternalServerError)
 		return
+	}
+	if q.refuses != nil && q.refuses(a.job) {
+		w.WriteHeader(http.StatusBadRequest)
 	}
 	q.doneLocked(a.job, q.clock())
 }

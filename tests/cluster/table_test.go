@@ -74,6 +74,7 @@ func deeds() map[string]string {
 		"TestQueuesPullCut":        "the host cut off for 10 s meanwhile, twice",
 		"TestQueuesOrderKill":      "the host and then each node killed while jobs have order keys, and the target fails now and then",
 		"TestQueuesOrderCut":       "the host cut off for 10 s meanwhile, twice",
+		"TestQueuesCompletionKill": "the host and then each node killed while another queue gets completions, and their receiver is down at first",
 		"TestQueuesOrderPullKill":  "the host and then each node killed while workers claim jobs with order keys",
 		"TestOwnNATS":              "three nodes, records in three NATS servers of the operator's own",
 		"TestOwnNATSKillHost":      "the same, and `kill -9` of the host, twice",

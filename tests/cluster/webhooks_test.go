@@ -1,17 +1,22 @@
 package cluster
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	judge "github.com/headgate/headgate/tests/crowd"
 )
 
 // A mailbox is the receiver of a webhook. It refuses all until it is opened.
@@ -152,4 +157,145 @@ func testWebhooksOfThree(t *testing.T) {
 	sees("a last change", true, "limit_changed", "limit_changed", "limit_changed", "queueing_started")
 	sees("in all", false, "limit_changed", "limit_changed", "limit_changed", "queueing_started")
 	t.Logf("host %s, sender %s: %v", host, sender, box.taken)
+}
+
+// completions is the receiver of the completions of a feed. It is down until it is opened, and then fails
+// now and then.
+type completions struct {
+	q  *feed
+	mu sync.Mutex
+	r  *rand.Rand
+
+	open    bool
+	keys    []map[string]bool // idempotency keys of each job that arrived
+	first   []int             // number of the first one that was accepted, 0: none
+	count   int               // of jobs whose completion was accepted
+	refused int
+	wrong   []string
+}
+
+// newCompletions makes the receiver of completions of a feed whose target refuses some jobs for good.
+func newCompletions(q *feed) {
+	q.order()
+	seed := rand.Uint64()
+	q.t.Logf("seed of the receiver %d", seed)
+	q.ended = &completions{q: q, r: rand.New(rand.NewPCG(seed, 0)), keys: make([]map[string]bool, q.jobs),
+		first: make([]int, q.jobs)}
+	q.refuses = func(job int) bool { return job%40 == 7 }
+}
+
+// ServeHTTP judges a completion by what the target of the job has seen.
+func (c *completions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var m struct {
+		Type string
+		Data struct {
+			Queue, ID, Key, State string
+			OrderKey              string `json:"order_key"`
+			Status                int
+		}
+	}
+	if err := json.NewDecoder(r.Body).Decode(&m); err != nil {
+		return // its sender was killed
+	}
+	job, err := strconv.Atoi(strings.TrimPrefix(m.Data.Key, "job-"))
+	want, status := "delivered", http.StatusOK
+	if err == nil && c.q.refuses(job) {
+		want, status = "dead", http.StatusBadRequest
+	}
+	c.q.mu.Lock()
+	known := err == nil && job < c.q.jobs && c.q.ordering.done[job] > 0
+	c.q.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if d := &m.Data; !known || m.Type != "job_"+want || d.State != want || d.Status != status ||
+		d.Queue != "orders" || d.OrderKey != c.q.of(job) || r.Header.Get("Headgate-Order-Key") != d.OrderKey {
+		if len(c.wrong) < 10 {
+			c.wrong = append(c.wrong, fmt.Sprintf("%+v", m))
+		}
+		return
+	}
+	if c.keys[job] == nil {
+		c.keys[job] = map[string]bool{}
+	}
+	c.keys[job][r.Header.Get("Idempotency-Key")] = true
+	if !c.open || c.r.IntN(50) == 0 {
+		c.refused++
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	if c.first[job] == 0 {
+		c.count++
+		c.first[job] = c.count
+	}
+}
+
+func (c *completions) set(open bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open = open
+}
+
+// await waits until each job has a completion, or none has come for a minute.
+func (c *completions) await() {
+	last, at := -1, c.q.clock()
+	for {
+		c.mu.Lock()
+		count := c.count
+		c.mu.Unlock()
+		if count > last {
+			last, at = count, c.q.clock()
+		}
+		if count == c.q.jobs || c.q.clock()-at > time.Minute {
+			return
+		}
+		c.q.rest(100 * time.Millisecond)
+	}
+}
+
+// judge judges what has arrived.
+func (c *completions) judge() []judge.Figure {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	missing, twice, early, before := 0, 0, 0, map[string]int{}
+	for job := range c.q.jobs {
+		if c.first[job] == 0 {
+			missing++
+		}
+		if len(c.keys[job]) > 1 {
+			twice++
+		}
+		key := c.q.of(job)
+		if one, ok := before[key]; ok && c.first[job] < c.first[one] {
+			early++
+		}
+		before[key] = job
+	}
+	return []judge.Figure{
+		most("jobs without a completion", missing, 0, "of %d", c.q.jobs),
+		most("completions that are wrong, or before the end", len(c.wrong), 0, "%v", c.wrong),
+		most("completions with another key", twice, 0, ""),
+		most("completions before that of the job ahead of the same order key", early, 0, ""),
+		show("completions that were refused", float64(c.refused), ""),
+	}
+}
+
+// TestQueuesCompletionKill: another queue gets the completions of jobs with order keys, some of which die.
+// Their receiver is down at first, and fails now and then, while the node that delivers is killed, and then
+// each node in turn.
+func TestQueuesCompletionKill(t *testing.T) { play(t, testQueuesCompletionKill) }
+
+func testQueuesCompletionKill(t *testing.T) {
+	*jobs = min(*jobs, 16_000)
+	q := startFeed(t, 1, orderSettings+", completion: {queue: ended}}\n"+
+		"  - {name: ended, target: {url: 'TARGET/ended'}, min_backoff: 100ms, max_backoff: 1s, max_attempts: 1000",
+		newCompletions)
+	q.strike(q.partly(1, 7, q.hostOf))
+	for i, n := range q.nodes {
+		q.ended.set(i > 0)
+		q.strike(q.partly(i+2, 7, func() string { return n.name }))
+	}
+	q.arriveAll()
+	q.ended.await()
+	q.done(wanted{besides: append(q.inOrder(), q.ended.judge()...), pause: pauseCut,
+		repeats: q.failed + againAfter(len(q.faults))})
 }
