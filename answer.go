@@ -170,11 +170,13 @@ func (r *Room) view(q *visitRequest, p *counter.PlaceInfo, s State) (v View) {
 		AcceptLanguage: q.r.Header.Get("Accept-Language"),
 		AcceptEncoding: q.r.Header.Get("Accept-Encoding"),
 	}
-	if p.ETA.Known && !l.holds() {
+	if p.ETA.Known && (s == StateWaiting || !l.holds()) {
 		v.ETAKnown, v.ETA, v.ETALow, v.ETAHigh = true, p.ETA.Expect, p.ETA.Low, p.ETA.High
 	}
 	v.Notice, v.SlowerReason = p.Notice(q.again)
-	v.Event = r.event(&q.f.cfg)
+	if v.Event = r.event(&q.f.cfg); p.StartsAt > 0 {
+		v.Event.StartsAt, v.Event.Prequeue = time.Unix(p.StartsAt, 0), !p.HasStarted(v.UpdatedAt)
+	}
 	if s == StateOpensSoon {
 		if v.OpensAt = q.f.cfg.OpensAt; !l.early {
 			v.OpensAt = v.Event.StartsAt
@@ -227,8 +229,8 @@ func (plainPage) Render(w io.Writer, v *View) error {
 
 // served returns the document of the called tickets, the same for all waiting visitors.
 func (r *Room) served() []byte {
-	s := r.counter.State(r.worker.opened())
-	return wire.ServedDocument(s.Served, s.Waiting, string(r.whyWaiting()), r.live.Load().message, s.Rate*60)
+	s, why := r.counter.State(r.worker.opened()), string(r.whyWaiting(nil))
+	return wire.ServedDocument(s.Served, s.Waiting, why, r.live.Load().message, s.Rate*60)
 }
 
 // An answer watches the origin's answer to an admitted request. It executes commands to headgate

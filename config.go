@@ -137,9 +137,7 @@ func (c RoomConfig) withDefaults() (RoomConfig, error) {
 
 // wire fills in the defaults of what a program may replace.
 func (c *RoomConfig) wire() {
-	if c.Page == nil {
-		c.Page = plainPage{}
-	}
+	c.Page = cmp.Or[Page](c.Page, plainPage{})
 	if c.ClientAddr == nil {
 		c.ClientAddr = wire.RemoteAddr
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/route"
+	"github.com/headgate/headgate/status"
 	"github.com/headgate/headgate/tests/virtual"
 )
 
@@ -378,4 +379,265 @@ func testADrawInEachDatacenter(t *testing.T) {
 			t.Errorf("%s called the ranks %d", site, ranks)
 		}
 	}
+}
+
+// groupRoom is a room that knows people and their groups, gold and silver, by headers.
+func groupRoom() RoomConfig {
+	cfg := memberRoom(2, false)
+	cfg.Lanes = []Lane{{Name: "gold", Share: 30}, {Name: "silver", Share: 20}}
+	return cfg
+}
+
+// member returns the browser of a person of a group.
+func (g *gate) member(person, group string) *visitor {
+	v := g.device(person)
+	v.extra["X-Group"] = []string{group}
+	return v
+}
+
+// earlySale is the prequeue of a sale in which the first open groups come in.
+func earlySale(start time.Time, open int) Event {
+	e := Event{Name: "sale", Active: true, Prequeue: true, StartsAt: start, EndsAt: start.Add(time.Hour), Shuffle: true}
+	for i, name := range []string{"gold", "silver"} {
+		at := start.Add(time.Duration(5*i-30) * time.Minute)
+		e.Early = append(e.Early, status.EarlyGroup{Group: name, StartsAt: at, Open: i < open})
+	}
+	return e
+}
+
+// event replaces the event of a room.
+func (g *gate) event(e Event) {
+	g.t.Helper()
+	if err := g.again(func(c *RoomConfig) { c.Event = e }); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// opens returns what a waiting page shows of its opening.
+func (v *visitor) opens() (s struct {
+	State    State      `json:"state"`
+	OpensAt  *time.Time `json:"opens_at"`
+	Position int64      `json:"position"`
+	Ticket   string     `json:"ticket"`
+}) {
+	v.g.t.Helper()
+	old := v.extra
+	v.extra = http.Header{PollHeader: {"1"}, "X-Member": old["X-Member"], "X-Group": old["X-Group"]}
+	v.accept = "application/json"
+	w := v.do("GET", "/")
+	v.extra, v.accept = old, "text/html"
+	decodeHeadgate(v.g.t, w, &s)
+	return s
+}
+
+// isHeldUntil checks that a visitor waits for a time.
+func (v *visitor) isHeldUntil(what string, at time.Time) {
+	v.g.t.Helper()
+	if s := v.opens(); v.in() || s.State != StateOpensSoon || s.OpensAt == nil || !s.OpensAt.Equal(at) {
+		v.g.t.Errorf("%s: %+v, want to open at %v", what, s, at)
+	}
+}
+
+// An earlyCrowd waits for a sale: others, and members of gold, who come in in the order of the list.
+type earlyCrowd struct {
+	*gate
+	start        time.Time
+	others, gold []*visitor
+	in           []int // of gold
+}
+
+// ask loads the page for each of gold, and checks the limit, and that nobody else comes in.
+func (c *earlyCrowd) ask(gold ...*visitor) {
+	c.t.Helper()
+	for _, v := range gold {
+		if i := slices.Index(c.gold, v); !slices.Contains(c.in, i) && v.in() {
+			c.in = append(c.in, i)
+		}
+	}
+	for i, v := range c.others {
+		if v.in() {
+			c.t.Fatalf("visitor %d came in early", i)
+		}
+	}
+	if n := c.room.Status().ActiveUsers; n > 2 {
+		c.t.Fatalf("%d inside of 2", n)
+	}
+}
+
+// TestAGroupComesInEarly: in its order, within the limit, and nobody else, through a kill.
+func TestAGroupComesInEarly(t *testing.T) {
+	bubble(t, "in order, through a kill", testAGroupComesInEarly)
+	bubble(t, "a visitor who signs in as one of the group moves to its line, once", testAMemberSignsInLate)
+}
+
+func testAGroupComesInEarly(t *testing.T) {
+	g, p := openPlugged(t, groupRoom())
+	c := &earlyCrowd{gate: g, start: time.Now().Add(31 * time.Minute).Truncate(time.Second)}
+	g.event(earlySale(c.start, 0))
+	time.Sleep(2 * time.Second)
+	for i := range 5 {
+		c.others = append(c.others, g.visitor(), g.device(fmt.Sprint("person ", i)))
+		c.gold = append(c.gold, g.member(fmt.Sprint("gold ", i), "gold"))
+		c.ask(c.gold[i])
+	}
+	silver := g.member("silver", "silver")
+	for i, v := range c.gold {
+		v.isHeldUntil(fmt.Sprint("gold ", i), c.start.Add(-30*time.Minute))
+	}
+	silver.in()
+	silver.isHeldUntil("silver", c.start.Add(-25*time.Minute))
+	c.others[0].isHeldUntil("a visitor", c.start)
+	time.Sleep(time.Until(c.start.Add(-30 * time.Minute)))
+	g.event(earlySale(c.start, 1))
+	for range 3000 {
+		if c.ask(c.gold...); len(c.in) == 2 {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	s := c.gold[2].opens()
+	if !slices.Equal(c.in, []int{0, 1}) || s.State != StateWaiting || s.Position != 1 {
+		t.Fatalf("%v came in, want the first two; the next one is told %+v", c.in, s)
+	}
+	for i, v := range c.others {
+		v.isHeldUntil(fmt.Sprint("visitor ", i), c.start)
+	}
+	silver.isHeldUntil("silver", c.start.Add(-25*time.Minute))
+	for v, want := range map[*visitor]string{
+		c.gold[2]: "", silver: "comes in from", c.others[0]: "the event starts at",
+	} {
+		x, err := g.room.FindTicket(t.Context(), v.opens().Ticket)
+		if err != nil || !strings.Contains(x.Reason, want) || want == "" && strings.Contains(x.Reason, "nobody is called") {
+			t.Errorf("%+v, %v: want %q", x, err, want)
+		}
+	}
+	c.gate, _ = g.kill(p, time.Second)
+	for _, v := range slices.Concat(c.others, c.gold) {
+		v.g = c.gate
+	}
+	for range 1200 { // two minutes: the sessions of the first two end, and two more come in
+		c.ask(c.gold[2:]...)
+		time.Sleep(100 * time.Millisecond)
+	}
+	if len(c.in) < 4 || !slices.IsSorted(c.in) {
+		t.Errorf("%v came in", c.in)
+	}
+	c.starts()
+}
+
+// starts checks what happens while the origin is down, and at the start.
+func (c *earlyCrowd) starts() {
+	late := c.member("late", "gold")
+	c.room.SetOriginUp(false)
+	late.in()
+	if s := late.opens(); s.State != StateDown {
+		c.t.Errorf("the origin is down, and it is told %+v", s)
+	}
+	c.room.SetOriginUp(true)
+	e := earlySale(c.start, 2)
+	e.Prequeue = false
+	c.event(e)
+	if s := c.others[0].opens(); s.State == StateOpensSoon {
+		c.t.Errorf("after the start it is told %+v", s)
+	}
+	for range 6000 {
+		if slices.ContainsFunc(c.others, (*visitor).in) {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	c.t.Error("nobody else came in after the start")
+}
+
+func testAMemberSignsInLate(t *testing.T) {
+	g := openGate(t, groupRoom())
+	start := time.Now().Add(31 * time.Minute).Truncate(time.Second)
+	g.event(earlySale(start, 0))
+	time.Sleep(2 * time.Second)
+	v := g.visitor()
+	v.in()
+	was := v.opens().Ticket
+	v.extra = http.Header{"X-Member": {"ada"}}
+	v.isHeldUntil("signed in", start)
+	if s := v.opens(); s.Ticket != was {
+		t.Errorf("signing in without a group changed the ticket %s to %s", was, s.Ticket)
+	}
+	v.extra["X-Group"] = []string{"gold"}
+	v.isHeldUntil("of a group", start.Add(-30*time.Minute))
+	now := v.opens().Ticket
+	if other := g.member("ada", "gold"); other.in() || other.opens().Ticket != now || now == was {
+		t.Errorf("the tickets are %s, %s and %s", was, now, other.opens().Ticket)
+	}
+	if n := g.room.Status().WaitingUsers; n != 1 {
+		t.Errorf("%d wait, want 1", n)
+	}
+	time.Sleep(time.Until(start.Add(-30 * time.Minute)))
+	g.event(earlySale(start, 1))
+	delete(v.extra, "X-Group") // its token has ended
+	delete(v.extra, "X-Member")
+	if !v.comesIn(10 * time.Second) {
+		t.Errorf("it is told %+v", v.opens())
+	}
+}
+
+// TestAGroupComesInEarlyAtAnyNode: whichever node gets a request, and whichever hosts the line.
+func TestAGroupComesInEarlyAtAnyNode(t *testing.T) { virtual.Test(t, testAGroupComesInEarlyAtAnyNode) }
+
+func testAGroupComesInEarlyAtAnyNode(t *testing.T) {
+	w, a, b := twoNodes(t, groupRoom())
+	start := time.Now().Add(31 * time.Minute).Truncate(time.Second)
+	a.event(earlySale(start, 0))
+	b.event(earlySale(start, 0))
+	var gold, others []*visitor
+	for i := range 6 {
+		g := []*gate{a, b}[i%2]
+		v := g.visitor()
+		w.until("a place", 15*time.Second, func() bool { v.in(); return v.opens().Ticket != "" })
+		others = append(others, v)
+		v = g.member(fmt.Sprint("gold ", i), "gold")
+		w.until("a place", 15*time.Second, func() bool { v.in(); return v.opens().Ticket != "" })
+		gold = append(gold, v)
+	}
+	w.pause(time.Until(start.Add(-30 * time.Minute)))
+	a.event(earlySale(start, 1))
+	b.event(earlySale(start, 1))
+	in := []int{}
+	next := func(g *gate) {
+		t.Helper()
+		w.until("the next two are inside", 3*time.Minute, func() bool {
+			for i, v := range gold {
+				v.g = g
+				if !slices.Contains(in, i) && v.in() {
+					in = append(in, i)
+				}
+			}
+			for i, v := range others {
+				if v.g = g; v.in() {
+					t.Fatalf("visitor %d came in early", i)
+				}
+			}
+			if n := g.room.Status().ActiveUsers; n > 2 {
+				t.Fatalf("%d inside of 2", n)
+			}
+			return len(in)%2 == 0 && len(in) > 0
+		})
+	}
+	next(a)
+	host, other := "n1", b
+	for _, n := range a.room.Config().Engine.Nodes() {
+		if n.Name == "n2" && len(n.Rooms) > 0 {
+			host, other = "n2", a
+		}
+	}
+	w.stop[host]()
+	was := len(in)
+	w.until("two more are inside", 3*time.Minute, func() bool { next(other); return len(in) >= was+2 })
+	for i := range in {
+		if in[i] != i {
+			t.Fatalf("they came in as %v", in)
+		}
+	}
+	others[0].isHeldUntil("a visitor", start)
+	other.event(Event{})
+	w.until("the others come in", 5*time.Minute, others[0].in)
 }

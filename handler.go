@@ -366,7 +366,7 @@ func (r *Room) standing(q *visitRequest, p *counter.PlaceInfo) {
 		if q.keeps { // the visitor waits as a newcomer: the ticket has no place here
 			p.Position, p.Ahead = 0, 0
 		}
-		r.wait(q, p, r.whyWaiting())
+		r.wait(q, p, r.whyWaiting(p))
 	default:
 		q.keeps = false // no roaming visitor fits in any more: this one joins the line
 		if p.Moved {
@@ -377,11 +377,12 @@ func (r *Room) standing(q *visitRequest, p *counter.PlaceInfo) {
 	}
 }
 
-func (r *Room) whyWaiting() State {
+// whyWaiting returns why newcomers wait, or the visitor of a place.
+func (r *Room) whyWaiting(p *counter.PlaceInfo) State {
 	switch l := r.live.Load(); {
 	case l.closed, l.reject && !l.queueAll && !l.prequeue: // then all wait
 		return StateClosed
-	case l.early, l.prequeue:
+	case l.early, l.prequeue && (p == nil || !p.HasStarted(r.face.Load().cfg.Wall())):
 		return StateOpensSoon
 	case l.down:
 		return StateDown
@@ -436,7 +437,7 @@ func (r *Room) notClaimed(q *visitRequest, p *counter.PlaceInfo, err error) {
 		}
 	}
 	p.PollAfter = max(p.PollAfter, 20*time.Millisecond)
-	r.wait(q, p, r.whyWaiting())
+	r.wait(q, p, r.whyWaiting(p))
 }
 
 // letIn makes the pass of a new session and lets its first request through.
@@ -495,7 +496,7 @@ func (r *Room) serveNewcomer(q *visitRequest) {
 		r.wait(q, &counter.PlaceInfo{PollAfter: 10 * time.Second}, StateNoCookie)
 		return
 	}
-	ctx, why := q.r.Context(), r.whyWaiting()
+	ctx, why := q.r.Context(), r.whyWaiting(nil)
 	if why == StateWaiting && r.failsOpen(q) && r.anyway(q) {
 		return
 	}

@@ -18,7 +18,8 @@ import (
 // Identity configures how a room knows its visitors. A person has one place on all devices.
 type Identity struct {
 	// Of returns the site's ID of who sent a request, or "". known is false while that cannot be found out.
-	Of func(*http.Request) (id string, known bool)
+	// The group of a person is the name of the lane to wait in, or "", as without an ID.
+	Of func(*http.Request) (id, group string, known bool)
 	// Invitation is set if IDs are invitations. Each ID is for one session, each request has to show it, and
 	// nobody joins by it after until. So many visitors come in by the IDs of one code as it has uses.
 	Invitation func(id string) (code string, uses int, until time.Time)
@@ -37,8 +38,10 @@ type knows struct {
 // identify notes who sent the request, as far as the site knows.
 func (r *Room) identify(q *visitRequest) {
 	if c := &q.f.cfg; c.Identity.Of != nil && !c.Shadow && c.Method != MethodPassthrough {
-		id, known := c.Identity.Of(q.r)
-		q.person, q.strict = persons.IDOf(c.Name, id), c.Identity.Invitation != nil
+		id, group, known := c.Identity.Of(q.r)
+		if q.person, q.strict = persons.IDOf(c.Name, id), c.Identity.Invitation != nil; group != "" {
+			q.lane = slot.Lane{Name: group}.ID()
+		}
 		q.needsID, q.unsure = c.Identity.Required, !known
 		q.invitation, q.proven = persons.InvitationOf(c.Name, id, c.Identity.Invitation, c.Wall())
 	}
@@ -50,7 +53,8 @@ func (q *visitRequest) isOf(t *ticket.Token) bool {
 }
 
 // opened adds the person of the cookie if the request has no proof, which is often valid for minutes
-// only. It reports whether the visitor has joined or entered before it signed in.
+// only. It reports whether the visitor has joined or entered before it signed in, or waits in another line
+// than that of its group, which may come in early.
 func (r *Room) opened(q *visitRequest) (adopts bool) {
 	if q.f.cfg.Identity.Of == nil || !q.has || r.isAbroad(q) {
 		return false
@@ -58,7 +62,8 @@ func (r *Room) opened(q *visitRequest) (adopts bool) {
 	if !q.proven {
 		q.person = q.tok.Person
 	}
-	adopts = q.proven && q.tok.Person == persons.ID{} && q.tok.ID > 0 && q.does.Own == ""
+	adopts = q.proven && q.tok.ID > 0 && q.does.Own == "" && (q.tok.Person == persons.ID{} || q.lane != 0 &&
+		r.live.Load().prequeue && q.tok.Kind == ticket.Ticket && slot.LaneIndex(q.tok.ID) == 0)
 	if adopts && q.tok.Kind == ticket.Pass {
 		_, adopts = r.session(q.worker, &q.tok)
 	}
@@ -67,7 +72,7 @@ func (r *Room) opened(q *visitRequest) (adopts bool) {
 
 // personJoin returns the request for the place of the person.
 func (q *visitRequest) personJoin() counter.PersonJoin {
-	x := counter.PersonJoin{Person: q.person, Find: true, Invitation: q.invitation}
+	x := counter.PersonJoin{Person: q.person, Lane: q.lane, Find: true, Invitation: q.invitation}
 	if q.has && q.tok.Person == (persons.ID{}) && q.tok.ID > 0 {
 		x.Life, x.Number, x.Key = q.tok.Life, q.tok.ID, q.tok.Key
 	}
@@ -85,7 +90,7 @@ func (r *Room) findPerson(q *visitRequest) (done bool) {
 	}
 	if err != nil {
 		p.PollAfter = max(p.PollAfter, unreachableRetry)
-		r.wait(q, &p, r.whyWaiting())
+		r.wait(q, &p, r.whyWaiting(&p))
 		return true
 	}
 	if p.Number == 0 {
@@ -143,7 +148,7 @@ func (r *Room) enroll(q *visitRequest, hold time.Duration) (counter.PlaceInfo, s
 		return p, slot.ClaimReply{}, err
 	}
 	x := q.personJoin()
-	x.Lane, x.Hold, x.Waited, x.Find = q.lane, hold, waited, false
+	x.Hold, x.Waited, x.Find = hold, waited, false
 	return r.counter.JoinPerson(ctx, x)
 }
 

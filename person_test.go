@@ -21,7 +21,9 @@ func memberRoom(users int64, required bool) RoomConfig {
 		Name: "shop", TotalActiveUsers: users, NewUsersPerMinute: 600, SessionDuration: time.Minute,
 		PollMin: 100 * time.Millisecond, PollMax: 200 * time.Millisecond,
 		Identity: Identity{Required: required, SignIn: "/login?next={url}",
-			Of: func(r *http.Request) (string, bool) { return r.Header.Get("X-Member"), true }},
+			Of: func(r *http.Request) (string, string, bool) {
+				return r.Header.Get("X-Member"), r.Header.Get("X-Group"), true
+			}},
 	}
 }
 
@@ -38,7 +40,7 @@ func (v *visitor) signIn(person string) { v.extra = http.Header{"X-Member": {per
 func (v *visitor) polls() (p moving2) {
 	v.g.t.Helper()
 	old := v.extra
-	v.extra = http.Header{PollHeader: {"1"}, "X-Member": old["X-Member"]}
+	v.extra = http.Header{PollHeader: {"1"}, "X-Member": old["X-Member"], "X-Group": old["X-Group"]}
 	v.accept = "application/json"
 	w := v.do("GET", "/")
 	v.extra, v.accept = old, "text/html"
@@ -387,9 +389,9 @@ func TestARoomForPeopleWhoHaveSignedIn(t *testing.T) {
 		cfg := memberRoom(5, true)
 		known := true
 		of := cfg.Identity.Of
-		cfg.Identity.Of = func(r *http.Request) (string, bool) {
+		cfg.Identity.Of = func(r *http.Request) (string, string, bool) {
 			if !known {
-				return "", false
+				return "", "", false
 			}
 			return of(r)
 		}

@@ -243,7 +243,7 @@ func (r *Room) serveLink(q *visitRequest) {
 		r.serveMoved(q)
 	case err == nil && waits && q.f.cfg.Method != MethodPassthrough:
 		q.link = r.keys.Load().SealMove(q.f.sealName(q.r), &q.tok, q.f.cfg.Wall().Add(moveWithin), 0)
-		r.wait(q, &p, r.whyWaiting())
+		r.wait(q, &p, r.whyWaiting(&p))
 	default: // the ticket is called or over, or its state is unknown
 		q.redirect(q.at.Path)
 	}

@@ -1,6 +1,7 @@
 package headgate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/ticket"
 	"github.com/headgate/headgate/internal/wire"
+	"github.com/headgate/headgate/status"
 )
 
 // A roomCounter is a room's counter, in this process or at its host.
@@ -36,7 +38,7 @@ type roomCounter interface {
 	Roam(ctx context.Context, id uint64, came slot.Time) (counter.PlaceInfo, error)
 	RemoteTime(ctx context.Context, datacenter string) (counter.RemoteTime, error)
 	Reachability(datacenter string) (late, silent bool)
-	Hold(yes bool)
+	Hold(yes bool, early ...status.EarlyGroup)
 	SetPlan(ctx context.Context, p counter.Plan) error
 	Reconfigure(ctx context.Context, s counter.Settings) error
 	sender
@@ -124,18 +126,18 @@ type live struct {
 
 	damaged bool // the record cannot be read: nothing is known
 	message string
+	groups  []status.EarlyGroup // come in before the end of the prequeue, if it alone holds the others
 }
 
-func (l *live) holds() bool {
-	return l.queueAll || l.down || l.early || l.closed || l.reject || l.prequeue
-}
+func (l *live) holdsAll() bool { return l.queueAll || l.down || l.early || l.closed || l.reject }
+
+func (l *live) holds() bool { return l.holdsAll() || l.prequeue }
 
 // set copies the settings from the configuration.
 func (l *live) set(cfg *RoomConfig) {
 	l.queueAll, l.suspended, l.closed = cfg.QueueAll, cfg.Suspended, cfg.Closed
-	l.early = !cfg.OpensAt.IsZero() && cfg.Wall().Before(cfg.OpensAt)
-	l.reject, l.prequeue = cfg.Method == MethodReject, cfg.Event.Active && cfg.Event.Prequeue
-	l.message = cfg.Message
+	l.early, l.reject, l.groups = cfg.isEarly(), cfg.Method == MethodReject, cfg.Event.Early
+	l.message, l.prequeue = cfg.Message, cfg.Event.Active && cfg.Event.Prequeue
 }
 
 // OpenRoom opens the room and takes over its counter. The room admits nobody until Run is called. A room
@@ -200,8 +202,7 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 	}
 	l := &live{damaged: r.counter.Damaged() != nil}
 	l.set(&cfg)
-	r.live.Store(l)
-	r.counter.Hold(l.holds())
+	r.apply(l)
 	return r, nil
 }
 
@@ -228,7 +229,7 @@ func (r *Room) Reconfigure(ctx context.Context, cfg RoomConfig) error {
 	defer stop()
 	if cfg.Event.Active && cfg.Event.Prequeue { // whatever the store returns
 		l := *r.live.Load()
-		l.prequeue = true
+		l.prequeue, l.groups = true, cfg.Event.Early
 		r.apply(&l)
 	}
 	if cfg.Draw.Event != "" || old.cfg.Draw.Event != "" {
@@ -278,9 +279,7 @@ func (r *Room) reconfigure(ctx context.Context, set, old counter.Settings) error
 
 // inherit copies from old what only a program can set.
 func (c *RoomConfig) inherit(old *RoomConfig) {
-	if c.Page == nil {
-		c.Page = old.Page
-	}
+	c.Page = cmp.Or(c.Page, old.Page)
 	if c.ClientAddr == nil {
 		c.ClientAddr = old.ClientAddr
 	}
@@ -355,8 +354,8 @@ func (r *Room) waitOpening(ctx context.Context) {
 		if r.live.Load().early {
 			cfg := &r.face.Load().cfg
 			left := cfg.OpensAt.Sub(cfg.Wall())
-			if left <= 0 {
-				r.doors()
+			if left <= 0 { // the configuration is read again: OpensAt may just have been postponed
+				r.change(func(l *live) { l.early = r.face.Load().cfg.isEarly() })
 			} else if left < time.Second {
 				soon = time.After(left)
 			}
@@ -370,14 +369,7 @@ func (r *Room) waitOpening(ctx context.Context) {
 	}
 }
 
-// doors opens the room if OpensAt has come. It reads the configuration while no other change is in
-// progress, because OpensAt may just have been postponed.
-func (r *Room) doors() {
-	r.change(func(l *live) {
-		cfg := &r.face.Load().cfg
-		l.early = !cfg.OpensAt.IsZero() && cfg.Wall().Before(cfg.OpensAt)
-	})
-}
+func (c *RoomConfig) isEarly() bool { return !c.OpensAt.IsZero() && c.Wall().Before(c.OpensAt) }
 
 // change replaces the snapshot of what can change and informs the counter.
 func (r *Room) change(f func(*live)) {
@@ -390,7 +382,7 @@ func (r *Room) change(f func(*live)) {
 
 func (r *Room) apply(l *live) {
 	r.live.Store(l)
-	r.counter.Hold(l.holds())
+	r.counter.Hold(l.holds(), status.OpenUnless(l.holdsAll(), l.groups)...)
 	r.worker.hold(l.holds())
 }
 
@@ -439,10 +431,10 @@ func (r *Room) drawn() string {
 // event returns what visitors see of the current event.
 func (r *Room) event(cfg *RoomConfig) Event {
 	e := cfg.Event
-	if !e.Active {
+	switch {
+	case !e.Active:
 		return Event{}
-	}
-	if e.Shuffle {
+	case e.Shuffle:
 		e.Draw = r.drawn()
 	}
 	return e

@@ -132,7 +132,7 @@ func (r *Room) serveHead(q *visitRequest) {
 		return cfg.Method == MethodPassthrough || s.Waiting == 0 && s.Active < in.Active && s.New < in.New
 	})
 	cookies := q.way != forwards && q.r.Header["Cookie"] != nil // only headgate removes them
-	if why := r.whyWaiting(); !cfg.Shadow && (!open || why != StateWaiting || cookies) {
+	if why := r.whyWaiting(nil); !cfg.Shadow && (!open || why != StateWaiting || cookies) {
 		r.wait(q, &counter.PlaceInfo{PollAfter: cfg.PollMax}, why)
 		return
 	}

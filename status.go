@@ -87,7 +87,7 @@ func (c *RoomConfig) statusEvent() *status.Event {
 		return nil
 	}
 	return &status.Event{Name: e.Name, Prequeue: e.Prequeue, Shuffle: e.Shuffle, StartsAt: e.StartsAt,
-		EndsAt: e.EndsAt}
+		EndsAt: e.EndsAt, Early: e.Early}
 }
 
 // ErrNoTicket is returned for an id that is no ticket of this room.
@@ -99,7 +99,7 @@ func (r *Room) FindTicket(ctx context.Context, id string) (status.Ticket, error)
 	if err != nil {
 		return status.Ticket{}, fmt.Errorf("ticket %q: %w", id, ErrNoTicket)
 	}
-	w := x.Report(r.whyNobody(), r.Config().Method == MethodRandom)
+	w := x.Report(r.whyNobody(x.Lane), r.Config().Method == MethodRandom)
 	w.Room, w.Ticket = r.Config().Name, strings.ToLower(strings.TrimSpace(id))
 	w.Networks, w.Agents = r.worker.visits.Shown(x.Session())
 	w.Reason += sessions.SharedText(w.Networks, w.Agents)
@@ -111,19 +111,19 @@ func (r *Room) ReleaseTicket(ctx context.Context, id string) error {
 	return r.counter.Release(ctx, ticket.Finder(id))
 }
 
-// whyNobody returns the reason why nobody is called, if that is so.
-func (r *Room) whyNobody() string {
+// whyNobody returns the reason why nobody of a lane is called, if that is so.
+func (r *Room) whyNobody(lane string) string {
 	switch l := r.live.Load(); {
 	case l.closed:
 		return "the room is closed"
-	case l.prequeue:
-		return "the event starts at " + r.Config().Event.StartsAt.Format(time.RFC3339)
 	case l.early:
 		return "the room opens at " + r.Config().OpensAt.Format(time.RFC3339)
 	case l.down:
 		return "the origin does not answer"
 	case l.queueAll:
 		return "queue_all is on"
+	case l.prequeue:
+		return r.face.Load().cfg.statusEvent().WhyHeld(lane)
 	}
 	return ""
 }

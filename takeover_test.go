@@ -280,7 +280,7 @@ func TestPostponingOpensAtKeepsTheRoomShut(t *testing.T) {
 		if err := g.again(func(c *RoomConfig) { c.OpensAt = at.Add(time.Hour) }); err != nil {
 			t.Fatal(err)
 		}
-		g.room.doors() // as who saw the old moment would
+		g.room.change(func(l *live) { l.early = g.room.face.Load().cfg.isEarly() }) // who saw the old moment
 		time.Sleep(30 * time.Minute)
 		v := g.visitor()
 		if v.in() || v.poll().State != StateOpensSoon {

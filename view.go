@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/wire"
+	"github.com/headgate/headgate/status"
 )
 
 // State is the reason why a visitor is on the waiting page.
@@ -80,12 +81,13 @@ func (v *View) Refreshes() bool {
 	return v.Method != "reject" || v.QueueAll || v.Event.Prequeue
 }
 
-// An Event changes a room for a time. The zero Event is none. During its prequeue nobody is admitted. Shuffle
-// says that the order of the visitors who joined before the start is then drawn at random.
+// An Event changes a room for a time. The zero Event is none. During its prequeue nobody is admitted but the
+// groups of Early that are Open. Shuffle says that the order of the others is drawn at random at the start.
 type Event struct {
 	Name                      string
 	Active, Prequeue, Shuffle bool
 	StartsAt, EndsAt          time.Time
+	Early                     []status.EarlyGroup
 	Draw                      string // before the start the hash of the draw's seed, then the seed
 }
 

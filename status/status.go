@@ -104,6 +104,37 @@ type Event struct {
 	Shuffle  bool      `json:"shuffle"`
 	StartsAt time.Time `json:"starts_at"`
 	EndsAt   time.Time `json:"ends_at"`
+
+	Early []EarlyGroup `json:"early,omitempty"` // the groups that come in before StartsAt
+}
+
+// An EarlyGroup is a group whose people come in before the start of an event.
+type EarlyGroup struct {
+	Group    string    `json:"group"` // the name of its lane
+	StartsAt time.Time `json:"starts_at"`
+	Open     bool      `json:"open"` // its people come in now
+}
+
+// OpenUnless returns the groups, closed if yes.
+func OpenUnless(yes bool, groups []EarlyGroup) (all []EarlyGroup) {
+	for _, x := range groups {
+		x.Open = x.Open && !yes
+		all = append(all, x)
+	}
+	return all
+}
+
+// WhyHeld returns the reason why nobody of a lane is called in the prequeue, or "". "" is the ordinary line.
+func (e *Event) WhyHeld(lane string) string {
+	for _, x := range e.Early {
+		switch {
+		case x.Group == lane && x.Open:
+			return ""
+		case x.Group == lane:
+			return "the group " + lane + " comes in from " + x.StartsAt.Format(time.RFC3339) + " on"
+		}
+	}
+	return "the event starts at " + e.StartsAt.Format(time.RFC3339)
 }
 
 // A Draw is what may be published about a draw.

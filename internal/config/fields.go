@@ -266,6 +266,8 @@ func readIdentity(i *Identity) func(*decoder, string, *yaml.Node) {
 		case i.Required && i.SignIn == "" && i.CodesFile == "" && d.good(key+".required", key+".sign_in"):
 			d.fault(key, n, wrong("name the page where people sign in: sign_in: /login",
 				"is required, and nobody can sign in"))
+		default:
+			i.crossGroups(d, key+".")
 		}
 	}
 }
@@ -273,14 +275,20 @@ func readIdentity(i *Identity) func(*decoder, string, *yaml.Node) {
 func identityFields(i *Identity) []field {
 	return []field{
 		one("header", text(&i.Header, cleanIdentityHeader)),
+		one("group_header", text(&i.GroupHeader, cleanIdentityHeader)),
+		{name: "groups", read: readGroups(&i.Groups)},
 		{name: "jwt", read: func(d *decoder, key string, n *yaml.Node) {
 			i.JWT.Claim = "sub"
-			d.mapping(key, n, jwtFields(&i.JWT))
+			d.mapping(key, n, identityJWTFields(&i.JWT))
 		}},
 		group("codes", codesFields(i)),
 		one("required", truth(&i.Required)),
 		one("sign_in", text(&i.SignIn, cleanSignIn)),
 	}
+}
+
+func identityJWTFields(j *JWT) []field {
+	return append(jwtFields(j), one("group_claim", text(&j.GroupClaim, cleanClaim)))
 }
 
 func codesFields(i *Identity) []field {
@@ -391,8 +399,10 @@ func homeOf(name string) string {
 		{"under turnstile", turnstileFields(map[string]Challenge{})},
 		{"under pass_sharing in a room", passSharingFields(new(PassSharing))},
 		{"under identity in a room", identityFields(new(Identity))},
-		{"under jwt in identity", jwtFields(new(JWT))},
+		{"under jwt in identity", identityJWTFields(new(JWT))},
 		{"under codes in identity", codesFields(new(Identity))},
+		{"in a group, under groups in identity", groupFields(new(Group))},
+		{"in early in an event", earlyFields(new(Early))},
 		{"under page in a room", pageFields(new(Page))},
 		{"in a rule, under rules in a room", ruleFields(new(Rule))},
 		{"under checkout in a room", checkoutFields(new(Checkout))},

@@ -198,6 +198,14 @@ type Identity struct {
 	// CodesFile is the file with the secret of the room's invitations. "" is none.
 	CodesFile string
 
+	// GroupHeader is the request header with the groups of a person, with commas, beside Header.
+	GroupHeader string `json:",omitempty"`
+
+	// Groups are groups of people. Each is a lane of the room, which only its people join: those whose
+	// header or token names it, or whose invitation is of its batches. Of several groups of a person, the
+	// first one here counts.
+	Groups []Group `json:",omitempty"`
+
 	// Required gives visitors without an ID neither a place nor a slot. Default false.
 	Required bool
 
@@ -214,6 +222,21 @@ type JWT struct {
 	Audience string
 	Claim    string // default "sub"
 	Cookie   string // name of a cookie with the token; "": only Authorization: Bearer
+
+	GroupClaim string `json:",omitempty"` // the claim with the groups of a person; "" is none
+}
+
+// A Group is a group of people that the site knows.
+type Group struct {
+	Name    string // as that of a lane
+	Share   int    // percentage of the calls while others wait, as that of a lane. Default 20
+	Batches []int  // of invitations
+}
+
+// An Early lets a group in before the start of an event.
+type Early struct {
+	Group  string
+	Before time.Duration
 }
 
 // Knows reports whether the room knows people.
@@ -405,6 +428,9 @@ type Event struct {
 	SessionDuration                     time.Duration
 	SessionRenewal                      *bool
 	Method, Message                     string
+
+	// Early are the groups that come in before Start, during the prequeue.
+	Early []Early `json:",omitempty"`
 
 	// HTMLFile is the page of the event, a mustache template that replaces the page of the room.
 	// Its path is resolved like that of Page.HTMLFile. "" is the page of the room.

@@ -152,14 +152,29 @@ func checkRoomRules(d *decoder, r *Room, key string, env rules.Env) {
 			"a challenge before the draw needs a weight for those who do not solve it"),
 			strings.TrimSuffix(key, "rules")+"challenge.on")
 	}
-	if own := set.Lanes(); len(own) > 0 && r.Challenge.Asked() != "" {
+	groups := r.Identity.GroupLanes()
+	for _, x := range set.Lanes() {
+		if slices.ContainsFunc(groups, func(g slot.Lane) bool { return g.Name == x.Name }) {
+			d.clash(wrong("give the lane another name: only people of a group wait in its lane",
+				"the lane %s of a rule is a group of identity", quote(x.Name)), key)
+			return
+		}
+	}
+	own := append(groups, set.Lanes()...)
+	named := !slices.ContainsFunc(groups, func(g slot.Lane) bool { return g.Name == "" })
+	if err := slot.CheckLanes(own); err != nil && len(groups) > 0 && named {
+		d.clash(wrong("groups and rules have three lanes together, with 89 of a hundred calls", "%s", firstLine(err)),
+			strings.TrimSuffix(key, "rules")+"identity.groups")
+		return
+	}
+	if len(own) > 0 && r.Challenge.Asked() != "" {
 		taken := challenge.Lane().Name
 		if slices.ContainsFunc(own, func(x slot.Lane) bool { return x.Name == taken }) {
 			d.clash(wrong("give the lane of the rule another name", "the challenge has a lane %q of its own", taken), key)
 			return
 		}
 		if err := slot.CheckLanes(append(slices.Clone(own), challenge.Lane())); err != nil {
-			d.clash(wrong("a challenge adds the lane unsolved with 10 calls of a hundred: leave rules two lanes, with 79 calls "+
+			d.clash(wrong("a challenge adds the lane unsolved with 10 calls of a hundred: leave groups and rules two lanes, with 79 calls "+
 				"together", "%s", firstLine(err)), key)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 func (c *desk) call(clk time.Duration) {
 	c.noteIdle(clk)
 	for c.mayCall(clk) && c.pool.FreeNow(clk) > 0 && clk >= c.callAt(clk) {
-		if c.callRoamer(clk) {
+		if !c.held && c.callRoamer(clk) {
 			continue
 		}
 		number, ok := c.upNext(clk)
@@ -111,8 +111,8 @@ func (c *desk) usedUp(p *PlaceInfo, clk time.Duration) {
 
 // mayCall reports whether somebody waits to be called and calls are allowed now.
 func (c *desk) mayCall(clk time.Duration) bool {
-	return !c.held && !c.drawing() && clk >= c.tookAt+headPoll && c.pool.Quiet(clk) == 0 &&
-		(c.line.Len() > c.line.Called() || len(c.roamers.there(clk, 1)) > 0)
+	return !c.drawing() && clk >= c.tookAt+headPoll && c.pool.Quiet(clk) == 0 &&
+		(c.line.Callable() > 0 || !c.held && len(c.roamers.there(clk, 1)) > 0)
 }
 
 // roam notes that a roamer is present, and returns its place. came is its time of arrival in

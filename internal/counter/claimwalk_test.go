@@ -128,7 +128,7 @@ func (w *claimWalk) step() {
 			w.desk.setLimits(w.desk.nextRev(), w.cfg.Active, w.cfg.New)
 			w.note("%d at once", w.cfg.Active.N)
 		case 4:
-			w.desk.hold(!w.desk.held, w.clk)
+			w.desk.hold(!w.desk.held, nil, w.clk)
 			w.note("held: %v", w.desk.held)
 		case 5:
 			w.leave()

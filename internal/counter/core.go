@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/slot"
+	"github.com/headgate/headgate/status"
 )
 
 // begin starts to serve from rec, the record as it was read. The takeover has confirmed it with the
@@ -153,18 +154,47 @@ func (c *desk) claim(number uint64, clk, hard time.Duration, waits bool) bool {
 }
 
 // hold stops or resumes calls. When it stops them, it also takes back the calls that nobody has
-// claimed yet.
-func (c *desk) hold(yes bool, clk time.Duration) {
-	c.held, c.fore.held = yes, yes
-	if yes {
-		for n := range c.called.all() {
+// claimed yet. The open ones of early are called all the same.
+func (c *desk) hold(yes bool, early []status.EarlyGroup, clk time.Duration) {
+	var open []string
+	for _, x := range early {
+		if x.Open {
+			open = append(open, x.Group)
+		}
+	}
+	c.held, c.early = yes, early
+	c.line.Hold(yes, open...)
+	c.fore.shut = c.shut()
+	for n := range c.called.all() {
+		if !c.line.IsOpen(slot.LaneIndex(n)) {
 			c.pool.Uncall()
 			c.line.Lapse(n, c.pool.CounterTime(clk))
+			c.called.take(n)
 		}
-		c.called = calls{}
+	}
+	if yes {
 		c.holdRoamers()
 	}
 	c.tellWaiting(clk)
+}
+
+// shut returns the lines of which nobody is called.
+func (c *desk) shut() (shut [1 + slot.MaxLanes]bool) {
+	for i := range shut {
+		shut[i] = !c.line.IsOpen(i)
+	}
+	return shut
+}
+
+// earlyAt returns when the group of a line comes in, in Unix seconds: see PlaceInfo.StartsAt.
+func (c *desk) earlyAt(lane int) int64 {
+	at := slices.IndexFunc(c.early, func(x status.EarlyGroup) bool {
+		return lane > 0 && x.Group == c.line.Lanes()[lane].Name
+	})
+	if !c.held || at < 0 {
+		return 0
+	}
+	return c.early[at].StartsAt.Unix()
 }
 
 // leave gives up a place.
@@ -291,9 +321,10 @@ func (c *desk) freeSoon(clk time.Duration) int64 {
 // newPlace returns the place of a ticket without its status. The position is 0 if the ticket holds
 // no place.
 func (c *desk) newPlace(number uint64, clk time.Duration) PlaceInfo {
+	lane := slot.LaneIndex(number)
 	p := PlaceInfo{
-		Number: number, Life: c.lineLife(), Now: c.nowLife(),
-		Waiting: int64(c.line.Len()), Served: c.served(slot.LaneIndex(number)), Held: c.held,
+		Number: number, Life: c.lineLife(), Now: c.nowLife(), StartsAt: c.earlyAt(lane),
+		Waiting: int64(c.line.Len()), Served: c.served(lane), Held: !c.line.IsOpen(lane),
 	}
 	pos, ok := c.line.Position(number)
 	if !ok {
@@ -303,7 +334,6 @@ func (c *desk) newPlace(number uint64, clk time.Duration) PlaceInfo {
 	if c.cfg.RandomOrder {
 		p.ETA, p.PollAfter = c.drawETA(number, clk), c.spreadPoll(c.drawInterval())
 	} else {
-		lane := slot.LaneIndex(number)
 		p.ETA = c.etaOf(number, pos, clk)
 		p.PollAfter = c.pollAfter(p.ETA, lane, pos, clk)
 	}

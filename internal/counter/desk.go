@@ -73,6 +73,7 @@ type desk struct {
 	struck      map[uint64]int          // how often an invited visitor did not come in, by ticket
 	nobody      bool                    // the last call found only absent visitors: the next poll calls
 	held        bool                    // no calls and no admissions: queue_all, origin down, not open
+	early       []status.EarlyGroup     // the lanes that are called although held is true, if they are Open
 	joins       [1 + slot.MaxLanes]rate // by line, for the size of a block
 	polls       rate
 	left        rate                             // calls per second, for the expected wait
@@ -208,7 +209,14 @@ type PlaceInfo struct {
 	Asks        bool // the turn comes soon: the challenge has to be solved for it
 
 	Key uint64 // of a person's place: of the device that it has moved to, 0 for none
+
+	// StartsAt is when the group of the ticket comes in, in Unix seconds: earlier than the others. It is 0 for
+	// a ticket of no such group, and after the start of the event.
+	StartsAt int64
 }
+
+// HasStarted reports whether the place is of a group that comes in early, and its time has come.
+func (p *PlaceInfo) HasStarted(now time.Time) bool { return p.StartsAt > 0 && now.Unix() >= p.StartsAt }
 
 // Notice returns why a visitor with a ticket or a pass has lost its position: a word for apps, and
 // a sentence. over is what the visitor had when it joined just now: a ticket, a pass or nothing.
@@ -255,12 +263,12 @@ type forecast struct {
 	out    outlook // for slots at once
 	callAt time.Duration
 	from   time.Duration              // no calls before this time
+	shut   [1 + slot.MaxLanes]bool    // by line: nobody is called
 	leave  float64                    // slots at once that become free per second, measured or assumed
 	sure   bool                       // leave was measured over several seconds
 	gone   [1 + slot.MaxLanes]float64 // by line: share of the tickets ahead that turn out to be absent
-	held   bool
-	below  bool    // slots come from Anywhere, in the order of all data centers
-	ahead  float64 // below: places in the order per waiting visitor here; 0: unknown
+	below  bool                       // slots come from Anywhere, in the order of all data centers
+	ahead  float64                    // below: places in the order per waiting visitor here; 0: unknown
 }
 
 // A release is the slots that become free at one moment. Calls are spaced, so the k-th call is due

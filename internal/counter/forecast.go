@@ -13,12 +13,13 @@ const lapLag = 500 * time.Millisecond
 
 // update reads the newest confirmed record. The caller holds the counter's lock.
 func (f *forecast) update(c *desk, clk time.Duration) {
-	if f.clk > 0 && clk-f.clk < 50*time.Millisecond && f.held == c.held {
+	shut := c.shut()
+	if f.clk > 0 && clk-f.clk < 50*time.Millisecond && f.shut == shut {
 		return
 	}
 	r := c.pool.Record()
 	now := c.pool.CounterTime(clk)
-	f.clk, f.held, f.below = clk, c.held, r.Parent != nil
+	f.clk, f.shut, f.below = clk, shut, r.Parent != nil
 	f.free = [2]int64{c.pool.FreeOf(0) - c.pool.Called(), c.pool.FreeOf(1) - c.pool.Called()}
 	f.window, f.step, f.callAt = c.cfg.New.Per, c.pace.step, c.callAt(clk)
 	f.from = max(c.tookAt+headPoll, clk+c.pool.Quiet(clk))
@@ -127,7 +128,7 @@ func (f *forecast) measured() float64 {
 
 // eta forecasts the wait of position k of a line. Called visitors have the first positions.
 func (f *forecast) eta(lane int, k int64, clk time.Duration) ETA {
-	if f.held {
+	if f.shut[lane] {
 		return ETA{}
 	}
 	real, since := f.present(lane, k), clk-f.clk
@@ -149,7 +150,7 @@ func (f *forecast) eta(lane int, k int64, clk time.Duration) ETA {
 // soon returns when a poll at position k may first be useful: its wait at the current rate of
 // calls, which may be much shorter than the record suggests. It returns 0 if nothing is known.
 func (f *forecast) soon(lane int, k int64, clk time.Duration) time.Duration {
-	if f.held {
+	if f.shut[lane] {
 		return 0
 	}
 	real := f.present(lane, k)

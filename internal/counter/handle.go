@@ -12,6 +12,7 @@ import (
 	"github.com/headgate/headgate/internal/cluster"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/status"
 )
 
 // NewHandle returns the handle of a room. It answers nothing until Run is called. It calls recall,
@@ -222,7 +223,7 @@ func (s *Handle) seat(c *Counter) {
 	defer s.mu.Unlock()
 	s.host.Store(c)
 	c.setPlan(s.plan) // both may have changed during the takeover
-	c.Hold(s.held)
+	c.Hold(s.held, s.early...)
 }
 
 // recallAll asks all borrowers of the room to Sync now.
@@ -260,12 +261,12 @@ func (s *Handle) hearState(msg []byte) {
 }
 
 // Hold stops or resumes calls and admissions; see Counter.Hold.
-func (s *Handle) Hold(yes bool) {
+func (s *Handle) Hold(yes bool, early ...status.EarlyGroup) {
 	s.mu.Lock()
-	s.held = yes
+	s.held, s.early = yes, early
 	c := s.host.Load()
 	if c != nil {
-		c.Hold(yes)
+		c.Hold(yes, early...)
 	}
 	s.mu.Unlock()
 	if c != nil {

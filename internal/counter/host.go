@@ -11,6 +11,7 @@ import (
 	"github.com/headgate/headgate/internal/persons"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/status"
 )
 
 // Open takes over the record of the room, or makes the first one, and returns the room's host. It
@@ -231,10 +232,11 @@ func (c *Counter) reconfigure(ctx context.Context, s Settings, rev uint64) error
 }
 
 // Hold stops or resumes calls and admissions: for queue_all, for a room that is not open yet, or
-// while the origin does not answer. Open sessions continue.
-func (c *Counter) Hold(yes bool) {
+// while the origin does not answer. Open sessions continue. The groups of early that are open are called all
+// the same.
+func (c *Counter) Hold(yes bool, early ...status.EarlyGroup) {
 	c.mu.Lock()
-	c.hold(yes, c.cfg.Boot())
+	c.hold(yes, early, c.cfg.Boot())
 	c.mu.Unlock()
 	c.kick()
 }

@@ -1,6 +1,7 @@
 package counter
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -113,7 +114,7 @@ func (c *desk) forgetMoved(clk, after time.Duration) {
 // A PersonJoin asks for the one place of a person whom the site knows.
 type PersonJoin struct {
 	Person persons.ID
-	Lane   uint64        // of a new place
+	Lane   uint64        // of a new place, and of one in place of another that is held back
 	Hold   time.Duration // of a new place
 	Waited time.Duration // before this request
 	Find   bool          // the visitor gets no new place
@@ -171,8 +172,9 @@ func (c *Counter) JoinPerson(ctx context.Context, x PersonJoin) (p PlaceInfo, s 
 			if mark, err = c.useCode(&x, has, mark); err != nil {
 				return p, s, err
 			}
-		} else if number, mark = c.better(&x, has, mark); number == 0 {
-			switch {
+		} else if number, mark = c.better(&x, has, mark); number == 0 || c.isHeldBack(&x, number) {
+			switch held := number; {
+			case held != 0:
 			case x.Find:
 				return PlaceInfo{Status: slot.TicketGone}, s, nil
 			case x.spent:
@@ -190,8 +192,11 @@ func (c *Counter) JoinPerson(ctx context.Context, x PersonJoin) (p PlaceInfo, s 
 				continue
 			}
 			clk := c.cfg.Boot()
+			if number != 0 {
+				c.leave(number, clk)
+			}
 			c.atOnce = c.waiting() <= int64(c.line.Called()) // as a newcomer who needs no ticket
-			p = c.join(clk, c.line.Lane(x.Lane), x.Hold, x.Waited+clk-first)
+			p = c.join(clk, c.line.Lane(x.Lane), cmp.Or(x.Hold, c.cfg.Line.Hold), x.Waited+clk-first)
 			number = p.Number
 			mark = c.persons.Set(x.Person, x.hold(number, false), mark)
 		}
@@ -210,6 +215,14 @@ func (c *Counter) JoinPerson(ctx context.Context, x PersonJoin) (p PlaceInfo, s 
 			return PlaceInfo{}, slot.ClaimReply{}, ErrSlow
 		} // another host has written meanwhile: its tickets are read now
 	}
+}
+
+// isHeldBack reports whether a person waits in the ordinary line until an event starts, and is now known to
+// be of a group that comes in earlier. Then the place in the lane of that group is the better one.
+func (c *Counter) isHeldBack(x *PersonJoin, number uint64) bool {
+	lane := c.line.Lane(x.Lane)
+	return slot.LaneIndex(number) == 0 && c.earlyAt(lane) != 0 && c.places(number) &&
+		int64(c.line.Len()) < c.cfg.Line.MaxWaiting
 }
 
 // Claim claims a ticket. If it is that of an invitation, the host notes first that the invitation is used:

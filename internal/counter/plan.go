@@ -51,10 +51,12 @@ func (c *desk) follow(clk time.Duration) {
 	if c.plan.Phase < Started || d.Start != 0 {
 		return
 	}
-	for n := range c.called.all() { // none should be called: nobody is called in a prequeue
-		c.pool.Uncall()
-		c.line.Lapse(n, c.pool.CounterTime(clk))
-		delete(c.called.at, n)
+	for n := range c.called.all() { // none should be called: only lanes are called in a prequeue
+		if slot.LaneIndex(n) == 0 {
+			c.pool.Uncall()
+			c.line.Lapse(n, c.pool.CounterTime(clk))
+			c.called.take(n)
+		}
 	}
 	c.awakeAt = 0 // a draw of millions takes longer than a round
 	x := *d

@@ -139,6 +139,8 @@ type Handle struct {
 	rev  uint64 // revision of the record's limits when set was learned
 	held bool
 	plan Plan
+
+	early []status.EarlyGroup // the lanes that are called although held is true, if they are Open
 }
 
 func (s *Handle) name(kind string) string { return kind + "." + s.cfg.Room }

@@ -236,6 +236,7 @@ const (
 	bitUnsolved // of a trace
 	bitReleased // of a trace
 	bitTurn     // of a place: see PlaceInfo.Asks
+	bitEarly    // of a place: StartsAt follows
 )
 
 // appendPlace appends a place. Values that places have in common are written relative to the last
@@ -245,7 +246,7 @@ func appendPlace(b []byte, p, last *PlaceInfo) []byte {
 		flag(p.Held, bitHeld)|flag(p.Called, bitCalled)|flag(p.ETA != ETA{}, bitETA)|
 			flag(p.ArrivedAt != 0, bitCame)|flag(p.Now != 0, bitNow)|flag(p.Moved, bitMoved)|
 			flag(p.UsedUp, bitUsedUp)|flag(p.Key != 0, bitKey)|flag(p.AsksNetwork, bitAsks)|
-			flag(p.Asks, bitTurn))
+			flag(p.Asks, bitTurn)|flag(p.StartsAt != 0, bitEarly))
 	b = codec.AppendInt(b, int64(p.Number-last.Number), int64(p.Life-last.Life),
 		p.Position, p.Ahead, p.Waiting-last.Waiting, int64(p.Served-last.Served),
 		int64(p.PollAfter))
@@ -257,6 +258,9 @@ func appendPlace(b []byte, p, last *PlaceInfo) []byte {
 	}
 	if p.Key != 0 {
 		b = codec.AppendUint(b, p.Key)
+	}
+	if p.StartsAt != 0 {
+		b = codec.AppendInt(b, p.StartsAt)
 	}
 	return appendETA(b, &p.ETA)
 }
@@ -277,6 +281,9 @@ func (d *reader) place(p, last *PlaceInfo) {
 	}
 	if bits&bitKey != 0 {
 		p.Key = d.Uint()
+	}
+	if bits&bitEarly != 0 {
+		p.StartsAt = d.Int()
 	}
 	p.ETA = d.eta(bits)
 }

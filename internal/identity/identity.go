@@ -18,6 +18,7 @@ import (
 	"hash/maphash"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -38,7 +39,12 @@ type Config struct {
 	Issuer   string
 	Audience string
 	Claim    string // the claim with the ID
-	Cookie   string // name of a cookie with the token; "": only Authorization: Bearer
+
+	// GroupHeader and GroupClaim say in which groups a person is. The first one of Groups counts.
+	GroupHeader, GroupClaim string
+	Groups                  []string
+
+	Cookie string // name of a cookie with the token; "": only Authorization: Bearer
 
 	Now func() time.Time
 }
@@ -68,6 +74,7 @@ type Source struct {
 type proof struct {
 	token  string
 	id     string
+	group  string
 	until  time.Time
 	keySet uint64 // generation of the keys that verified it
 }
@@ -77,31 +84,66 @@ func New(cfg Config) *Source {
 	return &Source{cfg: cfg, seed: maphash.MakeSeed(), known: map[uint64]proof{}}
 }
 
-// Of returns the ID of the person who sent a request, or "". known is false while no key set could
-// be loaded, so that a token cannot be verified.
-func (s *Source) Of(r *http.Request) (id string, known bool) {
+// Of returns the ID of the person who sent a request, or "", and the person's group, or "". Both are of
+// one token, so that nobody lends a group to somebody else. known is false while no key set could be
+// loaded, so that a token cannot be verified.
+func (s *Source) Of(r *http.Request) (id, group string, known bool) {
 	if s.cfg.Header != "" {
-		return s.named(r), true
+		id = s.named(r, s.cfg.Header, clean)
+		if id != "" && s.cfg.GroupHeader != "" {
+			group = s.named(r, s.cfg.GroupHeader, s.groupIn)
+		}
+		return id, group, true
 	}
 	known = true
 	var space [mostTokens]string
 	for _, token := range s.tokens(r, space[:0]) {
-		id, ok := s.verify(r, token)
-		if id != "" {
-			return id, true
+		p, ok := s.verify(r, token)
+		if p.id != "" {
+			return p.id, p.group, true
 		}
 		known = known && ok
 	}
-	return "", known
+	return "", "", known
 }
 
-// named returns the ID in the header of a trusted proxy.
-func (s *Source) named(r *http.Request) string {
-	values := r.Header[s.cfg.Header]
+// named returns what a header of a trusted proxy says.
+func (s *Source) named(r *http.Request, header string, read func(string) string) string {
+	values := r.Header[header]
 	if len(values) != 1 || !s.cfg.Trusted(r) {
 		return ""
 	}
-	return clean(strings.Trim(values[0], " \t"))
+	return read(strings.Trim(values[0], " \t"))
+}
+
+// groupIn returns the first group in a list with commas that counts.
+func (s *Source) groupIn(list string) string {
+	return s.groupOf(func(group string) bool {
+		for name := range strings.SplitSeq(list, ",") {
+			if strings.Trim(name, " \t") == group {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func (s *Source) groupOf(has func(group string) bool) string {
+	if i := slices.IndexFunc(s.cfg.Groups, has); i >= 0 {
+		return s.cfg.Groups[i]
+	}
+	return ""
+}
+
+// claimed returns the first group of a claim that counts: a text, a number, or a list of them.
+func (s *Source) claimed(claim any) string {
+	list, ok := claim.([]any)
+	if !ok {
+		list = []any{claim}
+	}
+	return s.groupOf(func(group string) bool {
+		return slices.ContainsFunc(list, func(v any) bool { return text(v) == group })
+	})
 }
 
 // clean returns an ID, or "" if it is too long or has control characters.
@@ -138,23 +180,23 @@ func algorithms() []jose.SignatureAlgorithm {
 		jose.ES256, jose.ES384, jose.ES512, jose.EdDSA}
 }
 
-// verify returns the ID in a token, or "" if the token does not count. ok is false if there are no
-// keys to verify it with.
-func (s *Source) verify(r *http.Request, token string) (id string, ok bool) {
+// verify returns what a token says, nothing if it does not count. ok is false if there are no keys to
+// verify it with.
+func (s *Source) verify(r *http.Request, token string) (p proof, ok bool) {
 	if token == "" || len(token) > longestToken {
-		return "", true
+		return proof{}, true
 	}
 	now, hash := s.cfg.Now(), maphash.String(s.seed, token)
-	if id, ok := s.recall(hash, token, now); ok {
-		return id, true
+	if p, ok := s.recall(hash, token, now); ok {
+		return p, true
 	}
 	t, err := jwt.ParseSigned(token, algorithms())
 	if err != nil || len(t.Headers) != 1 {
-		return "", true
+		return proof{}, true
 	}
 	key, set, ok := s.cfg.Keys.find(r.Context(), t.Headers[0].KeyID, t.Headers[0].Algorithm)
 	if key == nil {
-		return "", ok
+		return proof{}, ok
 	}
 	var std jwt.Claims
 	var all map[string]any
@@ -162,11 +204,15 @@ func (s *Source) verify(r *http.Request, token string) (id string, ok bool) {
 		std.ValidateWithLeeway(jwt.Expected{
 			Issuer: s.cfg.Issuer, AnyAudience: jwt.Audience{s.cfg.Audience}, Time: now,
 		}, leeway) != nil {
-		return "", true
+		return proof{}, true
 	}
-	id = text(all[s.cfg.Claim]) // also none is remembered: a signature is verified once
-	s.remember(hash, proof{strings.Clone(token), id, std.Expiry.Time().Add(leeway), set})
-	return id, true
+	p = proof{token: strings.Clone(token), until: std.Expiry.Time().Add(leeway), keySet: set}
+	p.id = text(all[s.cfg.Claim]) // also none is remembered: a signature is verified once
+	if s.cfg.GroupClaim != "" {
+		p.group = s.claimed(all[s.cfg.GroupClaim])
+	}
+	s.remember(hash, p)
+	return p, true
 }
 
 // text returns a claim as an ID. Some sites number people.
@@ -186,13 +232,13 @@ func text(claim any) string {
 	return ""
 }
 
-// recall returns the ID of a token that was verified with the current keys. The hash only finds a token:
+// recall returns what a token says that was verified with the current keys. The hash only finds a token:
 // it is compared whole.
-func (s *Source) recall(hash uint64, token string, now time.Time) (id string, ok bool) {
+func (s *Source) recall(hash uint64, token string, now time.Time) (p proof, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p, ok := s.known[hash]
-	return p.id, ok && isSame(p.token, token) && now.Before(p.until) && p.keySet == s.cfg.Keys.generation()
+	p, ok = s.known[hash]
+	return p, ok && isSame(p.token, token) && now.Before(p.until) && p.keySet == s.cfg.Keys.generation()
 }
 
 // isSame compares two texts of one length in a time that does not depend on what they say. It takes words

@@ -115,7 +115,7 @@ func TestATokenOfTheSignInNamesAPerson(t *testing.T) {
 		"EdDSA": s.sign(jwt.SigningMethodEdDSA, "ed", s.ed, s.claims()),
 	} {
 		for range 2 { // verified, and recognized
-			if id, known := s.knows.Of(bearer(token)); id != "ada" || !known {
+			if id, _, known := s.knows.Of(bearer(token)); id != "ada" || !known {
 				t.Errorf("%s: %q %v", name, id, known)
 			}
 		}
@@ -123,17 +123,17 @@ func TestATokenOfTheSignInNamesAPerson(t *testing.T) {
 	r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
 	r.Header.Set("Authorization", "Basic YTpi")
 	r.Header.Set("Cookie", "a=b; session="+good)
-	if id, _ := s.knows.Of(r); id != "ada" {
+	if id, _, _ := s.knows.Of(r); id != "ada" {
 		t.Errorf("in a cookie: %q", id)
 	}
 	number := s.claims()
 	number["user"] = 4711
 	s.knows.cfg.Claim = "user"
-	if id, _ := s.knows.Of(bearer(s.sign(jwt.SigningMethodES256, "ec", s.ec, number))); id != "4711" {
+	if id, _, _ := s.knows.Of(bearer(s.sign(jwt.SigningMethodES256, "ec", s.ec, number))); id != "4711" {
 		t.Errorf("a number: %q", id)
 	}
 	s.now = s.now.Add(time.Hour + 2*leeway)
-	if id, _ := s.knows.Of(bearer(good)); id != "" {
+	if id, _, _ := s.knows.Of(bearer(good)); id != "" {
 		t.Error("an expired token that was valid before is recognized")
 	}
 }
@@ -190,11 +190,11 @@ func TestTokensThatDoNotCount(t *testing.T) {
 		"nothing":         "",
 		"text":            "ada",
 	} {
-		if id, known := s.knows.Of(bearer(token)); id != "" || !known {
+		if id, _, known := s.knows.Of(bearer(token)); id != "" || !known {
 			t.Errorf("%s: %q %v", name, id, known)
 		}
 	}
-	if id, _ := s.knows.Of(bearer(good)); id != "ada" {
+	if id, _, _ := s.knows.Of(bearer(good)); id != "ada" {
 		t.Error("the good one does not count either")
 	}
 }
@@ -208,21 +208,21 @@ func TestKeysOfTheSignIn(t *testing.T) {
 	if s.keys.load(t.Context()) == nil {
 		t.Fatal("a page was taken for keys")
 	}
-	if id, _ := s.knows.Of(bearer(token)); id != "ada" {
+	if id, _, _ := s.knows.Of(bearer(token)); id != "ada" {
 		t.Error("keys are forgotten while the source is away")
 	}
 	s.publish(s.set()[1:]) // the site has withdrawn the key
 	if err := s.keys.load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if id, _ := s.knows.Of(bearer(token)); id != "" {
+	if id, _, _ := s.knows.Of(bearer(token)); id != "" {
 		t.Error("a withdrawn key counts")
 	}
 	never := New(Config{Keys: NewKeys(filepath.Join(t.TempDir(), "none"), slog.New(slog.DiscardHandler)), Now: time.Now})
 	r := bearer(token)
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	if id, known := never.Of(r.WithContext(ctx)); id != "" || known {
+	if id, _, known := never.Of(r.WithContext(ctx)); id != "" || known {
 		t.Errorf("without keys nobody can know: %q %v", id, known)
 	}
 	for name, keys := range map[string][]jose.JSONWebKey{
@@ -256,7 +256,7 @@ func TestANewKeyIsFound(t *testing.T) {
 	defer func() { stop(); <-done }()
 	<-loaded
 	x := New(Config{Keys: keys, Issuer: "https://login.example.com", Audience: "shop", Claim: "sub", Now: time.Now})
-	if id, known := x.Of(bearer(s.sign(jwt.SigningMethodRS256, "rsa", s.rsa, s.claims()))); id != "ada" || !known {
+	if id, _, known := x.Of(bearer(s.sign(jwt.SigningMethodRS256, "rsa", s.rsa, s.claims()))); id != "ada" || !known {
 		t.Errorf("%q %v", id, known)
 	}
 	for range 5 {
@@ -267,22 +267,91 @@ func TestANewKeyIsFound(t *testing.T) {
 	}
 }
 
+// TestAGroupIsOfTheSameToken: whoever has the token of a member beside the own one is not of its group.
+func TestAGroupIsOfTheSameToken(t *testing.T) {
+	s := newSignIn(t)
+	cfg := s.knows.cfg
+	cfg.GroupClaim, cfg.Groups = "tier", []string{"gold", "silver", "7"}
+	x := New(cfg)
+	token := func(id string, tier any) string {
+		c := s.claims()
+		if c["sub"] = id; tier != nil {
+			c["tier"] = tier
+		}
+		return s.sign(jwt.SigningMethodES256, "ec", s.ec, c)
+	}
+	for _, c := range []struct {
+		tier any
+		want string
+	}{
+		{nil, ""}, {"gold", "gold"}, {"Gold", ""}, {"gold,silver", ""}, {[]any{"x", "silver", "gold"}, "gold"}, {7, "7"},
+		{[]any{}, ""}, {[]any{[]any{"gold"}, nil, 7}, "7"}, {map[string]any{"gold": true}, ""}, {true, ""},
+	} {
+		for range 2 { // verified, and recognized
+			if id, group, known := x.Of(bearer(token("ada", c.tier))); id != "ada" || group != c.want || !known {
+				t.Errorf("%v: %q of %q, want %q", c.tier, id, group, c.want)
+			}
+		}
+	}
+	r := bearer(token("bob", nil))
+	r.Header.Set("Cookie", "session="+token("ada", "gold"))
+	if id, group, _ := x.Of(r); id != "bob" || group != "" {
+		t.Errorf("%q is of %q by the token of another", id, group)
+	}
+	noID := s.claims()
+	delete(noID, "sub")
+	noID["tier"] = "gold"
+	r = bearer(s.sign(jwt.SigningMethodES256, "ec", s.ec, noID))
+	r.Header.Set("Cookie", "session="+token("bob", nil))
+	if id, group, _ := x.Of(r); id != "bob" || group != "" {
+		t.Errorf("%q is of %q by the token of nobody", id, group)
+	}
+}
+
+func TestAGroupInAHeaderCountsFromTrustedPeersOnly(t *testing.T) {
+	trusted := true
+	x := New(Config{Header: "X-Member", GroupHeader: "X-Tier", Groups: []string{"gold", "silver"},
+		Trusted: func(*http.Request) bool { return trusted }})
+	r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
+	for _, c := range []struct {
+		tiers []string
+		want  string
+	}{
+		{nil, ""}, {[]string{"gold"}, "gold"}, {[]string{" silver , gold"}, "gold"}, {[]string{"silver,x"}, "silver"},
+		{[]string{"gold", "silver"}, ""}, {[]string{"golden"}, ""}, {[]string{""}, ""}, {[]string{","}, ""},
+	} {
+		r.Header["X-Member"], r.Header["X-Tier"] = []string{"ada"}, c.tiers
+		if id, group, _ := x.Of(r); id != "ada" || group != c.want {
+			t.Errorf("%q: %q of %q, want %q", c.tiers, id, group, c.want)
+		}
+	}
+	r.Header["X-Tier"] = []string{"gold"}
+	delete(r.Header, "X-Member")
+	if id, group, _ := x.Of(r); id != "" || group != "" {
+		t.Errorf("nobody is of %q", group)
+	}
+	r.Header["X-Member"], trusted = []string{"ada"}, false
+	if id, group, _ := x.Of(r); id != "" || group != "" {
+		t.Errorf("anybody is %q of %q", id, group)
+	}
+}
+
 func TestAHeaderCountsFromTrustedPeersOnly(t *testing.T) {
 	trusted := true
 	x := New(Config{Header: "X-Member", Trusted: func(*http.Request) bool { return trusted }})
 	r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
 	r.Header["X-Member"] = []string{" ada "}
-	if id, known := x.Of(r); id != "ada" || !known {
+	if id, _, known := x.Of(r); id != "ada" || !known {
 		t.Errorf("%q %v", id, known)
 	}
 	trusted = false
-	if id, _ := x.Of(r); id != "" {
+	if id, _, _ := x.Of(r); id != "" {
 		t.Errorf("anybody is %q", id)
 	}
 	trusted = true
 	for _, bad := range [][]string{nil, {""}, {"ada", "bob"}, {"ada\x00"}, {strings.Repeat("a", longestID+1)}} {
 		r.Header["X-Member"] = bad
-		if id, known := x.Of(r); id != "" || !known {
+		if id, _, known := x.Of(r); id != "" || !known {
 			t.Errorf("%q is %q", bad, id)
 		}
 	}
@@ -298,7 +367,7 @@ func FuzzToken(f *testing.F) {
 	f.Fuzz(func(t *testing.T, token, cookie string) {
 		r := bearer(token)
 		r.Header["Cookie"] = []string{cookie}
-		id, known := s.knows.Of(r)
+		id, _, known := s.knows.Of(r)
 		if id != "" && !strings.Contains(token+cookie, good) || !known {
 			t.Errorf("%q in %q %q", id, token, cookie)
 		}
@@ -332,7 +401,7 @@ func TestATokenIsVerifiedOnce(t *testing.T) {
 		r := bearer(s.sign(jwt.SigningMethodES256, "ec", s.ec, claims))
 		before := len(s.knows.known)
 		for range 3 {
-			if id, ok := s.knows.Of(r); id != want || !ok {
+			if id, _, ok := s.knows.Of(r); id != want || !ok {
 				t.Errorf("%q %v, want %q", id, ok, want)
 			}
 		}
@@ -360,7 +429,7 @@ func BenchmarkOf(b *testing.B) {
 		b.Run(x.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if id, _ := x.of.Of(x.r); id == "" {
+				if id, _, _ := x.of.Of(x.r); id == "" {
 					b.Fatal("nobody")
 				}
 			}
@@ -387,12 +456,12 @@ func TestKnownTokensAreBounded(t *testing.T) {
 func TestATokenIsComparedWhole(t *testing.T) {
 	s := newSignIn(t)
 	good := s.sign(jwt.SigningMethodES256, "ec", s.ec, s.claims())
-	if id, _ := s.knows.Of(bearer(good)); id != "ada" {
+	if id, _, _ := s.knows.Of(bearer(good)); id != "ada" {
 		t.Fatal(id)
 	}
 	forged := good[:len(good)-1]
 	s.knows.known[maphash.String(s.knows.seed, forged)] = s.knows.known[maphash.String(s.knows.seed, good)]
-	if id, _ := s.knows.Of(bearer(forged)); id != "" {
+	if id, _, _ := s.knows.Of(bearer(forged)); id != "" {
 		t.Errorf("a forged token of the same hash is %q", id)
 	}
 }
@@ -421,14 +490,14 @@ func TestNobodyWaitsForKeysThatDoNotCome(t *testing.T) {
 		keys := NewKeys(filepath.Join(t.TempDir(), "none"), slog.New(slog.DiscardHandler))
 		x := New(Config{Keys: keys, Now: time.Now})
 		began := time.Now()
-		if id, known := x.Of(bearer(token)); id != "" || known || time.Since(began) != findWait {
+		if id, _, known := x.Of(bearer(token)); id != "" || known || time.Since(began) != findWait {
 			t.Errorf("before the first attempt: %q %v after %v", id, known, time.Since(began))
 		}
 		if keys.load(t.Context()) == nil {
 			t.Fatal("no file was read")
 		}
 		began = time.Now()
-		if id, known := x.Of(bearer(token)); id != "" || known || time.Since(began) != 0 {
+		if id, _, known := x.Of(bearer(token)); id != "" || known || time.Since(began) != 0 {
 			t.Errorf("after an attempt that failed: %q %v after %v", id, known, time.Since(began))
 		}
 	})

@@ -48,6 +48,7 @@ type Counts [results]atomic.Int64
 type Desk struct {
 	Key     *Key
 	Revoked func(Code) bool
+	Groups  map[int]string // the groups of batches
 	Counts  *Counts
 	Form    *Form // where visitors type their code
 
@@ -61,12 +62,13 @@ type Desk struct {
 	Now    func() time.Time
 }
 
-// Of returns the ID of the code in a request's cookie, or "". A code that has ended is one too.
-func (d *Desk) Of(r *http.Request) (id string, known bool) {
+// Of returns the ID of the code in a request's cookie, or "", and the group of its batch, or "". A code that
+// has ended is one too.
+func (d *Desk) Of(r *http.Request) (id, group string, known bool) {
 	if c, result := d.shown(r, Code{}); result != Wrong {
-		return c.id(), true
+		return c.id(), d.Groups[c.Batch], true
 	}
-	return "", true
+	return "", "", true
 }
 
 // visitorLength is the length of a visitor's name, which is a text of crypto/rand.Text.

@@ -161,6 +161,24 @@ func testDesk() *Desk {
 		Now:    noon, Revoked: func(c Code) bool { return c.Batch == 13 }}
 }
 
+// The batch of a code is the group of its visitor, and nothing that the visitor can change.
+func TestABatchIsOfAGroup(t *testing.T) {
+	d := testDesk()
+	d.Groups = map[int]string{7: "press"}
+	for batch, want := range map[int]string{7: "press", 8: "", 13: ""} { // 13 is revoked
+		c := Code{Batch: batch, Serial: 9, Uses: 1, End: EndAt(noon()) + 5}
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("Cookie", "__cfwaitingroom_shop.code="+d.Key.New(c))
+		if _, group, _ := d.Of(r); group != want {
+			t.Errorf("batch %d is of %q, want %q", batch, group, want)
+		}
+		r.Header.Set("Cookie", "__cfwaitingroom_shop.code="+NewKey("other", make([]byte, 32)).New(c))
+		if id, group, _ := d.Of(r); id != "" || group != "" {
+			t.Errorf("a code of another secret is %q of %q", id, group)
+		}
+	}
+}
+
 func TestALinkBecomesACookie(t *testing.T) {
 	d := testDesk()
 	end := EndAt(noon())
@@ -212,7 +230,7 @@ func TestALinkBecomesACookie(t *testing.T) {
 			}
 			next.AddCookie(x)
 		}
-		if id, known := d.Of(next); id != c.id || !known {
+		if id, _, known := d.Of(next); id != c.id || !known {
 			t.Errorf("%s %.60s: the visitor is %q", c.method, c.target, id)
 		}
 	}
@@ -265,7 +283,7 @@ func TestTheCookieIsVerifiedEachTime(t *testing.T) {
 	} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("Cookie", line)
-		if id, _ := d.Of(r); id != want {
+		if id, _, _ := d.Of(r); id != want {
 			t.Errorf("%.99q: %q, want %q", line, id, want)
 		}
 	}
@@ -295,7 +313,7 @@ func TestACodeOfSeveralUsesNamesTheVisitor(t *testing.T) {
 	of := func(cookie string) string {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("Cookie", cookie)
-		id, _ := d.Of(r)
+		id, _, _ := d.Of(r)
 		return id
 	}
 	ada, bob := open(text, ""), open(text, name+single)
@@ -406,7 +424,7 @@ func TestACodeIsTyped(t *testing.T) {
 		for _, x := range res.Cookies() {
 			next.AddCookie(x)
 		}
-		if id, _ := d.Of(next); id != c.id {
+		if id, _, _ := d.Of(next); id != c.id {
 			t.Errorf("%s %.60s: the visitor is %q", c.target, c.body, id)
 		}
 	}

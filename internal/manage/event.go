@@ -35,6 +35,14 @@ type Event struct {
 type EventExtensions struct {
 	EverySeconds int64  `json:"every_seconds"` // interval of repetition; 0 is once
 	Message      string `json:"message"`       // "" is the room's message
+
+	Early []EarlyGroup `json:"early"` // of an event of the file; the API does not set it
+}
+
+// An EarlyGroup is a group that comes in before the start.
+type EarlyGroup struct {
+	Group         string `json:"group"`
+	BeforeSeconds int64  `json:"before_seconds"`
 }
 
 // mostRepeat is ten years, the same as in the file.
@@ -80,7 +88,7 @@ func (d *eventDraft) fields() []field {
 		}),
 		group("headgate", []field{
 			whole("every_seconds", &e.Own.EverySeconds, 0, 0, mostRepeat),
-			text("message", &e.Own.Message, "", 2000),
+			text("message", &e.Own.Message, "", 2000), ignored("early"),
 		}, true),
 	}
 }

@@ -86,6 +86,9 @@ func eventFromFile(room string, c *config.Event, read time.Time) *Event {
 		Name: c.Name, StartTime: c.Start.UTC().Format(timeShown), EndTime: c.End.UTC().Format(timeShown),
 		ShuffleAtEventStart: c.Shuffle, Suspended: c.Suspended,
 		Own: EventExtensions{EverySeconds: int64(c.Every.Seconds()), Message: c.Message}}
+	for _, x := range c.Early {
+		e.Own.Early = append(e.Own.Early, EarlyGroup{x.Group, int64(x.Before.Seconds())})
+	}
 	if !c.PrequeueStart.IsZero() {
 		at := c.PrequeueStart.UTC().Format(timeShown)
 		e.PrequeueStartTime = &at

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -44,10 +45,10 @@ func (s *Server) followEvents(ctx context.Context) {
 func (g *gate) followed() bool {
 	at := time.Now()
 	_, m := g.now.At(at)
-	want, draw, has := eventOf(&m), drawOf(&m, at), g.room.Config()
+	want, draw, has := eventOf(&g.now, &m, at), drawOf(&m, at), g.room.Config()
 	return want.Name == has.Event.Name && want.Prequeue == has.Event.Prequeue &&
-		want.StartsAt.Equal(has.Event.StartsAt) && draw.Event == has.Draw.Event &&
-		draw.Begun == has.Draw.Begun && draw.Started == has.Draw.Started
+		want.StartsAt.Equal(has.Event.StartsAt) && slices.Equal(want.Early, has.Event.Early) &&
+		draw.Event == has.Draw.Event && draw.Begun == has.Draw.Begun && draw.Started == has.Draw.Started
 }
 
 // takeEvent applies the current event to a room.

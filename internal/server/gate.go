@@ -226,6 +226,9 @@ func (s *Server) roomConfig(
 	all *config.Config, c *config.Room, l *look,
 ) (headgate.RoomConfig, error) {
 	asked, lanes, err := s.rulesOf(all, c)
+	for _, x := range c.Identity.GroupLanes() {
+		lanes = append(lanes, headgate.Lane(x))
+	}
 	at := time.Now()
 	now, moment := c.At(at)
 	c = &now
@@ -234,7 +237,7 @@ func (s *Server) roomConfig(
 		routes = append(routes, headgate.Route(x))
 	}
 	return headgate.RoomConfig{
-		Rules: asked, Lanes: lanes, Event: eventOf(&moment), Draw: drawOf(&moment, at),
+		Rules: asked, Lanes: lanes, Event: eventOf(c, &moment, at), Draw: drawOf(&moment, at),
 		Name: c.Name, Title: c.Title, Host: c.Host, Path: c.Path,
 		Routes: routes, IgnoreCase: !c.PathCaseSensitive, CookieSuffix: c.CookieSuffix,
 		AllowAmbiguousPaths: c.Paths == config.PathsAsTheyCome,
@@ -310,13 +313,18 @@ func (s *Server) fileRooms() (all []*config.Room) {
 	return all
 }
 
-// eventOf converts the current event to the type that a room takes.
-func eventOf(m *events.State) headgate.Event {
+// eventOf converts the current event of a room to the type that a room takes.
+func eventOf(c *config.Room, m *events.State, now time.Time) headgate.Event {
 	if m.Active == nil {
 		return headgate.Event{}
 	}
-	return headgate.Event{Name: m.Active.Name, Active: true, Prequeue: m.Prequeue,
+	e := headgate.Event{Name: m.Active.Name, Active: true, Prequeue: m.Prequeue,
 		Shuffle: m.Active.Shuffle, StartsAt: m.Active.Start, EndsAt: m.Active.End}
+	for _, x := range c.Events[m.Active.Index].Early {
+		at := e.StartsAt.Add(-x.Before)
+		e.Early = append(e.Early, status.EarlyGroup{Group: x.Group, StartsAt: at, Open: !now.Before(at)})
+	}
+	return e
 }
 
 // drawOf returns the plan of the next draw.

@@ -303,7 +303,7 @@ func (w *swap) gate(ctx context.Context, x *want) (*gate, error) {
 	if !same {
 		w.got.Rooms.Changed = append(w.got.Rooms.Changed, c.Name)
 	}
-	if w.trust || was.now.Identity.Header != c.Identity.Header ||
+	if w.trust || !slices.Equal(vouched(w.new.cfg, &was.now), vouched(w.new.cfg, c)) ||
 		was.file.Origin.String() != c.Origin.String() || was.made.obeys() != x.made.obeys() ||
 		was.meter() != g.meter() {
 		if err := w.s.connect(&g, w.new.cfg); err != nil {

@@ -329,11 +329,16 @@ func (s *Server) identityOf(all *config.Config, c *config.Room, l *look) headgat
 		return headgate.Identity{Of: desk.Of, Invitation: desk.Invitation, Required: i.Required,
 			SignIn: desk.SignIn}
 	}
-	return headgate.Identity{Of: s.sourceOf(all, i.Header, &i.JWT).Of, Required: i.Required, SignIn: i.SignIn}
+	x := s.sourceOf(all, i.Header, &i.JWT)
+	x.GroupHeader, x.GroupClaim = i.GroupHeader, i.JWT.GroupClaim
+	for _, g := range i.Groups {
+		x.Groups = append(x.Groups, g.Name)
+	}
+	return headgate.Identity{Of: identity.New(x).Of, Required: i.Required, SignIn: i.SignIn}
 }
 
-// sourceOf returns what reads a header of trusted proxies, or a claim of signed tokens.
-func (s *Server) sourceOf(all *config.Config, header string, j *config.JWT) *identity.Source {
+// sourceOf returns the configuration of what reads a header of trusted proxies, or a claim of signed tokens.
+func (s *Server) sourceOf(all *config.Config, header string, j *config.JWT) identity.Config {
 	x := identity.Config{
 		Header: header, Trusted: func(r *http.Request) bool { return fromTrusted(r, all.TrustedProxies) },
 		Issuer: j.Issuer, Audience: j.Audience, Claim: j.Claim, Cookie: j.Cookie, Now: time.Now,
@@ -341,7 +346,7 @@ func (s *Server) sourceOf(all *config.Config, header string, j *config.JWT) *ide
 	if j.JWKS != "" {
 		x.Keys = s.signIns.of(j.JWKS, s.log)
 	}
-	return identity.New(x)
+	return x
 }
 
 // planOf returns a function that reads the plan of a caller, nil if requests have none.
@@ -353,9 +358,9 @@ func (s *Server) planOf(all *config.Config) func(*http.Request) string {
 	if p == nil || p.Header == "" && p.JWT.JWKS == "" {
 		return nil
 	}
-	source := s.sourceOf(all, p.Header, &p.JWT)
+	source := identity.New(s.sourceOf(all, p.Header, &p.JWT))
 	return func(r *http.Request) string {
-		plan, _ := source.Of(r)
+		plan, _, _ := source.Of(r)
 		return plan
 	}
 }
@@ -370,7 +375,7 @@ func (s *Server) inviteDesk(all *config.Config, c *config.Room, l *look) *invite
 		Key: l.codes, Now: time.Now,
 		Revoked: func(x invite.Code) bool { return s.revoked.Of(room).Has(x) },
 		Path:    path, Domain: domain, SignIn: cmp.Or(c.Identity.SignIn, invite.OwnPage),
-		Counts: &invite.Counts{},
+		Counts: &invite.Counts{}, Groups: c.Identity.BatchGroups(),
 		Secure: secure(all.TrustedProxies, c.CookieSecure), SameSite: sameSite(c.CookieSameSite),
 	}
 	d.Form = invite.NewForm(l.places, clientAddr(all.TrustedProxies),
@@ -383,7 +388,7 @@ func (s *Server) inviteDesk(all *config.Config, c *config.Room, l *look) *invite
 
 // vouched returns the headers of a room that count from trusted proxies only.
 func vouched(all *config.Config, c *config.Room) (names []string) {
-	for _, name := range []string{c.Identity.Header, all.PlanHeader()} {
+	for _, name := range []string{c.Identity.Header, c.Identity.GroupHeader, all.PlanHeader()} {
 		if name != "" {
 			names = append(names, name)
 		}

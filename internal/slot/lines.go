@@ -107,6 +107,9 @@ type Lines struct {
 	lanes [1 + MaxLanes]lane
 	laned bool // any lane has a share
 
+	held bool // nobody is called, except in the lanes with these names
+	open []string
+
 	turns, rest     [100]uint8 // the line of each of a hundred calls; rest: of the calls no lane takes
 	turn, restTurn  int
 	weights, rested [1 + MaxLanes]int
@@ -207,6 +210,25 @@ func (l *Lines) SetLanes(want []Lane) (left []Lane) {
 	return left
 }
 
+// Hold stops the calls of all lines, except of the lanes with the given names, or lets them go on. The
+// ordinary line has no name.
+func (l *Lines) Hold(yes bool, open ...string) { l.held, l.open = yes, open }
+
+// IsOpen reports whether the tickets of a line may be called.
+func (l *Lines) IsOpen(lane int) bool {
+	return !l.held || lane > 0 && lane <= MaxLanes && slices.Contains(l.open, l.lanes[lane].Name)
+}
+
+// Callable returns the number of places that wait for a call in the lines whose tickets may be called.
+func (l *Lines) Callable() (n int) {
+	for i, x := range l.all {
+		if x != nil && l.IsOpen(i) {
+			n += x.Len() - x.Called()
+		}
+	}
+	return n
+}
+
 // weigh builds the tables again if the shares have changed.
 func (l *Lines) weigh() {
 	const all = 100
@@ -300,7 +322,7 @@ func (l *Lines) pick(call func(*Line) (number uint64, ok, blocked bool)) (number
 	blocked := false
 	try := func(lane uint8) bool {
 		x := l.all[lane]
-		if tried[lane] || x == nil || x.counts[liveSet] == x.counts[calledSet] {
+		if tried[lane] || x == nil || x.counts[liveSet] == x.counts[calledSet] || !l.IsOpen(int(lane)) {
 			return false
 		}
 		tried[lane] = true
@@ -375,18 +397,24 @@ func (l *Lines) Position(number uint64) (position int64, ok bool) {
 // of one line are called.
 func (l *Lines) Beside(line int, places int64) (n int64) {
 	own := l.weight(line)
+	waits := func(other int) int64 {
+		if l.IsOpen(line) && !l.IsOpen(other) { // not before that line is open too
+			return 0
+		}
+		return l.waits(other)
+	}
 	switch {
 	case !l.laned:
 		return 0
 	case line == 0:
 		return l.besideOrdinary(places)
 	case own == 0:
-		return l.waits(0) // its share changes soon
+		return waits(0) // its share changes soon
 	}
-	n = l.waits(0)
+	n = waits(0)
 	for i := 1; i <= MaxLanes; i++ {
 		if i != line {
-			n += min(l.waits(i), ceilDiv(places*l.weight(i), own))
+			n += min(waits(i), ceilDiv(places*l.weight(i), own))
 		}
 	}
 	return min(n, ceilDiv(places*(calls-own), own)) // the ordinary line takes the turns of empty lanes

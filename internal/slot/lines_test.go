@@ -389,6 +389,56 @@ func TestAnEmptyLineLeavesItsTurns(t *testing.T) {
 // TestALaneThatIsTakenAwayIsServed checks that the visitors of a removed lane keep their places and
 // get its share of the calls that the others leave. A lane that is added again is found as it was.
 // The removed lane's line is used again.
+// TestOnlyOpenLanesAreCalled: a hold has exceptions, which are called in their order and by their shares, and
+// take no place of the others; positions there count no line that is held.
+func TestOnlyOpenLanesAreCalled(t *testing.T) {
+	l := NewLines()
+	l.SetLanes([]Lane{{Name: "gold", Share: 60}, {Name: "silver", Share: 20}, {Name: "other", Share: 5}})
+	for range 200 {
+		for lane := range 4 {
+			l.Join(lane, 1, time.Hour, time.Hour)
+		}
+	}
+	l.Hold(true)
+	if _, ok := l.Call(2); ok || l.Callable() != 0 {
+		t.Fatal("called in a hold")
+	}
+	l.Hold(true, "gold", "silver", "", "unknown")
+	if n := l.Callable(); n != 400 {
+		t.Errorf("%d may be called, want 400", n)
+	}
+	if p, _ := l.Position(l.Line(1).First()); p != 2 { // at most one of silver goes in before
+		t.Errorf("the first one of gold is at %d", p)
+	}
+	if p, _ := l.Position(l.Line(0).First()); p < 3 {
+		t.Errorf("the first one of the ordinary line is at %d", p)
+	}
+	called := map[int]int{}
+	last := map[int]uint64{}
+	for range 200 {
+		n, ok := l.Call(2)
+		lane := LaneIndex(n)
+		if !ok || lane != 1 && lane != 2 || n <= last[lane] {
+			t.Fatalf("ticket %d of lane %d after %d", n, lane, last[lane])
+		}
+		called[lane]++
+		last[lane] = n
+		l.Use(n)
+	}
+	if called[1] < 149 || called[1] > 151 {
+		t.Errorf("%v: want three to one", called)
+	}
+	l.Hold(false)
+	for called = map[int]int{}; called[1] < 50; { // as if nothing had been
+		n, _ := l.Call(2)
+		called[LaneIndex(n)]++
+		l.Use(n)
+	}
+	if called[0] < 12 || called[2] < 16 {
+		t.Errorf("%v after the hold", called)
+	}
+}
+
 func TestALaneThatIsTakenAwayIsServed(t *testing.T) {
 	m := newModelLines(t, Lane{"a", 50}, Lane{"b", 20}, Lane{"c", 9})
 	for range 1000 {
