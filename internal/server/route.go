@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -401,12 +400,37 @@ func (s *Server) dropVouched(r *http.Request) {
 	if ok && slices.ContainsFunc(set.cfg.TrustedProxies, trusts) {
 		return
 	}
-	wire.DropFindings(r.Header)
-	for _, g := range set.gates {
-		for _, own := range vouched(set.cfg, &g.now) {
-			maps.DeleteFunc(r.Header, func(name string, _ []string) bool { return wire.SameName(name, own) })
+	for _, name := range set.untrusted(r.Header) {
+		delete(r.Header, name)
+	}
+}
+
+// unvouched returns the headers of Envoy's question that the origin must not get, because the peer of Envoy is
+// no trusted proxy.
+func (s *Server) unvouched(r *http.Request) []string {
+	set := s.set.Load()
+	if fromTrusted(r, set.cfg.TrustedProxies) {
+		return nil
+	}
+	return set.untrusted(r.Header)
+}
+
+// untrusted returns the headers in h that count from trusted proxies only, in any spelling.
+func (s *roomSet) untrusted(h http.Header) (names []string) {
+	s.once.Do(func() {
+		for _, g := range s.gates {
+			s.vouched = append(s.vouched, vouched(s.cfg, &g.now)...)
+		}
+		slices.Sort(s.vouched)
+		s.vouched = slices.Compact(s.vouched)
+	})
+	for name := range h {
+		same := func(own string) bool { return wire.SameName(name, own) }
+		if wire.IsFinding(name) || slices.ContainsFunc(s.vouched, same) {
+			names = append(names, name)
 		}
 	}
+	return names
 }
 
 // withSignIn returns the excluded paths of a room, with that of its sign-in: otherwise nobody could

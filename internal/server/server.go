@@ -211,6 +211,9 @@ const collectWait = time.Second
 type roomSet struct {
 	cfg   *config.Config // from the last read of the file
 	gates []*gate        // in the order of cfg
+
+	once    sync.Once
+	vouched []string // headers of any room that count from trusted proxies only; see untrusted
 }
 
 func (s *roomSet) find(name string) *gate {
