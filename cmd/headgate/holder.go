@@ -181,8 +181,10 @@ func (o *operator) listHolders(ctx context.Context, w io.Writer) error {
 	for _, ids := range slices.Compact(damaged) { // the next page begins in the same record
 		fmt.Fprintf(&text, "; %s to %s", ids[0], ids[1])
 	}
-	return &hint.Error{Text: "not listed, because their records are damaged: the holders with the IDs" + text.String()[1:],
-		Do: "run headgate doctor at a node that keeps records, or restore a backup; their keys get 503 until then"}
+	return &hint.Error{
+		Text: "not listed, because their records are damaged: holders with the IDs" + text.String()[1:],
+		Do: "run headgate doctor at a node that keeps records, or restore a backup; " +
+			"until then their keys get 503"}
 }
 
 // importHolders makes a holder for each line of a file, from a line on, and prints the line of each with its

@@ -210,7 +210,8 @@ func (a *API) changeHolder(ctx context.Context, c *call, book *holders.Book, id 
 	if err != nil {
 		return nil, err
 	}
-	before, after, err := book.Edit(ctx, id, c.holderVersion(), a.cfg.Holders.Plans(), func(h *holders.Holder) {
+	version, plans := c.holderVersion(), a.cfg.Holders.Plans()
+	before, after, err := book.Edit(ctx, id, version, plans, func(h *holders.Holder) {
 		texts := map[string]*string{nameOfHolder: &h.Name, planOfHolder: &h.Plan, noteOfHolder: &h.Note}
 		for key, dst := range texts {
 			if text, ok := pairs[key]; ok {

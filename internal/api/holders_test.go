@@ -41,14 +41,15 @@ func TestHoldersOfTheAPI(t *testing.T) {
 		t.Errorf("%+v", h)
 	}
 	seen := "If-Match: " + s.do("GET", one, "", s.read).Header.Get("ETag")
-	for method, path := range map[string]string{"PATCH": "", "DELETE": "", "POST": "/rotate", "POST ": "/revoke"} {
-		r := s.do(strings.TrimSpace(method), one+path, map[string]string{"PATCH": `{"plan": "pro"}`}[method], token,
-			`If-Match: "other"`)
+	for _, x := range [][3]string{{"PATCH", "", `{"plan": "pro"}`}, {"DELETE"}, {"POST", "/rotate"},
+		{"POST", "/revoke"}} {
+		r := s.do(x[0], one+x[1], x[2], token, `If-Match: "other"`)
 		if r.StatusCode != 412 || r.problem.Code != "changed" {
-			t.Errorf("%s%s of another version: %s %s", method, path, r.Status, r.body)
+			t.Errorf("%s%s of another version: %s %s", x[0], x[1], r.Status, r.body)
 		}
 	}
-	if r := s.do("PATCH", one, `{"note": "invoice 18"}`, token, seen); r.StatusCode != 200 || "If-Match: "+r.Header.Get("ETag") == seen {
+	r := s.do("PATCH", one, `{"note": "invoice 18"}`, token, seen)
+	if r.StatusCode != 200 || "If-Match: "+r.Header.Get("ETag") == seen {
 		t.Errorf("%s %v", r.body, r.Header)
 	}
 	if r := s.do("PATCH", one, `{"note": "invoice 19"}`, token, seen); r.StatusCode != 412 {
@@ -147,7 +148,8 @@ func TestManyHolders(t *testing.T) {
 		t.Errorf("%d holders are not listed on %d pages", len(names), pages)
 	}
 	audit, err := os.ReadFile(filepath.Join(s.dir, "audit.log"))
-	if err != nil || !strings.Contains(string(audit), `"created_at":"`) || !strings.Contains(string(audit), `"made":"`) {
+	if err != nil || !strings.Contains(string(audit), `"created_at":"`) ||
+		!strings.Contains(string(audit), `"made":"`) {
 		t.Errorf("%v: the audit log does not say which holders were made: %s", err, audit)
 	}
 

@@ -43,7 +43,8 @@ type Service struct {
 
 // New returns a Service. It starts no goroutine.
 func New(c Config) *Service {
-	s := &Service{limiter: c.Limiter, headers: c.Headers, waits: c.Waits, decide: c.Decide, unvouched: c.Unvouched}
+	s := &Service{limiter: c.Limiter, headers: c.Headers, waits: c.Waits, decide: c.Decide,
+		unvouched: c.Unvouched}
 	if c.Lender != nil {
 		s.quotas = &quotas{service: s, lender: c.Lender}
 	}

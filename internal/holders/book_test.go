@@ -630,7 +630,8 @@ func TestAListWithADamagedRecord(t *testing.T) {
 	for n := range 3 {
 		ids = append(ids, newID(n))
 		h := Holder{ID: ids[n], Name: "Ada"}
-		if err := b.change(t.Context(), n, func(r *record) error { return r.add([]Made{{h, ""}}) }); err != nil {
+		add := func(r *record) error { return r.add([]Made{{h, ""}}) }
+		if err := b.change(t.Context(), n, add); err != nil {
 			t.Fatal(err)
 		}
 	}

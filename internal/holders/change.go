@@ -297,7 +297,8 @@ func (b *Book) edit(
 		if !found {
 			return ErrNone
 		}
-		if now := r.holders[at].Version(); version != "" && now != version && (first || now != after.Version()) {
+		now := r.holders[at].Version()
+		if version != "" && now != version && (first || now != after.Version()) {
 			return ErrVersion // and not our own change, whose acknowledgment was lost
 		}
 		if first {

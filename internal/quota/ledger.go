@@ -239,8 +239,8 @@ func (l *ledger) decide(ctx context.Context, rs []*request) []reply {
 	return replies
 }
 
-// movedAfter returns the reply to a request of a shard that was left after r was decided. The next host may have
-// the change, so the request may have been performed. Older nodes do not read that.
+// movedAfter returns the reply to a request of a shard that was left after r was decided. The next host
+// may have the change, so the request may have been performed. Older nodes do not read that.
 func movedAfter(r *reply) reply {
 	return reply{status: moved, Decision: limit.Decision{Allowed: r.status != moved}}
 }

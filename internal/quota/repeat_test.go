@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// A forgetful is a Transport that loses some answers: the host has decided, and the Client does not hear it. Or
-// it hears that the host has lost the key after it decided.
+// A forgetful is a Transport that loses some answers: the host has decided, and the Client does not hear
+// it. Or it hears that the host has lost the key after it decided.
 type forgetful struct {
 	Transport
 	lose atomic.Int64 // number of answers to lose

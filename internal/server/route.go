@@ -343,20 +343,21 @@ func (s *Server) sourceOf(all *config.Config, header string, j *config.JWT) *ide
 	return identity.New(x)
 }
 
-// planOf returns a function that reads the plan of a caller, nil if requests have none.
-func (s *Server) planOf(all *config.Config) func(*http.Request) string {
+// planOf returns what reads the plan of a caller, nil if requests have none.
+func (s *Server) planOf(all *config.Config) *ratelimit.PlanSource {
 	p := all.Plans
 	if p != nil && p.Holders != nil {
-		return func(r *http.Request) string { return r.Header.Get(holders.PlanHeader) }
+		return &ratelimit.PlanSource{
+			Of: func(r *http.Request) string { return r.Header.Get(holders.PlanHeader) }}
 	}
 	if p == nil || p.Header == "" && p.JWT.JWKS == "" {
 		return nil
 	}
 	source := s.sourceOf(all, p.Header, &p.JWT)
-	return func(r *http.Request) string {
+	return &ratelimit.PlanSource{Of: func(r *http.Request) string {
 		plan, _ := source.Of(r)
 		return plan
-	}
+	}}
 }
 
 // inviteDesk returns what takes the invitations of a room, nil for none.
@@ -405,8 +406,8 @@ func (s *Server) dropVouched(r *http.Request) {
 	}
 }
 
-// unvouched returns the headers of Envoy's question that the origin must not get, because the peer of Envoy is
-// no trusted proxy.
+// unvouched returns the headers of Envoy's question that the origin must not get, because the peer of
+// Envoy is no trusted proxy.
 func (s *Server) unvouched(r *http.Request) []string {
 	set := s.set.Load()
 	if fromTrusted(r, set.cfg.TrustedProxies) {
@@ -415,18 +416,24 @@ func (s *Server) unvouched(r *http.Request) []string {
 	return set.untrusted(r.Header)
 }
 
+// vouchedNames are the headers of all rooms that count from trusted proxies only.
+type vouchedNames struct {
+	once sync.Once
+	all  []string
+}
+
 // untrusted returns the headers in h that count from trusted proxies only, in any spelling.
 func (s *roomSet) untrusted(h http.Header) (names []string) {
-	s.once.Do(func() {
+	s.names.once.Do(func() {
 		for _, g := range s.gates {
-			s.vouched = append(s.vouched, vouched(s.cfg, &g.now)...)
+			s.names.all = append(s.names.all, vouched(s.cfg, &g.now)...)
 		}
-		slices.Sort(s.vouched)
-		s.vouched = slices.Compact(s.vouched)
+		slices.Sort(s.names.all)
+		s.names.all = slices.Compact(s.names.all)
 	})
 	for name := range h {
 		same := func(own string) bool { return wire.SameName(name, own) }
-		if wire.IsFinding(name) || slices.ContainsFunc(s.vouched, same) {
+		if wire.IsFinding(name) || slices.ContainsFunc(s.names.all, same) {
 			names = append(names, name)
 		}
 	}
