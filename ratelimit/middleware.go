@@ -44,9 +44,8 @@ type RequestLimit struct {
 	// data after a connection was hijacked are not counted.
 	Unit Unit
 
-	// Plan, if not nil, returns the plan of the caller, or "" for none. It must not be what a client
-	// claims: the client would choose its amount.
-	Plan func(r *http.Request) string
+	// Plan, if not nil, names the plan of the caller. Limits with the same one ask it once for a request.
+	Plan *PlanSource
 
 	Headers HeaderStyle                      // style of the answer's headers
 	Addr    func(r *http.Request) netip.Addr // the client's address; default: RemoteAddr
@@ -54,6 +53,12 @@ type RequestLimit struct {
 	// OnError, if not nil, receives the error when the limit could not be checked or settled, and
 	// reports whether the request passes uncounted. By default the request is answered with 503.
 	OnError func(r *http.Request, err error) bool
+}
+
+// A PlanSource names the plan of a caller. Of returns it, or "" for none. It must not be what a client
+// claims: the client would choose its amount.
+type PlanSource struct {
+	Of func(r *http.Request) string
 }
 
 // Middleware returns a handler that puts limits in front of next. A request is checked against
@@ -181,13 +186,15 @@ func (c *call) price() bool {
 					" must be one whole number from 0 to "+strconv.FormatInt(limit.MaxAmount, 10)+".")
 				return false
 			}
-			c.met = append(c.met, l)
 			a := Check{Limit: l.Name, Cost: cost,
 				Key: keyOf(l.Key, keySource{Request: c.r, Addr: l.Addr, Answer: c.w})}
-			if l.Plan != nil {
-				a.Plan = l.Plan(c.r)
+			same := func(m *RequestLimit) bool { return m.Plan == l.Plan }
+			if at := slices.IndexFunc(c.met, same); at >= 0 {
+				a.Plan = c.asks[at].Plan
+			} else if l.Plan != nil {
+				a.Plan = l.Plan.Of(c.r)
 			}
-			c.asks = append(c.asks, a)
+			c.met, c.asks = append(c.met, l), append(c.asks, a)
 		}
 		if !estimated {
 			c.known = len(c.met)

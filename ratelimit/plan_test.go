@@ -348,3 +348,28 @@ func TestPlansChangeUnderReservations(t *testing.T) {
 		}
 	})
 }
+
+// Limits with one PlanSource ask it once for a request, and those with another one are not given its answer.
+func TestAPlanIsLookedUpOnceForARequest(t *testing.T) {
+	rule := limit.Rule{Algorithm: limit.SlidingLog, Amount: 1, Window: time.Hour}
+	plans := map[string]int64{"pro": 3, "plus": 2}
+	l, err := New(Config{Limits: []Limit{{Name: "calls", Rule: rule, Plans: plans},
+		{Name: "tokens", Rule: rule, Plans: plans}, {Name: "budget", Rule: rule, Plans: plans}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	source := &PlanSource{Of: func(*http.Request) string { asked++; return "pro" }}
+	key := []KeyPart{}
+	h := Middleware(l, []RequestLimit{{Name: "calls", Key: key, Plan: source},
+		{Name: "tokens", Key: key, Plan: source, Settle: &Settle{Field: "usage"}},
+		{Name: "budget", Key: key, Plan: &PlanSource{Of: func(*http.Request) string { return "plus" }}}},
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for i, want := range []int{200, 200, 429} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+		if w.Code != want || asked != i+1 {
+			t.Errorf("call %d: %d, want %d; the plan was asked for %d times", i+1, w.Code, want, asked)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -155,10 +156,12 @@ func (o *operator) oneHolder(ctx context.Context, method, id, path string, in, o
 // listHolders prints all holders, page after page.
 func (o *operator) listHolders(ctx context.Context, w io.Writer) error {
 	o.scope = ""
+	var damaged [][2]string
 	for after := ""; ; {
 		var got struct {
 			Holders []shownHolder `json:"holders"`
 			Next    string        `json:"next"`
+			Damaged [][2]string   `json:"damaged"`
 		}
 		if err := o.do(ctx, http.MethodGet, "/v1/holders?count=1000&after="+after, nil, &got); err != nil {
 			return err
@@ -166,10 +169,22 @@ func (o *operator) listHolders(ctx context.Context, w io.Writer) error {
 		for i := range got.Holders {
 			fmt.Fprintln(w, &got.Holders[i])
 		}
+		damaged = append(damaged, got.Damaged...)
 		if after = got.Next; after == "" {
-			return nil
+			break
 		}
 	}
+	if len(damaged) == 0 {
+		return nil
+	}
+	var text strings.Builder
+	for _, ids := range slices.Compact(damaged) { // the next page begins in the same record
+		fmt.Fprintf(&text, "; %s to %s", ids[0], ids[1])
+	}
+	return &hint.Error{
+		Text: "not listed, because their records are damaged: holders with the IDs" + text.String()[1:],
+		Do: "run headgate doctor at a node that keeps records, or restore a backup; " +
+			"until then their keys get 503"}
 }
 
 // importHolders makes a holder for each line of a file, from a line on, and prints the line of each with its

@@ -29,6 +29,7 @@ const (
 	mostKeepKey  = 30 * 24 * time.Hour
 	holderWait   = 15 * time.Second // as for other live changes
 	holdersWait  = 60 * time.Second // of many holders
+	auditIDs     = 20               // of many holders, in the audit log
 	nameOfHolder = "name"
 	planOfHolder = "plan"
 	noteOfHolder = "note"
@@ -88,6 +89,21 @@ func auditHolder(h *holders.Holder) map[string]string {
 	return told
 }
 
+// auditMany returns holders that were made together in the form of the audit log: how many, when, and the
+// first IDs. All others have the same created_at.
+func auditMany(made []holders.Made) map[string]string {
+	told := map[string]string{"made": strconv.Itoa(len(made))}
+	var ids []string
+	for i := range made[:min(len(made), auditIDs)] {
+		ids = append(ids, made[i].ID.String())
+	}
+	if len(ids) > 0 {
+		told["created_at"] = made[0].Created.Format(time.RFC3339Nano)
+		told["holders"] = strings.Join(ids, " ")
+	}
+	return told
+}
+
 func timeText(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -119,19 +135,20 @@ func (a *API) holders(c *call) (any, error) {
 	}
 	ctx, stop := context.WithTimeout(c.r.Context(), holdersWait)
 	defer stop()
-	all, more, err := book.List(ctx, after, q.Get("after") == "", count)
+	all, err := book.List(ctx, after, q.Get("after") == "", count)
 	if err != nil {
 		return nil, holderProblem(err)
 	}
 	answer := struct {
-		Holders []holderShown `json:"holders"`
-		Next    string        `json:"next,omitempty"` // send it as after; "" means that there are no more
-	}{Holders: []holderShown{}}
-	for i := range all {
-		answer.Holders = append(answer.Holders, showHolder(&all[i], ""))
+		Holders []holderShown   `json:"holders"`
+		Next    string          `json:"next,omitempty"` // send it as after; "" means that there are no more
+		Damaged [][2]holders.ID `json:"damaged,omitempty"`
+	}{Holders: []holderShown{}, Damaged: all.Damaged}
+	for i := range all.Holders {
+		answer.Holders = append(answer.Holders, showHolder(&all.Holders[i], ""))
 	}
-	if more {
-		answer.Next = all[len(all)-1].ID.String()
+	if all.More {
+		answer.Next = all.Holders[count-1].ID.String()
 	}
 	return answer, nil
 }
@@ -163,9 +180,24 @@ func (a *API) oneHolder(
 }
 
 // holder handles GET /v1/holders/{holder}.
-func (a *API) holder(ctx context.Context, _ *call, book *holders.Book, id holders.ID) (any, error) {
+func (a *API) holder(ctx context.Context, c *call, book *holders.Book, id holders.ID) (any, error) {
 	h, err := book.Get(ctx, id)
-	return showHolder(&h, ""), err
+	return c.showHolder(&h, ""), err
+}
+
+// showHolder returns a holder whose version is the ETag of the answer.
+func (c *call) showHolder(h *holders.Holder, key string) holderShown {
+	c.w.Header().Set("ETag", `"`+h.Version()+`"`)
+	return showHolder(h, key)
+}
+
+// holderVersion returns the version that a holder must have, "" for any.
+func (c *call) holderVersion() string {
+	s := strings.TrimSpace(c.r.Header.Get("If-Match"))
+	if s == "*" {
+		return ""
+	}
+	return strings.Trim(strings.TrimPrefix(s, "W/"), `"`)
 }
 
 // changeHolder handles PATCH /v1/holders/{holder}: {"plan": "pro"}.
@@ -178,7 +210,8 @@ func (a *API) changeHolder(ctx context.Context, c *call, book *holders.Book, id 
 	if err != nil {
 		return nil, err
 	}
-	before, after, err := book.Edit(ctx, id, a.cfg.Holders.Plans(), func(h *holders.Holder) {
+	version, plans := c.holderVersion(), a.cfg.Holders.Plans()
+	before, after, err := book.Edit(ctx, id, version, plans, func(h *holders.Holder) {
 		texts := map[string]*string{nameOfHolder: &h.Name, planOfHolder: &h.Plan, noteOfHolder: &h.Note}
 		for key, dst := range texts {
 			if text, ok := pairs[key]; ok {
@@ -190,12 +223,12 @@ func (a *API) changeHolder(ctx context.Context, c *call, book *holders.Book, id 
 		return nil, err
 	}
 	c.done.Before, c.done.After = auditHolder(&before), auditHolder(&after)
-	return showHolder(&after, ""), nil
+	return c.showHolder(&after, ""), nil
 }
 
 // removeHolder handles DELETE /v1/holders/{holder}.
 func (a *API) removeHolder(ctx context.Context, c *call, book *holders.Book, id holders.ID) (any, error) {
-	before, err := book.Remove(ctx, id)
+	before, err := book.Remove(ctx, id, c.holderVersion())
 	if err == nil {
 		c.done.Before = auditHolder(&before)
 	}
@@ -221,22 +254,22 @@ func (a *API) rotateHolder(ctx context.Context, c *call, book *holders.Book, id 
 				Hint:   `send {"keep": "24h"}, for how long the present key counts`}
 		}
 	}
-	m, before, err := book.Rotate(ctx, id, keep)
+	m, before, err := book.Rotate(ctx, id, c.holderVersion(), keep)
 	if err != nil {
 		return nil, err
 	}
 	c.done.Before, c.done.After = auditHolder(&before), auditHolder(&m.Holder)
-	return showHolder(&m.Holder, m.Key), nil
+	return c.showHolder(&m.Holder, m.Key), nil
 }
 
 // revokeHolder handles POST /v1/holders/{holder}/revoke.
 func (a *API) revokeHolder(ctx context.Context, c *call, book *holders.Book, id holders.ID) (any, error) {
-	before, after, err := book.Revoke(ctx, id)
+	before, after, err := book.Revoke(ctx, id, c.holderVersion())
 	if err != nil {
 		return nil, err
 	}
 	c.done.Before, c.done.After = auditHolder(&before), auditHolder(&after)
-	return showHolder(&after, ""), nil
+	return c.showHolder(&after, ""), nil
 }
 
 // holderPairs parses the texts of a holder. A number would lose its zeros.
@@ -292,7 +325,7 @@ func (a *API) addHolders(c *call) (any, error) {
 	}
 	c.done.After = auditHolder(&made[0].Holder)
 	c.status = http.StatusCreated
-	return showHolder(&made[0].Holder, made[0].Key), nil
+	return c.showHolder(&made[0].Holder, made[0].Key), nil
 }
 
 func holderOf(pairs map[string]string) holders.Holder {
@@ -316,7 +349,7 @@ func (a *API) addMany(c *call, book *holders.Book) (any, error) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(c.r.Context()), holdersWait)
 	defer stop()
 	made, err := book.Add(ctx, drafts, a.cfg.Holders.Plans())
-	c.done.After = map[string]string{"made": strconv.Itoa(len(made))}
+	c.done.After = auditMany(made)
 	if len(made) == 0 && err != nil {
 		return nil, holderProblem(err)
 	}
@@ -394,6 +427,9 @@ func holderProblem(err error) error {
 	case errors.Is(err, holders.ErrNone):
 		return &problem{Status: http.StatusNotFound, Code: "no_such_holder", Detail: err.Error(),
 			Hint: "GET /v1/holders lists them; the ID is the part of a key between hgk_ and the next _"}
+	case errors.Is(err, holders.ErrVersion):
+		return &problem{Status: http.StatusPreconditionFailed, Code: "changed", Detail: err.Error(),
+			Hint: "read it again, and send its ETag as If-Match"}
 	case errors.Is(err, holders.ErrClosed):
 		return &problem{Status: http.StatusConflict, Code: "no_holders", Detail: err.Error(),
 			Hint: "add plans: {holders: {}} to the configuration, and reload"}

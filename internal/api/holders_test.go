@@ -40,6 +40,21 @@ func TestHoldersOfTheAPI(t *testing.T) {
 	if h := s.holder(s.do("GET", one, "", s.read), 200); h.Key != "" || h.Name != ada.Name || h.Created != ada.Created {
 		t.Errorf("%+v", h)
 	}
+	seen := "If-Match: " + s.do("GET", one, "", s.read).Header.Get("ETag")
+	for _, x := range [][3]string{{"PATCH", "", `{"plan": "pro"}`}, {"DELETE"}, {"POST", "/rotate"},
+		{"POST", "/revoke"}} {
+		r := s.do(x[0], one+x[1], x[2], token, `If-Match: "other"`)
+		if r.StatusCode != 412 || r.problem.Code != "changed" {
+			t.Errorf("%s%s of another version: %s %s", x[0], x[1], r.Status, r.body)
+		}
+	}
+	r := s.do("PATCH", one, `{"note": "invoice 18"}`, token, seen)
+	if r.StatusCode != 200 || "If-Match: "+r.Header.Get("ETag") == seen {
+		t.Errorf("%s %v", r.body, r.Header)
+	}
+	if r := s.do("PATCH", one, `{"note": "invoice 19"}`, token, seen); r.StatusCode != 412 {
+		t.Errorf("a version of before: %s", r.body)
+	}
 	if h := s.holder(s.do("PATCH", one, `{"plan": "plus", "note": ""}`, token), 200); h.Plan != "plus" || h.Note != "" || h.Name != ada.Name {
 		t.Errorf("%+v", h)
 	}
@@ -132,6 +147,12 @@ func TestManyHolders(t *testing.T) {
 	if len(names) > 0 || pages != 2 {
 		t.Errorf("%d holders are not listed on %d pages", len(names), pages)
 	}
+	audit, err := os.ReadFile(filepath.Join(s.dir, "audit.log"))
+	if err != nil || !strings.Contains(string(audit), `"created_at":"`) ||
+		!strings.Contains(string(audit), `"made":"`) {
+		t.Errorf("%v: the audit log does not say which holders were made: %s", err, audit)
+	}
+
 	// One invalid line, and nothing is made.
 	r = s.do("POST", "/v1/holders", "{\"name\":\"a\"}\n{\"name\":\"b\",\"plan\":\"prp\"}\n{}\n{\"name\":7}", token, lines)
 	if r.StatusCode != 422 || r.problem.Code != "broken_lines" || !strings.Contains(r.body, `"line":2`) ||

@@ -44,6 +44,9 @@ func (s *Service) check(ctx context.Context, req, to []byte) (answer []byte, err
 }
 
 func (s *Service) authorize(q *question, r *http.Request) *auth.CheckResponse {
+	if s.unvouched != nil {
+		q.removed = append(q.removed, s.unvouched(r)...)
+	}
 	a := &recorded{header: http.Header{}}
 	s.decide.ServeHTTP(a, r)
 	if a.code == 0 {

@@ -23,6 +23,10 @@ type Config struct {
 	Waits   bool              // Limiter may block, for example on the host of a key
 	Decide  http.Handler      // decides about requests that Envoy asks about; nil answers none
 	Lender  Lender            // of the limits of Rules; nil serves no quotas
+
+	// Unvouched returns the headers of a request that the origin must not get, because only a trusted proxy
+	// may send them; nil returns none.
+	Unvouched func(*http.Request) []string
 }
 
 // A Service answers calls of Envoy.
@@ -32,13 +36,15 @@ type Service struct {
 	headers   Headers
 	waits     bool
 	decide    http.Handler
+	unvouched func(*http.Request) []string
 	rules     atomic.Pointer[Rules]
 	quotas    *quotas // nil: none are served
 }
 
 // New returns a Service. It starts no goroutine.
 func New(c Config) *Service {
-	s := &Service{limiter: c.Limiter, headers: c.Headers, waits: c.Waits, decide: c.Decide}
+	s := &Service{limiter: c.Limiter, headers: c.Headers, waits: c.Waits, decide: c.Decide,
+		unvouched: c.Unvouched}
 	if c.Lender != nil {
 		s.quotas = &quotas{service: s, lender: c.Lender}
 	}

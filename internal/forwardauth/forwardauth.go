@@ -182,10 +182,12 @@ func say(w http.ResponseWriter, code int, text string) {
 	io.WriteString(w, text+"\n")
 }
 
-// Claims are headers by which a visitor's request could mean another one for the origin, besides
-// those of package wire.
+// Claims are headers by which a visitor's request could mean another one for the origin, or claim to be
+// somebody else's, besides those of package wire.
 var Claims = []string{"x-forwarded-uri", "x-forwarded-method", "x-original-host", "x-host",
-	"x-http-host-override", "forwarded", "http2-settings"}
+	"x-http-host-override", "forwarded", "http2-settings",
+	// What only headgate says in front of an origin.
+	"headgate-holder", "headgate-plan", "headgate-exceeded"}
 
 // misleading returns the headers that Envoy is to remove from a request that may pass: those that
 // could mean another request for the origin, in any spelling.

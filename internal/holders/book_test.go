@@ -159,18 +159,18 @@ func TestTheLifeOfAHolder(t *testing.T) {
 		}
 		other, _ := newKey(m.ID)
 		both(other, "", Unknown) // the ID is no secret
-		_, _, err := there.Edit(t.Context(), m.ID, plans(), func(h *Holder) { h.Plan = "free" })
+		_, _, err := there.Edit(t.Context(), m.ID, "", plans(), func(h *Holder) { h.Plan = "free" })
 		if err != nil {
 			t.Fatal(err)
 		}
 		check(t, here)
 		both(m.Key, "free", Known)
-		_, _, err = here.Edit(t.Context(), m.ID, plans(), func(h *Holder) { h.Plan = "none" })
+		_, _, err = here.Edit(t.Context(), m.ID, "", plans(), func(h *Holder) { h.Plan = "none" })
 		if err == nil {
 			t.Error("a plan that does not exist")
 		}
 
-		next, before, err := here.Rotate(t.Context(), m.ID, time.Hour)
+		next, before, err := here.Rotate(t.Context(), m.ID, "", time.Hour)
 		if err != nil || before.ID != m.ID || next.ID != m.ID || next.Key == m.Key {
 			t.Fatal(next.ID, err)
 		}
@@ -180,31 +180,31 @@ func TestTheLifeOfAHolder(t *testing.T) {
 		both(m.Key, "", Unknown)
 		both(next.Key, "free", Known)
 
-		if _, after, err := there.Revoke(t.Context(), m.ID); err != nil || after.Revoked.IsZero() {
+		if _, after, err := there.Revoke(t.Context(), m.ID, ""); err != nil || after.Revoked.IsZero() {
 			t.Fatal(err)
 		}
 		check(t, here)
 		both(next.Key, "", Revoked)
-		third, _, err := here.Rotate(t.Context(), m.ID, time.Hour)
+		third, _, err := here.Rotate(t.Context(), m.ID, "", time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}
 		both(next.Key, "", Unknown) // it was revoked: it does not count for another hour
 		both(third.Key, "free", Known)
-		last, _, err := here.Rotate(t.Context(), m.ID, 0)
+		last, _, err := here.Rotate(t.Context(), m.ID, "", 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		both(third.Key, "", Unknown)
 
-		if _, err := here.Remove(t.Context(), m.ID); err != nil {
+		if _, err := here.Remove(t.Context(), m.ID, ""); err != nil {
 			t.Fatal(err)
 		}
 		both(last.Key, "", Unknown)
 		for what, err := range map[string]error{
-			"remove": func() error { _, err := here.Remove(t.Context(), m.ID); return err }(),
-			"revoke": func() error { _, _, err := here.Revoke(t.Context(), m.ID); return err }(),
-			"rotate": func() error { _, _, err := here.Rotate(t.Context(), m.ID, 0); return err }(),
+			"remove": func() error { _, err := here.Remove(t.Context(), m.ID, ""); return err }(),
+			"revoke": func() error { _, _, err := here.Revoke(t.Context(), m.ID, ""); return err }(),
+			"rotate": func() error { _, _, err := here.Rotate(t.Context(), m.ID, "", 0); return err }(),
 			"get":    func() error { _, err := here.Get(t.Context(), m.ID); return err }(),
 		} {
 			if !errors.Is(err, ErrNone) {
@@ -227,7 +227,7 @@ func TestATableThatIsTooOldDoesNotCount(t *testing.T) {
 	here, there := node(t, s, c), node(t, s, c)
 	m := one(t, here, "pro")
 	check(t, there)
-	if _, _, err := here.Revoke(t.Context(), m.ID); err != nil {
+	if _, _, err := here.Revoke(t.Context(), m.ID, ""); err != nil {
 		t.Fatal(err)
 	}
 	s.down.Store(true)
@@ -279,7 +279,7 @@ func TestAFormerLeaderIsNotBelieved(t *testing.T) {
 	s.freeze()
 	frozen := s.frozen
 	s.thaw()
-	if _, _, err := here.Revoke(t.Context(), m.ID); err != nil {
+	if _, _, err := here.Revoke(t.Context(), m.ID, ""); err != nil {
 		t.Fatal(err)
 	}
 	check(t, there)
@@ -304,7 +304,7 @@ func TestAnAnnouncementWithoutAWrite(t *testing.T) {
 	m := one(t, here, "pro")
 	check(t, there)
 	s.dies.Store(true)
-	if _, _, err := here.Revoke(t.Context(), m.ID); err == nil {
+	if _, _, err := here.Revoke(t.Context(), m.ID, ""); err == nil {
 		t.Fatal("a write was lost, and acknowledged")
 	}
 	for range 2 * patience {
@@ -325,7 +325,7 @@ func TestAnAnnouncementWithoutAWrite(t *testing.T) {
 	if n := s.loads.Load() - before; n != 0 {
 		t.Errorf("the record was read %d times more", n)
 	}
-	if _, _, err := here.Revoke(t.Context(), m.ID); err != nil { // the former version is used
+	if _, _, err := here.Revoke(t.Context(), m.ID, ""); err != nil { // the former version is used
 		t.Fatal(err)
 	}
 	check(t, there)
@@ -362,7 +362,7 @@ func TestAloneWithALostAcknowledgment(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { b.Follow(ctx, 5*time.Second) })
 		s.ends.Store(true)
-		if _, _, err := b.Revoke(t.Context(), m.ID); err == nil {
+		if _, _, err := b.Revoke(t.Context(), m.ID, ""); err == nil {
 			t.Error("acknowledged by a store that is down")
 		}
 		time.Sleep(20 * time.Second)
@@ -390,11 +390,11 @@ func TestAWriterThatIsOvertaken(t *testing.T) {
 		t.Fatal("in two records")
 	}
 	s.announced = func() {
-		if _, _, err := there.Revoke(t.Context(), fast.ID); err != nil {
+		if _, _, err := there.Revoke(t.Context(), fast.ID, ""); err != nil {
 			t.Error(err)
 		}
 	}
-	if _, _, err := here.Revoke(t.Context(), slow.ID); err != nil {
+	if _, _, err := here.Revoke(t.Context(), slow.ID, ""); err != nil {
 		t.Fatal(err)
 	}
 	for _, b := range []*Book{here, there} {
@@ -431,16 +431,16 @@ func TestWritersAtTheSameTime(t *testing.T) {
 				f := fate{m.Key, "pro", Known}
 				switch rand.IntN(4) {
 				case 0:
-					if _, _, err = b.Revoke(t.Context(), m.ID); err == nil {
+					if _, _, err = b.Revoke(t.Context(), m.ID, ""); err == nil {
 						f.plan, f.o = "", Revoked
 					}
 				case 1:
-					if _, err = b.Remove(t.Context(), m.ID); err == nil {
+					if _, err = b.Remove(t.Context(), m.ID, ""); err == nil {
 						f.plan, f.o = "", Unknown
 					}
 				case 2:
 					var next Made
-					if next, _, err = b.Rotate(t.Context(), m.ID, 0); err == nil {
+					if next, _, err = b.Rotate(t.Context(), m.ID, "", 0); err == nil {
 						fates[i] = append(fates[i], fate{f.key, "", Unknown})
 						f.key = next.Key
 					}
@@ -500,7 +500,8 @@ func TestHoldersAreSpread(t *testing.T) {
 	}
 	seen := 0
 	for after, first := ID(0), true; ; first = false {
-		all, more, err := b.List(t.Context(), after, first, 777)
+		got, err := b.List(t.Context(), after, first, 777)
+		all, more := got.Holders, got.More
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -570,4 +571,80 @@ func TestTheOnlyRecordIsDamaged(t *testing.T) {
 		t.Error(err)
 	}
 	want(t, there, one(t, there, "pro").Key, "pro", Known)
+}
+
+// A change is made only to the version that its sender has seen, also if others are faster, and once if its
+// acknowledgment is lost.
+func TestAChangeOfAVersion(t *testing.T) {
+	st := &shared{}
+	b := node(t, st, &clock{})
+	m := one(t, b, "pro")
+	seen := m.Version()
+	name := func(text, version string) error {
+		_, _, err := b.Edit(t.Context(), m.ID, version, plans(), func(h *Holder) { h.Name = text })
+		return err
+	}
+	if err := name("Eve", "other"); !errors.Is(err, ErrVersion) {
+		t.Errorf("another version: %v", err)
+	}
+	st.announced = func() { // another node is faster
+		if err := name("Bob", ""); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := name("Eve", seen); !errors.Is(err, ErrVersion) {
+		t.Errorf("changed in between: %v", err)
+	}
+	st.forgetful.Store(1) // no write is acknowledged
+	now, err := b.Get(t.Context(), m.ID)
+	if err == nil {
+		err = name("Ada", now.Version())
+	}
+	st.forgetful.Store(0)
+	if got, bad := b.Get(t.Context(), m.ID); errors.Join(err, bad) != nil || got.Name != "Ada" {
+		t.Errorf("%+v %v %v", got, err, bad)
+	}
+	for what, err := range map[string]error{
+		"revoke": func() error { _, _, err := b.Revoke(t.Context(), m.ID, seen); return err }(),
+		"rotate": func() error { _, _, err := b.Rotate(t.Context(), m.ID, seen, 0); return err }(),
+		"remove": func() error { _, err := b.Remove(t.Context(), m.ID, seen); return err }(),
+	} {
+		if !errors.Is(err, ErrVersion) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	now, err = b.Get(t.Context(), m.ID)
+	if err == nil {
+		_, err = b.Remove(t.Context(), m.ID, now.Version())
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// A damaged record hides no other one.
+func TestAListWithADamagedRecord(t *testing.T) {
+	st := &shared{}
+	b := node(t, st, &clock{})
+	var ids []ID
+	for n := range 3 {
+		ids = append(ids, newID(n))
+		h := Holder{ID: ids[n], Name: "Ada"}
+		add := func(r *record) error { return r.add([]Made{{h, ""}}) }
+		if err := b.change(t.Context(), n, add); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, rev, err := st.Load(t.Context(), shardHead+"1")
+	if err == nil {
+		_, err = st.CompareAndSwap(t.Context(), shardHead+"1", rev, []byte{recordFormat, 0xff})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := b.List(t.Context(), 0, true, 1000)
+	if err != nil || len(got.Holders) != 2 || len(got.Damaged) != 1 || got.Damaged[0][0] > ids[1] ||
+		got.Damaged[0][1] < ids[1] || got.Damaged[0][0] < ids[0] || got.Damaged[0][1] > ids[2] {
+		t.Errorf("%+v %v", got, err)
+	}
 }

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/headgate/headgate/internal/store"
 )
 
 // The errors of changes.
@@ -14,6 +16,9 @@ var (
 	ErrNone   = errors.New("there is no such holder")
 	ErrClosed = errors.New("this headgate gives out no keys")
 	ErrFull   = errors.New("there is no room for another holder")
+
+	// ErrVersion is returned if a holder is not, or is no longer, of the version that a change is for.
+	ErrVersion = errors.New("the holder was changed")
 
 	errAgain = errors.New("another writer was faster")
 )
@@ -187,44 +192,56 @@ func (b *Book) Get(ctx context.Context, id ID) (Holder, error) {
 	return r.holders[at], nil
 }
 
-// List returns up to count holders with greater IDs than after, or from the first one, in the order of their
-// IDs. more is false after the last one.
-func (b *Book) List(
-	ctx context.Context, after ID, first bool, count int,
-) (all []Holder, more bool, err error) {
+// A Listing is a part of all holders.
+type Listing struct {
+	Holders []Holder // in the order of their IDs
+	More    bool     // there are others after them
+	Damaged [][2]ID  // the first and the last ID of records that cannot be read
+}
+
+// List returns up to count holders with greater IDs than after, or from the first one. It leaves out those of
+// damaged records, and says which these are.
+func (b *Book) List(ctx context.Context, after ID, first bool, count int) (all Listing, err error) {
 	if !b.IsOpen() {
-		return nil, false, ErrClosed
+		return all, ErrClosed
 	}
 	x, _, err := b.index().Load(ctx)
 	if err != nil {
-		return nil, false, err
+		return all, err
 	}
 	for n := after.shard(); n < shardCount; n++ {
 		if x.Versions[n] == 0 {
 			continue
 		}
 		r, _, err := b.doc(n).Load(ctx)
+		if errors.Is(err, store.ErrDamaged) || errors.Is(err, errRecord) {
+			begin := ID(n) << (idBits - shardBits)
+			all.Damaged = append(all.Damaged, [2]ID{begin, begin + 1<<(idBits-shardBits) - 1})
+			continue
+		}
 		if err != nil {
-			return nil, false, err
+			return all, err
 		}
 		for i := range r.holders {
 			switch h := &r.holders[i]; {
 			case h.ID <= after && !first:
-			case len(all) == count:
-				return all, true, nil
+			case len(all.Holders) == count:
+				all.More = true
+				return all, nil
 			default:
-				all = append(all, *h)
+				all.Holders = append(all.Holders, *h)
 			}
 		}
 	}
-	return all, false, nil
+	return all, nil
 }
 
-// Edit changes name, plan and note of a holder by calling set, and returns the holder before and after.
+// Edit changes name, plan and note of a holder by calling set, and returns the holder before and after. A
+// version, here and below, is the one that the holder must have; "" is any.
 func (b *Book) Edit(
-	ctx context.Context, id ID, plans []string, set func(*Holder),
+	ctx context.Context, id ID, version string, plans []string, set func(*Holder),
 ) (before, after Holder, err error) {
-	return b.edit(ctx, id, func(h *Holder) error {
+	return b.edit(ctx, id, version, func(h *Holder) error {
 		plan := h.Plan
 		set(h)
 		if h.Plan == plan { // it may have lost its amounts since
@@ -235,9 +252,9 @@ func (b *Book) Edit(
 }
 
 // Revoke makes the keys of a holder count no more.
-func (b *Book) Revoke(ctx context.Context, id ID) (before, after Holder, err error) {
+func (b *Book) Revoke(ctx context.Context, id ID, version string) (before, after Holder, err error) {
 	at := time.Now().UTC().Truncate(time.Millisecond)
-	return b.edit(ctx, id, func(h *Holder) error {
+	return b.edit(ctx, id, version, func(h *Holder) error {
 		if h.Revoked.IsZero() {
 			h.Revoked = at
 		}
@@ -248,10 +265,12 @@ func (b *Book) Revoke(ctx context.Context, id ID) (before, after Holder, err err
 
 // Rotate gives a holder a new key. The present one counts for as long as keep says. The holder is revoked no
 // more.
-func (b *Book) Rotate(ctx context.Context, id ID, keep time.Duration) (m Made, before Holder, err error) {
+func (b *Book) Rotate(
+	ctx context.Context, id ID, version string, keep time.Duration,
+) (m Made, before Holder, err error) {
 	key, hash := newKey(id)
 	until := time.Now().UTC().Truncate(time.Millisecond).Add(keep)
-	before, after, err := b.edit(ctx, id, func(h *Holder) error {
+	before, after, err := b.edit(ctx, id, version, func(h *Holder) error {
 		if h.hash == hash {
 			return nil
 		}
@@ -267,7 +286,7 @@ func (b *Book) Rotate(ctx context.Context, id ID, keep time.Duration) (m Made, b
 
 // edit changes a holder. do may be called several times, also for what it has changed.
 func (b *Book) edit(
-	ctx context.Context, id ID, do func(*Holder) error,
+	ctx context.Context, id ID, version string, do func(*Holder) error,
 ) (before, after Holder, err error) {
 	if !b.IsOpen() {
 		return before, after, ErrClosed
@@ -277,6 +296,10 @@ func (b *Book) edit(
 		at, found := r.find(id)
 		if !found {
 			return ErrNone
+		}
+		now := r.holders[at].Version()
+		if version != "" && now != version && (first || now != after.Version()) {
+			return ErrVersion // and not our own change, whose acknowledgment was lost
 		}
 		if first {
 			before, first = r.holders[at], false
@@ -292,7 +315,7 @@ func (b *Book) edit(
 }
 
 // Remove removes a holder.
-func (b *Book) Remove(ctx context.Context, id ID) (before Holder, err error) {
+func (b *Book) Remove(ctx context.Context, id ID, version string) (before Holder, err error) {
 	if !b.IsOpen() {
 		return before, ErrClosed
 	}
@@ -300,6 +323,8 @@ func (b *Book) Remove(ctx context.Context, id ID) (before Holder, err error) {
 	err = b.change(ctx, id.shard(), func(r *record) error {
 		at, found := r.find(id)
 		switch {
+		case found && version != "" && r.holders[at].Version() != version:
+			return ErrVersion
 		case found:
 			before, removed = r.holders[at], true
 			r.holders = slices.Delete(slices.Clone(r.holders), at, at+1)

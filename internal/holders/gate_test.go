@@ -17,7 +17,7 @@ func TestTheGate(t *testing.T) {
 	b.Open(time.Minute)
 	check(t, b)
 	good, poor, gone := one(t, b, "pro"), one(t, b, ""), one(t, b, "pro")
-	if _, _, err := b.Revoke(t.Context(), gone.ID); err != nil {
+	if _, _, err := b.Revoke(t.Context(), gone.ID, ""); err != nil {
 		t.Fatal(err)
 	}
 	invented, _ := newKey(newID(9))

@@ -2,6 +2,7 @@ package holders
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -48,6 +49,12 @@ type Holder struct {
 	hash, old [sha256.Size]byte
 }
 
+// Version returns a text that is another one after each change of the holder.
+func (h *Holder) Version() string {
+	sum := sha256.Sum256(appendHolder(nil, h))
+	return hex.EncodeToString(sum[:12])
+}
+
 var errRecord = errors.New("this is no record of holders, or a damaged one")
 
 // A record is what is stored of a shard.
@@ -75,16 +82,20 @@ const recordFormat = 1
 func encodeRecord(r record) ([]byte, error) {
 	b := codec.AppendUint([]byte{recordFormat}, r.version, uint64(len(r.holders)))
 	for i := range r.holders {
-		h := &r.holders[i]
-		b = codec.AppendFixed(b, uint64(h.ID))
-		b = append(b, h.hash[:]...)
-		b = codec.AppendText(codec.AppendText(codec.AppendText(b, h.Name), h.Plan), h.Note)
-		b = codec.AppendInt(b, msOf(h.Created), msOf(h.Revoked), msOf(h.OldKey))
-		if !h.OldKey.IsZero() {
-			b = append(b, h.old[:]...)
-		}
+		b = appendHolder(b, &r.holders[i])
 	}
 	return b, nil
+}
+
+func appendHolder(b []byte, h *Holder) []byte {
+	b = codec.AppendFixed(b, uint64(h.ID))
+	b = append(b, h.hash[:]...)
+	b = codec.AppendText(codec.AppendText(codec.AppendText(b, h.Name), h.Plan), h.Note)
+	b = codec.AppendInt(b, msOf(h.Created), msOf(h.Revoked), msOf(h.OldKey))
+	if !h.OldKey.IsZero() {
+		b = append(b, h.old[:]...)
+	}
+	return b
 }
 
 func decodeRecord(b []byte) (r record, err error) {

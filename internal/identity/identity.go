@@ -15,6 +15,7 @@
 package identity
 
 import (
+	"errors"
 	"hash/maphash"
 	"math"
 	"net/http"
@@ -58,6 +59,8 @@ const (
 	mostKnown    = 10_000
 	mostText     = 16 << 20 // bytes of known tokens
 	mostTokens   = 4        // of a request: the browser has cookies of several paths
+	mostRejected = 1 << 10
+	longRejected = 2 << 10 // longer ones are verified each time
 )
 
 // A Source finds out who sent a request.
@@ -69,6 +72,16 @@ type Source struct {
 	mu    sync.Mutex
 	known map[uint64]proof // tokens that were verified, by hash
 	text  int              // bytes of them
+
+	// rejected are tokens that no key signed, or that are over, by hash: a client that goes on with a
+	// token of yesterday costs no verification for each call. Valid ones are apart, so that invalid ones
+	// cannot crowd them out.
+	rejected [mostRejected]rejection
+}
+
+type rejection struct {
+	token  string
+	keySet uint64 // generation of the keys that did not verify it
 }
 
 type proof struct {
@@ -190,6 +203,9 @@ func (s *Source) verify(r *http.Request, token string) (p proof, ok bool) {
 	if p, ok := s.recall(hash, token, now); ok {
 		return p, true
 	}
+	if s.isRejected(hash, token) {
+		return proof{}, true
+	}
 	t, err := jwt.ParseSigned(token, algorithms())
 	if err != nil || len(t.Headers) != 1 {
 		return proof{}, true
@@ -200,10 +216,16 @@ func (s *Source) verify(r *http.Request, token string) (p proof, ok bool) {
 	}
 	var std jwt.Claims
 	var all map[string]any
-	if t.Claims(key.Key, &std, &all) != nil || std.Expiry == nil ||
-		std.ValidateWithLeeway(jwt.Expected{
+	err = t.Claims(key.Key, &std, &all)
+	if err == nil && std.Expiry != nil {
+		err = std.ValidateWithLeeway(jwt.Expected{
 			Issuer: s.cfg.Issuer, AnyAudience: jwt.Audience{s.cfg.Audience}, Time: now,
-		}, leeway) != nil {
+		}, leeway)
+	}
+	if err != nil || std.Expiry == nil {
+		if !errors.Is(err, jwt.ErrNotValidYet) && !errors.Is(err, jwt.ErrIssuedInTheFuture) {
+			s.reject(hash, token, set)
+		}
 		return proof{}, true
 	}
 	p = proof{token: strings.Clone(token), until: std.Expiry.Time().Add(leeway), keySet: set}
@@ -238,7 +260,10 @@ func (s *Source) recall(hash uint64, token string, now time.Time) (p proof, ok b
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p, ok = s.known[hash]
-	return p, ok && isSame(p.token, token) && now.Before(p.until) && p.keySet == s.cfg.Keys.generation()
+	if !ok || !isSame(p.token, token) || !now.Before(p.until) || p.keySet != s.cfg.Keys.generation() {
+		return proof{}, false
+	}
+	return p, true
 }
 
 // isSame compares two texts of one length in a time that does not depend on what they say. It takes words
@@ -262,6 +287,24 @@ func word(s string) uint64 {
 	_ = s[7]
 	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
 		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
+}
+
+// isRejected reports whether the current keys have not verified a token.
+func (s *Source) isRejected(hash uint64, token string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x := &s.rejected[hash%mostRejected]
+	return isSame(x.token, token) && x.keySet == s.cfg.Keys.generation()
+}
+
+// reject remembers a token that will never count.
+func (s *Source) reject(hash uint64, token string, keySet uint64) {
+	if len(token) > longRejected {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rejected[hash%mostRejected] = rejection{strings.Clone(token), keySet}
 }
 
 func (s *Source) remember(hash uint64, p proof) {

@@ -411,6 +411,63 @@ func TestATokenIsVerifiedOnce(t *testing.T) {
 	}
 }
 
+// So is one that does not count: a client that goes on with it costs no verification for each call. A new key
+// set, and a time at which a token becomes valid, are noticed.
+func TestATokenThatDoesNotCountIsVerifiedOnce(t *testing.T) {
+	s := newSignIn(t)
+	over, early := s.claims(), s.claims()
+	over["exp"] = s.now.Add(-time.Hour).Unix()
+	early["nbf"] = s.now.Add(time.Hour).Unix()
+	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forged := s.sign(jwt.SigningMethodES256, "ec", other, s.claims())
+	later := s.sign(jwt.SigningMethodES256, "ec", s.ec, early)
+	for token, want := range map[string]bool{
+		forged: true, s.sign(jwt.SigningMethodES256, "ec", s.ec, over): true, later: false,
+		s.sign(jwt.SigningMethodES256, "ec", s.ec, s.claims()): false,
+	} {
+		for range 2 {
+			s.knows.Of(bearer(token))
+		}
+		if got := s.knows.isRejected(maphash.String(s.knows.seed, token), token); got != want {
+			t.Errorf("%s is remembered: %v", token, got)
+		}
+	}
+	s.now = s.now.Add(30 * time.Minute)
+	if id, _, _ := s.knows.Of(bearer(later)); id != "" {
+		t.Error("a token counts before its time")
+	}
+	s.now = s.now.Add(29*time.Minute + 30*time.Second)
+	if id, _, _ := s.knows.Of(bearer(later)); id != "ada" {
+		t.Error("a token does not count at its time")
+	}
+	s.now = s.now.Add(-time.Hour)
+	s.publish([]jose.JSONWebKey{{Key: other.Public(), KeyID: "ec", Use: "sig", Algorithm: "ES256"}})
+	if err := s.keys.load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if id, _, _ := s.knows.Of(bearer(forged)); id != "ada" {
+		t.Errorf("with the key that signed it: %q", id)
+	}
+}
+
+// A token that counted, and is over now, is among those that counted and among those that do not.
+func TestATokenThatIsOverStaysSo(t *testing.T) {
+	s := newSignIn(t)
+	token := s.sign(jwt.SigningMethodES256, "ec", s.ec, s.claims())
+	if id, _, _ := s.knows.Of(bearer(token)); id != "ada" {
+		t.Fatal("a good token does not count")
+	}
+	s.now = s.now.Add(1000 * time.Hour)
+	for range 3 {
+		if id, group, ok := s.knows.Of(bearer(token)); id != "" || group != "" || !ok {
+			t.Errorf("%q of %q %v after the end of its token", id, group, ok)
+		}
+	}
+}
+
 // BenchmarkOf is the look-up of a person, or of a plan: by the header of a trusted proxy, and by a
 // token that was verified before.
 func BenchmarkOf(b *testing.B) {
@@ -421,6 +478,17 @@ func BenchmarkOf(b *testing.B) {
 	named.Header.Set("X-Plan", "pro")
 	ec := bearer(s.sign(jwt.SigningMethodES256, "ec", s.ec, s.claims()))
 	long := bearer(s.sign(jwt.SigningMethodRS256, "rsa", s.rsa, s.claims()))
+	over := s.claims()
+	over["exp"] = s.now.Add(-time.Hour).Unix()
+	old := bearer(s.sign(jwt.SigningMethodES256, "ec", s.ec, over))
+	b.Run("rejected", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if id, _, _ := s.knows.Of(old); id != "" {
+				b.Fatal(id)
+			}
+		}
+	})
 	for _, x := range []struct {
 		name string
 		of   *Source

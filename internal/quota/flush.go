@@ -282,6 +282,9 @@ func (o *op) ask(now time.Duration) *request {
 // reservation has an ID, so the host recognizes it. Other units may be taken twice: then one caller has too
 // many until they expire, but the limit is never exceeded.
 func (o *op) told(r *reply, _, now time.Duration) {
+	if r != nil && r.status == moved && r.Allowed { // see movedAfter
+		r = nil
+	}
 	switch {
 	case r == nil && o.q.n < 0: // a second return would exceed the limit
 		o.done <- reply{status: lastStatus}

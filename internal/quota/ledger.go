@@ -231,12 +231,18 @@ func (l *ledger) decide(ctx context.Context, rs []*request) []reply {
 			s := &l.shards[q.shard]
 			s.mu.Lock()
 			if !s.decides() || s.epoch != epochs[i] {
-				replies[i] = reply{status: moved}
+				replies[i] = movedAfter(&replies[i])
 			}
 			s.mu.Unlock()
 		}
 	}
 	return replies
+}
+
+// movedAfter returns the reply to a request of a shard that was left after r was decided. The next host
+// may have the change, so the request may have been performed. Older nodes do not read that.
+func movedAfter(r *reply) reply {
+	return reply{status: moved, Decision: limit.Decision{Allowed: r.status != moved}}
 }
 
 // do decides one request.

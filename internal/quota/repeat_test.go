@@ -11,25 +11,39 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// A forgetful is a Transport that loses some answers: the host has decided, and the Client does not hear it.
+// A forgetful is a Transport that loses some answers: the host has decided, and the Client does not hear
+// it. Or it hears that the host has lost the key after it decided.
 type forgetful struct {
 	Transport
 	lose atomic.Int64 // number of answers to lose
+	left bool         // the host answers that the key has moved
 }
 
 var errLost = errors.New("the answer is lost")
 
 func (f *forgetful) Request(ctx context.Context, name string, msg []byte) ([]byte, error) {
 	b, err := f.Transport.Request(ctx, name, msg)
-	if f.lose.Add(-1) >= 0 {
+	if f.lose.Add(-1) < 0 {
+		return b, err
+	}
+	if !f.left {
 		return nil, errLost
 	}
-	return b, err
+	rs, err := parseReplies(b)
+	for i := range rs {
+		rs[i] = movedAfter(&rs[i])
+	}
+	return appendReplies(nil, rs), err
 }
 
 // A reservation whose answer is lost is taken once, and one whose caller left is given back. So are calls in
 // progress.
 func TestALostAnswerTakesNothingTwice(t *testing.T) {
+	t.Run("lost", func(t *testing.T) { testALostAnswer(t, false) })
+	t.Run("moved", func(t *testing.T) { testALostAnswer(t, true) })
+}
+
+func testALostAnswer(t *testing.T, left bool) {
 	for name, r := range map[string]limit.Rule{
 		"log":   {Algorithm: limit.SlidingLog, Amount: 10, Window: time.Minute},
 		"fixed": {Algorithm: limit.FixedWindow, Amount: 10, Window: time.Minute, Align: limit.FirstHit},
@@ -39,7 +53,7 @@ func TestALostAnswerTakesNothingTwice(t *testing.T) {
 			inHeldWorld(t, r, time.Millisecond, func(h *heldWorld) {
 				h.def.Calls = r.Algorithm == limit.Concurrency
 				h.def.Lends = !h.def.Calls
-				way := &forgetful{Transport: h.desks[1].way}
+				way := &forgetful{Transport: h.desks[1].way, left: left}
 				h.desks[1].way = way
 				lane := h.desks[1].Limit("db")
 				lane.under(h.def)
@@ -57,8 +71,9 @@ func TestALostAnswerTakesNothingTwice(t *testing.T) {
 				if n := h.remaining(); n != 7 {
 					t.Errorf("%d of 10 left, want 7: 3 were taken, and four answers were lost", n)
 				}
+				way.lose.Store(1)
 				if _, err := lane.Settle(h.ctx, "", d.ID, 0); err != nil {
-					t.Error(err)
+					t.Errorf("settled, and its answer is lost: %v", err)
 				}
 				if n := h.remaining(); n != 10 {
 					t.Errorf("%d of 10 left when the reservation has ended", n)

@@ -61,7 +61,7 @@ func (s *Server) openEnvoy(cfg *config.Config) (err error) {
 		ec.Headers = envoy.StandardHeaders()
 	}
 	if c.Decide {
-		ec.Decide = http.HandlerFunc(s.relay)
+		ec.Decide, ec.Unvouched = http.HandlerFunc(s.relay), s.unvouched
 	}
 	g.service = envoy.New(ec)
 	if g.listener, err = s.machine.listen(c.Listen, "envoy.listen"); err != nil {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -213,9 +214,7 @@ func BenchmarkDecide(b *testing.B) {
 	headers := map[string]string{":authority": "shop.example", ":path": "/", ":method": "GET", "cookie": cookie,
 		"x-forwarded-for": "203.0.113.7", "x-forwarded-proto": "http", "accept": "text/html", "accept-encoding": "gzip",
 		"user-agent": "Mozilla/5.0 (X11; Linux x86_64)"}
-	peer := &auth.AttributeContext_Peer{Address: &core.Address{Address: &core.Address_SocketAddress{
-		SocketAddress: &core.SocketAddress{Address: "203.0.113.7"}}}}
-	check := &auth.CheckRequest{Attributes: &auth.AttributeContext{Source: peer,
+	check := &auth.CheckRequest{Attributes: &auth.AttributeContext{Source: peerAt("203.0.113.7"),
 		Request: &auth.AttributeContext_Request{Http: &auth.AttributeContext_HttpRequest{
 			Method: "GET", Host: "shop.example", Path: "/", Scheme: "http", Headers: headers}}}}
 	conn, err := grpc.NewClient(s.EnvoyAddr().String(),
@@ -233,4 +232,65 @@ func BenchmarkDecide(b *testing.B) {
 			}
 		}
 	})
+}
+
+// peerAt returns the peer of an Envoy.
+func peerAt(addr string) *auth.AttributeContext_Peer {
+	return &auth.AttributeContext_Peer{Address: &core.Address{Address: &core.Address_SocketAddress{
+		SocketAddress: &core.SocketAddress{Address: addr}}}}
+}
+
+// Envoy passes on what visitors send. What only a trusted proxy may send, and what only headgate says,
+// must not reach the origin, in any spelling.
+func TestEnvoyRemovesWhatAVisitorClaims(t *testing.T) {
+	s, _ := serve(t, "http://127.0.0.1:1", planned+"  header: x-plan\ntrusted_proxies: [10.0.0.0/8]\n"+
+		"envoy: {listen: \"127.0.0.1:0\", decide: true}\n")
+	conn, err := grpc.NewClient(s.EnvoyAddr().String(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	always := []string{"headgate-holder", "headgate-plan", "headgate-exceeded", "headgate_plan"}
+	for from, c := range map[string]struct {
+		limit           string
+		removed, passed []string
+	}{
+		"203.0.113.7": {"10", []string{"x-plan", "x_plan", "x.plan", "cf-ipcountry", "cf_bot_score"},
+			[]string{"accept"}},
+		"10.0.0.7": {"30", nil, []string{"x-plan", "cf-ipcountry", "accept"}},
+	} {
+		headers := map[string]string{":authority": "shop.example", ":path": "/", ":method": "GET",
+			"accept": "*/*", "x-client": "bob", "x-plan": "pro", "x_plan": "pro", "x.plan": "pro",
+			"cf-ipcountry": "DE",
+			"cf_bot_score": "99", "headgate-holder": "eve", "headgate-plan": "pro", "headgate_plan": "pro"}
+		a, err := auth.NewAuthorizationClient(conn).Check(t.Context(), &auth.CheckRequest{
+			Attributes: &auth.AttributeContext{
+				Source: peerAt(from),
+				Request: &auth.AttributeContext_Request{Http: &auth.AttributeContext_HttpRequest{
+					Method: "GET", Host: "shop.example", Path: "/", Scheme: "http", Headers: headers}},
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ok := a.GetOkResponse()
+		for _, h := range ok.GetResponseHeadersToAdd() {
+			if h.GetHeader().GetKey() == "X-Ratelimit-Limit" && h.GetHeader().GetValue() != c.limit {
+				t.Errorf("from %s: a limit of %s, want %s", from, h.GetHeader().GetValue(), c.limit)
+			}
+		}
+		has := func(name string) bool {
+			same := func(s string) bool { return strings.EqualFold(s, name) }
+			return slices.ContainsFunc(ok.GetHeadersToRemove(), same)
+		}
+		for _, name := range slices.Concat(always, c.removed) {
+			if !has(name) {
+				t.Errorf("from %s: %s reaches the origin: %v", from, name, ok.GetHeadersToRemove())
+			}
+		}
+		if i := slices.IndexFunc(c.passed, has); i >= 0 {
+			t.Errorf("from %s: %s is removed", from, c.passed[i])
+		}
+	}
 }

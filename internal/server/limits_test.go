@@ -635,7 +635,7 @@ func TestHoldersOfKeys(t *testing.T) {
 		}
 	}
 	// Ada has made two calls of five. A new key gives her no others.
-	next, _, err := p.s.holders.Rotate(t.Context(), ada.ID, time.Hour)
+	next, _, err := p.s.holders.Rotate(t.Context(), ada.ID, "", time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -648,7 +648,7 @@ func TestHoldersOfKeys(t *testing.T) {
 			t.Errorf("call %d after a rotation: %s, want %d", i, res.Status, want)
 		}
 	}
-	if _, _, err := p.s.holders.Revoke(t.Context(), bob.ID); err != nil {
+	if _, _, err := p.s.holders.Revoke(t.Context(), bob.ID, ""); err != nil {
 		t.Fatal(err)
 	}
 	if res, _ := ask("/api", bearer(&bob)); res.StatusCode != 401 {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -349,20 +348,21 @@ func (s *Server) sourceOf(all *config.Config, header string, j *config.JWT) iden
 	return x
 }
 
-// planOf returns a function that reads the plan of a caller, nil if requests have none.
-func (s *Server) planOf(all *config.Config) func(*http.Request) string {
+// planOf returns what reads the plan of a caller, nil if requests have none.
+func (s *Server) planOf(all *config.Config) *ratelimit.PlanSource {
 	p := all.Plans
 	if p != nil && p.Holders != nil {
-		return func(r *http.Request) string { return r.Header.Get(holders.PlanHeader) }
+		return &ratelimit.PlanSource{
+			Of: func(r *http.Request) string { return r.Header.Get(holders.PlanHeader) }}
 	}
 	if p == nil || p.Header == "" && p.JWT.JWKS == "" {
 		return nil
 	}
 	source := identity.New(s.sourceOf(all, p.Header, &p.JWT))
-	return func(r *http.Request) string {
+	return &ratelimit.PlanSource{Of: func(r *http.Request) string {
 		plan, _, _ := source.Of(r)
 		return plan
-	}
+	}}
 }
 
 // inviteDesk returns what takes the invitations of a room, nil for none.
@@ -406,12 +406,43 @@ func (s *Server) dropVouched(r *http.Request) {
 	if ok && slices.ContainsFunc(set.cfg.TrustedProxies, trusts) {
 		return
 	}
-	wire.DropFindings(r.Header)
-	for _, g := range set.gates {
-		for _, own := range vouched(set.cfg, &g.now) {
-			maps.DeleteFunc(r.Header, func(name string, _ []string) bool { return wire.SameName(name, own) })
+	for _, name := range set.untrusted(r.Header) {
+		delete(r.Header, name)
+	}
+}
+
+// unvouched returns the headers of Envoy's question that the origin must not get, because the peer of
+// Envoy is no trusted proxy.
+func (s *Server) unvouched(r *http.Request) []string {
+	set := s.set.Load()
+	if fromTrusted(r, set.cfg.TrustedProxies) {
+		return nil
+	}
+	return set.untrusted(r.Header)
+}
+
+// vouchedNames are the headers of all rooms that count from trusted proxies only.
+type vouchedNames struct {
+	once sync.Once
+	all  []string
+}
+
+// untrusted returns the headers in h that count from trusted proxies only, in any spelling.
+func (s *roomSet) untrusted(h http.Header) (names []string) {
+	s.names.once.Do(func() {
+		for _, g := range s.gates {
+			s.names.all = append(s.names.all, vouched(s.cfg, &g.now)...)
+		}
+		slices.Sort(s.names.all)
+		s.names.all = slices.Compact(s.names.all)
+	})
+	for name := range h {
+		same := func(own string) bool { return wire.SameName(name, own) }
+		if wire.IsFinding(name) || slices.ContainsFunc(s.names.all, same) {
+			names = append(names, name)
 		}
 	}
+	return names
 }
 
 // withSignIn returns the excluded paths of a room, with that of its sign-in: otherwise nobody could

@@ -211,6 +211,7 @@ const collectWait = time.Second
 type roomSet struct {
 	cfg   *config.Config // from the last read of the file
 	gates []*gate        // in the order of cfg
+	names vouchedNames
 }
 
 // first returns the first one that is wanted, or nil.
@@ -406,7 +407,7 @@ type callLimits struct {
 	*control.Limits
 	traces *traces.Tracer // nil: nothing is recorded
 	met    atomic.Pointer[metLimits]
-	planOf func(*config.Config) func(*http.Request) string
+	planOf func(*config.Config) *ratelimit.PlanSource
 
 	holders   *holders.Book
 	keyCounts holders.Counts
@@ -680,8 +681,7 @@ func newDiskRoom(dir string) *diskRoom { return &diskRoom{dir: dir, look: platfo
 
 func (m *dynamicRoom) same(x *dynamicRoom) bool { return m == x || m != nil && x != nil && *m == *x }
 
-// obeys reports whether the origin may end a visitor's session. In a room of the file it always
-// may.
+// obeys reports whether the origin may end sessions. In a room of the file it always may.
 func (m *dynamicRoom) obeys() bool { return m == nil || m.revokes }
 
 // Parameters of diskRoom. Chosen: docs/operations.md says that 100 MB of free space is enough for

@@ -256,6 +256,9 @@ func results(x *Sync) *Answer {
 
 // A message allocates one block for each of its lists, and the borrower's name.
 func TestWireAllocatesNothingForEachItem(t *testing.T) {
+	if testing.Short() {
+		return // the race detector allocates
+	}
 	x := renewals(1000, true)
 	for _, m := range []message{x, results(x)} {
 		b := bytesOf(t, m)

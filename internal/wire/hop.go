@@ -65,11 +65,14 @@ var findings = [...]string{"cf-ipcountry", "cf-bot-score"}
 // DropFindings removes, in any spelling, what only a CDN in front may tell about the visitor.
 func DropFindings(h http.Header) {
 	for name := range h {
-		if spells(name, findings[:]) {
+		if IsFinding(name) {
 			delete(h, name)
 		}
 	}
 }
+
+// IsFinding reports whether a header of that name, in any spelling, is what only a CDN in front may tell.
+func IsFinding(name string) bool { return spells(name, findings[:]) }
 
 // claims are the names by which proxies and CDNs tell the address of the client and the host that it
 // asked for. Frameworks believe them: chi's RealIP reads True-Client-IP first.

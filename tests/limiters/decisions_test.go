@@ -151,8 +151,9 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-// mostPlan is the budget of what a plan adds to a decision, in ns of CPU.
-const mostPlan = 200
+// mostPlan is the budget of a decision with a plan, in decisions without one. Seen: 1.3 to 1.45, which is
+// 0.1 to 0.15 µs more.
+const mostPlan = 1.75
 
 // TestDecisionsWithPlans measures what a plan adds to a decision, by the CPU time of the process: of rounds
 // that take turns, the best of each, because other work on the machine only adds.
@@ -189,10 +190,11 @@ func TestDecisionsWithPlans(t *testing.T) {
 		}
 	}
 	for _, plan := range []string{"plan-7", "none"} {
-		more, most := best[plan]-best[""], time.Duration(mostPlan**slack)
-		t.Logf("plan %q adds %v to %v (budget %v)", plan, more, best[""], most)
-		if more > most {
-			t.Errorf("plan %q adds %v to a decision, budget %v", plan, more, most)
+		ratio, most := float64(best[plan])/float64(best[""]), mostPlan**slack
+		t.Logf("with plan %q: %v, without: %v, ratio %.2f (budget %.2f)", plan, best[plan], best[""],
+			ratio, most)
+		if ratio > most {
+			t.Errorf("plan %q: a decision takes %.2f times that without one, budget %.2f", plan, ratio, most)
 		}
 	}
 }
