@@ -113,7 +113,7 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) int 
 		}
 		args, stderr = []string{"-h"}, stdout
 	}
-	return finish(stdout, stderr, help, all[at].run(ctx, args, stdout, stderr))
+	return finish(stdout, stderr, help, all[at].runWithOutput(ctx, args, stdout, stderr))
 }
 
 // helpFiles has a text for each command that does not print its own, and for the parts of commands

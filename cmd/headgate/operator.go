@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/headgate/headgate/internal/adminclient"
@@ -110,7 +112,83 @@ func splitWords(flags *flag.FlagSet, args []string) (words, rest []string) {
 
 // do sends a request and decodes the answer into out, which may be nil.
 func (o *operator) do(ctx context.Context, method, path string, in, out any) error {
-	return o.explain(ctx, method, o.Do(ctx, method, path, in, out))
+	answers, ok := ctx.Value(answersKey{}).(*[]json.RawMessage)
+	if !ok {
+		return o.explain(ctx, method, o.Do(ctx, method, path, in, out))
+	}
+	var raw json.RawMessage
+	if err := o.Do(ctx, method, path, in, &raw); err != nil {
+		return o.explain(ctx, method, err)
+	}
+	*answers = append(*answers, raw)
+	return json.Unmarshal(raw, out)
+}
+
+// answersKey is the key of a context that collects the answers of the API, for --output json.
+type answersKey struct{}
+
+// tables returns the commands that show what the API answers, and the words after which they do; nil: always.
+func tables() map[string][]string {
+	return map[string][]string{
+		"status": nil, "ticket": nil, "analytics": nil, "room": {"history"}, "codes": {"revoked"},
+		"limit": {"list", "keys", "key"}, "holder": {"list", "show"}, "webhook": {"list"}, "key": {"list"},
+		"queue": {"status", "job", "schedules", "tenant", "dead"}, "cluster": {"status"},
+	}
+}
+
+// ownJSON returns the commands that make JSON by themselves, with the arguments for it.
+func ownJSON() map[string][]string {
+	return map[string][]string{"doctor": {"--json"}, "version": {"--json"}, "simulate": {"--json"},
+		"check": {"--format", "json"}}
+}
+
+// runWithOutput runs a command. With --output json, one that shows a table prints the answers of the API.
+func (c *command) runWithOutput(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	words, shows := tables()[c.name]
+	own, makes := ownJSON()[c.name]
+	verb := func(arg string) bool { return slices.Contains(words, arg) }
+	rest, format, given := cutOutput(args)
+	switch {
+	case !given || !makes && (!shows || words != nil && !slices.ContainsFunc(args, verb)):
+		return c.run(ctx, args, stdout, stderr)
+	case format == "table":
+		return c.run(ctx, rest, stdout, stderr)
+	case format != "json":
+		return &config.Fault{Key: "--output", Problem: fmt.Sprintf("%q is no format", format),
+			Hint: "write table or json"}
+	case makes:
+		return c.run(ctx, append(rest, own...), stdout, stderr)
+	case slices.Contains(rest, "--watch"):
+		return usageFault("--output: json cannot stand beside --watch", "leave one of them out")
+	}
+	var answers []json.RawMessage
+	if err := c.run(context.WithValue(ctx, answersKey{}, &answers), rest, io.Discard, stderr); err != nil {
+		return err
+	}
+	for _, a := range answers { // several are pages
+		if err := writeJSON(stdout, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cutOutput takes --output FORMAT out of arguments.
+func cutOutput(args []string) (rest []string, format string, given bool) {
+	for i, a := range args {
+		name, value, glued := strings.Cut(a, "=")
+		switch {
+		case a == "--":
+			return args, "", false
+		case name != "--output" && name != "-output" || !glued && i+1 == len(args):
+			continue
+		case !glued:
+			value = args[i+1]
+			return slices.Concat(args[:i], args[i+2:]), value, true
+		}
+		return slices.Concat(args[:i], args[i+1:]), value, true
+	}
+	return args, "", false
 }
 
 // stream copies an answer of any length.

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -53,6 +56,7 @@ func serve(ctx context.Context, cfg *config.Config, stdout, stderr io.Writer) er
 		fmt.Fprintf(stdout, "room      %s%s -> %s  %s, sessions of %v\n",
 			r.Host, r.Path, r.Origin, r.LimitsText(), r.SessionDuration)
 	}
+	printNext(stdout, cfg, s.Addr(), s.AdminAddr())
 	reloads, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { s.ReloadOn(reloads, hangup) })
@@ -61,4 +65,37 @@ func serve(ctx context.Context, cfg *config.Config, stdout, stderr io.Writer) er
 	stop()
 	wg.Wait()
 	return err
+}
+
+// printNext says what to open next.
+func printNext(w io.Writer, cfg *config.Config, visitors, operators net.Addr) {
+	admin := "http://" + reachable(operators) + "/"
+	fmt.Fprint(w, "\nnext\n")
+	line := func(do, what string) { fmt.Fprintf(w, "  %-58s %s\n", do, what) }
+	if len(cfg.Rooms) > 0 {
+		r := &cfg.Rooms[0]
+		at := config.ShellWord("http://" + reachable(visitors) + r.Path)
+		open, host := "open "+at, ""
+		if r.Host != "" {
+			open, host = "curl -H 'Host: "+r.Host+"' "+at, " --host "+r.Host
+		}
+		line(open, "your site, behind the room "+r.Name)
+		line("headgate crowd "+at+host+" --n 500", "more visitors than slots: see the line")
+	}
+	line("open "+admin, "the dashboard")
+	watch := "headgate status --watch"
+	if admin != defaultAdmin+"/" {
+		watch += " --admin " + strings.TrimSuffix(admin, "/")
+	}
+	line(watch, "the same in a terminal")
+	line("headgate help", "all commands")
+}
+
+// reachable returns an address of this machine: a listener for all addresses answers at the loopback one too.
+func reachable(a net.Addr) string {
+	t, ok := a.(*net.TCPAddr)
+	if !ok || !t.IP.IsUnspecified() {
+		return a.String()
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(t.Port))
 }

@@ -24,6 +24,7 @@ func tokenCommand(_ context.Context, args []string, stdout, stderr io.Writer) er
 	flags.StringVar(&c.scope, "scope", "", "")
 	flags.StringVar(&c.name, "name", "", "")
 	flags.StringVar(&c.expires, "expires", "", "")
+	flags.StringVar(&c.output, "output", "table", "")
 	at, words, err := parseFolder(flags, args)
 	if err != nil {
 		return err
@@ -35,7 +36,9 @@ func tokenCommand(_ context.Context, args []string, stdout, stderr io.Writer) er
 	case c.scope+c.name+c.expires != "":
 		return usageFault("--scope, --name and --expires go with token create alone",
 			"see headgate help token")
-	case verb == "list":
+	case verb == "list" && c.output == "json":
+		return tokensJSON(at.dir, stdout)
+	case verb == "list" && c.output == "table":
 		return listTokens(at.dir, stdout, stderr)
 	case len(words) == 2 && words[0] == "revoke":
 		return revokeToken(at.dir, words[1], stdout, stderr)
@@ -44,7 +47,7 @@ func tokenCommand(_ context.Context, args []string, stdout, stderr io.Writer) er
 		"write headgate token create --scope read, token list, or token revoke ID")
 }
 
-type tokenFlags struct{ scope, name, expires string }
+type tokenFlags struct{ scope, name, expires, output string }
 
 // folderFlags parses the arguments of a command that works on a data folder. It returns the folder,
 // and the arguments that are no flags as words.
@@ -135,6 +138,26 @@ func note(dir, what string, t *api.Token, stderr io.Writer) {
 	if err != nil {
 		fmt.Fprintf(stderr, "headgate: warning: %v\n", err)
 	}
+}
+
+// tokensJSON prints the tokens without their hashes.
+func tokensJSON(dir string, stdout io.Writer) error {
+	list, err := api.ListTokens(dir)
+	if err != nil {
+		return err
+	}
+	type token struct {
+		ID      string    `json:"id"`
+		Name    string    `json:"name"`
+		Scopes  []string  `json:"scopes"`
+		Created time.Time `json:"created_at"`
+		Expires time.Time `json:"expires_at,omitzero"`
+	}
+	all := []token{}
+	for _, t := range list {
+		all = append(all, token{t.ID, t.Name, t.Scopes, t.CreatedAt, t.ExpiresAt})
+	}
+	return writeJSON(stdout, map[string]any{"tokens": all})
 }
 
 func listTokens(dir string, stdout, stderr io.Writer) error {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/headgate/headgate/internal/config"
 )
@@ -34,7 +35,7 @@ func versionCommand(_ context.Context, args []string, stdout, stderr io.Writer) 
 		return writeJSON(stdout, b)
 	}
 	fmt.Fprintf(stdout, "headgate %s%s, %s, %s/%s\n",
-		b.Version, shortRevision(b), b.Go, b.OS, b.Arch)
+		b.Version, b.commit(), b.Go, b.OS, b.Arch)
 	return nil
 }
 
@@ -60,14 +61,17 @@ func readBuild() build {
 	return b
 }
 
-// shortRevision returns the part of the revision that people compare.
-func shortRevision(b build) string {
+// commit returns the commit and its date, if they are known: a binary from a module cache has none.
+func (b *build) commit() string {
 	if len(b.Revision) < 12 {
 		return ""
 	}
-	s := " (" + b.Revision[:12]
+	s := ", commit " + b.Revision[:12]
+	if date, _, ok := strings.Cut(b.Time, "T"); ok {
+		s += " of " + date
+	}
 	if b.Modified {
 		s += ", modified"
 	}
-	return s + ")"
+	return s
 }
