@@ -358,6 +358,10 @@ alerts: setup-prometheus ## alert rules and dashboard against a real Prometheus:
 browser: tested setup-browser setup-edges ## the waiting page in a real Chromium, also behind nginx and Envoy
 	cd tests/browser && HEADGATE='$(TESTED)' ENVOY='$(ENVOY)' node --test --test-concurrency=3
 
+.PHONY: solving
+solving: tested setup-browser ## what a proof of work costs a desktop and a phone, in a real Chromium: 5 min
+	cd tests/browser && HEADGATE='$(TESTED)' node solving.mjs
+
 .PHONY: sim
 sim: ## headgate beside eight models of what others do, and a page with plots: bin/report.html
 	$(GO) build -o bin/headgate-strategies ./examples/strategies

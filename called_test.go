@@ -2,6 +2,9 @@ package headgate
 
 import (
 	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -551,4 +554,124 @@ func TestALateFirstPollBeforeTheTurn(t *testing.T) {
 			t.Errorf("%+v", lanes)
 		}
 	})
+}
+
+// askedBy puts a proxy in front of a gate that asks about each request, and forwards it itself. One that
+// relays no answers sends what may not pass to the room.
+func (g *gate) askedBy(relays bool) {
+	room := g.h
+	origin := func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "origin", r.URL.Path) }
+	g.h = g.room.Decide(true, http.HandlerFunc(origin))
+	if relays {
+		return
+	}
+	asks := g.room.Decide(false, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	g.h = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		said := httptest.NewRecorder()
+		if asks.ServeHTTP(said, r); said.Code == http.StatusUnauthorized {
+			room.ServeHTTP(w, r)
+			return
+		}
+		maps.Copy(w.Header(), said.Header())
+		origin(w, r)
+	})
+}
+
+// Behind a proxy that asks, apps read their challenge in the answer when their turn comes, and come in with
+// the solution, in the order of arrival. A visitor of a lane has none.
+func TestAChallengeAtTheTurnBehindAProxy(t *testing.T) {
+	if testing.Short() {
+		return // the race detector slows the solving tenfold: make all plays it
+	}
+	for on, n := range map[string]int{"join": 5, "claim": 13} {
+		for _, relays := range []bool{true, false} {
+			bubble(t, fmt.Sprintf("on %s, relays %t", on, relays), func(t *testing.T) {
+				c := Challenge{Kind: "work"}
+				if on == "claim" {
+					c.On = on
+				}
+				g := openGate(t, RoomConfig{TotalActiveUsers: 100, NewUsersPerMinute: 6, QueueAll: true,
+					Challenge: c, SessionDuration: time.Hour, Rules: byPath{"/slow": RuleLane}, Lanes: []Lane{{Name: "slow", Share: 20}}})
+				g.askedBy(relays)
+				slow := g.visitor()
+				slow.bare, slow.accept = true, "application/json"
+				slow.do("GET", "/slow")
+				if x := g.room.Status().Lanes[0]; x.Name != "slow" || x.Joined != 1 {
+					t.Fatalf("%+v", x)
+				}
+				var all []*visitor
+				solved, asked := 0, 0
+				for i := range n {
+					v := g.visitor()
+					all = append(all, v)
+					w := v.joins()
+					if i == 0 && on == "join" {
+						w = nil // it waits alone
+					}
+					if m := v.asks(""); m.Challenge != nil && w != nil && on == "join" {
+						if solved++; v.asks(w.solve(t, "")).Challenge != nil {
+							t.Fatalf("visitor %d: a right solution does not count", i)
+						}
+					} else if m.Challenge != nil {
+						asked++
+					}
+				}
+				if on == "claim" && asked != n-1 || on == "join" && solved != n-1 {
+					t.Fatalf("%d are asked at once, %d have solved theirs", asked, solved)
+				}
+				g.room.SetQueueAll(false)
+				var came []int
+				for second := 0; len(came) < len(all); second++ {
+					if time.Sleep(time.Second); second > 600 {
+						t.Fatalf("%v came in", came)
+					}
+					if m := slow.asks(""); m.Challenge != nil {
+						t.Fatalf("a visitor of a lane is asked: %+v", m)
+					} else if m.State == StateCalled {
+						slow.in()
+					}
+					for i, v := range all {
+						if slices.Contains(came, i) {
+							continue
+						}
+						m := v.asks("")
+						if m.Challenge != nil {
+							solved++
+							m = v.asks(m.Challenge.solve(t, ""))
+						}
+						if m.State == StateCalled && v.in() {
+							came = append(came, i)
+						}
+					}
+				}
+				st := g.room.Status().Challenges
+				if !slices.IsSorted(came) || solved < n-1 || st.Solved < int64(solved) ||
+					st.Refused["wrong"]+st.Refused["foreign"] > 0 {
+					t.Errorf("%v came in, %d solved, %+v", came, solved, st)
+				}
+			})
+		}
+	}
+}
+
+// In shadow mode a room asks nobody, whenever its challenge is asked, and counts those that it would ask.
+func TestShadowAsksNobody(t *testing.T) {
+	for on, want := range map[string]int64{"": 3, "claim": 3, "draw": 0} { // there is no draw
+		bubble(t, "on "+on, func(t *testing.T) {
+			g := openGate(t, RoomConfig{TotalActiveUsers: 1, NewUsersPerMinute: 60, Shadow: true,
+				Challenge: Challenge{Kind: "work", On: on}})
+			for range 4 { // the first has a slot
+				v := g.visitor()
+				if v.accept = "application/json"; !strings.HasPrefix(v.do("GET", "/").Body.String(), "origin") {
+					t.Error("a visitor waits")
+				}
+				if m := v.asks(""); m.Challenge != nil || m.State != StateCalled {
+					t.Errorf("%+v", m)
+				}
+			}
+			if n := g.room.Status().Challenges.Issued; n != want {
+				t.Errorf("%d would have a challenge, want %d", n, want)
+			}
+		})
+	}
 }

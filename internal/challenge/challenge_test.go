@@ -181,6 +181,9 @@ func TestASolutionIsForOneTicket(t *testing.T) {
 	long := *good
 	long.Challenge.Parameters.Algorithm = strings.Repeat("x", mostBytes)
 	for _, bad := range []string{"x", "e30", "bnVsb", long.String(),
+		base64.StdEncoding.EncodeToString([]byte(strings.Repeat(`{"challenge":`, 110) + strings.Repeat("}", 110))),
+		base64.StdEncoding.EncodeToString([]byte(`{"challenge":{"signature":["00"]}}`)),
+		base64.StdEncoding.EncodeToString([]byte(`{"solution":{"counter":1e3}}`)),
 		base64.StdEncoding.EncodeToString([]byte(`{"solution":{"counter":-1}}`)),
 		base64.StdEncoding.EncodeToString([]byte(`{"solution":{"counter":4294967296}}`))} {
 		if r := own.check(bad, own.Arrived); r != malformed {
@@ -417,12 +420,17 @@ func FuzzCheck(f *testing.F) {
 func BenchmarkChallenge(b *testing.B) {
 	own, other := sample(), sample()
 	own.Work = own.Work&^0xff | mostCost/costUnit
-	good := solve(b, own.appendJSON(nil)).String()
+	p := solve(b, own.appendJSON(nil))
+	good := p.String()
+	p.Solution.DerivedKey = strings.Repeat("ab", keyLength)
+	odd, long := p.String(), base64.StdEncoding.EncodeToString([]byte(strings.Repeat("[", mostBytes/4*3)))
 	nonce := make([]byte, 16)
 	for name, f := range map[string]func(){
 		"Issue":      func() { own.appendJSON(nil) },
 		"Foreign":    func() { new(Gate).check(b.Context(), &other, good, own.Arrived, always) },
 		"Right":      func() { new(Gate).check(b.Context(), &own, good, own.Arrived, always) },
+		"Malformed":  func() { new(Gate).check(b.Context(), &own, long, own.Arrived, always) },
+		"NoPrefix":   func() { new(Gate).check(b.Context(), &own, odd, own.Arrived, always) },
 		"Derivation": func() { derive(nonce[:16:16], nonce, 1, mostCost) },
 	} {
 		b.Run(name, func(b *testing.B) {

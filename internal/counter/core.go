@@ -221,7 +221,9 @@ func (c *desk) place(number uint64, clk time.Duration, unproven bool) PlaceInfo 
 	first, lane := c.line.Status(number) == slot.TicketProvisional, slot.LaneIndex(number)
 	if first && (unproven || lane > 0) && c.hasHalf(lane) && (c.cfg.Endless || c.others(clk)) {
 		p := c.unproven(number, clk)
-		p.Asks = unproven
+		if p.Asks = unproven; !unproven { // it is of a lane
+			delete(c.unsolved, number)
+		}
 		return p
 	}
 	if unproven && c.cfg.AtClaim {

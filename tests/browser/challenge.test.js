@@ -7,8 +7,8 @@ import path from 'node:path';
 import {after, before, test} from 'node:test';
 import {solveChallenge} from 'altcha-lib';
 import {deriveKey} from 'altcha-lib/algorithms/pbkdf2';
-import {crowded, lane, solves} from './challenged.js';
-import {arrive, insecureHost, isInside, openBrowser, patience, until} from './room.js';
+import {crowded, lane, solves, stateOf} from './challenged.js';
+import {arrive, fill, insecureHost, isInside, openBrowser, patience, startRoom, until} from './room.js';
 
 let browser;
 before(async () => browser = await openBrowser());
@@ -63,6 +63,34 @@ for (const [name, options, address] of [
     assert.deepEqual(faults.filter((fault) => !/subtle|importKey/.test(fault)), []);
   });
 }
+
+// Whoever has solved it when a slot is free goes first, also before somebody who came earlier and has not.
+test('the page solves the challenge of its turn', async (t) => {
+  const room = await startRoom(t, {challenge: {kind: 'work', on: 'claim'}, new_users_per_minute: 6000});
+  const inside = await fill(t, browser, room);
+  const none = await arrive(t, browser, room.url, {javaScriptEnabled: false});
+  await until('one waits', async () => (await stateOf(room)).waiting_users == 1);
+  const {page, faults} = await arrive(t, browser, room.url);
+  await until('the second has solved it', async () => (await stateOf(room)).challenges.solved > 0);
+  const {waiting_users: waiting, lanes} = await stateOf(room);
+  assert.deepEqual([waiting, lane({lanes})], [2, 0]);
+  await inside[0].leave();
+  await until('who has solved it is in', () => isInside(page));
+  assert.equal(await isInside(none.page), false, 'a slot for nothing');
+  await inside[1].leave();
+  await until('who has not is in', () => isInside(none.page));
+  assert.deepEqual(faults, []);
+});
+
+test('the page solves the challenge of a draw', async (t) => {
+  const room = await startRoom(t, {challenge: {kind: 'work', on: 'draw'}, method: 'random', new_users_per_minute: 6000});
+  const inside = await fill(t, browser, room);
+  const {page, faults} = await arrive(t, browser, room.url);
+  await until('it has solved it', async () => (await stateOf(room)).challenges.solved > 0);
+  await inside[0].leave();
+  await until('it is in', () => isInside(page));
+  assert.deepEqual(faults, []);
+});
 
 test('a page of its own includes the script', async (t) => {
   const html = path.join(os.tmpdir(), `headgate-own-${process.pid}.html`);

@@ -3,76 +3,20 @@
 import assert from 'node:assert/strict';
 import {after, before, test} from 'node:test';
 import {assertLooks} from './board.js';
-import {crowded, solves} from './challenged.js';
+import {crowded, onDevice, phone, solves, traced, worksWith} from './challenged.js';
 import {arrive, fill, insecureHost, isInside, openBrowser, patience, startRoom, until} from './room.js';
 
 let browser;
 before(async () => browser = await openBrowser());
 after(() => browser?.close());
 
-// How many times slower a phone is. Chromium slows down the main thread alone, neither workers nor WebCrypto:
-// there each derivation is made as often.
-const slower = 6;
-const slowWorker = `{
-  const derive = SubtleCrypto.prototype.deriveBits;
-  SubtleCrypto.prototype.deriveBits = async function (...how) {
-    for (let i = 1; i < ${slower}; i++) await derive.apply(this, how);
-    return derive.apply(this, how);
-  };
-}`;
-
-// worksWith puts a script before that of the worker. The room may end while a page asks for it.
-const worksWith = (context, script) => context.route('**/.headgate/work.js', async (route) => {
-  try {
-    const response = await route.fetch();
-    await route.fulfill({response, body: script + await response.text()});
-  } catch {
-    await route.abort().catch(() => {});
-  }
-});
-
-// onPhone opens a room on a slow phone.
-async function onPhone(t, room) {
-  const context = await browser.newContext();
-  t.after(() => context.close());
-  await worksWith(context, slowWorker);
-  await context.addInitScript(() => self.document && addEventListener('DOMContentLoaded',
-    () => requestAnimationFrame(() => requestAnimationFrame(() => performance.mark('shown')))));
-  const page = await context.newPage();
-  await (await context.newCDPSession(page)).send('Emulation.setCPUThrottlingRate', {rate: slower});
-  const seen = {context, page, polls: 0};
-  page.on('response', (answer) => seen.polls += !!answer.request().headers()['headgate-poll']);
-  seen.worked = new Promise((done) => page.once('worker', (worker) => worker.once('close', done)));
-  await page.goto(room.url);
-  return seen;
-}
-
-// traced is a visit until the page has polled twice and its worker has ended, and what the page did after it
-// was shown. Times are those of threads on a processor, so a busy machine is no slow page.
-async function traced(t, room, works) {
-  await browser.startTracing(undefined, {categories: ['disabled-by-default-devtools.timeline', 'blink.user_timing', '__metadata']});
-  const visit = await onPhone(t, room);
-  if (works) await visit.worked;
-  await until('it has polled', () => visit.polls >= 2);
-  await until('it was shown', () => visit.page.evaluate(() => performance.getEntriesByName('shown').length > 0));
-  const {traceEvents: events} = JSON.parse(await browser.stopTracing());
-  await visit.context.close();
-  const shown = events.find((e) => e.name == 'shown');
-  const names = new Map(events.filter((e) => e.name == 'thread_name' && e.pid == shown.pid).map((e) => [e.tid, e.args.name]));
-  const tasks = events.filter((e) => e.name == 'RunTask' && e.pid == shown.pid && e.tdur);
-  const main = tasks.filter((e) => e.tid == shown.tid && e.ts > shown.ts).map((e) => e.tdur / 1000);
-  const computed = tasks.filter((e) => /^(WebCrypto|DedicatedWorker thread)$/.test(names.get(e.tid)))
-    .reduce((sum, e) => sum + e.tdur, 0) / 1e6;
-  return {tasks: main.length, longest: Math.max(0, ...main), computed};
-}
-
 test('the page of a slow phone does not stand still while it computes', async (t) => {
   const room = await crowded(t, browser), plain = await startRoom(t);
   await fill(t, browser, plain);
   const work = [], none = [];
   for (let i = 0; i < 3; i++) {
-    work.push(await traced(t, room, true));
-    none.push(await traced(t, plain, false));
+    work.push(await traced(t, browser, room, phone, true));
+    none.push(await traced(t, browser, plain, phone, false));
   }
   for (const [name, all] of Object.entries({work, none})) {
     t.diagnostic(`${name}: ${all.map((v) => `${v.computed.toFixed(2)} s computed, the longest of ${v.tasks} tasks ` +
@@ -87,7 +31,7 @@ test('the page of a slow phone does not stand still while it computes', async (t
 
 test('the solution of a slow phone counts', async (t) => {
   const room = await crowded(t, browser);
-  const {page} = await solves(room, () => onPhone(t, room), 5 * patience);
+  const {page} = await solves(room, () => onDevice(t, browser, room, phone), 5 * patience);
   await room.inside[0].leave();
   await until('the first is in', () => isInside(room.first.page));
   await room.inside[1].leave();
