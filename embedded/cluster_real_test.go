@@ -19,7 +19,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/headgate/headgate/internal/join"
-	"github.com/headgate/headgate/internal/yardstick"
+	"github.com/headgate/headgate/tests/yardstick"
 )
 
 // domain returns the cluster's JetStream, as a process sees it.

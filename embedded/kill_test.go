@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/join"
-	"github.com/headgate/headgate/internal/yardstick"
+	"github.com/headgate/headgate/tests/yardstick"
 )
 
 func TestMain(m *testing.M) {

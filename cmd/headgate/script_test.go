@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/yardstick"
+	"github.com/headgate/headgate/tests/yardstick"
 
 	"github.com/rogpeppe/go-internal/testscript"
 

@@ -12,8 +12,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/headgate/headgate/internal/yardstick"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/tests/yardstick"
 )
 
 // pulled returns an API in front of a real queue named orders, whose jobs are claimed, and a token for that.

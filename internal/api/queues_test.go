@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/yardstick"
+	"github.com/headgate/headgate/tests/yardstick"
 
 	"github.com/headgate/headgate/embedded"
 	"github.com/headgate/headgate/internal/api"

@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/headgate/headgate/internal/limittable"
-	"github.com/headgate/headgate/internal/yardstick"
 	"github.com/headgate/headgate/limit"
+	"github.com/headgate/headgate/tests/yardstick"
 )
 
 // limited returns a file with one limit and the room.

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/adminclient"
-	"github.com/headgate/headgate/internal/yardstick"
+	"github.com/headgate/headgate/tests/yardstick"
 )
 
 // A played node is a process that does nothing, with the answers of another in front.

@@ -25,8 +25,8 @@ import (
 	"github.com/headgate/headgate/internal/join"
 	"github.com/headgate/headgate/internal/loopback"
 	"github.com/headgate/headgate/internal/store"
-	"github.com/headgate/headgate/internal/yardstick"
 	"github.com/headgate/headgate/status"
+	"github.com/headgate/headgate/tests/yardstick"
 )
 
 // A town is a cluster on this machine, of real engines with real certificates.

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/yardstick"
 	"github.com/headgate/headgate/ratelimit"
+	"github.com/headgate/headgate/tests/yardstick"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 

@@ -66,7 +66,7 @@ func waiters() map[string]string {
 		"examples/azure-ratelimit/processor.go": "run waits for its queue's Run",
 		"examples/azure-ratelimit/story.go":     "play waits for all parts before it returns",
 		"internal/server/analytics.go":          "Rows waits for all that it asks",
-		"internal/yardstick/yardstick.go":       "the cleanup of the test waits for it",
+		"tests/yardstick/yardstick.go":          "the cleanup of the test waits for it",
 		"internal/control/limitstake.go":        "makeKnown waits for all that it asks",
 	}
 }

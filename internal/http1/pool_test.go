@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/headgate/headgate/internal/yardstick"
+	"github.com/headgate/headgate/tests/yardstick"
 )
 
 // A dial goes on after its request has left: its failure is still seen, and its connection is kept.

@@ -144,7 +144,7 @@ func (p *parser) in(n *node, kind kind) (*node, error) {
 		return nil, p.wrong("{ or $ is missing after in", "write in "+such+", or in $name")
 	}
 	open := p.at - 1
-	n.op = inOp(kind)
+	n.op = [...]op{isText: opInTexts, isInt: opInInts, isAddress: opInAddresses}[kind]
 	items := 0
 	for !p.symbol("}") {
 		if p.rest() == "" {
@@ -259,15 +259,4 @@ func (p *parser) stars(fold bool) (*wildcard, error) {
 		return nil, p.since(from, problem, `in r"…" a star that is none is \* and a backslash \\`)
 	}
 	return w, nil
-}
-
-func inOp(k kind) op {
-	switch k {
-	case isText:
-		return opInTexts
-	case isInt:
-		return opInInts
-	default:
-		return opInAddresses
-	}
 }

@@ -240,19 +240,9 @@ func (p *parser) operand() (*node, error) {
 		}
 		return nil, p.wrong(unknownField(word))
 	}
-	n := &node{field: s.field, kind: s.kind}
-	switch s.kind {
-	case isBool:
-		n.op = opBoolField
-	case isText:
-		n.op = opTextField
-	case isInt:
-		n.op = opIntField
-	case isAddress:
-		n.op = opAddressField
-	default:
-		n.op = opArray
-	}
+	ops := [...]op{isBool: opBoolField, isText: opTextField, isInt: opIntField, isAddress: opAddressField,
+		isArray: opArray, isMap: opArray}
+	n := &node{field: s.field, kind: s.kind, op: ops[s.kind]}
 	if s.field == fieldCrawler {
 		if n.crawlers = p.env.Crawlers; n.crawlers == nil {
 			return nil, p.since(from, word+" is not known here",

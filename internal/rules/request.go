@@ -61,13 +61,13 @@ func (in *input) field(f field) string {
 	case fieldRawPath:
 		return in.URL.EscapedPath()
 	case fieldUserAgent:
-		return lines(in.Header["User-Agent"], ", ")
+		return strings.Join(in.Header["User-Agent"], ", ")
 	case fieldReferer:
-		return lines(in.Header["Referer"], ", ")
+		return strings.Join(in.Header["Referer"], ", ")
 	case fieldCookie:
-		return lines(in.Header["Cookie"], "; ")
+		return strings.Join(in.Header["Cookie"], "; ")
 	default: // fieldForwardedFor
-		return lines(in.Header["X-Forwarded-For"], ", ")
+		return strings.Join(in.Header["X-Forwarded-For"], ", ")
 	}
 }
 
@@ -106,14 +106,6 @@ func (in *input) bool(n *node) bool {
 		return in.Secure
 	}
 	return n.crawlers.Verified(in.address(), in.field(fieldUserAgent))
-}
-
-// lines joins the lines of a header.
-func lines(all []string, by string) string {
-	if len(all) == 1 {
-		return all[0]
-	}
-	return strings.Join(all, by)
 }
 
 // hostname returns a host in lower case, without its port and trailing dot. An IPv6 address keeps
@@ -235,8 +227,11 @@ func (in *input) scanHeaders(src *node, s search) (found bool, count int) {
 		}
 		return false, count
 	}
-	names := src.field == fieldHeaderNames
-	if in.Host != "" && in.at(either(names, "host", in.Host), s, &count) {
+	names, host := src.field == fieldHeaderNames, in.Host
+	if names {
+		host = "host"
+	}
+	if in.Host != "" && in.at(host, s, &count) {
 		return true, count
 	}
 	for name, values := range in.Header {
@@ -250,13 +245,6 @@ func (in *input) scanHeaders(src *node, s search) (found bool, count int) {
 		}
 	}
 	return false, count
-}
-
-func either(first bool, a, b string) string {
-	if first {
-		return a
-	}
-	return b
 }
 
 // scanPairs goes through name=value pairs: the names, the values, or the values of one name.

@@ -23,8 +23,8 @@ import (
 	"github.com/headgate/headgate/internal/invite"
 	"github.com/headgate/headgate/internal/join"
 	"github.com/headgate/headgate/internal/store"
-	"github.com/headgate/headgate/internal/yardstick"
 	"github.com/headgate/headgate/status"
+	"github.com/headgate/headgate/tests/yardstick"
 )
 
 func TestALiveChangeSurvivesARestart(t *testing.T) {

@@ -22,8 +22,8 @@ import (
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/counter"
-	"github.com/headgate/headgate/internal/yardstick"
 	"github.com/headgate/headgate/status"
+	"github.com/headgate/headgate/tests/yardstick"
 )
 
 // A process is a real server with a file that the test writes.

@@ -33,8 +33,8 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/hint"
-	"github.com/headgate/headgate/internal/yardstick"
 	"github.com/headgate/headgate/status"
+	"github.com/headgate/headgate/tests/yardstick"
 )
 
 // start runs a real server in front of origin and returns its two addresses.

@@ -17,8 +17,8 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"github.com/headgate/headgate/internal/api"
-	"github.com/headgate/headgate/internal/yardstick"
 	"github.com/headgate/headgate/tests/tracestest"
+	"github.com/headgate/headgate/tests/yardstick"
 )
 
 // traced runs a server in front of an origin, with a collector for its traces.

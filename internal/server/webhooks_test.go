@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/yardstick"
+	"github.com/headgate/headgate/tests/yardstick"
 
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/webhook"

@@ -90,54 +90,51 @@ func between(from, to time.Duration, inside, outside float64) func(time.Duration
 // dwell is the mean time that visitors spend on the site. Chosen.
 const dwell = 2 * time.Minute
 
+// with returns s with this traffic to all its data centers, for its whole length.
+func (s Scenario) with(t Traffic) Scenario {
+	s.Arrivals = t.Over(s.Datacenters, s.Length)
+	return s
+}
+
 // worldSpike is 10 % of the room's limit, then everybody everywhere at once. According to the
 // document, adaptive split overshoots here.
 func worldSpike() Scenario {
-	s := Scenario{
+	return Scenario{
 		Name: "world-spike", About: "low use, then a spike everywhere at once",
 		Source: cloudflare2023 + `: limits, sites, delays and the case; rates are chosen`,
 		Limits: Limits200(), Datacenters: ThreeDatacenters(), Length: time.Hour, StateLag: stateLag,
-	}
-	s.Arrivals = Traffic{Rate: between(10*time.Minute, 10*time.Minute+30*time.Second, 3000, 3), Dwell: dwell}.
-		Over(s.Datacenters, s.Length)
-	return s
+	}.with(Traffic{Rate: between(10*time.Minute, 10*time.Minute+30*time.Second, 3000, 3), Dwell: dwell})
 }
 
 func steady() Scenario {
-	s := Scenario{
+	return Scenario{
 		Name: "steady", About: "four fifths of what the room takes, all the time", Source: chosen,
 		Limits:      Limits{Active: 2000, Session: 5 * time.Minute, New: 1000, Window: time.Minute},
 		Datacenters: ThreeDatacenters(), Length: time.Hour, StateLag: stateLag,
-	}
-	s.Arrivals = Traffic{Rate: constant(228), Dwell: dwell}.Over(s.Datacenters, s.Length)
-	return s
+	}.with(Traffic{Rate: constant(228), Dwell: dwell})
 }
 
 func ramp() Scenario {
-	s := Scenario{
+	return Scenario{
 		Name: "ramp", About: "from a fifth to one and a half of what the room takes, and back",
 		Source:      chosen,
 		Limits:      Limits{Active: 2000, Session: 5 * time.Minute, New: 1000, Window: time.Minute},
 		Datacenters: ThreeDatacenters(), Length: 90 * time.Minute, StateLag: stateLag,
-	}
-	s.Arrivals = Traffic{Rate: func(t time.Duration) float64 {
+	}.with(Traffic{Rate: func(t time.Duration) float64 {
 		x := min(t.Minutes(), 80-t.Minutes()) / 40
 		return 285 * (0.2 + 1.3*max(0, x))
-	}, Dwell: dwell}.Over(s.Datacenters, s.Length)
-	return s
+	}, Dwell: dwell})
 }
 
 // flashCrowd has 10,000 visitors inside and many more in the line.
 func flashCrowd() Scenario {
-	s := Scenario{
+	return Scenario{
 		Name: "flash-crowd", About: "100,000 people in eight minutes want what 10,000 can have at once", Source: chosen,
 		Limits:      Limits{Active: 10_000, Session: 2 * time.Minute, New: 5000, Window: time.Minute},
 		Datacenters: ThreeDatacenters(), Length: 45 * time.Minute, StateLag: stateLag,
-	}
-	s.Arrivals = Traffic{
+	}.with(Traffic{
 		Rate: between(5*time.Minute, 13*time.Minute, 12_500, 500), Dwell: time.Minute,
-	}.Over(s.Datacenters, s.Length)
-	return s
+	})
 }
 
 // twoDays has the shape shown in the document: quiet nights, a first spike at 11:45 of the second
@@ -167,56 +164,48 @@ func twoDays() Scenario {
 }
 
 func hotSite() Scenario {
-	s := Scenario{
+	return Scenario{
 		Name: "hot-site", About: "nine of ten visitors come to one data center", Source: chosen,
 		Limits: Limits200(), Datacenters: ThreeDatacenters(), Length: time.Hour, StateLag: stateLag,
-	}
-	s.Arrivals = Traffic{
+	}.with(Traffic{
 		Rate: constant(24), Dwell: dwell, // 84 % of 200 inside
 		Datacenters: func(time.Duration) []float64 { return []float64{5, 90, 5} },
-	}.Over(s.Datacenters, s.Length)
-	return s
+	})
 }
 
 func hotWorker() Scenario {
-	s := Scenario{
+	return Scenario{
 		Name: "hot-worker", About: "one of ten workers gets half of all visitors", Source: chosen,
 		Limits: Limits200(), Datacenters: oneSite(10), Length: time.Hour, StateLag: stateLag,
-	}
-	s.Arrivals = Traffic{
+	}.with(Traffic{
 		Rate: constant(24), Dwell: dwell,
 		Worker: func(time.Duration, int) Hot { return Hot{Worker: 4, Share: 0.5} },
-	}.Over(s.Datacenters, s.Length)
-	return s
+	})
 }
 
 func movingHotSpot() Scenario {
-	s := Scenario{
+	return Scenario{
 		Name: "moving-hot-spot", About: "one worker gets four fifths, another one every ten seconds",
 		Source: "reference toy run of moving hot spots; times are chosen",
 		Limits: Limits200(), Datacenters: oneSite(6), Length: time.Hour, StateLag: stateLag,
-	}
-	s.Arrivals = Traffic{
+	}.with(Traffic{
 		Rate: constant(24), Dwell: dwell,
 		Worker: func(t time.Duration, _ int) Hot {
 			return Hot{Worker: int(t/(10*time.Second)) * 7 % 6, Share: 0.8}
 		},
-	}.Over(s.Datacenters, s.Length)
-	return s
+	})
 }
 
 func burstAfterIdle() Scenario {
-	s := Scenario{
+	return Scenario{
 		Name: "burst-after-idle", About: "nobody for ten minutes, then 190 in two seconds, twice",
 		Source: chosen,
 		Limits: Limits200(), Datacenters: ThreeDatacenters(), Length: 40 * time.Minute, StateLag: stateLag,
-	}
-	s.Arrivals = Traffic{Rate: func(t time.Duration) float64 {
+	}.with(Traffic{Rate: func(t time.Duration) float64 {
 		if t >= 10*time.Minute && t < 10*time.Minute+2*time.Second ||
 			t >= 30*time.Minute && t < 30*time.Minute+2*time.Second {
 			return 170 * 30
 		}
 		return 0
-	}}.Over(s.Datacenters, s.Length)
-	return s
+	}})
 }

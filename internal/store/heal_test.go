@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/yardstick"
+	"github.com/headgate/headgate/tests/yardstick"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sys/unix"

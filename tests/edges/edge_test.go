@@ -19,8 +19,8 @@ import (
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/edges"
 	"github.com/headgate/headgate/internal/loopback"
-	"github.com/headgate/headgate/internal/yardstick"
 	"github.com/headgate/headgate/tests/crowd"
+	"github.com/headgate/headgate/tests/yardstick"
 )
 
 // An edge is a kind of proxy.

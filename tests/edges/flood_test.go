@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/loopback"
-	"github.com/headgate/headgate/internal/yardstick"
+	"github.com/headgate/headgate/tests/yardstick"
 )
 
 // TestAFloodLetsNobodyIn: an Envoy that lets everybody in while headgate is down has more questions in flight

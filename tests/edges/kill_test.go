@@ -12,8 +12,8 @@ import (
 	"time"
 
 	visitors "github.com/headgate/headgate/internal/crowd"
-	"github.com/headgate/headgate/internal/yardstick"
 	"github.com/headgate/headgate/tests/crowd"
+	"github.com/headgate/headgate/tests/yardstick"
 )
 
 // A reloader is a browser whose user reloads an error page of the proxy: for the crowd, such an answer is

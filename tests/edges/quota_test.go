@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/loopback"
-	"github.com/headgate/headgate/internal/yardstick"
+	"github.com/headgate/headgate/tests/yardstick"
 )
 
 // quotaFile returns a file of the section about quotas in docs/limits.md, with other ports.

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/yardstick"
+	"github.com/headgate/headgate/tests/yardstick"
 )
 
 // patience returns how long a proxy waits for an answer to its question, and what the visitor gets then,

@@ -18,7 +18,7 @@ import (
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/server"
-	"github.com/headgate/headgate/internal/yardstick"
+	"github.com/headgate/headgate/tests/yardstick"
 )
 
 // open starts a server with a room for shop.example. Its origin does not exist: no question may

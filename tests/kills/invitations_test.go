@@ -20,7 +20,7 @@ import (
 
 	"github.com/headgate/headgate/internal/checkout"
 	"github.com/headgate/headgate/internal/invite"
-	"github.com/headgate/headgate/internal/yardstick"
+	"github.com/headgate/headgate/tests/yardstick"
 )
 
 // sessionName is an origin that answers with the name of the session, as the signed pass says it.

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/headgate/headgate/internal/yardstick"
+	"github.com/headgate/headgate/tests/yardstick"
 )
 
 // newMembers makes headgate with a room that knows people by a header and calls nobody.

@@ -19,8 +19,8 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/slot"
-	"github.com/headgate/headgate/internal/yardstick"
 	"github.com/headgate/headgate/status"
+	"github.com/headgate/headgate/tests/yardstick"
 )
 
 // release releases a ticket by the API, and reports whether that was acknowledged.

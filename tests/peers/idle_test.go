@@ -21,7 +21,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/loopback"
-	"github.com/headgate/headgate/internal/yardstick"
+	"github.com/headgate/headgate/tests/yardstick"
 )
 
 // A program is the binary with a room, in a folder of its own.
