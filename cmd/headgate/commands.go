@@ -40,6 +40,7 @@ func tasks() []task {
 		}},
 		{"Watch", []command{
 			{"status", "show the rooms of a running headgate", statusCommand},
+			{"ready", "say whether visitors are accepted, for health checks", readyCommand},
 			{"ticket", "show the place of a visitor, and why", ticketCommand},
 			{"analytics", "show statistics of rooms, limits and queues", analyticsCommand},
 		}},
