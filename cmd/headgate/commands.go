@@ -68,6 +68,7 @@ func tasks() []task {
 			{"key", "list, rotate and forget sealing keys", keyCommand},
 			{"backup", "write records, keys and tokens to a file", backupCommand},
 			{"restore", "fill a data folder from a backup", restoreCommand},
+			{"upgrade", "say what this version would do with a data folder", upgradeCommand},
 			{"cluster", "make several machines one room, and manage them", clusterCommand},
 			{"edges", "print the configuration of a proxy that asks headgate", edgesCommand},
 		}},
