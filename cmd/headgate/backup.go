@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/datadir"
 	"github.com/headgate/headgate/internal/doctor"
 	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/internal/platform"
@@ -46,6 +49,43 @@ func backupCommand(_ context.Context, args []string, stdout, stderr io.Writer) e
 		return err
 	}
 	return tellBackup(stderr, file, b)
+}
+
+// upgradeCommand says what this version would do with a data folder that an older or a newer one has used. It
+// changes nothing.
+func upgradeCommand(_ context.Context, args []string, stdout, _ io.Writer) error {
+	flags := flag.NewFlagSet("upgrade", flag.ContinueOnError)
+	check := flags.Bool("check", false, "")
+	dir, words, err := folderFlags(flags, args) // reads the configuration, if one is named
+	if err = cmp.Or(err, noWords(words, "headgate upgrade --check takes flags only")); err != nil {
+		return err
+	}
+	if !*check {
+		return usageFault("an upgrade is a new binary and a restart",
+			"headgate upgrade --check says what the new one would do")
+	}
+	if _, err := os.Stat(dir); err != nil {
+		return &hint.Error{Text: dir + " is no data folder of headgate", Err: err,
+			Do: "name the one of headgate run with --data DIR or --config FILE"}
+	}
+	format, err := datadir.Format(dir)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "%s has the format %d; headgate %s knows the formats up to %d\n",
+		dir, format, readBuild().Version, datadir.Version)
+	switch {
+	case format > datadir.Version:
+		return &hint.Error{Text: "a start would refuse the folder, and leave it as it is",
+			Do: "run the newer headgate again, or restore a backup from before it"}
+	case format == datadir.Version:
+		fmt.Fprintln(stdout, "a start changes nothing in it; the version before can use it afterwards")
+	default:
+		fmt.Fprintf(stdout, "a start makes it format %d; versions that do not know that refuse it afterwards\n",
+			datadir.Version)
+	}
+	fmt.Fprintf(stdout, "before the upgrade: headgate backup --data %s backup.tar.gz\n", config.ShellWord(dir))
+	return nil
 }
 
 func tokensIn(has bool) string {

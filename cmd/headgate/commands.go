@@ -40,6 +40,7 @@ func tasks() []task {
 		}},
 		{"Watch", []command{
 			{"status", "show the rooms of a running headgate", statusCommand},
+			{"ready", "say whether visitors are accepted, for health checks", readyCommand},
 			{"ticket", "show the place of a visitor, and why", ticketCommand},
 			{"analytics", "show statistics of rooms, limits and queues", analyticsCommand},
 		}},
@@ -67,6 +68,7 @@ func tasks() []task {
 			{"key", "list, rotate and forget sealing keys", keyCommand},
 			{"backup", "write records, keys and tokens to a file", backupCommand},
 			{"restore", "fill a data folder from a backup", restoreCommand},
+			{"upgrade", "say what this version would do with a data folder", upgradeCommand},
 			{"cluster", "make several machines one room, and manage them", clusterCommand},
 			{"edges", "print the configuration of a proxy that asks headgate", edgesCommand},
 		}},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/hint"
 	"github.com/headgate/headgate/status"
 )
 
@@ -203,3 +205,56 @@ func stateWord(s *status.Room) string {
 
 // of formats a number and its limit.
 func of(n, limit int64) string { return count(n) + "/" + count(limit) }
+
+// readyAgain is the time between two questions of headgate ready --wait. Chosen.
+const readyAgain = 250 * time.Millisecond
+
+// readyCommand asks /readyz: for health checks of containers that have no other program.
+func readyCommand(ctx context.Context, args []string, stdout, _ io.Writer) error {
+	flags := flag.NewFlagSet("ready", flag.ContinueOnError)
+	wait := flags.Duration("wait", 0, "")
+	o, words, err := operatorFlags(flags, "ready", args)
+	if err = cmp.Or(err, noWords(words, "headgate ready takes flags only")); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, max(*wait, 5*time.Second))
+	defer cancel()
+	end := time.Now().Add(*wait)
+	for {
+		err := o.askReady(ctx, stdout)
+		if err == nil || !time.Now().Add(readyAgain).Before(end) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(readyAgain):
+		}
+	}
+}
+
+// askReady asks once. The answer is a line of text.
+func (o *operator) askReady(ctx context.Context, stdout io.Writer) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, o.URL+"/readyz", nil)
+	if err != nil {
+		return err
+	}
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return &hint.Error{Text: "no headgate answers at " + o.URL, Err: err,
+			Do: "start headgate run, or name its admin_listen: --admin http://HOST:PORT"}
+	}
+	defer res.Body.Close()
+	said, err := io.ReadAll(io.LimitReader(res.Body, 1<<10))
+	switch text := strings.TrimSpace(string(said)); {
+	case err != nil:
+		return err
+	case res.StatusCode == http.StatusOK && text == "ok":
+		_, err = fmt.Fprintln(stdout, text)
+		return err
+	case strings.HasPrefix(text, "not ready: "):
+		return &hint.Error{Text: text, Do: "headgate ready --wait 30s waits for it"}
+	}
+	return &hint.Error{Text: "what answers at " + o.URL + " is not headgate's address for operators",
+		Do: "name its admin_listen: --admin http://HOST:PORT"}
+}

@@ -5,12 +5,14 @@ import (
 	"encoding/base64"
 	"io"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/headgate/headgate/internal/crowd"
+	"github.com/headgate/headgate/internal/setup"
 )
 
 func openTestShop(t *testing.T) *shop {
@@ -25,6 +27,18 @@ func openTestShop(t *testing.T) *shop {
 		}
 	})
 	return s
+}
+
+// The shop answers any path, and has no files: headgate init proposes nothing for it.
+func TestInitLooksAtTheShop(t *testing.T) {
+	u, err := url.Parse(openTestShop(t).url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := setup.Look(t.Context(), &http.Transport{DisableKeepAlives: true}, u, "")
+	if found.Err != nil || found.Status != http.StatusOK || len(found.Excluded()) > 0 {
+		t.Errorf("got %+v", found)
+	}
 }
 
 // get asks with headers in pairs, and gives the answer and its body.
