@@ -155,10 +155,12 @@ func (o *operator) oneHolder(ctx context.Context, method, id, path string, in, o
 // listHolders prints all holders, page after page.
 func (o *operator) listHolders(ctx context.Context, w io.Writer) error {
 	o.scope = ""
+	damaged := false
 	for after := ""; ; {
 		var got struct {
 			Holders []shownHolder `json:"holders"`
 			Next    string        `json:"next"`
+			Damaged int           `json:"damaged"`
 		}
 		if err := o.do(ctx, http.MethodGet, "/v1/holders?count=1000&after="+after, nil, &got); err != nil {
 			return err
@@ -166,9 +168,15 @@ func (o *operator) listHolders(ctx context.Context, w io.Writer) error {
 		for i := range got.Holders {
 			fmt.Fprintln(w, &got.Holders[i])
 		}
-		if after = got.Next; after == "" {
-			return nil
+		damaged = damaged || got.Damaged > 0
+		if after = got.Next; after != "" {
+			continue
 		}
+		if damaged {
+			return &hint.Error{Text: "the list is not complete: a record of holders is damaged",
+				Do: "see headgate doctor, and restore a backup"}
+		}
+		return nil
 	}
 }
 

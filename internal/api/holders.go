@@ -119,14 +119,15 @@ func (a *API) holders(c *call) (any, error) {
 	}
 	ctx, stop := context.WithTimeout(c.r.Context(), holdersWait)
 	defer stop()
-	all, more, err := book.List(ctx, after, q.Get("after") == "", count)
+	all, more, damaged, err := book.List(ctx, after, q.Get("after") == "", count)
 	if err != nil {
 		return nil, holderProblem(err)
 	}
 	answer := struct {
 		Holders []holderShown `json:"holders"`
 		Next    string        `json:"next,omitempty"` // send it as after; "" means that there are no more
-	}{Holders: []holderShown{}}
+		Damaged int           `json:"damaged,omitempty"`
+	}{Holders: []holderShown{}, Damaged: damaged}
 	for i := range all {
 		answer.Holders = append(answer.Holders, showHolder(&all[i], ""))
 	}

@@ -500,7 +500,7 @@ func TestHoldersAreSpread(t *testing.T) {
 	}
 	seen := 0
 	for after, first := ID(0), true; ; first = false {
-		all, more, err := b.List(t.Context(), after, first, 777)
+		all, more, _, err := b.List(t.Context(), after, first, 777)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -546,6 +546,11 @@ func TestADamagedRecordIsAlone(t *testing.T) {
 	}
 	want(t, there, made[0].Key, "pro", Known)
 	want(t, there, other.Key, "", Unsure)
+	all, more, damaged, err := there.List(t.Context(), 0, true, 1_000_000)
+	lost := slices.ContainsFunc(all, func(h Holder) bool { return h.ID.shard() == other.ID.shard() })
+	if err != nil || more || damaged != 1 || len(all) < fillAhead*2 || lost {
+		t.Errorf("%d are listed, %d records are damaged: %v", len(all), damaged, err)
+	}
 	for range 2 * fillAhead { // new holders go elsewhere
 		want(t, there, one(t, there, "pro").Key, "pro", Known)
 	}

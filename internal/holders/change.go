@@ -7,6 +7,8 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/headgate/headgate/internal/store"
 )
 
 // The errors of changes.
@@ -188,36 +190,41 @@ func (b *Book) Get(ctx context.Context, id ID) (Holder, error) {
 }
 
 // List returns up to count holders with greater IDs than after, or from the first one, in the order of their
-// IDs. more is false after the last one.
+// IDs. more is false after the last one. Holders whose record is damaged are left out; damaged is the number
+// of such records that were looked at.
 func (b *Book) List(
 	ctx context.Context, after ID, first bool, count int,
-) (all []Holder, more bool, err error) {
+) (all []Holder, more bool, damaged int, err error) {
 	if !b.IsOpen() {
-		return nil, false, ErrClosed
+		return nil, false, 0, ErrClosed
 	}
 	x, _, err := b.index().Load(ctx)
 	if err != nil {
-		return nil, false, err
+		return nil, false, 0, err
 	}
 	for n := after.shard(); n < shardCount; n++ {
 		if x.Versions[n] == 0 {
 			continue
 		}
 		r, _, err := b.doc(n).Load(ctx)
+		if errors.Is(err, errRecord) || errors.Is(err, store.ErrDamaged) {
+			damaged++
+			continue
+		}
 		if err != nil {
-			return nil, false, err
+			return nil, false, 0, err
 		}
 		for i := range r.holders {
 			switch h := &r.holders[i]; {
 			case h.ID <= after && !first:
 			case len(all) == count:
-				return all, true, nil
+				return all, true, damaged, nil
 			default:
 				all = append(all, *h)
 			}
 		}
 	}
-	return all, false, nil
+	return all, false, damaged, nil
 }
 
 // Edit changes name, plan and note of a holder by calling set, and returns the holder before and after.
