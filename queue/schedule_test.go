@@ -456,8 +456,8 @@ func TestMissedTimes(t *testing.T) {
 	})
 }
 
-// Producers that keep a queue full do not keep its schedules out. When more jobs of theirs wait than have room
-// beyond, the job of the newest time comes as soon as there is room, and the queue says why before.
+// Producers that keep a queue full do not keep its schedules out. When more jobs of theirs wait than have
+// room beyond, the job of the newest time comes as soon as there is room, and the queue says why before.
 func TestAScheduleWaitsForRoom(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, func(t *testing.T) {
