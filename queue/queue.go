@@ -70,7 +70,7 @@ type Config struct {
 	// Ends are the states that OnEnd gets: StateDelivered, StateDead and StateCanceled, the default.
 	Ends []string
 
-	MaxWaiting int   // maximum unfinished jobs, default DefaultMaxWaiting
+	MaxWaiting int   // maximum unfinished jobs, default DefaultMaxWaiting; Schedules have room for 100 more
 	MaxBytes   int64 // maximum bytes stored, default DefaultMaxBytes
 
 	// Space returns an error if bytes more bytes must not be stored. It must not block. Nil means

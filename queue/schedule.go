@@ -50,6 +50,7 @@ const (
 	MaxRule       = 400
 	missedAfter   = time.Minute
 	mostMadeUp    = 100
+	roomOfTimes   = 100       // jobs beyond MaxWaiting
 	mostSteps     = 1_000_000 // of Next in one look: two years of minutes
 	keptSchedules = 1000      // with those that are not in the configuration any more
 	lookAtTimes   = time.Second
@@ -367,10 +368,11 @@ func (h *host) due(s *Schedule, now time.Time) dueTimes {
 }
 
 // fitting returns how many of the jobs are put at once: as many as there is room for, because a queue that
-// never has room for all of them would get none; and about a chunk, because made up ones may be many.
+// never has room for all of them would get none; and about a chunk, because made up ones may be many. They
+// have room beyond that of producers, which may keep a queue full without a pause.
 func (h *host) fitting(jobs []Job, most int) (n int) {
 	h.mu.Lock()
-	room := most - h.index.left
+	room := most + roomOfTimes - h.index.left
 	h.mu.Unlock()
 	for size := 0; n < min(len(jobs), room, mostMadeUp); n++ {
 		if size += len(jobs[n].Body); n > 0 && size > chunkBytes {

@@ -456,7 +456,8 @@ func TestMissedTimes(t *testing.T) {
 	})
 }
 
-// A full queue has the job of the newest time as soon as there is room, and says why before.
+// Producers that keep a queue full do not keep its schedules out. When more jobs of theirs wait than have
+// room beyond, the job of the newest time comes as soon as there is room, and the queue says why before.
 func TestAScheduleWaitsForRoom(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, func(t *testing.T) {
@@ -471,6 +472,16 @@ func TestAScheduleWaitsForRoom(t *testing.T) {
 		}
 		b.put(Job{Key: "/0001-01-01T00:00:00Z"})
 		time.Sleep(10 * time.Minute)
+		if s := b.status(); s.Depth != 11 {
+			t.Errorf("%d jobs are in a full queue after ten minutes, want one for each beside one", s.Depth)
+		}
+		if _, err := b.q.Put(t.Context(), many(1)); !errors.Is(err, ErrFull) {
+			t.Errorf("a producer puts into a full queue: %v", err)
+		}
+		time.Sleep(10 * time.Hour)
+		if s := b.status(); s.Depth != 1+roomOfTimes {
+			t.Errorf("%d jobs are in a full queue", s.Depth)
+		}
 		all, err := b.q.Schedules(t.Context())
 		if err != nil || !strings.Contains(all[0].Reason, ErrFull.Error()) {
 			t.Errorf("%+v %v", all, err)
@@ -480,8 +491,8 @@ func TestAScheduleWaitsForRoom(t *testing.T) {
 		}
 		until(t, "put", func() bool { return w.minutes(t, "m") > 0 })
 		time.Sleep(5 * time.Second)
-		if n := w.minutes(t, "m"); n > 3 {
-			t.Errorf("%d jobs for what was missed, want those of the last minute", n)
+		if n := w.minutes(t, "m"); n > roomOfTimes+3 {
+			t.Errorf("%d jobs for what was missed, want those of the last minute beside %d", n, roomOfTimes)
 		}
 	})
 }
@@ -539,6 +550,9 @@ func TestMoreTimesThanRoom(t *testing.T) {
 		large := slices.Repeat([]Job{{Body: make([]byte, chunkBytes/4)}}, MaxSchedules*mostMadeUp)
 		if n := h.fitting(large, len(large)); n != 4 {
 			t.Errorf("%d jobs of a quarter of a chunk are put at once", n)
+		}
+		if n := h.fitting(make([]Job, 3), 2-roomOfTimes); n != 2 {
+			t.Errorf("%d jobs have the room of 2", n)
 		}
 		if n := h.fitting(make([]Job, len(large)), len(large)); n != mostMadeUp {
 			t.Errorf("%d small jobs are put at once", n)

@@ -25,16 +25,19 @@ func named(f func(*call) (any, error), names ...string) func(*call) (any, error)
 	return func(c *call) (any, error) {
 		query, err := url.ParseQuery(c.r.URL.RawQuery)
 		if err != nil {
-			return nil, badJob(http.StatusBadRequest, "invalid_query", "the query is invalid")
+			return nil, &problem{Status: http.StatusBadRequest, Code: "invalid_query",
+				Detail: "the query is invalid",
+				Hint:   "write name=value, with & between two of them, and %20 for a space"}
 		}
 		for name := range query {
 			if slices.Contains(names, name) {
 				continue
 			}
-			p := badJob(http.StatusBadRequest, "invalid_query",
-				fmt.Sprintf("the parameter %.64q does not exist here; nothing was changed", name))
+			p := &problem{Status: http.StatusBadRequest, Code: "invalid_query",
+				Hint:   "take it out: there is none here",
+				Detail: fmt.Sprintf("the parameter %.64q does not exist here; nothing was changed", name)}
 			if len(names) > 0 {
-				p.Hint = "use " + strings.Join(names, " and ")
+				p.Hint = "use " + strings.Join(names, ", ")
 			}
 			return nil, p
 		}

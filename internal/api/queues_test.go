@@ -121,7 +121,7 @@ func TestPutJobs(t *testing.T) {
 		{"", many, s.tea, long + "\n{\"text\":\"2\"}", 422, `longer than`},
 		{"?broken=perhaps", many, s.tea, "", 400, "invalid_query"},
 		{"?line=0", many, s.tea, "", 400, "invalid_query"},
-		{"?brokn=keep", many, s.tea, "{}", 400, `use broken and line`},
+		{"?brokn=keep", many, s.tea, "{}", 400, `use broken, line`},
 		{"", many, s.tea, "", 200, `{"put":0,"duplicates":0,"broken":0,"faults":[]}`},
 		{"", many, s.tea, strings.Repeat("{}\n", 17<<20/3), 413, "in parts"},
 	} {

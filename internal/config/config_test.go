@@ -297,6 +297,7 @@ func TestParseFlagsTellsAll(t *testing.T) {
 		{"--config a -x --config -b -x", []string{"-x: there is no such flag",
 			"--config: is given more than once", "-x: there is no such flag"}},
 		{"-config a --config b", []string{"--config: is given more than once"}},
+		{"--count x --count 0", []string{`--count: "x": parse error`}},
 		{"--json -json=maybe", []string{`-json: "maybe" is neither true nor false`}},
 		{"-config", []string{"-config: has no value"}},
 		{"---", []string{"bad flag syntax: ---"}},
@@ -307,12 +308,13 @@ func TestParseFlagsTellsAll(t *testing.T) {
 	for _, tt := range tests {
 		flags := flag.NewFlagSet("t", flag.ContinueOnError)
 		flags.Bool("json", false, "")
+		flags.Int("count", 0, "")
 		flags.Var(&once{}, "config", "")
 		var got []string
 		for _, f := range Faults(ParseFlags(flags, strings.Fields(tt.args))) {
 			got = append(got, f.Error())
-			if f.Hint == "" {
-				t.Errorf("%s: %v has no hint", tt.args, f)
+			if f.Hint == "" || strings.Contains(f.Hint, "once") != strings.Contains(f.Problem, "once") {
+				t.Errorf("%s: %v has the hint %q", tt.args, f, f.Hint)
 			}
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {

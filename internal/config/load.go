@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -200,7 +201,7 @@ func (o *once) String() string { return o.text }
 
 func (o *once) Set(s string) error {
 	if o.set {
-		return errors.New("is given more than once")
+		return errors.New(twice)
 	}
 	o.text, o.set = s, true
 	return nil
@@ -260,6 +261,9 @@ func typed(args []string, name string) string {
 	return "--" + name
 }
 
+// twice is the problem of a flag that is given more than once.
+const twice = "is given more than once"
+
 // flagFault turns an error of package flag into a Fault. The package has no error types, and the
 // error concerns the last of args.
 func flagFault(err error, args, known []string) *Fault {
@@ -278,7 +282,13 @@ func flagFault(err error, args, known []string) *Fault {
 	}
 	if i := strings.LastIndex(s, " for flag -"); i >= 0 {
 		if name, problem, ok := strings.Cut(s[i+len(" for flag -"):], ": "); ok {
-			return &Fault{Key: typed(args, name), Problem: problem, Hint: "give it once"}
+			f := &Fault{Key: typed(args, name), Problem: problem, Hint: "give it once"}
+			value, err := strconv.Unquote(strings.TrimPrefix(s[:i], "invalid value "))
+			if problem != twice && err == nil {
+				f.Problem = quote(value) + ": " + problem
+				f.Hint = "write --" + name + " and another value: headgate help COMMAND shows an example"
+			}
+			return f
 		}
 	}
 	if s, ok := strings.CutPrefix(s, "invalid boolean value "); ok {
