@@ -187,11 +187,20 @@ func TestDescriptionsAreThoseOfTheDocuments(t *testing.T) {
 		case rows[from] != "":
 			text.WriteString(path + "\t" + rows[from] + "\n")
 		case strings.Contains(path, ".translations.") || hasBelow(rows, path):
+		case regexp.MustCompile(`\b` + name(path) + `\b`).MatchString(rows[parent(path)]):
+			text.WriteString(path + "\t" + rows[parent(path)] + "\n") // the row of the group names it
 		default:
 			t.Errorf("no table of the documents has a row for the key %s", path)
 		}
 	}
 	same(t, "descriptions.txt", text.String())
+}
+
+// name and parent take a path apart.
+func name(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }
+
+func parent(path string) string {
+	return strings.TrimSuffix(path[:max(0, strings.LastIndexByte(path, '.'))], "[]")
 }
 
 // hasBelow reports whether a group has no row of its own, and its keys have.
@@ -207,7 +216,7 @@ func hasBelow(rows map[string]string, path string) bool {
 // described returns the text of each key that has a row in a table whose first title begins with "key".
 func described(t *testing.T, paths []string) map[string]string {
 	t.Helper()
-	title := regexp.MustCompile("^\\| key(?: of (?:an? )?`?([a-z_. \\[\\]]+)`?)? \\|")
+	title := regexp.MustCompile("^\\| key(?: of (?:an? )?`?([a-z_. \\[\\]]+)`?[^|]*)? \\|")
 	found := map[string]string{}
 	for _, page := range documents(t) {
 		group, inside := "", false
