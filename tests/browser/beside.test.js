@@ -8,6 +8,7 @@ import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import {after, before, test} from 'node:test';
+import {stateOf} from './challenged.js';
 import {arrive, fill, freePort, heading, isInside, number, openBrowser, startRoom, until} from './room.js';
 
 let browser;
@@ -41,9 +42,9 @@ function replaced(text, before, now) {
 }
 
 // startBeside starts a room, and a proxy that asks it.
-async function startBeside(t, name) {
+async function startBeside(t, name, keys = {}) {
   const [decide, envoy, port] = [await freePort(), await freePort(), await freePort()];
-  const room = await startRoom(t, {session_duration: '6s'}, {
+  const room = await startRoom(t, {session_duration: '6s', ...keys}, {
     decide: {listen: `127.0.0.1:${decide}`}, envoy: {listen: `127.0.0.1:${envoy}`, decide: true},
     trusted_proxies: ['127.0.0.1'],
   });
@@ -104,5 +105,20 @@ for (const name of Object.keys(proxies)) {
     assert.ok(await isInside(second.page), 'who is inside stays inside');
     assert.deepEqual([...new Set(polls)], [200]);
     for (const visitor of [first, second]) assert.deepEqual(visitor.faults, []);
+  });
+
+  test(`behind ${name} the page solves the challenge of its turn`, async (t) => {
+    const room = await startBeside(t, name, {challenge: {kind: 'work', on: 'claim'}});
+    const inside = await fill(t, browser, room);
+    const none = await arrive(t, browser, room.url, {javaScriptEnabled: false});
+    await until('one waits', async () => (await stateOf(room)).waiting_users == 1);
+    const second = await arrive(t, browser, room.url);
+    await until('the second has solved it', async () => (await stateOf(room)).challenges.solved > 0);
+    await inside[0].leave();
+    await until('who has solved it is in', () => isInside(second.page));
+    assert.equal(await isInside(none.page), false, 'a slot for nothing');
+    await inside[1].leave();
+    await until('who has not is in', () => isInside(none.page));
+    assert.deepEqual([...none.faults, ...second.faults], []);
   });
 }
