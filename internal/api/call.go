@@ -34,6 +34,7 @@ type call struct {
 	wrapped bool // answered in the format of Cloudflare's API
 
 	reserves bool // the request makes a reservation
+	asks     []limitAsk
 }
 
 // clip shortens text that a client can make as long as a header may be.

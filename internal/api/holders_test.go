@@ -231,3 +231,40 @@ func TestBadHolders(t *testing.T) {
 		}
 	}
 }
+
+// A gateway that has only the key of a caller asks with it: the holder is counted under its plan, and a key
+// that does not count is no call.
+func TestALimitIsCheckedByTheKeyOfAHolder(t *testing.T) {
+	s := openWith(t, holding)
+	token := s.token("holders")
+	const kind = "Content-Type: application/json"
+	ada := s.holder(s.do("POST", "/v1/holders", `{"name": "Ada", "plan": "pro"}`, token, kind), 201)
+	by := `{"limit": "api", "holder_key": "` + ada.Key + `"}`
+	for path, body := range map[string]string{"check": by, "reserve": by, "check?all=true": "[" + by + "]"} {
+		r := s.do("POST", "/v1/limits/"+path, body, s.read)
+		if r.StatusCode != 200 || !strings.Contains(r.body, `"limit":50`) ||
+			!strings.Contains(r.body, `"holder":"`+ada.ID+`","plan":"pro"`) {
+			t.Errorf("%s: %s", path, r.body)
+		}
+	}
+	look := `{"limit": "api", "key": "` + ada.ID + `", "plan": "pro", "cost": 0}`
+	r := s.do("POST", "/v1/limits/check", look, s.read)
+	if !strings.Contains(r.body, `"remaining":47`) {
+		t.Errorf("three calls of the holder: %s", r.body)
+	}
+	s.do("POST", "/v1/holders/"+ada.ID+"/revoke", "", token)
+	for body, want := range map[string]int{
+		by: 403, `{"limit": "api", "holder_key": ""}`: 403, `{"limit": "api", "holder_key": "hgk_x"}`: 403,
+		`{"limit": "api", "holder_key": 1}`:                                422,
+		`{"limit": "api", "holder_key": "` + ada.Key + `", "key": "bob"}`:  422,
+		`{"limit": "api", "holder_key": "` + ada.Key + `", "plan": "pro"}`: 422,
+	} {
+		r := s.send("POST", "/v1/limits/check", body, "Authorization: Bearer "+s.read)
+		if r.StatusCode != want || strings.Contains(r.body, ada.Key[17:40]) {
+			t.Errorf("%s: %s, want %d", body, r.body, want)
+		}
+	}
+	if strings.Contains(s.log.String(), ada.Key[17:40]) {
+		t.Error("a key is in the log")
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/headgate/headgate/internal/holders"
 	"github.com/headgate/headgate/limit"
 	"github.com/headgate/headgate/ratelimit"
 )
@@ -22,6 +23,9 @@ import (
 type limitAsk struct {
 	ratelimit.Check
 	costs bool // the object has a cost
+
+	held      bool // the object has a holderKey, in place of key and plan
+	holderKey string
 
 	settles bool   // the object has a reservation
 	id      uint64 // 0: nothing to settle
@@ -143,8 +147,11 @@ func parseAsk(d *json.Decoder, fields []string) (limitAsk, error) {
 	if _, err := d.Token(); err != nil {
 		return a, badJSON()
 	}
-	if a.Limit == "" {
+	switch {
+	case a.Limit == "":
 		return a, badAsk("the field limit is missing")
+	case a.held && (slices.Contains(seen, "key") || slices.Contains(seen, "plan")):
+		return a, badAsk(holderKeyField + " stands for key and plan")
 	}
 	return a, nil
 }
@@ -154,7 +161,7 @@ func (a *limitAsk) set(name string, v json.Token) error {
 	text, isText := v.(string)
 	number, isNumber := v.(json.Number)
 	switch name {
-	case "limit", "key", "plan":
+	case "limit", "key", "plan", holderKeyField:
 		if !isText {
 			return badAsk(name + " must be a string")
 		}
@@ -163,6 +170,8 @@ func (a *limitAsk) set(name string, v json.Token) error {
 			a.Limit = text
 		case "key":
 			a.Key = text
+		case holderKeyField:
+			a.holderKey, a.held = text, true
 		default:
 			a.Plan = text
 		}
@@ -205,6 +214,38 @@ type limitAnswer struct {
 	Shared     bool     `json:"shared,omitempty"`      // counted together with all keys beyond max_keys
 	Alone      bool     `json:"unreachable,omitempty"` // its host did not answer: on_unreachable decided
 	Name       string   `json:"name,omitempty"`        // name of the limit, if several were checked
+	Holder     string   `json:"holder,omitempty"`      // of holder_key: the key to settle and renew
+	Plan       string   `json:"plan,omitempty"`        // of the holder
+}
+
+const holderKeyField = "holder_key"
+
+// findHolders finds the holders whose keys were sent: each is counted by its ID, under its plan.
+func (a *API) findHolders(asks []limitAsk) error {
+	for i := range asks {
+		x := &asks[i]
+		if !x.held { // an empty key is none that counts
+			continue
+		}
+		book, err := a.book()
+		if err != nil {
+			return err
+		}
+		plan, o := book.Find(x.holderKey)
+		id, ok := holders.Parse(x.holderKey)
+		switch {
+		case o == holders.Unsure:
+			return &problem{Status: http.StatusServiceUnavailable, Code: "holders_unknown",
+				Detail: "it is not known now whether this key of a holder counts",
+				Hint:   "retry in some seconds"}
+		case !ok || o != holders.Known:
+			return &problem{Status: http.StatusForbidden, Code: "invalid_holder_key",
+				Detail: "this key of a holder does not count: it is " + o.String(),
+				Hint:   "reject the call; GET /v1/holders/{ID} shows the holder, if there is one"}
+		}
+		x.Key, x.Plan = id.String(), plan
+	}
+	return nil
 }
 
 func answerOf(v *ratelimit.Result) limitAnswer {
@@ -231,10 +272,14 @@ func seconds(d time.Duration) float64 {
 // checkLimits handles POST /v1/limits/check: {"limit": "api", "key": "bob", "cost": 1}, or an array
 // of these.
 func (a *API) checkLimits(c *call) (any, error) {
-	asks, array, err := readAsks(c, "limit", "key", "plan", "cost")
+	asks, array, err := readAsks(c, "limit", "key", "plan", holderKeyField, "cost")
+	if err == nil {
+		err = a.findHolders(asks)
+	}
 	if err != nil {
 		return nil, err
 	}
+	c.asks = asks
 	all, err := flag(c, "all")
 	if err != nil {
 		return nil, err
@@ -257,10 +302,11 @@ func (a *API) checkLimits(c *call) (any, error) {
 
 // reserveLimit handles POST /v1/limits/reserve: {"limit", "key", "cost", "ttl_seconds"}.
 func (a *API) reserveLimit(c *call) (any, error) {
-	ask, rules, err := a.oneAsk(c, "limit", "key", "plan", "cost", "ttl_seconds")
+	ask, rules, err := a.oneAsk(c, "limit", "key", "plan", holderKeyField, "cost", "ttl_seconds")
 	if err != nil {
 		return nil, err
 	}
+	c.asks = []limitAsk{ask}
 	v, err := rules.Reserve(c.r.Context(), ask.Check, ask.ttl)
 	c.reserves = true
 	return a.tellLimits(c, []ratelimit.Result{v}, false, err)
@@ -308,7 +354,8 @@ func (a *API) oneAsk(c *call, fields ...string) (ask limitAsk, rules ratelimit.C
 	case array:
 		return ask, nil, badAsk("send one reservation per request")
 	}
-	return asks[0], rules, nil
+	err = a.findHolders(asks)
+	return asks[0], rules, err
 }
 
 // rules returns the limits to check, or an error if there are none.
@@ -328,6 +375,9 @@ func (a *API) tellLimits(c *call, vs []ratelimit.Result, array bool, err error) 
 	answers := make([]limitAnswer, len(vs))
 	for i := range vs {
 		answers[i] = answerOf(&vs[i])
+		if x := &c.asks[i]; x.held {
+			answers[i].Holder, answers[i].Plan = x.Key, x.Plan
+		}
 		if v := &vs[i]; v.Allowed && v.ID == 0 && (c.reserves || isCall(v) && (v.Exceeded || v.Local)) {
 			answers[i].ID = "0" // it exceeds the limit, or on_unreachable let it pass: settling "0" does nothing
 		}

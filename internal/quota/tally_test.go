@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate/internal/limittable"
@@ -255,7 +256,7 @@ func TestUsageOfAProcessThatIsAlone(t *testing.T) {
 	}
 	h.Use(6)
 	h.Return(2)
-	tally := &u.own.slots[UsageSlot("api", "bob")].tally
+	tally := &u.own.slots[UsageSlot("api", "bob")%ownSlots].tally
 	if _, ok := tally.Cut(nil); !ok {
 		t.Fatal("nothing is recorded for the key without its plan")
 	}
@@ -273,4 +274,36 @@ func TestUsageOfAProcessThatIsAlone(t *testing.T) {
 	if want += 42 + 6; err != nil || got != want {
 		t.Errorf("%d units are recorded, want %d (%v)", got, want, err)
 	}
+}
+
+// TestAKillOfAProcessThatIsAlone: with keys in all slots, what was used before the last seconds is written.
+// What is not written is lost by a kill.
+func TestAKillOfAProcessThatIsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		u, d := NewUsage(nil), &Definition{Name: "api", Usage: true}
+		u.own.boot = func() time.Duration { return 0 } // nothing is held
+		st := &store.Memory{}
+		k := usage.NewKeeper(usage.Config{Store: st, Log: slog.New(slog.DiscardHandler)})
+		var wg sync.WaitGroup
+		wg.Go(func() { k.Flush(ctx, u.own, 0) })
+		used := []int64{0} // by second
+		for second := range 30 {
+			for i := range 1000 {
+				u.own.spend(d, fmt.Sprint("key-", i), 1)
+				wait(time.Millisecond)
+			}
+			used = append(used, int64(second+1)*1000)
+			got := int64(0)
+			err := k.ReadOpen(t.Context(), &usage.Query{Limit: "api"}, func(r *usage.Row) error {
+				got += r.N
+				return nil
+			})
+			if want := used[max(0, second-3)]; err != nil || got < want { // 4 s ago
+				t.Errorf("after %d s %d units are written, want %d (%v)", second+1, got, want, err)
+			}
+		}
+		stop()
+		wg.Wait()
+	})
 }
