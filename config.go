@@ -76,7 +76,7 @@ type RoomConfig struct {
 	CORS        *CORS       // answers to preflights; nil: the handler behind the room answers them
 	PassSharing PassSharing // what happens to a pass that is used in many networks
 	BindHeader  string      // request header: a cookie is valid only with the value with which it was set
-	Identity    Identity    // how the room knows people; with one data center only
+	Identity    Identity    // how the room knows people
 
 	Page       Page                             // default: plain text
 	ClientAddr func(r *http.Request) netip.Addr // default: RemoteAddr
@@ -127,8 +127,9 @@ func (c RoomConfig) withDefaults() (RoomConfig, error) {
 		c.Path, c.SessionDuration, c.StatusCode, codes)
 	reject(!slices.Contains([]Method{MethodFIFO, MethodRandom, MethodPassthrough, MethodReject}, c.Method),
 		"method %q: there are fifo, random, passthrough and reject", c.Method)
-	reject(c.Identity.Of != nil && c.Engine != nil && c.Engine.datacenters != nil,
-		"a room of several data centers cannot know people")
+	reject(c.Identity.Of != nil && (!c.Identity.Required || c.Identity.Invitation != nil) &&
+		c.Engine != nil && c.Engine.datacenters != nil, "a room of several data centers requires an ID, "+
+		"and knows no invitations")
 	errs = append(errs, (*sessions.Sharing)(&c.PassSharing).SetDefaults(ErrConfig))
 	reject(c.HardEnd != 0 && c.HardEnd < c.SessionDuration,
 		"hard end %v is before the session duration %v", c.HardEnd, c.SessionDuration)

@@ -1,6 +1,7 @@
 package headgate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/persons"
 	"github.com/headgate/headgate/tests/virtual"
 
 	"github.com/nats-io/nats.go"
@@ -523,4 +525,101 @@ func testAnywhereMoves(t *testing.T) {
 		t.Errorf("what lhr held comes back %v after it was lost: its stays last 8 s", took)
 	}
 	nobody("sjc", "del") // whoever lhr let in within the minute is still counted as new
+}
+
+// A person has one place over all data centers, also where two of them are cut off from each other: then
+// the people of the other one wait.
+func TestAPersonHasOnePlaceOverDatacenters(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, testAPersonHasOnePlaceOverDatacenters)
+}
+
+func testAPersonHasOnePlaceOverDatacenters(t *testing.T) {
+	cfg := memberRoom(1, true)
+	cfg.SessionDuration, cfg.NewUsersPerMinute, cfg.PollMin = 20*time.Second, 1000, 400*time.Millisecond
+	w := newWorld(t, cfg, "sjc", "lhr")
+	both := []*gate{w.gates["lhr"], w.gates["sjc"]}
+	first := both[0].device("first")
+	w.until("inside", 30*time.Second, first.in)
+	phone := both[1].device("first")
+	w.until("inside with the phone", 30*time.Second, phone.in)
+	if a, b := first.enters(), phone.enters(); a != b || a == "" {
+		t.Errorf("two sessions, %s and %s", a, b)
+	}
+	tickets, homes := map[string]string{}, map[string]int{}
+	devices := map[string][]*visitor{}
+	for i := range 12 {
+		name := fmt.Sprint("person ", i)
+		homes[both[0].room.people.Home(persons.IDOf("shop", name))]++
+		var wg sync.WaitGroup
+		two := make([]string, 2)
+		for k, g := range both { // in the same moment
+			v := g.device(name)
+			devices[name] = append(devices[name], v)
+			wg.Go(func() { v.in(); two[k] = v.polls().Ticket })
+		}
+		wg.Wait()
+		if two[0] == "" || two[0] != two[1] {
+			t.Fatalf("%s has the tickets %q", name, two)
+		}
+		tickets[name] = two[0]
+	}
+	if homes["lhr"] == 0 || homes["sjc"] == 0 {
+		t.Fatalf("all are at home in one data center: %v", homes)
+	}
+	w.links["sjclhr"].SetCut(true)
+	w.pause(20 * time.Second)
+	inside := map[string]string{} // who was seen inside, with which session
+	ask := func() {
+		for name, all := range devices {
+			if inside[name] != "" { // its session ends now
+				continue
+			}
+			for _, v := range all {
+				if !v.in() {
+					continue
+				}
+				s := v.enters()
+				was := inside[name]
+				if was != "" && s != "" && was != s { // "": the time of the other data center is not known yet
+					t.Fatalf("%s has two sessions, %s and %s", name, was, s)
+				}
+				inside[name] = cmp.Or(s, was, "?")
+			}
+			if n := both[0].room.Status().ActiveUsers; n > 1 {
+				t.Fatalf("%d inside of 1", n)
+			}
+		}
+	}
+	for range 30 { // the people of each data center find their place there, and nowhere else
+		ask()
+		for name, all := range devices {
+			for _, v := range all {
+				if p := v.polls(); p.Ticket != "" && p.Ticket != tickets[name] && inside[name] == "" {
+					t.Fatalf("%s has the ticket %s and %s", name, tickets[name], p.Ticket)
+				}
+			}
+		}
+		w.pause(time.Second)
+	}
+	stranger := map[string]bool{} // new people whose home is out of reach
+	for i := range 8 {
+		name := fmt.Sprint("new ", i)
+		v := both[0].device(name)
+		v.in()
+		home := both[0].room.people.Home(persons.IDOf("shop", name))
+		if p := v.polls(); (p.Ticket != "") != (home == "lhr") {
+			t.Errorf("%s of %s has the ticket %q at lhr", name, home, p.Ticket)
+		}
+		stranger[home] = true
+	}
+	if !stranger["sjc"] {
+		t.Fatal("no new person of sjc")
+	}
+	w.links["sjclhr"].SetCut(false)
+	w.until("all came in", 10*time.Minute, func() bool {
+		ask()
+		w.pause(500 * time.Millisecond)
+		return len(inside) == 12
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"math/bits"
 	"net/http"
 	"net/http/httptest"
@@ -640,4 +641,48 @@ func testAGroupComesInEarlyAtAnyNode(t *testing.T) {
 	others[0].isHeldUntil("a visitor", start)
 	other.event(Event{})
 	w.until("the others come in", 5*time.Minute, others[0].in)
+}
+
+// A group comes in early over data centers: slots are lent for its people, and for nobody else.
+func TestAGroupComesInEarlyOverDatacenters(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, testAGroupComesInEarlyOverDatacenters)
+}
+
+func testAGroupComesInEarlyOverDatacenters(t *testing.T) {
+	cfg := groupRoom()
+	cfg.Identity.Required, cfg.SessionDuration, cfg.PollMin = true, 20*time.Second, 400*time.Millisecond
+	w := newWorld(t, cfg, "sjc", "lhr")
+	both := []*gate{w.gates["lhr"], w.gates["sjc"]}
+	start := time.Now().Add(31 * time.Minute).Truncate(time.Second)
+	for _, g := range both {
+		g.event(earlySale(start, 0))
+	}
+	var gold, others []*visitor
+	for i := range 8 {
+		others = append(others, both[i%2].device(fmt.Sprint("person ", i)))
+		gold = append(gold, both[i%2].member(fmt.Sprint("gold ", i), "gold"))
+		for _, v := range []*visitor{others[i], gold[i]} {
+			w.until("a place", 30*time.Second, func() bool { v.in(); return v.opens().Ticket != "" })
+		}
+	}
+	gold[0].isHeldUntil("gold", start.Add(-30*time.Minute))
+	w.pause(time.Until(start.Add(-30 * time.Minute)))
+	for _, g := range both {
+		g.event(earlySale(start, 1))
+	}
+	in := map[int]bool{}
+	w.until("all of the group came in", 10*time.Minute, func() bool {
+		for i, v := range gold {
+			in[i] = in[i] || v.in() // those inside leave
+			if others[i].in() {
+				t.Fatalf("visitor %d came in early", i)
+			}
+		}
+		if n := both[0].room.Status().ActiveUsers; n > 2 {
+			t.Fatalf("%d inside of 2", n)
+		}
+		w.pause(400 * time.Millisecond)
+		return len(in) == 8 && !slices.Contains(slices.Collect(maps.Values(in)), false)
+	})
 }

@@ -394,7 +394,7 @@ func (r *Room) whyWaiting(p *counter.PlaceInfo) State {
 
 // claim turns a called ticket into a session and lets the visitor in.
 func (r *Room) claim(q *visitRequest, p *counter.PlaceInfo) {
-	c, err := q.personJoin().Claim(q.r.Context(), r.counter, q.counter, p, q.tok.Key,
+	c, err := q.personJoin().Claim(q.r.Context(), r.people, q.counter, p, q.tok.Key,
 		sessions.Claims(q.f.cfg.SessionDuration, q.f.cfg.longest(), q.f.cfg.HardEnd))
 	if err != nil || c.End == 0 {
 		r.notClaimed(q, p, err)

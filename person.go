@@ -56,13 +56,13 @@ func (q *visitRequest) isOf(t *ticket.Token) bool {
 // only. It reports whether the visitor has joined or entered before it signed in, or waits in another line
 // than that of its group, which may come in early.
 func (r *Room) opened(q *visitRequest) (adopts bool) {
-	if q.f.cfg.Identity.Of == nil || !q.has || r.isAbroad(q) {
+	if q.f.cfg.Identity.Of == nil || !q.has {
 		return false
 	}
 	if !q.proven {
 		q.person = q.tok.Person
 	}
-	adopts = q.proven && q.tok.ID > 0 && q.does.Own == "" && (q.tok.Person == persons.ID{} || q.lane != 0 &&
+	adopts = q.proven && !r.isAbroad(q) && q.tok.ID > 0 && q.does.Own == "" && (q.tok.Person == persons.ID{} || q.lane != 0 &&
 		r.live.Load().prequeue && q.tok.Kind == ticket.Ticket && slot.LaneIndex(q.tok.ID) == 0)
 	if adopts && q.tok.Kind == ticket.Pass {
 		_, adopts = r.session(q.worker, &q.tok)
@@ -84,19 +84,17 @@ func (r *Room) findPerson(q *visitRequest) (done bool) {
 	if q.person == (persons.ID{}) || q.found {
 		return false
 	}
-	p, s, err := r.counter.JoinPerson(q.r.Context(), q.personJoin())
-	if x := q.personJoin(); err != nil && x.Number != 0 && q.tok.Kind == ticket.Pass { // next time
+	x := q.personJoin()
+	p, s, err := r.people.JoinPerson(q.r.Context(), x)
+	switch {
+	case err == nil && p.Number == 0, err != nil && x.Number != 0 && q.tok.Kind == ticket.Pass: // next time
 		return false
-	}
-	if err != nil {
+	case err != nil:
 		p.PollAfter = max(p.PollAfter, unreachableRetry)
 		r.wait(q, &p, r.whyWaiting(&p))
-		return true
+	default:
+		r.servePerson(q, &p, s)
 	}
-	if p.Number == 0 {
-		return false
-	}
-	r.servePerson(q, &p, s)
 	return true
 }
 
@@ -104,8 +102,8 @@ func (r *Room) findPerson(q *visitRequest) (done bool) {
 func (r *Room) servePerson(q *visitRequest, p *counter.PlaceInfo, s slot.ClaimReply) {
 	now, at := q.f.cfg.Wall().Unix(), uint32(min(p.Position, math.MaxUint32))
 	t := ticket.Token{
-		Kind: ticket.Ticket, Life: p.Life, ID: p.Number &^ counter.RoamerBit, Arrived: now, Home: r.own(),
-		Person: q.person, Joined: at, Shown: at, Seen: int64(p.ArrivedAt), Key: p.Key,
+		Kind: ticket.Ticket, Life: p.Life, ID: p.Number &^ counter.RoamerBit, Arrived: now, Joined: at,
+		Home: r.people.Home(q.person), Person: q.person, Shown: at, Seen: int64(p.ArrivedAt), Key: p.Key,
 	}
 	if x := &q.tok; x.ID == t.ID && x.Kind == ticket.Ticket {
 		t.First, t.Arrived, t.Joined, t.Shown = x.First, x.Arrived, x.Joined, min(x.Shown, at)
@@ -149,7 +147,7 @@ func (r *Room) enroll(q *visitRequest, hold time.Duration) (counter.PlaceInfo, s
 	}
 	x := q.personJoin()
 	x.Hold, x.Waited, x.Find = hold, waited, false
-	return r.counter.JoinPerson(ctx, x)
+	return r.people.JoinPerson(ctx, x)
 }
 
 // unproven answers a newcomer who does not show who it is, if the room needs to know, and one whose

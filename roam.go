@@ -38,15 +38,15 @@ type abroad struct {
 // openAbroad creates the connections of the room to the other data centers.
 func (r *Room) openAbroad(cfg RoomConfig, c counter.Config) {
 	e := cfg.Engine
-	if e.datacenters == nil {
+	if r.people = counter.NewPeople(r.own(), r.counter); e.datacenters == nil {
 		return
 	}
 	r.abroad = map[string]*abroad{}
 	for _, name := range e.datacenters.Names() {
 		a := &abroad{counter: counter.NewRemoteCounter(c, e.bus, name)}
 		a.worker = newWorker(cfg, c.Host, slot.LoanID(rand.Uint64()|1), true)
-		a.worker.lender = a.counter
-		r.abroad[name] = a
+		a.worker.lender, r.abroad[name] = a.counter, a
+		r.people.Add(name, a.counter)
 	}
 }
 
@@ -131,7 +131,7 @@ func (r *Room) outOfReach(q *visitRequest) {
 	t, err := r.counter.RemoteTime(q.r.Context(), q.tok.Home)
 	c := &q.f.cfg.Challenge
 	switch same, open := t.Life == q.tok.Life, c.Kind != "" && (q.tok.Work > 0 || q.tok.Refused); {
-	case !r.silent(q) || err != nil:
+	case !r.silent(q) || err != nil || q.tok.Person != [16]byte{}: // no person has two places
 		r.wait(q, &counter.PlaceInfo{PollAfter: unreachableRetry}, StateWaiting)
 	case q.tok.Kind == ticket.Pass:
 		r.roam(q, 0)

@@ -57,6 +57,7 @@ type Room struct {
 	above   *counter.Handle // of Anywhere; nil with one data center
 	worker  *worker
 	abroad  map[string]*abroad // the same room in other data centers
+	people  *counter.People
 	face    atomic.Pointer[face]
 	doc     wire.Second[[]byte]
 	draw    wire.Second[string]

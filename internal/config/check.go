@@ -165,9 +165,14 @@ func (c *Config) checkIdentity(d *decoder, r *Room, k string) {
 		d.clash(wrong("add the address of the proxy that sets it: trusted_proxies: [127.0.0.1]",
 			"nobody may send %s without trusted_proxies", r.Identity.Header), k+"identity.header", k+"identity")
 	}
-	if c.Cluster != nil && len(c.Cluster.Datacenters) > 0 {
-		d.clash(wrong("leave identity out, or use one data center",
-			"a room of several data centers cannot know people yet"), k+"identity")
+	switch i := &r.Identity; {
+	case c.Cluster == nil || len(c.Cluster.Datacenters) == 0:
+	case i.CodesFile != "":
+		d.clash(wrong("use one data center, or know people by a jwt or a header",
+			"a room of several data centers cannot know invitations"), k+"identity.codes", k+"identity")
+	case !i.Required:
+		d.clash(wrong("write required: true, and where people sign in: sign_in: /login",
+			"a room of several data centers knows people only if all have to sign in"), k+"identity")
 	}
 }
 

@@ -35,6 +35,28 @@ func worldDir(t *testing.T, made time.Time) string {
 const threeCenters = `datacenters: {lhr: {url: "10.1.0.1:7424, lhr-2.example.com:7424", ca: lhr-ca.pem}, ` +
 	`sjc: {url: "10.0.0.1:7424", ca: none.pem}, del: {url: "10.2.0.1:7424", ca: del-ca.pem}}`
 
+// TestWhichPeopleDatacentersKnow: people who all sign in, and no invitations.
+func TestWhichPeopleDatacentersKnow(t *testing.T) {
+	dir := worldDir(t, time.Now())
+	for identity, want := range map[string]string{
+		"{header: x-member, required: true, sign_in: /login}": "",
+		"{header: x-member}": "knows people only if all have to sign in",
+		"{codes: {secret_file: codes.key}, required: true}": "cannot know invitations",
+	} {
+		file := filepath.Join(dir, "people.yaml")
+		text := "cluster: {join: n1.join, home: sjc, " + threeCenters + "}\ntrusted_proxies: [10.0.0.0/8]\n" +
+			"rooms: [{name: people, path: /people, origin: \"http://127.0.0.1:3000\", total_active_users: 200, " +
+			"new_users_per_minute: 200, identity: " + identity + "}]\n"
+		err := os.WriteFile(file, []byte(text), 0o600)
+		if err == nil {
+			_, err = Load(file)
+		}
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", identity, err, want)
+		}
+	}
+}
+
 func TestOneTextServesAllDatacenters(t *testing.T) {
 	dir := worldDir(t, time.Now())
 	byFile, err := inDir(t, dir, "cluster: {join: n1.join, home: sjc, "+threeCenters+"}\n")

@@ -210,8 +210,8 @@ type PlaceInfo struct {
 
 	Key uint64 // of a person's place: of the device that it has moved to, 0 for none
 
-	// StartsAt is when the group of the ticket comes in, in Unix seconds: earlier than the others. It is 0 for
-	// a ticket of no such group, and after the start of the event.
+	// StartsAt is when the group of the ticket comes in, in Unix seconds: earlier than the others. It is 0
+	// for a ticket of no such group, and after the start of the event.
 	StartsAt int64
 }
 

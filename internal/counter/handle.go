@@ -365,7 +365,7 @@ func (s *Handle) SetPlan(ctx context.Context, p Plan) error {
 // NewAnywhere returns the handle of a room's Anywhere, from the configuration of the room. Run must
 // be called.
 func NewAnywhere(cfg Config, bus *store.Bus, m *cluster.Members) *Handle {
-	cfg.Room = anywhere(cfg.Room)
+	cfg.Room, cfg.Persons, cfg.Known = anywhere(cfg.Room), nil, false
 	cfg.Params = slot.Params{Counters: true, Drift: cfg.Params.Drift, Sigma: cfg.Params.Sigma}
 	return NewHandle(cfg, bus, m, func() {})
 }

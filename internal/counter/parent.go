@@ -72,15 +72,17 @@ func (c *desk) upSync(clk time.Duration) (x *slot.Sync, next time.Duration) {
 	u.tokens--
 	queue := c.arrivals(clk, upQueue)
 	want := int64(0)
-	if n := c.waiting(); n > 0 {
-		if want = n - c.pool.Called(); len(queue) < upQueue { // the others are absent
-			want = int64(len(queue))
-		}
-	} else if !c.held {
+	switch n := int64(c.line.Callable()); {
+	case c.held && n == 0: // no admissions, so nothing to borrow for
+		queue = nil
+	case len(queue) < upQueue && c.waiting() > 0: // the others are absent
+		want = int64(len(queue))
+	case c.held:
+		want = n
+	case c.waiting() > 0:
+		want = c.waiting() - c.pool.Called()
+	default:
 		want = c.enough() - max(0, c.pool.Free())
-	}
-	if c.held { // no admissions, so nothing to borrow for
-		want, queue = 0, nil
 	}
 	x = c.pool.ParentSync(clk, max(0, want), u.traffic.in(clk, c.cfg.New.Per), queue)
 	if x != nil {
@@ -94,6 +96,9 @@ func (c *desk) upSync(clk time.Duration) (x *slot.Sync, next time.Duration) {
 func (c *desk) enough() int64 {
 	return max(int64(c.up.ahead*upAhead+0.5), c.pool.ParentPart())
 }
+
+// holdsAll reports whether nobody is called because the room is held.
+func (c *desk) holdsAll() bool { return c.held && c.line.Callable() == 0 }
 
 // upDue returns the time until a Sync is due; 0: now.
 func (c *desk) upDue(clk time.Duration) time.Duration {
@@ -118,7 +123,7 @@ func (c *desk) upDue(clk time.Duration) time.Duration {
 // upNeed reports whether a visitor waits that only Anywhere can help. A called visitor has a slot
 // already, and an absent one needs none.
 func (c *desk) upNeed(clk time.Duration) bool {
-	if c.held || !c.pool.NeedsParent(clk) {
+	if c.holdsAll() || !c.pool.NeedsParent(clk) {
 		return false
 	}
 	return c.waiting() == 0 || len(c.arrivals(clk, 1)) > 0

@@ -156,12 +156,6 @@ func (s *Handle) Join(ctx context.Context, lane uint64, hold, waited time.Durati
 	return r.place, err
 }
 
-// JoinPerson returns the one place of a member; see Counter.JoinPerson.
-func (s *Handle) JoinPerson(ctx context.Context, x PersonJoin) (PlaceInfo, slot.ClaimReply, error) {
-	r, err := s.ask(ctx, x.request())
-	return r.place, r.claim, err
-}
-
 // Roam notes that a visitor of another data center is present; see Counter.Roam.
 func (s *Handle) Roam(ctx context.Context, id uint64, came slot.Time) (PlaceInfo, error) {
 	r, err := s.ask(ctx, roamRequest{id, came}.request())

@@ -2,10 +2,13 @@ package counter
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"slices"
 
+	"github.com/headgate/headgate/internal/persons"
 	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
 )
@@ -26,6 +29,58 @@ func NewRemoteCounter(cfg Config, bus *store.Bus, site string) *RemoteCounter {
 	a := &RemoteCounter{cfg: cfg, bus: bus, site: site}
 	a.ticketDesk = ticketDesk{a.ask}
 	return a
+}
+
+// People finds the counter that knows a person. With several data centers each person has a home, the same
+// for all of them, whose counter has the person's place: two counters would have to agree otherwise.
+type People struct {
+	own    string
+	here   roomHost
+	abroad map[string]*RemoteCounter
+}
+
+// NewPeople returns the people of the counter of this data center.
+func NewPeople(own string, here roomHost) *People {
+	return &People{own: own, here: here, abroad: map[string]*RemoteCounter{}}
+}
+
+type roomHost interface {
+	personHost
+	Reachability(datacenter string) (late, silent bool)
+}
+
+// Add adds the counter of another data center.
+func (p *People) Add(name string, c *RemoteCounter) { p.abroad[name] = c }
+
+// Home returns the name of a person's data center, by rendezvous hashing: when one is added, people move to
+// it from each of the others, and nobody else moves.
+func (p *People) Home(id persons.ID) string {
+	home, most := p.own, homeWeight(id, p.own)
+	for name := range p.abroad {
+		if w := homeWeight(id, name); w > most {
+			home, most = name, w
+		}
+	}
+	return home
+}
+
+func homeWeight(id persons.ID, datacenter string) uint64 {
+	sum := sha256.Sum256(append(id[:], datacenter...))
+	return binary.BigEndian.Uint64(sum[:])
+}
+
+// JoinPerson asks the counter of the person's home. While that is out of reach nobody else may answer, and no
+// request waits for it.
+func (p *People) JoinPerson(ctx context.Context, x PersonJoin) (PlaceInfo, slot.ClaimReply, error) {
+	home := p.Home(x.Person)
+	a := p.abroad[home]
+	if a == nil {
+		return p.here.JoinPerson(ctx, x)
+	}
+	if late, _ := p.here.Reachability(home); late {
+		return PlaceInfo{}, slot.ClaimReply{}, ErrSlow
+	}
+	return a.JoinPerson(ctx, x)
 }
 
 // via returns the name under which a host forwards requests for another data center.

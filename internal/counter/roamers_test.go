@@ -1,10 +1,12 @@
 package counter
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/headgate/headgate/internal/persons"
 	"github.com/headgate/headgate/internal/slot"
 )
 
@@ -50,4 +52,40 @@ func TestARoamerIsKnownWhileItsClaimIsWritten(t *testing.T) {
 			t.Errorf("two stays: %+v %+v", a, b)
 		}
 	})
+}
+
+// TestAHomeIsTheSameEverywhere: each data center computes the same home of a person, and one more data center
+// takes its people from all others and moves nobody else.
+func TestAHomeIsTheSameEverywhere(t *testing.T) {
+	names := []string{"sjc", "lhr", "del", "fra"}
+	people := func(own string, all []string) *People {
+		p := NewPeople(own, nil)
+		for _, name := range all {
+			if name != own {
+				p.Add(name, nil)
+			}
+		}
+		return p
+	}
+	at, moved := map[string]int{}, map[string]int{}
+	for i := range 4000 {
+		id := persons.IDOf("shop", fmt.Sprint(i))
+		home := people(names[0], names).Home(id)
+		for _, own := range names[1:] {
+			if got := people(own, names).Home(id); got != home {
+				t.Fatalf("%d is at home in %s at %s, and in %s at %s", i, home, names[0], got, own)
+			}
+		}
+		at[home]++
+		if was := people(names[0], names[:3]).Home(id); was != home {
+			if moved[was]++; home != "fra" {
+				t.Errorf("%d moves from %s to %s", i, was, home)
+			}
+		}
+	}
+	for _, name := range names {
+		if at[name] < 900 || at[name] > 1100 || name != "fra" && (moved[name] < 270 || moved[name] > 400) {
+			t.Errorf("at home %v, moved %v", at, moved)
+		}
+	}
 }

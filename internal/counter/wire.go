@@ -549,6 +549,12 @@ type ticketDesk struct {
 	askHost func(ctx context.Context, q request) (reply, error)
 }
 
+// JoinPerson returns the one place of a person; see Counter.JoinPerson.
+func (d ticketDesk) JoinPerson(ctx context.Context, x PersonJoin) (PlaceInfo, slot.ClaimReply, error) {
+	r, err := d.askHost(ctx, x.request())
+	return r.place, r.claim, err
+}
+
 // Poll notes that the visitor of a ticket is present, and returns its place.
 func (d ticketDesk) Poll(ctx context.Context, life, number, key uint64) (PlaceInfo, error) {
 	r, err := d.askHost(ctx, ticketRequest{life: life, number: number, key: key}.request(opPoll))

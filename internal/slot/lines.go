@@ -625,12 +625,15 @@ func (l *Lines) ForgetPolls(now Time, grace func(lane int) func(distance uint64)
 // Arrivals returns the arrivals of up to k tickets that could be called now, earliest first;
 // without lanes, in the order in which Call would call them.
 func (l *Lines) Arrivals(now Time, k int) []Time {
-	at := l.all[0].Arrivals(now, k)
+	var at []Time
+	if l.IsOpen(0) {
+		at = l.all[0].Arrivals(now, k)
+	}
 	if !l.laned {
 		return at
 	}
-	for _, x := range l.all[1:] {
-		if x != nil {
+	for i, x := range l.all[1:] {
+		if x != nil && l.IsOpen(i+1) {
 			at = append(at, x.Arrivals(now, k)...)
 		}
 	}
