@@ -485,9 +485,9 @@ func TestARoomRunsOnce(t *testing.T) {
 	})
 }
 
-// TestKeysDocumented: the table of keys in docs/operations.md names exactly the keys that apps get.
+// TestKeysDocumented: the table of keys in docs/http.md names exactly the keys that apps get.
 func TestKeysDocumented(t *testing.T) {
-	page, err := os.ReadFile("docs/operations.md")
+	page, err := os.ReadFile("docs/http.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -508,6 +508,6 @@ func TestKeysDocumented(t *testing.T) {
 	}
 	keys := slices.Sorted(maps.Keys(answer.Headgate))
 	if slices.Sort(documented); !slices.Equal(keys, documented) {
-		t.Errorf("keys of headgate in docs/operations.md:\n%v\nwant\n%v", documented, keys)
+		t.Errorf("keys of headgate in docs/http.md:\n%v\nwant\n%v", documented, keys)
 	}
 }

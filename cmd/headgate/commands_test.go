@@ -12,13 +12,13 @@ import (
 
 // Who looks for a command in the documents finds it, and each help fits a terminal.
 func TestEachCommandIsInTheDocumentsAndFitsATerminal(t *testing.T) {
-	operations, err := os.ReadFile("../../docs/operations.md")
+	page, err := os.ReadFile("../../docs/cli.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range commands() {
-		if !bytes.Contains(operations, []byte("| `headgate "+c.name+"` |")) {
-			t.Errorf("docs/operations.md has no row for headgate %s in its table of commands", c.name)
+		if !bytes.Contains(page, []byte("| `headgate "+c.name+"` |")) {
+			t.Errorf("docs/cli.md has no row for headgate %s in its table of commands", c.name)
 		}
 		for line := range strings.Lines(helpOf(c.name)) {
 			if text := strings.TrimRight(line, "\n"); len(text) > 80 {

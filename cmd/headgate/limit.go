@@ -173,7 +173,7 @@ func (o *operator) listLimits(ctx context.Context, w io.Writer) error {
 		}
 	}
 	if len(got.Limits) == 0 {
-		fmt.Fprintln(w, "no limits: see Limits in docs/operations.md")
+		fmt.Fprintln(w, "no limits: see Limits in docs/configuration.md")
 	}
 	return nil
 }

@@ -372,7 +372,7 @@ func (l *Limit) checkRule(d *decoder, k string) {
 func (l *Limit) tell(d *decoder, key string, err error) {
 	for line := range strings.Lines(err.Error()) {
 		problem := strings.TrimPrefix(strings.TrimSpace(line), limit.ErrRule.Error()+": ")
-		d.clash(wrong("see Limits in docs/operations.md", "%s", problem), key)
+		d.clash(wrong("see Limits in docs/configuration.md", "%s", problem), key)
 	}
 }
 

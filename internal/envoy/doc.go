@@ -9,7 +9,7 @@
 // A call takes from all its descriptors or from none. The exception are limits with an overdraft,
 // which also count what they reject. The meaning of descriptors and the content of answers follow
 // the reference (src/config/config_impl.go and src/service/ratelimit.go at f2fb157), except for the
-// differences listed in docs/operations.md under "Envoy".
+// differences listed in docs/configuration.md under "Envoy".
 //
 // # Concurrency and cost
 //

@@ -5,9 +5,9 @@ import "strings"
 // alertCases break the rule of what is monitored.
 func alertCases() []bad {
 	const rule = "- alert: A\n  expr: headgate_called > 0\n  labels: {severity: info}\n" +
-		"  summary: x\n  description: See docs/operations.md#here.\n  url: x/docs/monitoring.md#a\n"
+		"  summary: x\n  description: See docs/metrics.md#here.\n  url: x/docs/monitoring.md#a\n"
 	good := map[string]string{
-		Operations: "# Here\n| `headgate_called` | x |\n", alertPage: "# A\n", alertRules: rule,
+		metricPage: "# Here\n| `headgate_called` | x |\n", alertPage: "# A\n", alertRules: rule,
 		alertTests: `ALERTS{alertname="A", alertstate="firing", x="y"}`, grafana: "headgate_called_sum",
 	}
 	with := func(file, old, text string) map[string]string {
@@ -32,7 +32,7 @@ func alertCases() []bad {
 		{"no summary", name, with(alertRules, "summary", "x"), "no summary:"},
 		{"no description", name, with(alertRules, "description", "x"), "no description:"},
 		{"no page", name, with(alertRules, "monitoring.md#a", "monitoring"), "no /docs/monitoring.md#a"},
-		{"no place", name, with(alertRules, "#here", ""), "no docs/operations.md#"},
+		{"no place", name, with(alertRules, "#here", ""), "names no heading"},
 		{"no such place", name, with(alertRules, "#here", "#there"), "no heading #there"},
 	}
 }

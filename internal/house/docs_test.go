@@ -9,8 +9,12 @@ import (
 	"strings"
 )
 
-// Operations is the page that lists the interfaces that operators depend on.
-const Operations = "docs/operations.md"
+// These pages list the interfaces that operators depend on.
+const (
+	commandPage = "docs/cli.md"
+	keyPage     = "docs/configuration.md"
+	metricPage  = "docs/metrics.md"
+)
 
 func markdown(name string) bool {
 	return path.Ext(name) == ".md" && !strings.Contains(name, "testdata/")

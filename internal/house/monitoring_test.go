@@ -18,18 +18,18 @@ const (
 )
 
 // Monitoring requires that every metric used by the alert rules and the dashboard is in the table
-// of docs/operations.md. Every alert needs a test, a section in docs/monitoring.md, and all
+// of docs/metrics.md. Every alert needs a test, a section in docs/monitoring.md, and all
 // annotations that the person on call needs. Every page that it names must exist.
 func Monitoring(t *Tree) []Fault {
 	var faults []Fault
-	page := cells(t.Text[Operations])
+	page := cells(t.Text[metricPage])
 	metric := regexp.MustCompile(`\bheadgate_[a-z0-9_]*[a-z0-9]`)
 	for _, name := range []string{alertRules, alertTests, grafana} {
 		for _, at := range metric.FindAllIndex(t.Text[name], -1) {
 			series := strings.TrimSuffix(series(string(t.Text[name][at[0]:at[1]])), "_count")
 			if !slices.Contains(page, series) {
 				faults = append(faults, Fault{name, lineAt(t.Text[name], at[0]),
-					fmt.Sprintf("metric %s is not in %s", series, Operations)})
+					fmt.Sprintf("metric %s is not in %s", series, metricPage)})
 			}
 		}
 	}
@@ -56,10 +56,13 @@ func (t *Tree) alertFaults(name string, body []byte) (faults []string) {
 	}
 	flat := strings.Join(strings.Fields(string(body)), " ") + " "
 	for _, want := range []string{"summary:", "description:", "{severity:",
-		"/" + alertPage + "#" + anchor + " ", Operations + "#"} {
+		"/" + alertPage + "#" + anchor + " "} {
 		if !strings.Contains(flat, want) {
 			faults = append(faults, fmt.Sprintf("%s has no %s", name, want))
 		}
+	}
+	if !regexp.MustCompile(` docs/[a-z]+\.md#`).MatchString(flat) {
+		faults = append(faults, name+" names no heading of a page that says what to do")
 	}
 	return faults
 }

@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// Metrics requires that every metric of the code is in the table of docs/operations.md, and every
+// Metrics requires that every metric of the code is in the table of docs/metrics.md, and every
 // metric of the table in the code.
 func Metrics(t *Tree) []Fault {
 	metric := regexp.MustCompile(`\bheadgate_[a-z0-9_]*[a-z0-9]`)
-	page := cells(t.Text[Operations])
+	page := cells(t.Text[metricPage])
 	var faults []Fault
 	have := map[string]bool{}
 	t.literals(func(f *File, lit *ast.BasicLit, text string) {
@@ -21,14 +21,14 @@ func Metrics(t *Tree) []Fault {
 			name = series(name)
 			if !have[name] && !slices.Contains(page, name) {
 				faults = append(faults,
-					t.fault(f, lit.Pos(), "metric %s is not in %s", name, Operations))
+					t.fault(f, lit.Pos(), "metric %s is not in %s", name, metricPage))
 			}
 			have[name] = true
 		}
 	})
 	for _, cell := range page {
 		if name := metric.FindString(cell); name == cell && name != "" && !have[name] {
-			faults = append(faults, Fault{Path: Operations, Text: "no code has the metric " + name})
+			faults = append(faults, Fault{Path: metricPage, Text: "no code has the metric " + name})
 		}
 	}
 	return faults
@@ -63,15 +63,15 @@ func (t *Tree) literals(yield func(f *File, lit *ast.BasicLit, text string)) {
 	})
 }
 
-// Flags requires that every flag is in docs/operations.md, written --name: flags defined by a
+// Flags requires that every flag is in docs/cli.md, written --name: flags defined by a
 // command, and flags listed in its help text.
 func Flags(t *Tree) []Fault {
 	var faults []Fault
-	page := string(t.Text[Operations])
+	page := string(t.Text[commandPage])
 	told := regexp.MustCompile(`(?m)^\s+--([a-z][a-z-]*)`)
 	note := func(f *File, n ast.Node, name string) {
 		if !regexp.MustCompile("--" + regexp.QuoteMeta(name) + `\b`).MatchString(page) {
-			faults = append(faults, t.fault(f, n.Pos(), "flag --%s is not in %s", name, Operations))
+			faults = append(faults, t.fault(f, n.Pos(), "flag --%s is not in %s", name, commandPage))
 		}
 	}
 	t.code(func(f *File) {
@@ -130,18 +130,21 @@ func literal(e ast.Expr) string {
 	return text
 }
 
-// Keys requires that every configuration key is in docs/operations.md. The keys are the names in
+// Keys requires that every configuration key is in docs/configuration.md, or on the page of its subject. The keys are the names in
 // the field tables of internal/config.
 func Keys(t *Tree) []Fault {
 	var faults []Fault
-	page := cells(t.Text[Operations])
+	page := cells(t.Text[keyPage])
+	for _, other := range []string{"identity", "cluster", "service"} { // keys of one subject are on its page
+		page = append(page, cells(t.Text["docs/"+other+".md"])...)
+	}
 	t.code(func(f *File) {
 		if f.Dir != "internal/config" {
 			return
 		}
 		ast.Inspect(f.AST, func(n ast.Node) bool {
 			if key := fieldKey(n); key != "" && !slices.Contains(page, key) {
-				faults = append(faults, t.fault(f, n.Pos(), "key %s is not in %s", key, Operations))
+				faults = append(faults, t.fault(f, n.Pos(), "key %s is not in %s", key, keyPage))
 			}
 			return true
 		})

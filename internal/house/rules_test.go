@@ -177,22 +177,22 @@ func pageCases() []bad {
 			"docs/a.md": "`x.An`, `x.Be`, `time.Be`\n"}, "no declaration x Be"},
 		{"no table", "metrics", one("a.go", ok+"const a = \"headgate_called 1\"\n"),
 			"metric headgate_called"},
-		{"no code", "metrics", one(Operations, page), "no code has"},
+		{"no code", "metrics", one(metricPage, page), "no code has"},
 		{"no metric", "metrics", map[string]string{"a.go": ok +
 			"type A struct{ B int `json:\"headgate_b\"` }\n"}, ""},
-		{"both", "metrics", map[string]string{Operations: page,
+		{"both", "metrics", map[string]string{metricPage: page,
 			"a.go": ok + "const a = `# HELP headgate_called x`\n"}, ""},
 		{"no page", "flags", one("cmd/x/a.go", ok+"import \"flag\"\n"+
 			"func f(s *flag.FlagSet) { s.StringVar(&a, \"origin\", \"\", \"x\") }\n"), "flag --origin"},
-		{"page", "flags", map[string]string{Operations: page, "cmd/x/a.go": ok + "import \"flag\"\n" +
+		{"page", "flags", map[string]string{commandPage: page, "cmd/x/a.go": ok + "import \"flag\"\n" +
 			"func f(s *flag.FlagSet) { s.String(\"origin\", \"\", \"x\") }\n"}, ""},
 		{"help", "flags", one("cmd/x/a.go", ok+"const help = `\n  --origin URL  x\n`\n"), "flag --origin"},
 		{"no group", "keys", one("internal/config/a.go", ok+"func f() { g(field{name: \"rooms\"}) }\n"),
 			"key rooms"},
-		{"no key", "keys", map[string]string{Operations: page, "internal/config/a.go": key("host")},
+		{"no key", "keys", map[string]string{keyPage: page, "internal/config/a.go": key("host")},
 			"key host"},
 		{"key", "keys",
-			map[string]string{Operations: page, "internal/config/a.go": key("name")}, ""},
+			map[string]string{keyPage: page, "internal/config/a.go": key("name")}, ""},
 	}
 }
 

@@ -151,7 +151,7 @@ func addressHint(key string, err error) string {
 	switch {
 	case errors.Is(err, syscall.EACCES):
 		return "ports below 1024 need a right that this user lacks: see As a service in " +
-			"docs/operations.md, or set " + key + " to a higher port"
+			"docs/service.md, or set " + key + " to a higher port"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return "this machine does not have that address: set " + key + " to one of its own, or leave the host out"
 	case errors.Is(err, syscall.EADDRINUSE):
@@ -684,7 +684,7 @@ func (m *dynamicRoom) same(x *dynamicRoom) bool { return m == x || m != nil && x
 // obeys reports whether the origin may end sessions. In a room of the file it always may.
 func (m *dynamicRoom) obeys() bool { return m == nil || m.revokes }
 
-// Parameters of diskRoom. Chosen: docs/operations.md says that 100 MB of free space is enough for
+// Parameters of diskRoom. Chosen: docs/repair.md says that 100 MB of free space is enough for
 // everything but jobs. A small disk has less. Jobs that are written between two checks are counted.
 const (
 	keptFree     = 100 << 20

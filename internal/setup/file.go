@@ -83,7 +83,7 @@ func (a *Answers) Text(site *Findings) string {
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line(schema.Line)
 	line("# Made by headgate init. Change it, then: headgate check --config headgate.yaml")
-	line("# All keys: docs/operations.md, or your editor.")
+	line("# All keys: docs/configuration.md, or your editor.")
 	line("")
 	line("listen: :8080                 # visitors come here")
 	line("admin_listen: 127.0.0.1:8081  # dashboard, API and metrics: keep it private")

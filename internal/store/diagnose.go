@@ -82,7 +82,7 @@ func unfitConn(conn *nats.Conn) *UnusableError {
 		}
 		if errors.Is(last, nats.ErrPermissionViolation) {
 			return &UnusableError{Problem: "NATS forbids what headgate must do: " + last.Error(),
-				Action: "give the user the permissions of docs/operations.md, Your own NATS"}
+				Action: "give the user the permissions of docs/cluster.md, Your own NATS"}
 		}
 		return nil
 	}
@@ -158,5 +158,5 @@ func unfit(cfg *jetstream.StreamConfig) error {
 		return nil
 	}
 	return &UnusableError{Problem: fmt.Sprintf("the stream %s is not as headgate makes it: %s", streamName, is),
-		Action: "change it as docs/operations.md, Your own NATS, has it, or let headgate make it"}
+		Action: "change it as docs/cluster.md, Your own NATS, has it, or let headgate make it"}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/headgate/headgate/internal/loopback"
 )
 
-// login is the user that docs/operations.md tells operators to make.
+// login is the user that docs/cluster.md tells operators to make.
 const login = "headgate:change-me"
 
 // natsServers are the servers of an operator's own NATS.
@@ -68,7 +68,7 @@ func buildNATS(t *testing.T) string {
 }
 
 // startNATS starts three servers in a cluster, with the account that
-// docs/operations.md tells operators to make.
+// docs/cluster.md tells operators to make.
 func (st *stage) startNATS() {
 	st.t.Helper()
 	program := buildNATS(st.t)
@@ -115,18 +115,18 @@ func greets(addr string) error {
 	return err
 }
 
-// documented is the part of a NATS server's configuration that docs/operations.md
+// documented is the part of a NATS server's configuration that docs/cluster.md
 // gives, but for the folder: jetstream, and the account with its one user.
 func documented(t *testing.T) string {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/operations.md")
+	page, err := os.ReadFile("../../docs/cluster.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, section, _ := strings.Cut(string(page), "\n### Your own NATS\n")
 	block := regexp.MustCompile("(?s)\n```\n(jetstream .*?)```\n").FindStringSubmatch(section)
 	if block == nil || !strings.Contains(block[1], "/var/lib/nats") {
-		t.Fatal("docs/operations.md has no configuration of NATS that begins with jetstream")
+		t.Fatal("docs/cluster.md has no configuration of NATS that begins with jetstream")
 	}
 	return strings.Replace(block[1], "/var/lib/nats", "STORE", 1)
 }

@@ -55,7 +55,7 @@ func command(t *testing.T, args ...string) string {
 
 // How long a process may take. Chosen: the first start of a cluster elects a
 // leader, which takes seconds; a clean stop drains for at most 30 s
-// (docs/operations.md), which no visitor of these runs needs.
+// (docs/service.md), which no visitor of these runs needs.
 const (
 	readyWithin = 30 * time.Second
 	stopWithin  = 20 * time.Second
