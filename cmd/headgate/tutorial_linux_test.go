@@ -18,7 +18,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/loopback"
-	"github.com/headgate/headgate/internal/yardstick"
+	"github.com/headgate/headgate/tests/yardstick"
 )
 
 // TestTutorial follows docs/tutorial.md from top to bottom in one shell: it writes the files that have a

@@ -40,7 +40,7 @@ type rush struct {
 	records *store.Memory
 	keys    headgate.SealingKeys
 	room    atomic.Pointer[http.Handler] // nil while the process is dead
-	died    func() // from now on, its writes are lost
+	died    func()                       // from now on, its writes are lost
 	stop    func()
 
 	mu     sync.Mutex
