@@ -297,7 +297,7 @@ func TestParseFlagsTellsAll(t *testing.T) {
 		{"--config a -x --config -b -x", []string{"-x: there is no such flag",
 			"--config: is given more than once", "-x: there is no such flag"}},
 		{"-config a --config b", []string{"--config: is given more than once"}},
-		{"--count x --count 0", []string{`--count: "x": parse error`}},
+		{"--count x --count 0", []string{`--count: "x" cannot be read`}},
 		{"--json -json=maybe", []string{`-json: "maybe" is neither true nor false`}},
 		{"-config", []string{"-config: has no value"}},
 		{"---", []string{"bad flag syntax: ---"}},

@@ -283,10 +283,12 @@ func flagFault(err error, args, known []string) *Fault {
 	if i := strings.LastIndex(s, " for flag -"); i >= 0 {
 		if name, problem, ok := strings.Cut(s[i+len(" for flag -"):], ": "); ok {
 			f := &Fault{Key: typed(args, name), Problem: problem, Hint: "give it once"}
-			value, err := strconv.Unquote(strings.TrimPrefix(s[:i], "invalid value "))
-			if problem != twice && err == nil {
-				f.Problem = quote(value) + ": " + problem
+			if problem != twice {
 				f.Hint = "write --" + name + " and another value: headgate help COMMAND shows an example"
+			}
+			value, err := strconv.Unquote(strings.TrimPrefix(s[:i], "invalid value "))
+			if problem == "parse error" && err == nil { // of a number or a duration
+				f.Problem = quote(value) + " cannot be read"
 			}
 			return f
 		}
