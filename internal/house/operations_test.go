@@ -130,7 +130,8 @@ func literal(e ast.Expr) string {
 	return text
 }
 
-// Keys requires that every configuration key is in docs/configuration.md, or on the page of its subject. The keys are the names in
+// Keys requires that every configuration key is in docs/configuration.md, or on the page of its
+// subject. The keys are the names in
 // the field tables of internal/config.
 func Keys(t *Tree) []Fault {
 	var faults []Fault

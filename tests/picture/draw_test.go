@@ -72,7 +72,8 @@ func draw(t *testing.T, visits []visit) {
 		fmt.Fprintf(&b, `<circle id="v%d" r="12" fill="hsl(%d 70%% 55%%)"/>`+"\n", i, int(360*v.arrived/(7*time.Second)))
 	}
 	b.WriteString("</svg>\n")
-	if err := os.WriteFile(*picture, []byte(b.String()), 0o644); err != nil { //nolint:gosec // a public picture
+	err := os.WriteFile(*picture, []byte(b.String()), 0o644) //nolint:gosec // a public picture
+	if err != nil {
 		t.Fatal(err)
 	}
 }

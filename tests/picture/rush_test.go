@@ -86,7 +86,9 @@ type dying struct {
 	dead atomic.Bool
 }
 
-func (d *dying) CompareAndSwap(ctx context.Context, key string, revision uint64, value []byte) (uint64, error) {
+func (d *dying) CompareAndSwap(
+	ctx context.Context, key string, revision uint64, value []byte,
+) (uint64, error) {
 	if d.dead.Load() {
 		return 0, context.Canceled
 	}
@@ -103,7 +105,8 @@ func (r *rush) start() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	room, err := headgate.OpenRoom(r.t.Context(), headgate.RoomConfig{Name: "shop", Engine: engine, Boot: boot,
+	room, err := headgate.OpenRoom(r.t.Context(), headgate.RoomConfig{
+		Name: "shop", Engine: engine, Boot: boot,
 		TotalActiveUsers: limit, NewUsersPerMinute: 600, NoSpread: true,
 		PollMin: poll, PollMax: poll})
 	if err != nil {
