@@ -131,8 +131,7 @@ func literal(e ast.Expr) string {
 }
 
 // Keys requires that every configuration key is in docs/configuration.md, or on the page of its
-// subject. The keys are the names in
-// the field tables of internal/config.
+// subject. The keys are the names in the field tables of internal/config.
 func Keys(t *Tree) []Fault {
 	var faults []Fault
 	page := cells(t.Text[keyPage])
