@@ -51,8 +51,8 @@ func scenarios() []mutant {
 				"	o := set.Handler.Deliver(d.flight, &f.job)\n"}},
 			[]string{"-run", "^TestQueuesSilentTarget$"}, nil, "answered and not delivered", ""},
 		{"an order key goes on before its outcome is written", "queue/outcome.go", [][2]string{{
-			"		h.index.finish(f.ref)\n		return h.happens(",
-			"		h.index.finish(f.ref)\n		h.index.release(f.ref)\n		return h.happens("}},
+			"		h.index.finish(f.ref)\n		return h.ends(",
+			"		h.index.finish(f.ref)\n		h.index.release(f.ref)\n		return h.ends("}},
 			[]string{"-run", "^TestQueuesOrderSlow$"}, nil, "begun again after a later job of the same order key", ""},
 		{"a late job of a schedule counts as well", "queue/schedule.go", [][2]string{{
 			"		return r <= t.job\n", "		return true\n"}},
