@@ -2,6 +2,7 @@ package queue
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -31,7 +32,7 @@ func parseRef(id string) (ref, bool) {
 	chunk, i, ok := strings.Cut(id, "-")
 	c, err := strconv.ParseUint(chunk, 10, 64-refBits)
 	n, err2 := strconv.ParseUint(i, 10, refBits)
-	return refOf(c, int(n)), ok && err == nil && err2 == nil
+	return refOf(c, int(n)), ok && err == nil && err2 == nil && c > 0 // logs count from 1
 }
 
 // The kinds of notes.
@@ -265,7 +266,7 @@ func parseNotes(b []byte) (all []note, err error) {
 		// These have no content.
 		case noteBeat, noteEnd:
 		default:
-			return nil, errNotes
+			return nil, fmt.Errorf("%w: a later version of headgate may have written %q", errNotes, n.kind)
 		}
 		all = append(all, n)
 	}

@@ -200,7 +200,6 @@ type ending struct {
 type endings struct {
 	all     []*ending // the oldest first
 	newest  uint64    // number of the newest one so far
-	passed  uint64    // OnEnd has got those up to this number
 	written uint64    // those up to this number are on disk
 }
 
@@ -226,7 +225,7 @@ func (x *endings) pass(number uint64) {
 	if x.all = x.all[n:]; len(x.all) == 0 {
 		x.all = nil // a burst keeps no memory
 	}
-	x.passed, x.newest = max(x.passed, number), max(x.newest, number)
+	x.newest = max(x.newest, number)
 }
 
 // wantsEnd reports whether OnEnd gets the jobs that end with an event.
@@ -275,7 +274,7 @@ const (
 
 // passEnds calls OnEnd until ctx ends.
 func (h *host) passEnds(ctx context.Context) error {
-	most, lost := endsAtOnce, int64(0)
+	most, lost := endsAtOnce, h.q.totals.endsLost.Load()
 	for {
 		var err error
 		for n := 1; n > 0 && err == nil; {

@@ -185,10 +185,8 @@ func (x *index) restate(purged uint64) (all []note) {
 		all = append(all, note{kind: noteEvent, ref: e.ref, event: e.kind, when: e.at, tried: e.attempt,
 			code: e.code, text: e.why})
 	}
-	if x.endings.newest == 0 { // an earlier version need not know these notes
-		return all
-	}
-	all = append(all, note{kind: notePassed, ended: &ending{number: x.endings.passed}})
+	// Nothing about those that are passed on: when none waits, a version that does not know these notes can
+	// host the queue again. The numbers may then begin anew, as nothing before the sum is left.
 	for _, e := range x.endings.all {
 		all = append(all, note{kind: noteEnded, ref: e.ref, ended: e})
 	}

@@ -79,7 +79,8 @@ func upgradeCommand(_ context.Context, args []string, stdout, _ io.Writer) error
 		return &hint.Error{Text: "a start would refuse the folder, and leave it as it is",
 			Do: "run the newer headgate again, or restore a backup from before it"}
 	case format == datadir.Version:
-		fmt.Fprintln(stdout, "a start changes nothing in it; the version before can use it afterwards")
+		fmt.Fprintln(stdout, "a start changes nothing in it; the version before can use it afterwards,\n"+
+			"except for queues with keys that it does not know")
 	default:
 		fmt.Fprintf(stdout, "a start makes it format %d; versions that do not know that refuse it afterwards\n",
 			datadir.Version)
