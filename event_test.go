@@ -692,6 +692,7 @@ func TestNobodyGetsIntoAGroupByAnotherWay(t *testing.T) {
 	bubble(t, "by an invitation that was used", func(t *testing.T) { testNoWayByACode(t, false) })
 	bubble(t, "by an invitation that has ended", func(t *testing.T) { testNoWayByACode(t, true) })
 	bubble(t, "and members above join_limit move out of the lane of their network", testAMemberOfABusyNetwork)
+	bubble(t, "and whoever signs in after the start keeps the place", testSignsInAfterTheStart)
 	bubble(t, "and a place in the group is better than one that is held back", testTheGroupIsBetter)
 }
 
@@ -739,7 +740,7 @@ func testNoWayByACode(t *testing.T, ended bool) {
 	if n := g.waits("gold"); n != 0 {
 		t.Errorf("%d wait in the lane of the group", n)
 	}
-	if v := g.device("gold, another"); !ended && !v.comesIn(10 * time.Second) {
+	if v := g.device("gold, another"); !ended && !v.comesIn(10*time.Second) {
 		t.Errorf("a good invitation is told %+v", v.opens())
 	}
 }
@@ -788,5 +789,25 @@ func testTheGroupIsBetter(t *testing.T) {
 		if s := v.opens(); s.Ticket != was.Ticket || s.Position > was.Position {
 			t.Errorf("the %s has %+v, before it signed in %+v", name, s, was)
 		}
+	}
+}
+
+func testSignsInAfterTheStart(t *testing.T) {
+	g := openGate(t, groupRoom())
+	g.room.SetOriginUp(false)
+	e := earlySale(time.Now(), 2)
+	e.Prequeue = false
+	g.event(e)
+	time.Sleep(2 * time.Second)
+	first := g.visitor()
+	first.in()
+	was := first.opens()
+	for i := range 5 {
+		g.member(fmt.Sprint("gold ", i), "gold").in()
+	}
+	first.extra = http.Header{"X-Member": {"ada"}, "X-Group": {"gold"}}
+	first.in()
+	if s := first.opens(); was.Ticket == "" || s.Ticket != was.Ticket {
+		t.Errorf("it has %+v, before it signed in %+v", s, was)
 	}
 }
