@@ -42,7 +42,7 @@ func (r *Room) identify(q *visitRequest) {
 		id, group, known := c.Identity.Of(q.r)
 		q.person, q.strict = persons.IDOf(c.Name, id), c.Identity.Invitation != nil
 		q.invitation, q.proven = persons.InvitationOf(c.Name, id, c.Identity.Invitation, c.Wall())
-		if q.needsID, q.unsure = c.Identity.Required, !known; q.proven && group != "" { // no code that has ended
+		if q.needsID, q.unsure = c.Identity.Required, !known; q.proven && group != "" { // no ended code
 			q.group = slot.Lane{Name: group}.ID()
 		}
 	}
@@ -73,8 +73,8 @@ func (r *Room) opened(q *visitRequest) (adopts bool) {
 
 // personJoin returns the request for the place of the person.
 func (q *visitRequest) personJoin() counter.PersonJoin {
-	x := counter.PersonJoin{Person: q.person, Lane: cmp.Or(q.group, q.lane), Find: true, Invitation: q.invitation}
-	if q.has && q.tok.Person == (persons.ID{}) && q.tok.ID > 0 {
+	x := counter.PersonJoin{Person: q.person, Find: true, Invitation: q.invitation}
+	if x.Lane = cmp.Or(q.group, q.lane); q.has && q.tok.Person == (persons.ID{}) && q.tok.ID > 0 {
 		x.Life, x.Number, x.Key = q.tok.Life, q.tok.ID, q.tok.Key
 	}
 	return x

@@ -217,9 +217,9 @@ func (c *Counter) JoinPerson(ctx context.Context, x PersonJoin) (p PlaceInfo, s 
 	}
 }
 
-// isHeldBack reports whether a person waits until an event starts, in the ordinary line or in that of a network
-// or a rule, and is now known to be of a group that comes in earlier. Then the place in the lane of that group
-// is the better one.
+// isHeldBack reports whether a person waits until an event starts, in the ordinary line or in that of a
+// network or a rule, and is now known to be of a group that comes in earlier. Then the place in the lane of
+// that group is the better one.
 func (c *Counter) isHeldBack(x *PersonJoin, number uint64) bool {
 	return c.places(number) && !c.isReleased(number) && c.earlyAt(slot.LaneIndex(number)) == 0 &&
 		c.earlyAt(c.line.Lane(x.Lane)) != 0 && int64(c.line.Len()) < c.cfg.Line.MaxWaiting
