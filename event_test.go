@@ -686,3 +686,128 @@ func testAGroupComesInEarlyOverDatacenters(t *testing.T) {
 		return len(in) == 8 && !slices.Contains(slices.Collect(maps.Values(in)), false)
 	})
 }
+
+// TestNobodyGetsIntoAGroupByAnotherWay: a place in the lane of a group is that of a person of the group.
+func TestNobodyGetsIntoAGroupByAnotherWay(t *testing.T) {
+	bubble(t, "by an invitation that was used", func(t *testing.T) { testNoWayByACode(t, false) })
+	bubble(t, "by an invitation that has ended", func(t *testing.T) { testNoWayByACode(t, true) })
+	bubble(t, "and members above join_limit move out of the lane of their network", testAMemberOfABusyNetwork)
+	bubble(t, "and whoever signs in after the start keeps the place", testSignsInAfterTheStart)
+	bubble(t, "and a place in the group is better than one that is held back", testTheGroupIsBetter)
+}
+
+// goldCodes is a room in which codes that begin with gold are of that group.
+func goldCodes(after time.Duration) RoomConfig {
+	cfg := invitedRoom(1, after)
+	cfg.Lanes, cfg.Identity.Required = groupRoom().Lanes, false
+	cfg.Identity.Of = func(r *http.Request) (string, string, bool) {
+		id := r.Header.Get("X-Member")
+		return id, map[bool]string{true: "gold"}[strings.HasPrefix(id, "gold")], true
+	}
+	return cfg
+}
+
+// waits returns how many wait in each lane with a name.
+func (g *gate) waits(lane string) (n int64) {
+	for _, x := range g.room.Status().Lanes {
+		if x.Name == lane {
+			n += x.Waiting
+		}
+	}
+	return n
+}
+
+func testNoWayByACode(t *testing.T, ended bool) {
+	after := time.Hour
+	if ended {
+		after = time.Minute
+	}
+	g := openGate(t, goldCodes(after))
+	time.Sleep(5 * time.Second)
+	if !ended {
+		if v := g.device("gold"); !v.comesIn(10 * time.Second) {
+			t.Fatal("an invitation does not let in")
+		}
+	}
+	time.Sleep(2 * time.Minute)
+	g.event(earlySale(time.Now().Add(31*time.Minute), 1))
+	for i := range 5 {
+		v := g.device("gold")
+		if v.in(); v.in() || v.opens().State != StateOpensSoon {
+			t.Errorf("device %d is told %+v", i, v.opens())
+		}
+	}
+	if n := g.waits("gold"); n != 0 {
+		t.Errorf("%d wait in the lane of the group", n)
+	}
+	if v := g.device("gold, another"); !ended && !v.comesIn(10*time.Second) {
+		t.Errorf("a good invitation is told %+v", v.opens())
+	}
+}
+
+func testAMemberOfABusyNetwork(t *testing.T) {
+	cfg := groupRoom()
+	cfg.JoinLimit = JoinLimit{Amount: 3}
+	g := openGate(t, cfg)
+	g.event(earlySale(time.Now().Add(31*time.Minute), 1))
+	time.Sleep(2 * time.Second)
+	var all []*visitor
+	for range 6 {
+		v := g.visitor()
+		v.in()
+		v.in()
+		all = append(all, v)
+	}
+	if g.waits("network") == 0 {
+		t.Fatal("nobody waits in the lane of the network")
+	}
+	late := all[5]
+	late.extra = http.Header{"X-Member": {"ada"}, "X-Group": {"gold"}}
+	if !late.comesIn(10 * time.Second) {
+		t.Errorf("a member of a busy network is told %+v", late.opens())
+	}
+}
+
+func testTheGroupIsBetter(t *testing.T) {
+	g := openGate(t, groupRoom())
+	g.event(earlySale(time.Now().Add(31*time.Minute), 0))
+	time.Sleep(2 * time.Second)
+	phone := g.visitor()
+	phone.in() // the first of all
+	phone.opens()
+	var gold []*visitor
+	for i := range 10 {
+		v := g.member(fmt.Sprint("gold ", i), "gold")
+		v.in()
+		v.opens()
+		gold = append(gold, v)
+	}
+	was := gold[5].opens()
+	phone.extra = gold[5].extra
+	phone.in()
+	for name, v := range map[string]*visitor{"phone": phone, "desk": gold[5]} {
+		if s := v.opens(); s.Ticket != was.Ticket || s.Position > was.Position {
+			t.Errorf("the %s has %+v, before it signed in %+v", name, s, was)
+		}
+	}
+}
+
+func testSignsInAfterTheStart(t *testing.T) {
+	g := openGate(t, groupRoom())
+	g.room.SetOriginUp(false)
+	e := earlySale(time.Now(), 2)
+	e.Prequeue = false
+	g.event(e)
+	time.Sleep(2 * time.Second)
+	first := g.visitor()
+	first.in()
+	was := first.opens()
+	for i := range 5 {
+		g.member(fmt.Sprint("gold ", i), "gold").in()
+	}
+	first.extra = http.Header{"X-Member": {"ada"}, "X-Group": {"gold"}}
+	first.in()
+	if s := first.opens(); was.Ticket == "" || s.Ticket != was.Ticket {
+		t.Errorf("it has %+v, before it signed in %+v", s, was)
+	}
+}

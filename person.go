@@ -17,8 +17,8 @@ import (
 
 // Identity configures how a room knows its visitors. A person has one place on all devices.
 type Identity struct {
-	// Of returns the site's ID of who sent a request, or "". known is false while that cannot be found out.
-	// The group of a person is the name of the lane to wait in, or "", as without an ID.
+	// Of returns the site's ID of who sent a request, or "", and the name of the lane of the person's group,
+	// or "". known is false while that cannot be found out.
 	Of func(*http.Request) (id, group string, known bool)
 	// Invitation is set if IDs are invitations. Each ID is for one session, each request has to show it, and
 	// nobody joins by it after until. So many visitors come in by the IDs of one code as it has uses.
@@ -30,6 +30,7 @@ type Identity struct {
 // knows is what a room knows of who its visitor is.
 type knows struct {
 	person                  persons.ID // zero: unknown
+	group                   uint64     // id of the lane of the person's group; 0 is none
 	proven, needsID, unsure bool       // by the request itself; the room requires it; nobody can tell now
 	found, shares, strict   bool       // its place or session was found; each request shows a code
 	invitation              persons.Invitation
@@ -39,11 +40,11 @@ type knows struct {
 func (r *Room) identify(q *visitRequest) {
 	if c := &q.f.cfg; c.Identity.Of != nil && !c.Shadow && c.Method != MethodPassthrough {
 		id, group, known := c.Identity.Of(q.r)
-		if q.person, q.strict = persons.IDOf(c.Name, id), c.Identity.Invitation != nil; group != "" {
-			q.lane = slot.Lane{Name: group}.ID()
-		}
-		q.needsID, q.unsure = c.Identity.Required, !known
+		q.person, q.strict = persons.IDOf(c.Name, id), c.Identity.Invitation != nil
 		q.invitation, q.proven = persons.InvitationOf(c.Name, id, c.Identity.Invitation, c.Wall())
+		if q.needsID, q.unsure = c.Identity.Required, !known; q.proven && group != "" { // no ended code
+			q.group = slot.Lane{Name: group}.ID()
+		}
 	}
 }
 
@@ -62,7 +63,7 @@ func (r *Room) opened(q *visitRequest) (adopts bool) {
 	if !q.proven {
 		q.person = q.tok.Person
 	}
-	adopts = q.proven && !r.isAbroad(q) && q.tok.ID > 0 && q.does.Own == "" && (q.tok.Person == persons.ID{} || q.lane != 0 &&
+	adopts = q.proven && !r.isAbroad(q) && q.tok.ID > 0 && q.does.Own == "" && (q.tok.Person == persons.ID{} || q.group != 0 &&
 		r.live.Load().prequeue && q.tok.Kind == ticket.Ticket && slot.LaneIndex(q.tok.ID) == 0)
 	if adopts && q.tok.Kind == ticket.Pass {
 		_, adopts = r.session(q.worker, &q.tok)
@@ -72,8 +73,8 @@ func (r *Room) opened(q *visitRequest) (adopts bool) {
 
 // personJoin returns the request for the place of the person.
 func (q *visitRequest) personJoin() counter.PersonJoin {
-	x := counter.PersonJoin{Person: q.person, Lane: q.lane, Find: true, Invitation: q.invitation}
-	if q.has && q.tok.Person == (persons.ID{}) && q.tok.ID > 0 {
+	x := counter.PersonJoin{Person: q.person, Find: true, Invitation: q.invitation}
+	if x.Lane = cmp.Or(q.group, q.lane); q.has && q.tok.Person == (persons.ID{}) && q.tok.ID > 0 {
 		x.Life, x.Number, x.Key = q.tok.Life, q.tok.ID, q.tok.Key
 	}
 	return x
@@ -170,8 +171,7 @@ func (r *Room) unproven(q *visitRequest) (done bool) {
 
 // signIn answers a visitor whom the site does not know, in a room that requires it.
 func (r *Room) signIn(q *visitRequest) {
-	to := q.signInURL(StateSignIn)
-	switch {
+	switch to := q.signInURL(StateSignIn); {
 	case !q.needsID: // its invitation was used: it comes as without one
 		q.person = persons.ID{}
 		r.serveNewcomer(q)

@@ -383,7 +383,7 @@ func (r *Room) change(f func(*live)) {
 
 func (r *Room) apply(l *live) {
 	r.live.Store(l)
-	r.counter.Hold(l.holds(), status.OpenUnless(l.holdsAll(), l.groups)...)
+	r.counter.Hold(l.holds(), status.EarlyIn(l.prequeue, l.holdsAll(), l.groups)...)
 	r.worker.hold(l.holds())
 }
 

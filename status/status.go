@@ -115,10 +115,13 @@ type EarlyGroup struct {
 	Open     bool      `json:"open"` // its people come in now
 }
 
-// OpenUnless returns the groups, closed if yes.
-func OpenUnless(yes bool, groups []EarlyGroup) (all []EarlyGroup) {
+// EarlyIn returns the groups that come in early, which is in a prequeue only, closed if everybody is held.
+func EarlyIn(prequeue, held bool, groups []EarlyGroup) (all []EarlyGroup) {
+	if !prequeue {
+		return nil
+	}
 	for _, x := range groups {
-		x.Open = x.Open && !yes
+		x.Open = x.Open && !held
 		all = append(all, x)
 	}
 	return all

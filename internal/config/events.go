@@ -9,6 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/headgate/headgate/internal/challenge"
 	"github.com/headgate/headgate/internal/rules"
 	"github.com/headgate/headgate/internal/schema"
 	"github.com/headgate/headgate/internal/slot"
@@ -155,8 +156,8 @@ func groupFields(x *Group) []field {
 }
 
 func cleanGroup(s string) (string, *mistake) {
-	if !rules.LaneName(s) {
-		return "", wrong("take 1 to 32 of A-Z, a-z, 0-9, _ and -", "%s is no name of a group", quote(s))
+	if !rules.LaneName(s) || s == challenge.Lane().Name || s == slot.NetworkLane().Name {
+		return "", wrong("take 1 to 32 of A-Z, a-z, 0-9, _ and -, and neither unsolved nor network", "%s is no name of a group", quote(s))
 	}
 	return s, nil
 }
@@ -239,6 +240,12 @@ func checkEvents(d *decoder, r *Room, k string) {
 				d.clash(wrong("add identity: {…, groups: [{name: "+cmp.Or(x.Group, "gold")+"}]} to the room",
 					"the room has no group %s", quote(x.Group)), group)
 			}
+		}
+		switch m, method := cmp.Or(e.Method, r.Method), fmt.Sprintf("%sevents[%d].method", k, i); {
+		case len(e.Early) == 0 || d.amends || !d.good(method, k+"method"): // an operator may let all in at once
+		case m == "passthrough", m == "reject":
+			d.clash(wrong("add method: fifo to the event, or random",
+				"with method: %s nobody of a group comes in early", m), fmt.Sprintf("%sevents[%d].early", k, i))
 		}
 		switch {
 		case r.HardEnd == 0, e.SessionDuration <= r.HardEnd, !d.good(key, k+"hard_end"):

@@ -189,7 +189,7 @@ func (c *desk) shut() (shut [1 + slot.MaxLanes]bool) {
 // earlyAt returns when the group of a line comes in, in Unix seconds: see PlaceInfo.StartsAt.
 func (c *desk) earlyAt(lane int) int64 {
 	at := slices.IndexFunc(c.early, func(x status.EarlyGroup) bool {
-		return lane > 0 && x.Group == c.line.Lanes()[lane].Name
+		return lane > 0 && lane <= slot.MaxLanes && x.Group == c.line.Lanes()[lane].Name
 	})
 	if !c.held || at < 0 {
 		return 0

@@ -217,12 +217,12 @@ func (c *Counter) JoinPerson(ctx context.Context, x PersonJoin) (p PlaceInfo, s 
 	}
 }
 
-// isHeldBack reports whether a person waits in the ordinary line until an event starts, and is now known to
-// be of a group that comes in earlier. Then the place in the lane of that group is the better one.
+// isHeldBack reports whether a person waits until an event starts, in the ordinary line or in that of a
+// network or a rule, and is now known to be of a group that comes in earlier. Then the place in the lane of
+// that group is the better one.
 func (c *Counter) isHeldBack(x *PersonJoin, number uint64) bool {
-	lane := c.line.Lane(x.Lane)
-	return slot.LaneIndex(number) == 0 && c.earlyAt(lane) != 0 && c.places(number) &&
-		int64(c.line.Len()) < c.cfg.Line.MaxWaiting
+	return c.places(number) && !c.isReleased(number) && c.earlyAt(slot.LaneIndex(number)) == 0 &&
+		c.earlyAt(c.line.Lane(x.Lane)) != 0 && int64(c.line.Len()) < c.cfg.Line.MaxWaiting
 }
 
 // Claim claims a ticket. If it is that of an invitation, the host notes first that the invitation is used:
@@ -354,8 +354,15 @@ func (c *Counter) useCode(x *PersonJoin, has persons.Hold, m persons.Mark) (pers
 	return c.persons.Set(x.Person, x.hold(x.Number, true), m), nil
 }
 
-// earlier reports whether a place is before another one.
+// earlier reports whether a place is before another one. In a prequeue positions of two lines say nothing if
+// one of them comes in before the other.
 func (c *Counter) earlier(a, b uint64) bool {
+	opens := func(number uint64) uint64 {
+		return uint64(c.earlyAt(slot.LaneIndex(number))) - 1 // the largest if it does not come in early
+	}
+	if !c.isReleased(a) && !c.isReleased(b) && opens(a) != opens(b) {
+		return opens(a) < opens(b)
+	}
 	at, aok := c.positionOf(a)
 	bt, bok := c.positionOf(b)
 	return aok && (!bok || at < bt)

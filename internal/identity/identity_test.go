@@ -431,7 +431,7 @@ func TestATokenThatDoesNotCountIsVerifiedOnce(t *testing.T) {
 		for range 2 {
 			s.knows.Of(bearer(token))
 		}
-		if got := s.knows.isRejected(maphash.String(s.knows.seed, token), token); got != want {
+		if got := s.knows.isRejected(maphash.String(s.knows.seed, token), token, s.now); got != want {
 			t.Errorf("%s is remembered: %v", token, got)
 		}
 	}
@@ -465,6 +465,20 @@ func TestATokenThatIsOverStaysSo(t *testing.T) {
 		if id, group, ok := s.knows.Of(bearer(token)); id != "" || group != "" || !ok {
 			t.Errorf("%q of %q %v after the end of its token", id, group, ok)
 		}
+	}
+}
+
+// TestAClockThatWasAheadEndsNoToken: a token is rejected only while the clock says that it has ended.
+func TestAClockThatWasAheadEndsNoToken(t *testing.T) {
+	s := newSignIn(t)
+	token, right := s.sign(jwt.SigningMethodES256, "ec", s.ec, s.claims()), s.now
+	s.now = right.Add(1000 * time.Hour)
+	if id, _, _ := s.knows.Of(bearer(token)); id != "" {
+		t.Fatalf("%q after the end of its token", id)
+	}
+	s.now = right
+	if id, _, _ := s.knows.Of(bearer(token)); id != "ada" {
+		t.Errorf("%q, want ada: the clock is right again", id)
 	}
 }
 
