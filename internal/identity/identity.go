@@ -81,7 +81,8 @@ type Source struct {
 
 type rejection struct {
 	token  string
-	keySet uint64 // generation of the keys that did not verify it
+	keySet uint64    // generation of the keys that did not verify it
+	from   time.Time // when it was over: a clock that was ahead may be set back; zero if it never counts
 }
 
 type proof struct {
@@ -203,7 +204,7 @@ func (s *Source) verify(r *http.Request, token string) (p proof, ok bool) {
 	if p, ok := s.recall(hash, token, now); ok {
 		return p, true
 	}
-	if s.isRejected(hash, token) {
+	if s.isRejected(hash, token, now) {
 		return proof{}, true
 	}
 	t, err := jwt.ParseSigned(token, algorithms())
@@ -224,7 +225,11 @@ func (s *Source) verify(r *http.Request, token string) (p proof, ok bool) {
 	}
 	if err != nil || std.Expiry == nil {
 		if !errors.Is(err, jwt.ErrNotValidYet) && !errors.Is(err, jwt.ErrIssuedInTheFuture) {
-			s.reject(hash, token, set)
+			x := rejection{token: strings.Clone(token), keySet: set}
+			if errors.Is(err, jwt.ErrExpired) {
+				x.from = std.Expiry.Time()
+			}
+			s.reject(hash, x)
 		}
 		return proof{}, true
 	}
@@ -289,22 +294,22 @@ func word(s string) uint64 {
 		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
 }
 
-// isRejected reports whether the current keys have not verified a token.
-func (s *Source) isRejected(hash uint64, token string) bool {
+// isRejected reports whether the current keys have not verified a token, or it is over.
+func (s *Source) isRejected(hash uint64, token string, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x := &s.rejected[hash%mostRejected]
-	return isSame(x.token, token) && x.keySet == s.cfg.Keys.generation()
+	return isSame(x.token, token) && !now.Before(x.from) && x.keySet == s.cfg.Keys.generation()
 }
 
-// reject remembers a token that will never count.
-func (s *Source) reject(hash uint64, token string, keySet uint64) {
-	if len(token) > longRejected {
+// reject remembers a token that does not count.
+func (s *Source) reject(hash uint64, x rejection) {
+	if len(x.token) > longRejected {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.rejected[hash%mostRejected] = rejection{strings.Clone(token), keySet}
+	s.rejected[hash%mostRejected] = x
 }
 
 func (s *Source) remember(hash uint64, p proof) {

@@ -431,7 +431,7 @@ func TestATokenThatDoesNotCountIsVerifiedOnce(t *testing.T) {
 		for range 2 {
 			s.knows.Of(bearer(token))
 		}
-		if got := s.knows.isRejected(maphash.String(s.knows.seed, token), token); got != want {
+		if got := s.knows.isRejected(maphash.String(s.knows.seed, token), token, s.now); got != want {
 			t.Errorf("%s is remembered: %v", token, got)
 		}
 	}
@@ -465,6 +465,20 @@ func TestATokenThatIsOverStaysSo(t *testing.T) {
 		if id, group, ok := s.knows.Of(bearer(token)); id != "" || group != "" || !ok {
 			t.Errorf("%q of %q %v after the end of its token", id, group, ok)
 		}
+	}
+}
+
+// A clock that was ahead, and is right again, locks nobody out.
+func TestAClockThatWasAheadRejectsNobodyForLong(t *testing.T) {
+	s := newSignIn(t)
+	r := bearer(s.sign(jwt.SigningMethodES256, "ec", s.ec, s.claims()))
+	s.now = s.now.Add(1000 * time.Hour)
+	if id, _, _ := s.knows.Of(r); id != "" {
+		t.Fatalf("%q after the end of its token", id)
+	}
+	s.now = s.now.Add(-1000 * time.Hour)
+	if id, _, _ := s.knows.Of(r); id != "ada" {
+		t.Errorf("%q with a good token", id)
 	}
 }
 
