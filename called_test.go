@@ -536,6 +536,41 @@ func TestTheRoomIsNotFullOfUnsolvedPlaces(t *testing.T) {
 	}
 }
 
+// Tickets without a place, held over a restart, do not fill the room either.
+func TestARestartDoesNotFillTheRoom(t *testing.T) {
+	for _, on := range []string{"", "claim"} {
+		bubble(t, "on "+on, func(t *testing.T) {
+			g := openGate(t, RoomConfig{TotalActiveUsers: 10, NewUsersPerMinute: 600, QueueAll: true,
+				MaxWaiting: 40, JoinLimit: JoinLimit{Amount: 5}, Challenge: Challenge{Kind: "work", On: on}})
+			var flood []*visitor
+			for i := range 120 {
+				v := g.visitor()
+				v.addr = fmt.Sprintf("192.0.%d.2:1", i%10)
+				v.joins()
+				flood = append(flood, v)
+			}
+			for range 2 {
+				time.Sleep(2 * time.Second)
+				g, _ = g.restart(0)
+				for _, v := range flood {
+					v.g = g
+					v.asks("")
+				}
+			}
+			for range 15 {
+				time.Sleep(time.Second)
+				for _, v := range flood {
+					v.asks("")
+				}
+			}
+			if n := g.room.Status().WaitingUsers; n > 20+1 {
+				t.Errorf("%d places for nothing", n)
+			}
+			g.stop()
+		})
+	}
+}
+
 // Where the challenge is asked at the claim, a cookie that comes back too late is no turn that passed: its
 // visitor joins the ordinary line again.
 func TestALateFirstPollBeforeTheTurn(t *testing.T) {

@@ -194,10 +194,11 @@ func (c *call) showHolder(h *holders.Holder, key string) holderShown {
 // holderVersion returns the version that a holder must have, "" for any.
 func (c *call) holderVersion() string {
 	s := strings.TrimSpace(c.r.Header.Get("If-Match"))
-	if s == "*" {
+	if s == "" || s == "*" {
 		return ""
 	}
-	return strings.Trim(strings.TrimPrefix(s, "W/"), `"`)
+	// An empty tag, as of a script that has read none, is the version of no holder.
+	return cmp.Or(strings.Trim(strings.TrimPrefix(s, "W/"), `"`), s)
 }
 
 // changeHolder handles PATCH /v1/holders/{holder}: {"plan": "pro"}.

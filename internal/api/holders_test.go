@@ -43,9 +43,11 @@ func TestHoldersOfTheAPI(t *testing.T) {
 	seen := "If-Match: " + s.do("GET", one, "", s.read).Header.Get("ETag")
 	for _, x := range [][3]string{{"PATCH", "", `{"plan": "pro"}`}, {"DELETE"}, {"POST", "/rotate"},
 		{"POST", "/revoke"}} {
-		r := s.do(x[0], one+x[1], x[2], token, `If-Match: "other"`)
-		if r.StatusCode != 412 || r.problem.Code != "changed" {
-			t.Errorf("%s%s of another version: %s %s", x[0], x[1], r.Status, r.body)
+		for _, tag := range []string{`"other"`, `""`, `W/""`, `"`, `*, "other"`} {
+			r := s.do(x[0], one+x[1], x[2], token, "If-Match: "+tag)
+			if r.StatusCode != 412 || r.problem.Code != "changed" {
+				t.Fatalf("%s%s of the version %s: %s %s", x[0], x[1], tag, r.Status, r.body)
+			}
 		}
 	}
 	r := s.do("PATCH", one, `{"note": "invoice 18"}`, token, seen)

@@ -219,7 +219,8 @@ func (c *desk) place(number uint64, clk time.Duration, unproven bool) PlaceInfo 
 		c.rolledBack(number, clk)
 	}
 	first, lane := c.line.Status(number) == slot.TicketProvisional, slot.LaneIndex(number)
-	if first && (unproven || lane > 0) && c.hasHalf(lane) && (c.cfg.Endless || c.others(clk)) {
+	if (first || c.line.IsUnconfirmed(number)) && (unproven || lane > 0) && c.hasHalf(lane) &&
+		(c.cfg.Endless || c.others(clk)) {
 		p := c.unproven(number, clk)
 		if p.Asks = unproven; !unproven { // it is of a lane
 			delete(c.unsolved, number)

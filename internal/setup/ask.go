@@ -169,7 +169,11 @@ func (c *Command) write(text []byte) error {
 	if err := f.Close(); err != nil {
 		return fmt.Errorf("write the configuration: %w", err)
 	}
-	f, err = os.Create(filepath.Join(filepath.Dir(c.File), schema.File))
+	// A link in place of the schema may lead to any file of this user.
+	name := filepath.Join(filepath.Dir(c.File), schema.File)
+	if err = os.Remove(name); err == nil || errors.Is(err, fs.ErrNotExist) {
+		f, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	}
 	if err != nil {
 		return fmt.Errorf("write the schema for editors: %w", err)
 	}

@@ -23,6 +23,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // Bounds of a look. Chosen.
@@ -84,6 +85,7 @@ type looker struct {
 	sent  int             // requests, redirects too
 	seen  map[string]bool // paths of the site that pages name
 	queue []string        // scripts to read
+	mixed map[string]bool // folders that have more than assets
 }
 
 // Look asks the origin, with the host name that visitors use if that is not "".
@@ -110,10 +112,11 @@ func Look(ctx context.Context, through http.RoundTripper, origin *url.URL, host 
 	return l.site
 }
 
-// isHere reports whether a URL is of the origin, or of the host of its visitors.
+// isHere reports whether a URL is of the origin, or of the host of its visitors. Another port of it is
+// another program.
 func (l *looker) isHere(u *url.URL) bool {
 	return u.Host == l.origin.Host && u.Scheme == l.origin.Scheme ||
-		l.host != "" && strings.EqualFold(u.Hostname(), l.host)
+		l.host != "" && strings.EqualFold(u.Host, l.host) && (u.Scheme == "http" || u.Scheme == "https")
 }
 
 // get requests a path. The body is cut at mostBody.
@@ -154,7 +157,7 @@ func (l *looker) home(ctx context.Context) {
 		}
 		l.site.Status = res.StatusCode
 		if to, err := res.Location(); err == nil && res.StatusCode/100 == 3 {
-			l.site.Away = to.Scheme + "://" + to.Host
+			l.site.Away = oneLine(to.Scheme + "://" + to.Host)
 		}
 		l.links(string(body), true)
 	}
@@ -277,6 +280,7 @@ func (l *looker) add(kind Kind, p string) {
 
 // sort puts each path that was seen into its kind, and counts them.
 func (l *looker) sort() {
+	l.mix()
 	for _, p := range slices.Sorted(maps.Keys(l.seen)) {
 		for _, x := range patterns() {
 			m := x.re.FindStringIndex(p)
@@ -303,18 +307,36 @@ func (l *looker) sort() {
 // and data of /_next/ are made for each visitor, and those of /_next/static/ are files.
 func (l *looker) folder(p string) string {
 	for i := 1; i < len(p); i++ {
-		if p[i] != '/' || p[:i+1] == "/_next/" {
-			continue
-		}
-		alone := true
-		for other := range l.seen {
-			alone = alone && (!strings.HasPrefix(other, p[:i+1]) || asset.MatchString(other))
-		}
-		if alone {
+		if p[i] == '/' && p[:i+1] != "/_next/" && !l.mixed[p[:i+1]] {
 			return p[:i+1]
 		}
 	}
 	return p
+}
+
+// mix finds the folders that have more than assets.
+func (l *looker) mix() {
+	l.mixed = map[string]bool{}
+	for p := range l.seen {
+		if asset.MatchString(p) {
+			continue
+		}
+		for i := range len(p) {
+			if p[i] == '/' {
+				l.mixed[p[:i+1]] = true
+			}
+		}
+	}
+}
+
+// oneLine drops from a text of the site what a terminal takes for a command, or for another line.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, s)
 }
 
 // Explain says why an origin did not answer, and what to do.
@@ -322,7 +344,7 @@ func Explain(err error) (problem, do string) {
 	cert, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	switch {
 	case untrusted:
-		return "its certificate is not valid here: " + cert.Err.Error(),
+		return "its certificate is not valid here: " + oneLine(cert.Err.Error()),
 			"headgate run refuses it too; add its CA to this machine, or reach the site by http://"
 	case errors.Is(err, http.ErrSchemeMismatch):
 		return "it does not speak https", "write http:// if the site has no certificate"
@@ -332,7 +354,7 @@ func Explain(err error) (problem, do string) {
 	if inner, ok := errors.AsType[*url.Error](err); ok {
 		err = inner.Err
 	}
-	return err.Error(), "start the site, or check the address"
+	return oneLine(err.Error()), "start the site, or check the address"
 }
 
 func isTimeout(err error) bool {

@@ -3,6 +3,9 @@ package setup
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -16,6 +19,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -203,6 +207,92 @@ func TestALookNeverLeavesTheSite(t *testing.T) {
 	})))
 	if s.Away != other.URL || s.Status != 302 || hops > 40 {
 		t.Errorf("got %+v after %d requests", s, hops)
+	}
+}
+
+// Another port of the host of visitors is another program, also where the site redirects to it.
+func TestALookStaysAtTheHostOfVisitors(t *testing.T) {
+	for to, want := range map[string]int{
+		"https://shop.example/de/": 200, "http://shop.example:6379/": 302, "gopher://shop.example/": 302,
+	} {
+		var asked []string
+		site := Look(t.Context(), trip(func(r *http.Request) (*http.Response, error) {
+			asked = append(asked, r.URL.Scheme+"://"+r.URL.Host)
+			a := &http.Response{StatusCode: 200, Header: http.Header{}, Request: r, Body: http.NoBody}
+			if r.URL.Host == "10.0.0.1" && r.URL.Path == "/" {
+				a.StatusCode = 302
+				a.Header.Set("Location", to)
+			}
+			return a, nil
+		}), &url.URL{Scheme: "http", Host: "10.0.0.1"}, "shop.example")
+		if site.Status != want {
+			t.Errorf("a redirect to %s: got %+v, asked %q", to, site, asked)
+		}
+	}
+}
+
+type trip func(*http.Request) (*http.Response, error)
+
+func (f trip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// What a site says must not command the terminal of its operator.
+func TestWhatIsShownOfASiteIsText(t *testing.T) {
+	u := &url.URL{Scheme: "http", Host: "shop.example"}
+	for name, answer := range map[string]trip{
+		"redirect": func(r *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 302, Request: r, Body: http.NoBody,
+				Header: http.Header{"Location": {"http://a%c2%9b31mb%e2%80%ae.example/"}}}, nil
+		},
+		"error": func(*http.Request) (*http.Response, error) {
+			return nil, errors.New("malformed MIME header initial line: \x1b]0;x\a\r\n\u009b31m")
+		},
+		"certificate": func(*http.Request) (*http.Response, error) {
+			return nil, &tls.CertificateVerificationError{Err: x509.HostnameError{Host: "shop.example",
+				Certificate: &x509.Certificate{DNSNames: []string{"\x1b[2J"}}}}
+		},
+	} {
+		var out strings.Builder
+		Look(t.Context(), answer, u, "").report(&out)
+		if i := strings.IndexFunc(out.String(), func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); i >= 0 {
+			t.Errorf("%s: %q", name, out.String())
+		}
+	}
+}
+
+// A page with as many and as deep links as are kept is sorted at once: it took minutes.
+func TestDeepPathsAreSorted(t *testing.T) {
+	folder := strings.Repeat("/a", 90)
+	var page strings.Builder
+	for i := range mostPaths - 1 {
+		fmt.Fprintf(&page, `<img src="%s/%d.png">`, folder, i)
+	}
+	fmt.Fprintf(&page, `<a href="%s/x">`, folder)
+	l := &looker{origin: &url.URL{Scheme: "http", Host: "shop.example"}, seen: map[string]bool{},
+		site: &Findings{Paths: map[Kind][]Path{}}}
+	l.links(page.String(), true)
+	l.sort()
+	if n := len(l.site.Paths[Asset]); n != mostProposed || len(l.mixed) != 91 {
+		t.Errorf("%d paths, %d folders", n, len(l.mixed))
+	}
+}
+
+// A link that somebody has put beside the file leads nowhere.
+func TestTheSchemaFollowsNoLink(t *testing.T) {
+	dir := t.TempDir()
+	other := filepath.Join(dir, "other")
+	if err := os.WriteFile(other, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	conf := filepath.Join(dir, "conf")
+	if err := errors.Join(os.Mkdir(conf, 0o755), os.Symlink(other, filepath.Join(conf, schema.File))); err != nil {
+		t.Fatal(err)
+	}
+	_, err := run(t, &Command{File: filepath.Join(conf, "headgate.yaml")})
+	if b, _ := os.ReadFile(other); err != nil || string(b) != "mine" {
+		t.Errorf("%v, and the other file has %.20q", err, b)
+	}
+	if i, err := os.Lstat(filepath.Join(conf, schema.File)); err != nil || !i.Mode().IsRegular() {
+		t.Errorf("%v %v", i, err)
 	}
 }
 
