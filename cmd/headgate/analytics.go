@@ -196,7 +196,8 @@ func usageCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	}
 	t := &usageTable{w: stdout, day: q.Get("per") == "day"}
 	if err = o.stream(ctx, path, t); err == nil && t.rows == 0 {
-		fmt.Fprintln(stdout, "nothing is recorded in that time")
+		fmt.Fprintln(stdout, "nothing is recorded in that time; a limit records with usage: true alone,\n"+
+			"and the hour or day that still runs is shown with --open")
 	}
 	return err
 }

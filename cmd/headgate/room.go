@@ -60,7 +60,7 @@ func roomChange(words []string, said *string) (name string, pairs map[string]str
 		return "", nil, usageFault(problem, hint)
 	}
 	if len(words) == 0 {
-		return wrong("room: what shall be done is missing", "write one of "+strings.Join(verbs, ", "))
+		return wrong("room: what shall be done is missing", "write one of "+strings.Join(verbs, ", ")+"; headgate status shows the rooms")
 	}
 	verb, words := words[0], words[1:]
 	usage := map[string]string{
@@ -68,7 +68,7 @@ func roomChange(words []string, said *string) (name string, pairs map[string]str
 		"open": "NAME", "message": "NAME TEXT", "history": "NAME", "undo": "NAME [VERSION]",
 	}
 	if usage[verb] == "" {
-		hint := "write one of " + strings.Join(verbs, ", ")
+		hint := "write one of " + strings.Join(verbs, ", ") + "; headgate status shows the rooms"
 		if near := suggest.Nearest(verb, verbs); near != "" {
 			hint = "did you mean headgate room " + near + "?"
 		}

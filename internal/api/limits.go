@@ -242,7 +242,7 @@ func limitProblem(err error) error {
 	switch {
 	case errors.Is(err, ratelimit.ErrNoLimit):
 		return &problem{Status: http.StatusNotFound, Code: "no_such_limit", Detail: clip(err.Error()),
-			Hint: "GET /v1/limits lists them"}
+			Hint: "GET /v1/limits or headgate limit list lists them"}
 	case errors.Is(err, ratelimit.ErrKey):
 		return &problem{Status: http.StatusUnprocessableEntity, Code: "invalid_key",
 			Detail: clip(err.Error()),

@@ -94,7 +94,7 @@ func problemOf(err error) *problem {
 			Hint:   "headgate doctor explains how to restore the record"}
 	case errors.Is(err, ErrNoRoom):
 		return &problem{Status: http.StatusNotFound, Code: "no_such_room",
-			Detail: "there is no such room", Hint: "GET /v1/rooms lists them"}
+			Detail: "there is no such room", Hint: "GET /v1/rooms or headgate status lists the rooms"}
 	case errors.Is(err, ErrNoKey):
 		return &problem{Status: http.StatusNotFound, Code: "no_such_key", Detail: err.Error(),
 			Hint: "GET /v1/keys or headgate key list lists the keys"}
@@ -213,7 +213,7 @@ func queueProblem(err error) *problem {
 	switch {
 	case errors.Is(err, errNoQueue):
 		return &problem{Status: http.StatusNotFound, Code: "no_such_queue", Detail: err.Error(),
-			Hint: "GET /v1/queues lists them; they are under queues in the configuration"}
+			Hint: "GET /v1/queues or headgate queue status lists them; they are under queues in the configuration"}
 	case errors.Is(err, queue.ErrFull):
 		return &problem{Status: http.StatusInsufficientStorage, Code: "queue_full", Detail: err.Error(),
 			Hint: "retry when jobs are delivered and the disk has free space, raise max_waiting or " +
@@ -264,7 +264,7 @@ func queueProblem(err error) *problem {
 func webhookProblem(err error) *problem {
 	if errors.Is(err, ErrNoWebhook) {
 		return &problem{Status: http.StatusNotFound, Code: "no_such_webhook", Detail: err.Error(),
-			Hint: "GET /v1/webhooks lists them; they are under webhooks in the configuration"}
+			Hint: "GET /v1/webhooks or headgate webhook list lists them; they are under webhooks in the configuration"}
 	}
 	return nil
 }

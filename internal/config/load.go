@@ -247,6 +247,8 @@ func strayFault(arg string, known []string) *Fault {
 		Hint: "every argument is a flag that begins with two dashes"}
 	if strings.HasSuffix(arg, "ml") && slices.Contains(known, "config") {
 		f.Hint = "did you mean --config " + arg + "?"
+	} else if strings.Contains(arg, "://") && slices.Contains(known, "origin") {
+		f.Hint = "did you mean --origin " + arg + "?"
 	}
 	return f
 }

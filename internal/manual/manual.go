@@ -239,7 +239,7 @@ func Page(c *Command, version string, others []Command) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, ".TH %s 1 \"\" \"headgate %s\" \"headgate\"\n.SH NAME\n%s \\- %s\n", strings.ToUpper(name),
 		roff(version), roff(name), roff(c.Summary))
-	fmt.Fprintf(&b, ".SH SYNOPSIS\n.nf\n%s\n.fi\n.SH DESCRIPTION\n.nf\n%s\n.fi\n.SH SEE ALSO\n", roff(usage),
+	fmt.Fprintf(&b, ".SH SYNOPSIS\n.nf\n%s\n.fi\n.SH DESCRIPTION\n.nf\n%s\n.fi\n.SH SEE ALSO\n", roff(strings.ReplaceAll(usage, "\n       ", "\n")),
 		roff(strings.TrimSpace(body)))
 	var see []string
 	for _, o := range others {

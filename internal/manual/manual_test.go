@@ -42,10 +42,10 @@ func TestAHelpTextIsRead(t *testing.T) {
 }
 
 func TestAPageEscapesWhatRoffReads(t *testing.T) {
-	page := Page(&Command{Name: "queue", Summary: "put jobs", Help: help}, "v0.1.0",
+	page := Page(&Command{Name: "queue", Summary: "put jobs", Help: strings.Replace(help, "\n\n", "\n       headgate queue list\n\n", 1)}, "v0.1.0",
 		[]Command{{Name: "queue"}, {Name: "run"}})
 	for _, want := range []string{".TH HEADGATE-QUEUE 1 ", `headgate\-queue \- put jobs`, "\n\\&.dot 'quote \\e x\n",
-		`\-\-from LINE`, ".BR headgate\\-run (1)\n"} {
+		`\-\-from LINE`, "\nheadgate queue list\n", ".BR headgate\\-run (1)\n"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %q in\n%s", want, page)
 		}

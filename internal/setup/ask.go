@@ -51,7 +51,7 @@ func (c *Command) Run(ctx context.Context) error {
 		return ctx.Err()
 	}
 	site.report(c.Out)
-	text := []byte(c.Answers.Text(site))
+	text := []byte(c.Answers.Text(c.File, site))
 	if _, err := config.Parse(c.File, text); err != nil {
 		return fmt.Errorf("headgate check would refuse the new file, so it was not written: %w", err)
 	}
@@ -118,6 +118,8 @@ func (s *Findings) report(w io.Writer) {
 	switch {
 	case s.Away != "":
 		fmt.Fprintf(w, "  it redirects to %s: if visitors use that name, add --host\n", s.Away)
+	case s.Status == http.StatusNotFound:
+		fmt.Fprintln(w, "  there is no page: is the address right? headgate puts its path in front of each path")
 	case s.Status >= 500:
 		fmt.Fprintln(w, "  that is an error: what follows may be incomplete")
 	}

@@ -59,7 +59,7 @@ func (a *Answers) Check(q *Question) *config.Fault {
 	if q.Flag == "new-users-per-minute" { // auto needs both
 		probe.Active = a.Active
 	}
-	_, err := config.Parse("headgate.yaml", []byte(probe.Text(nil)))
+	_, err := config.Parse("headgate.yaml", []byte(probe.Text("headgate.yaml", nil)))
 	for _, f := range config.Faults(err) {
 		if strings.HasPrefix(f.Key, "rooms[0]."+q.key) {
 			return &config.Fault{Key: "--" + q.Flag, Problem: f.Problem, Hint: f.Hint}
@@ -77,12 +77,12 @@ func (a *Answers) room() string {
 	return name
 }
 
-// Text returns the file. A nil site was not looked at.
-func (a *Answers) Text(site *Findings) string {
+// Text returns what to write to the file. A nil site was not looked at.
+func (a *Answers) Text(file string, site *Findings) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line(schema.Line)
-	line("# Made by headgate init. Change it, then: headgate check --config headgate.yaml")
+	line("# Made by headgate init. Change it, then: headgate check --config %s", config.ShellWord(file))
 	line("# All keys: docs/configuration.md, or your editor.")
 	line("")
 	line("listen: :8080                 # visitors come here")
@@ -97,7 +97,7 @@ func (a *Answers) Text(site *Findings) string {
 		line("    host: %s", quoteText(a.Host))
 	}
 	line("")
-	line("    # How many visitors may be inside at once, and how many may come in in any 60 s. The others wait.")
+	line("    # How many visitors may be inside at once, and how many may enter in any 60 s. The others wait.")
 	if a.Active == auto {
 		line("    # auto: headgate finds the number from how the site answers. It starts with min.")
 	}

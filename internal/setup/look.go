@@ -180,7 +180,7 @@ func patterns() []pattern {
 		{Asset, asset},
 		{Webhook, regexp.MustCompile(`(?i)/(webhooks?|ipn|wc-api)(/|$)`)},
 		{API, regexp.MustCompile(`(?i)/(api|graphql|wp-json|rest|rpc|ajax)(/|$)`)},
-		{Checkout, regexp.MustCompile(`(?i)/(checkout|payment|pay)(/|$)`)},
+		{Checkout, regexp.MustCompile(`(?i)/(checkout|payment|pay)(\.[a-z]{1,5})?(/|$)`)},
 	}
 }
 

@@ -29,7 +29,7 @@ import (
 
 const home = `<!doctype html><link rel=stylesheet href="/assets/css/app.css?v=3"><link rel="icon" href="/favicon.ico">
 <script src="/assets/js/app.js"></script><script src="https://cdn.example.com/x.js"></script>
-<a href="/products/duck">Duck</a> <a href='/checkout/start'>Pay</a> <a href="/media/gallery">Gallery</a>
+<a href="/products/duck">Duck</a> <a href='/checkout/start'>Pay</a> <a href='/checkout.php'>Pay</a> <a href="/media/gallery">Gallery</a>
 <img src="/media/products/duck.webp"><img src="/media/top.webp"><form action="/api/newsletter" method=post></form>
 <a href="/assets/../../etc/passwd">x</a> <a href="/a%0Ab">x</a> <script>fetch("/api/cart?x=1")</script>`
 
@@ -68,7 +68,7 @@ func TestALookAtAShop(t *testing.T) {
 		Webhook:  {{"/stripe/webhooks/", 1}, {"/webhooks", 0}, {"/webhooks/", 0}},
 		Probe:    {{"/healthz", 0}},
 		API:      {{"/api/", 2}, {"/graphql", 1}},
-		Checkout: {{"/checkout/", 1}},
+		Checkout: {{"/checkout.php", 1}, {"/checkout/", 1}},
 	}
 	if diff := cmp.Diff(want, s.Paths); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -327,12 +327,15 @@ func TestInitWritesAFileThatCheckAccepts(t *testing.T) {
 		t.Fatalf("%v %v", err, c)
 	}
 	r := c.Rooms[0]
-	if r.Name != "main" || r.Auto.Mode != config.AutoOn || len(r.Exclude.Paths) != 3+7 || len(r.Checkout.GracePaths) != 2 {
+	if r.Name != "main" || r.Auto.Mode != config.AutoOn || len(r.Exclude.Paths) != 3+7 || len(r.Checkout.GracePaths) != 4 {
 		t.Errorf("got %+v", r)
 	}
 	text, err := os.ReadFile(file)
 	if err != nil || !strings.HasPrefix(string(text), schema.Line+"\n") {
 		t.Errorf("%v: begins with %.80s", err, text)
+	}
+	if !strings.Contains(string(text), "then: headgate check --config "+config.ShellWord(file)+"\n") {
+		t.Errorf("the file does not name itself:\n%.200s", text)
 	}
 	if _, err := os.Stat(filepath.Join(filepath.Dir(file), schema.File)); err != nil {
 		t.Error(err)
@@ -404,7 +407,7 @@ func FuzzInit(f *testing.F) {
 			t.Fatal(err)
 		}
 		site := Look(context.Background(), &slow{body: page}, origin, host)
-		text := c.Answers.Text(site)
+		text := c.Answers.Text("headgate.yaml", site)
 		if _, err := config.Parse("headgate.yaml", []byte(text)); err != nil {
 			t.Fatalf("%v:\n%s", err, text)
 		}

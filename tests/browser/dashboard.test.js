@@ -642,7 +642,7 @@ describe('the dashboard', {concurrency: 4}, () => {
     await page.getByText('Undone.').waitFor();
     assert.equal(await amount(), 10);
     await go('limits/nonsense');
-    await page.getByText('There is no such limit. GET /v1/limits lists them').waitFor();
+    await page.getByText('There is no such limit. GET /v1/limits or headgate limit list lists them').waitFor();
     assert.deepEqual(faults, []);
   });
 
