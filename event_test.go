@@ -811,3 +811,26 @@ func testSignsInAfterTheStart(t *testing.T) {
 		t.Errorf("it has %+v, before it signed in %+v", s, was)
 	}
 }
+
+// TestAPersonOfAnyHomeMovesToItsGroup: whoever becomes a member while it waits, at either data center.
+func TestAPersonOfAnyHomeMovesToItsGroup(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, func(t *testing.T) {
+		cfg := groupRoom()
+		cfg.Identity.Required = true
+		w := newWorld(t, cfg, "sjc", "lhr")
+		both := []*gate{w.gates["lhr"], w.gates["sjc"]}
+		start := time.Now().Add(31 * time.Minute).Truncate(time.Second)
+		for _, g := range both {
+			g.event(earlySale(start, 0))
+		}
+		for i := range 8 { // some are at home where they ask, and some are not
+			v := both[i%2].device(fmt.Sprint("person ", i))
+			w.until("a place", 30*time.Second, func() bool { v.in(); return v.opens().Ticket != "" })
+			v.isHeldUntil(fmt.Sprint("person ", i), start)
+			v.extra["X-Group"] = []string{"gold"}
+			v.in()
+			v.isHeldUntil(fmt.Sprint("member ", i), start.Add(-30*time.Minute))
+		}
+	})
+}

@@ -63,8 +63,9 @@ func (r *Room) opened(q *visitRequest) (adopts bool) {
 	if !q.proven {
 		q.person = q.tok.Person
 	}
-	adopts = q.proven && !r.isAbroad(q) && q.tok.ID > 0 && q.does.Own == "" && (q.tok.Person == persons.ID{} || q.group != 0 &&
-		r.live.Load().prequeue && q.tok.Kind == ticket.Ticket && slot.LaneIndex(q.tok.ID) == 0)
+	adopts = q.proven && q.tok.ID > 0 && q.does.Own == "" && (q.tok.Person == persons.ID{} && !r.isAbroad(q) ||
+		q.tok.Person == q.person && q.group != 0 && r.live.Load().prequeue && q.tok.Kind == ticket.Ticket &&
+			slot.LaneIndex(q.tok.ID) == 0)
 	if adopts && q.tok.Kind == ticket.Pass {
 		_, adopts = r.session(q.worker, &q.tok)
 	}
@@ -86,8 +87,7 @@ func (r *Room) findPerson(q *visitRequest) (done bool) {
 		return false
 	}
 	x := q.personJoin()
-	p, s, err := r.people.JoinPerson(q.r.Context(), x)
-	switch {
+	switch p, s, err := r.people.JoinPerson(q.r.Context(), x); {
 	case err == nil && p.Number == 0, err != nil && x.Number != 0 && q.tok.Kind == ticket.Pass: // next time
 		return false
 	case err != nil:
