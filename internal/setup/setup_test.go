@@ -115,6 +115,7 @@ func TestOriginsThatDoNotAnswer(t *testing.T) {
 			if err != nil {
 				return
 			}
+			c.Read(make([]byte, 1)) // an answer before the request is another error
 			io.WriteString(c, "SSH-2.0-OpenSSH_9.9\r\n")
 			c.Close()
 		}
@@ -253,7 +254,7 @@ func TestWhatIsShownOfASiteIsText(t *testing.T) {
 	} {
 		var out strings.Builder
 		Look(t.Context(), answer, u, "").report(&out)
-		if i := strings.IndexFunc(out.String(), func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); i >= 0 {
+		if strings.ContainsFunc(out.String(), func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {
 			t.Errorf("%s: %q", name, out.String())
 		}
 	}
@@ -284,14 +285,15 @@ func TestTheSchemaFollowsNoLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	conf := filepath.Join(dir, "conf")
-	if err := errors.Join(os.Mkdir(conf, 0o755), os.Symlink(other, filepath.Join(conf, schema.File))); err != nil {
+	link := filepath.Join(conf, schema.File)
+	if err := errors.Join(os.Mkdir(conf, 0o755), os.Symlink(other, link)); err != nil {
 		t.Fatal(err)
 	}
 	_, err := run(t, &Command{File: filepath.Join(conf, "headgate.yaml")})
 	if b, _ := os.ReadFile(other); err != nil || string(b) != "mine" {
 		t.Errorf("%v, and the other file has %.20q", err, b)
 	}
-	if i, err := os.Lstat(filepath.Join(conf, schema.File)); err != nil || !i.Mode().IsRegular() {
+	if i, err := os.Lstat(link); err != nil || !i.Mode().IsRegular() {
 		t.Errorf("%v %v", i, err)
 	}
 }
