@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -200,16 +201,21 @@ type ending struct {
 type endings struct {
 	all     []*ending // the oldest first
 	newest  uint64    // number of the newest one so far
+	passed  uint64    // OnEnd has got those up to this number
 	written uint64    // those up to this number are on disk
 }
 
 // add adds a job that has ended, and reports whether the oldest one is forgotten for it. A new host
 // forgets the same ones, without a note.
 func (x *endings) add(e *ending) (lost bool) {
-	if e.number <= x.newest {
+	// A kill may leave some of the notes before a sum: then the sum has older ones than these.
+	at, known := slices.BinarySearchFunc(x.all, e.number, func(e *ending, number uint64) int {
+		return cmp.Compare(e.number, number)
+	})
+	if known || e.number <= x.passed {
 		return false
 	}
-	x.newest, x.all = e.number, append(x.all, e)
+	x.newest, x.all = max(x.newest, e.number), slices.Insert(x.all, at, e)
 	if lost = len(x.all) > MaxEnded; lost {
 		x.pass(x.all[0].number)
 	}
@@ -225,7 +231,7 @@ func (x *endings) pass(number uint64) {
 	if x.all = x.all[n:]; len(x.all) == 0 {
 		x.all = nil // a burst keeps no memory
 	}
-	x.newest = max(x.newest, number)
+	x.passed, x.newest = max(x.passed, number), max(x.newest, number)
 }
 
 // wantsEnd reports whether OnEnd gets the jobs that end with an event.
