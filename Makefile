@@ -72,7 +72,7 @@ demo: build ## a shop, a room, a crowd and a live picture; k kills the room
 # --- tests -----------------------------------------------------------------
 
 .PHONY: test
-test: ## what can be decided without waiting; needs Go alone: 7 min
+test: ## what can be decided without waiting; needs Go alone: 12 min
 	@scripts/test
 
 .PHONY: stress
@@ -105,7 +105,7 @@ house: ## the house rules that no linter knows
 	$(TEST) -count=1 ./internal/house
 
 .PHONY: all
-all: setup ## make test, the linters, and what needs the real thing; installs what it needs: 45 min
+all: setup ## make test, the linters, and what needs the real thing; installs what it needs: 50 min
 	$(MAKE) format lint house systems
 	$(MAKE) test
 	$(MAKE) -j2 -Otarget waits computes
